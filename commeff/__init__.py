@@ -1,0 +1,26 @@
+"""Communication-efficient data-parallel training: x <- parameters(local(x, gradients(g))) on the matrix of all workers'
+vectors.
+
+`methods` holds the catalogue, `transforms` and `local` the parts it is made of, `Communicator` the workers that talk.
+"""
+
+from commeff import methods
+from commeff.communicator import Communicator
+from commeff.local import Grouped, Local, scheduled
+from commeff.strategy import Encoder, Keep, LocalStep, Stateful, Strategy, Transform
+from compressors import Layout
+
+__all__ = [
+    "Communicator",
+    "Encoder",
+    "Grouped",
+    "Keep",
+    "Layout",
+    "Local",
+    "LocalStep",
+    "Stateful",
+    "Strategy",
+    "Transform",
+    "methods",
+    "scheduled",
+]

@@ -1,0 +1,62 @@
+"""What a method sends, counted from the messages themselves, equal on every engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """One operation of one step. Bytes, messages and rounds are per worker (the mean where workers differ, as in a
+    star).
+    """
+
+    step: int
+    path: str
+    kind: str
+    payload_bytes: float
+    wire_bytes: float
+    messages: float
+    rounds: int
+
+
+@dataclass
+class Ledger:
+    """Totals per worker since the start, and the rows they are made of.
+
+    *Payload* is what the method must say: the bytes of each message once, and once for what a server says to a worker.
+    *Wire* is what the collective moves for it, per worker: 2(n-1)/n of the payload in a ring all-reduce, (n-1) times in
+    an all-gather, out-degree times in gossip.
+
+    >>> ledger = Ledger()
+    >>> ledger.bill(step=0, path="gradients", kind="mix", payload=100, wire=200, messages=2, rounds=1)
+    >>> ledger.payload_bytes, ledger.wire_bytes, ledger.messages, ledger.rounds
+    (100, 200, 2, 1)
+    """
+
+    payload_bytes: float = 0
+    wire_bytes: float = 0
+    messages: float = 0
+    rounds: int = 0
+    rows: list[Entry] = field(default_factory=list)
+
+    def bill(
+        self, *, step: int, path: str, kind: str, payload: float, wire: float, messages: float, rounds: int
+    ) -> None:
+        """Add one operation."""
+        self.rows.append(Entry(step, path, kind, payload, wire, messages, rounds))
+        self.payload_bytes += payload
+        self.wire_bytes += wire
+        self.messages += messages
+        self.rounds += rounds
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows; totals follow from them."""
+        return {"rows": [tuple(row) for row in self.rows]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Forget everything and count the given rows again."""
+        self.rows.clear()
+        self.payload_bytes, self.wire_bytes, self.messages, self.rounds = 0, 0, 0, 0
+        for step, path, kind, payload, wire, messages, rounds in state["rows"]:
+            self.bill(step=step, path=path, kind=kind, payload=payload, wire=wire, messages=messages, rounds=rounds)

@@ -1,0 +1,132 @@
+"""Mixing rows by a sparse matrix at memory speed, and who has to send what to whom for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from topologies import MixingMatrix
+
+SparseRows = Sequence[tuple[Sequence[int], Sequence[float]]]
+
+# Columns mixed at a time: a few rows of this many numbers fit in cache, and the cost of starting an operation no longer
+# shows.
+WIDTH = 2**16
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one row is overwritten: `own` times itself, plus weight times other rows or, where those are overwritten
+    already, kept copies.
+    """
+
+    keep: int | None  # scratch slot for a copy of the old row, if a later row needs it
+    own: float
+    terms: tuple[tuple[bool, int, float], ...]  # (is a kept copy, slot or row, weight)
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """x <- W x in the memory of x, row after row, with as few kept copies as the order allows (a ring needs 3, whatever
+    n).
+
+    >>> swap = InPlace.of([((0, 1), (0.5, 0.5)), ((0,), (1.0,))])
+    >>> swap.run(torch.tensor([[0.0, 4.0], [2.0, 0.0]])).tolist()
+    [[1.0, 2.0], [0.0, 4.0]]
+    """
+
+    rows: tuple[Row, ...]
+    slots: int
+
+    @staticmethod
+    def of(rows: SparseRows) -> InPlace:
+        """The program for W given as (columns, weights) of each row."""
+        last_need = {j: i for i, (ids, _) in enumerate(rows) for j in ids if j < i}
+        program, free, slots = [], list[int](), 0
+        slot_of: dict[int, int] = {}
+        for i, (ids, weights) in enumerate(rows):
+            if i in last_need:
+                if not free:
+                    free.append(slots)
+                    slots += 1
+                slot_of[i] = free.pop()
+            own = sum(weight for j, weight in zip(ids, weights, strict=True) if j == i)
+            others = [(j, weight) for j, weight in zip(ids, weights, strict=True) if j != i]
+            terms = tuple((True, slot_of[j], weight) if j < i else (False, j, weight) for j, weight in others)
+            program.append(Row(slot_of.get(i), own, terms))
+            free.extend(slot_of.pop(j) for j, _ in others if j < i and last_need[j] == i)
+        return InPlace(tuple(program), slots)
+
+    def run(self, x: Tensor) -> Tensor:
+        """Overwrite x (n, d), block by block of columns."""
+        width = max(1, x.shape[1] if x.is_cuda else min(WIDTH, x.shape[1]))
+        scratch = x.new_empty(self.slots, width)
+        for start in range(0, x.shape[1], width):
+            block = x[:, start : start + width]
+            fresh, kept = block.unbind(), scratch[:, : block.shape[1]].unbind()
+            for target, row in zip(fresh, self.rows, strict=True):
+                if row.keep is not None:
+                    kept[row.keep].copy_(target)
+                _overwrite(target, row, fresh, kept)
+        return x
+
+
+def _overwrite(target: Tensor, row: Row, fresh: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
+    if len(row.terms) == 1 and row.own and abs(row.own + row.terms[0][2] - 1) < 1e-15:
+        is_kept, j, weight = row.terms[0]
+        target.lerp_((kept if is_kept else fresh)[j], weight)
+        return
+    if row.own == 0:
+        target.zero_()
+    elif row.own != 1:
+        target.mul_(row.own)
+    for is_kept, j, weight in row.terms:
+        target.add_((kept if is_kept else fresh)[j], alpha=weight)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What one process needs for a mixing: how its own rows mix, which rows go to which process, and the weights of
+    what comes in.
+    """
+
+    local: InPlace
+    outgoing: dict[int, list[int]]  # peer -> local rows it needs
+    incoming: dict[int, int]  # peer -> how many rows come from it
+    weights: Tensor  # (w, rows that come in), in the order of `incoming`
+    out_degree: float  # mean over all workers of how many others receive its message
+
+    @staticmethod
+    def plan(matrix: MixingMatrix, bounds: Sequence[int], rank: int) -> Exchange:
+        """Worker ids bounds[r] .. bounds[r + 1] - 1 live at process r."""
+        owner = [r for r in range(len(bounds) - 1) for _ in range(bounds[r], bounds[r + 1])]
+        mine = range(bounds[rank], bounds[rank + 1])
+        local: list[tuple[list[int], list[float]]] = [([], []) for _ in mine]
+        needed: dict[int, set[int]] = {}
+        wanted: dict[int, set[int]] = {}
+        for i, (ids, weights) in enumerate(matrix.rows):
+            for j, weight in zip(ids, weights, strict=True):
+                if owner[i] == owner[j] == rank:
+                    local[i - mine.start][0].append(j - mine.start)
+                    local[i - mine.start][1].append(weight)
+                elif owner[i] == rank:
+                    wanted.setdefault(owner[j], set()).add(j)
+                elif owner[j] == rank:
+                    needed.setdefault(owner[i], set()).add(j - mine.start)
+        order = [j for peer in sorted(wanted) for j in sorted(wanted[peer])]
+        column = {j: c for c, j in enumerate(order)}
+        remote = torch.zeros(len(mine), len(order), dtype=torch.float64)
+        for i in mine:
+            for j, weight in zip(*matrix.rows[i], strict=True):
+                if j in column:
+                    remote[i - mine.start, column[j]] = weight
+        return Exchange(
+            local=InPlace.of(local),
+            outgoing={peer: sorted(rows) for peer, rows in sorted(needed.items())},
+            incoming={peer: len(wanted[peer]) for peer in sorted(wanted)},
+            weights=remote,
+            out_degree=float(matrix.out_degrees.mean()),
+        )

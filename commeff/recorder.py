@@ -1,0 +1,43 @@
+"""metrics.jsonl: one JSON object a line, in the order of steps, also after a resume."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+class Recorder:
+    """Appends rows to `folder/metrics.jsonl`.
+
+    >>> import tempfile
+    >>> recorder = Recorder(tempfile.mkdtemp())
+    >>> recorder.write({"step": 5, "train_loss": 0.5}); recorder.write({"step": 10, "train_loss": 0.25})
+    >>> recorder.rewind(5)
+    >>> recorder.rows()
+    [{'step': 5, 'train_loss': 0.5}]
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder) / "metrics.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Add one row; it is on its way to disk when this returns."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows so far; a last line cut off by a crash does not count."""
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+    def rewind(self, step: int) -> None:
+        """Forget the rows after `step`: what comes after a checkpoint will be written again."""
+        kept = "".join(json.dumps(row) + "\n" for row in self.rows() if row["step"] <= step)
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(kept, encoding="utf-8")
+        os.replace(draft, self.path)

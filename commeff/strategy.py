@@ -1,0 +1,229 @@
+"""The whole idea: every method is one sandwich on the matrix of all workers' vectors.
+
+    x  <-  parameters( local( x, gradients( g ) ) )
+
+`local` is an ordinary optimizer step, which never sees another worker; `gradients` and `parameters` are transforms,
+stateful maps (w, d) -> (w, d) that may talk through a `Communicator`. Rows are the workers hosted by this process,
+columns the d coordinates. A published method is the small thing that stands in one of the three places (see
+`commeff.methods`).
+
+What is remembered between steps is declared, not discovered: `rows` names tensors with one row per hosted worker,
+`shared` names values that are equal on every process, and every `Stateful` attribute is a part with a memory of its
+own. An attribute whose name begins with an underscore is borrowed or can be rebuilt by `start`, and is neither saved
+nor copied.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from compressors import Layout, Message
+
+if TYPE_CHECKING:
+    from commeff.communicator import Communicator
+
+Scope = Literal["coordinate", "tensor", "whole"]
+SCOPES: tuple[Scope, ...] = ("coordinate", "tensor", "whole")
+
+
+class Stateful:
+    """Something with a memory that can be saved, restored and dealt out anew over processes."""
+
+    rows: ClassVar[tuple[str, ...]] = ()
+    shared: ClassVar[tuple[str, ...]] = ()
+    own_scope: ClassVar[Scope] = "coordinate"
+
+    def parts(self) -> Iterator[tuple[str, Stateful]]:
+        """The parts that have memories of their own, by name."""
+        for name, value in sorted(vars(self).items()):
+            if name.startswith("_"):
+                continue
+            if isinstance(value, Stateful):
+                yield name, value
+            elif isinstance(value, (list, tuple)):
+                yield from ((f"{name}.{i}", part) for i, part in enumerate(value) if isinstance(part, Stateful))
+
+    @property
+    def scope(self) -> Scope:
+        """What a block of columns may cut: nothing smaller than the widest scope among the parts works on."""
+        return max((self.own_scope, *(part.scope for _, part in self.parts())), key=SCOPES.index)
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"rows": tensors with a leading worker axis, "shared": values equal everywhere, "parts": the same of each
+        part}.
+        """
+        return {
+            "rows": {name: copy.deepcopy(getattr(self, name)) for name in self.rows},
+            "shared": {name: copy.deepcopy(getattr(self, name)) for name in self.shared},
+            "parts": {name: part.state_dict() for name, part in self.parts()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
+        parts = dict(self.parts())
+        found = {*state["rows"], *state["shared"], *state["parts"]}
+        wanted = {*self.rows, *self.shared, *parts}
+        if found != wanted:
+            name = type(self).__name__
+            raise ValueError(
+                f"the saved state holds {sorted(found)} but {name} remembers {sorted(wanted)}: "
+                "it is another method's state"
+            )
+        for name, value in {**state["rows"], **state["shared"]}.items():
+            mine = getattr(self, name)
+            if isinstance(mine, Tensor) and mine.shape != value.shape:
+                raise ValueError(f"the saved {name} has shape {tuple(value.shape)}, this run needs {tuple(mine.shape)}")
+            setattr(self, name, copy.deepcopy(value))
+        for name, part in parts.items():
+            part.load_state_dict(state["parts"][name])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        for name, value in vars(self).items():
+            setattr(twin, name, value if name.startswith("_") else copy.deepcopy(value, memo))
+        return twin
+
+
+class LocalStep(Stateful, ABC):
+    """x, g -> x: one optimizer step of every hosted worker, with no communication. x is donated: the step may work in
+    place.
+    """
+
+    @property
+    @abstractmethod
+    def lr(self) -> float:
+        """The learning rate of the step to come."""
+
+    @abstractmethod
+    def start(self, x: Tensor, layout: Layout) -> None:
+        """Allocate memory for rows like x."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
+        """The rows after the step; rows that are not active neither move nor age."""
+
+
+class Transform(Stateful, ABC):
+    """(w, d) -> (w, d), with memory, possibly with communication. Never writes into its input; the result is the
+    caller's to read.
+    """
+
+    @abstractmethod
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        """Allocate memory, bind compressors, refuse parts that do not fit. v is what counts as returned before step
+        0.
+        """
+
+    def post(self, x: Tensor, communicator: Communicator) -> None:
+        """Start communication early, before the gradient at x is computed. Never needed for correctness."""
+
+    @abstractmethod
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        """The transformed rows."""
+
+    def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        """The same, with the input's memory given away: what works in place at memory speed may do so."""
+        return self(vectors, communicator)
+
+
+class Encoder(Stateful, ABC):
+    """(w, d) -> Message, with memory: what stands between a vector and the wire."""
+
+    @abstractmethod
+    def start(self, x: Tensor, layout: Layout, communicator: Communicator) -> None:
+        """Allocate memory for rows like x and bind the compressor to the layout."""
+
+    @abstractmethod
+    def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
+        """The message each hosted worker sends; `purpose` names its stream of randomness."""
+
+
+class Keep(Transform):
+    """v -> v."""
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        pass
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        return vectors
+
+
+class Chain(Transform):
+    """v -> last(...(first(v))): transforms one after the other."""
+
+    def __init__(self, *links: Transform) -> None:
+        self.links = links
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        for i, link in enumerate(self.links):
+            link.start(v, layout, communicator.at(str(i)))
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        for i, link in enumerate(self.links):
+            vectors = link(vectors, communicator.at(str(i)))
+        return vectors
+
+
+class Strategy(Stateful):
+    """x <- parameters(local(x, gradients(g))): a method, ready to be driven.
+
+    Parameters
+    ----------
+    local : the optimizer step.
+    gradients, parameters : what happens to the gradients before it and to the parameters after it.
+    accumulate : how many minibatch gradients the driver averages into one step's gradient (NEOLITHIC).
+
+    >>> from functools import partial
+    >>> from commeff import Communicator, Layout, methods
+    >>> strategy = methods.psgd(partial(torch.optim.SGD, lr=0.5))
+    >>> communicator, x = Communicator(workers=2), torch.zeros(2, 1)
+    >>> strategy.start(x, Layout.flat(1), communicator)
+    >>> for communicator.step in range(20):
+    ...     x = strategy.step(x, x - torch.tensor([[1.0], [3.0]]), communicator)
+    >>> x.round(decimals=3).tolist()
+    [[2.0], [2.0]]
+    """
+
+    def __init__(
+        self,
+        local: LocalStep,
+        gradients: Transform | None = None,
+        parameters: Transform | None = None,
+        accumulate: int = 1,
+    ) -> None:
+        self.local = local
+        self.gradients = gradients or Keep()
+        self.parameters = parameters or Keep()
+        self.accumulate = accumulate
+
+    def start(self, x: Tensor, layout: Layout, communicator: Communicator) -> None:
+        """Allocate every memory for rows like x and refuse parts that do not fit together."""
+        if x.ndim != 2 or x.shape != (len(communicator.workers), layout.d):
+            raise ValueError(
+                f"x has shape {tuple(x.shape)}; {len(communicator.workers)} hosted workers with {layout.d} coordinates "
+                "need one row each"
+            )
+        self.local.start(x, layout)
+        self.gradients.start(torch.zeros_like(x), layout, communicator.at("gradients"))
+        self.parameters.start(x, layout, communicator.at("parameters"))
+
+    def post(self, x: Tensor, communicator: Communicator) -> None:
+        """Start what communication needs only x, before the gradient is computed."""
+        self.parameters.post(x, communicator.at("parameters"))
+
+    def step(self, x: Tensor, gradient: Tensor, communicator: Communicator, donate: bool = False) -> Tensor:
+        """One model update; rows that are equal may come back as views of one row.
+
+        x is left alone and a result is never touched again, unless `donate` gives x's memory away (which views of one
+        row have not).
+        """
+        own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
+        moved = self.local(own, self.gradients(gradient, communicator.at("gradients")), communicator.active)
+        return self.parameters.donated(moved, communicator.at("parameters"))

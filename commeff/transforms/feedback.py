@@ -1,0 +1,57 @@
+"""Averages that send differences: EF21 and its smoothed gradients."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.strategy import Encoder, Transform
+from commeff.transforms.encoders import encoder
+from compressors import Compressor, Layout
+
+
+class EF21(Transform):
+    """c_i = C(v_i - public_i);  public_i += c_i;  mean += (1/n) sum_j c_j;  -> mean   (arXiv 2106.05203, Algorithm 2).
+
+    Memory: public, what everybody knows of worker i's vector; mean, one row, always the mean of all public. Sends: c_i,
+    by all-gather.
+    """
+
+    rows = ("public",)
+    shared = ("mean",)
+
+    def __init__(self, changes: Encoder | Compressor) -> None:
+        self.changes = encoder(changes)
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        self.changes.start(v, layout, communicator)
+        self.public, self.mean = torch.zeros_like(v), v.new_zeros(1, layout.d)
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        change = self.changes.encode(vectors - self.public, communicator, "up")
+        self.public += change.decode()
+        self.mean += communicator.average(change)[:1]
+        return self.mean.clone().expand_as(vectors)
+
+
+class Smooth(Transform):
+    """v^k = (1 - eta) v^{k-1} + eta g^k, with v^0 = g^0: the momentum that EF21-SGDM puts before its compressor (arXiv
+    2305.15155).
+
+    Memory: smoothed. Sends nothing.
+    """
+
+    rows = ("smoothed",)
+
+    def __init__(self, eta: float) -> None:
+        if not 0 < eta <= 1:
+            raise ValueError(f"eta = {eta} was asked for; the weight of the newest gradient lies in (0, 1]")
+        self.eta = eta
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        self.smoothed = torch.zeros_like(v)
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        self.smoothed = torch.lerp(self.smoothed, vectors, self.eta if communicator.step else 1.0)
+        return self.smoothed.clone()

@@ -1,0 +1,89 @@
+"""What is built on gossip: tracking the mean gradient, compressed gossip, the order that mixes first."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.strategy import Transform
+from commeff.transforms.encoders import Plain
+from compressors import Compressor, Layout, contractive
+from topologies import Topology
+
+
+class Tracking(Transform):
+    """y^k = M(y^{k-1} + g^k - g^{k-1}), y^{-1} = g^{-1} = 0, for an averaging M   (arXiv 1607.03218).
+
+    If M preserves the mean, the mean of y is the mean of g at every step. Memory: tracked, last_gradient. Sends what M
+    sends.
+    """
+
+    rows = ("tracked", "last_gradient")
+
+    def __init__(self, inner: Transform) -> None:
+        self.inner = inner
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        self.inner.start(v, layout, communicator.at("inner"))
+        self.tracked, self.last_gradient = torch.zeros_like(v), torch.zeros_like(v)
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        self.tracked = self.inner(self.tracked + vectors - self.last_gradient, communicator.at("inner"))
+        self.last_gradient = vectors.clone()
+        return self.tracked.clone()
+
+
+class Choco(Transform):
+    """q_i = C(x_i - public_i);  public_i += q_i;  x_i + gamma sum_j W[i, j] (public_j - public_i)   (arXiv 1902.00340,
+    Algorithm 2).
+
+    Preserves the mean for every C. Memory: public, what the neighbours know of x_i (0 at first); neighbours, the
+    weighted sum of what is known of the neighbours. That sum is only right while the weights stay, so changing
+    topologies are refused. Sends q_i to each neighbour.
+    """
+
+    rows = ("public", "neighbours")
+
+    def __init__(self, topology: Topology, compressor: Compressor, gamma: float) -> None:
+        self.compressor = Plain(contractive(compressor))
+        self.topology, self.gamma = topology, gamma
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        if self.topology.period != 1:
+            raise ValueError(
+                "CHOCO was asked to run on a topology that changes; "
+                "its running sum of the neighbours is only right for fixed weights: "
+                "choose a fixed one, such as ring, torus or exponential"
+            )
+        self.compressor.start(v, layout, communicator)
+        self.public, self.neighbours = torch.zeros_like(v), torch.zeros_like(v)
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        change = self.compressor.encode(vectors - self.public, communicator, "up")
+        self.public += change.decode()
+        self.neighbours += communicator.mix(change, self.topology.at(communicator.step))
+        return torch.add(vectors, self.neighbours - self.public, alpha=self.gamma)
+
+
+class Ahead(Transform):
+    """out^k = M(out^{k-1}) + (v^k - out^{k-1}): mix what was, add what the local step changed
+    (adapt-while-communicate).
+
+    The mixing needs nothing of the step's gradient, so it can travel while that is computed. Memory: last. Sends what M
+    sends.
+    """
+
+    rows = ("last",)
+
+    def __init__(self, inner: Transform) -> None:
+        self.inner = inner
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        self.inner.start(v, layout, communicator.at("inner"))
+        self.last = v.clone()
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        out = self.inner(self.last, communicator.at("inner")) + (vectors - self.last)
+        self.last = out.clone()
+        return out

@@ -1,0 +1,110 @@
+"""PowerSGD: an approximate average by one step of subspace iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.strategy import Transform
+from compressors import Dense, Layout
+
+
+@dataclass(frozen=True)
+class Stack:
+    """All tensors that read as (rows, columns) matrices of one shape, approximated at one rank in batched products."""
+
+    starts: tuple[int, ...]
+    rows: int
+    columns: int
+    rank: int
+
+    def read(self, v: Tensor) -> Tensor:
+        """(w, d) -> (w, count, rows, columns)."""
+        size = self.rows * self.columns
+        return torch.stack(
+            [v[:, s : s + size].reshape(v.shape[0], self.rows, self.columns) for s in self.starts], dim=1
+        )
+
+    def write(self, out: Tensor, matrices: Tensor) -> None:
+        """The inverse of `read`, into the columns of out."""
+        size = self.rows * self.columns
+        for i, s in enumerate(self.starts):
+            out[:, s : s + size] = matrices[:, i].reshape(-1, size)
+
+
+class PowerSGD(Transform):
+    """Per tensor, M_i = v_i + e_i as a matrix:  P = orth(mean M_i Q);  Q = mean M_i^T P;  -> P Q^T;  e_i = M_i - P Q^T
+    (arXiv 1905.13727).
+
+    Tensors of one dimension, and matrices that two factors would not shrink, are averaged as they are. Exact when the
+    mean matrix has at most `rank` nonzero singular values in the span of the warm start. Invariant: mean e_i = mean M_i
+    - P Q^T.
+    Memory: error, a row a worker; right, the last Q, equal everywhere. Sends: two dense averages of r(a + b) numbers
+    for an (a, b) matrix.
+    """
+
+    rows = ("error",)
+    shared = ("right",)
+    own_scope = "tensor"
+
+    def __init__(self, rank: int) -> None:
+        if rank < 1:
+            raise ValueError(f"rank {rank} was asked for; a low-rank average needs at least rank 1")
+        self.rank = rank
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        shapes: dict[tuple[int, int], list[int]] = {}
+        raw: list[Tensor] = []
+        for piece in layout.fields:
+            rows = piece.shape[0] if len(piece.shape) > 1 else 1
+            columns = (piece.stop - piece.start) // max(1, rows)
+            if self.rank * (rows + columns) < rows * columns:
+                shapes.setdefault((rows, columns), []).append(piece.start)
+            else:
+                raw.append(torch.arange(piece.start, piece.stop, device=v.device))
+        self._stacks = [Stack(tuple(starts), rows, columns, self.rank) for (rows, columns), starts in shapes.items()]
+        self._raw = torch.cat(raw) if raw else torch.empty(0, dtype=torch.int64, device=v.device)
+        self.error = torch.zeros_like(v)
+        random = communicator.random("right")
+        self.right = [
+            torch.stack(
+                [
+                    random.shifted(s).normal(stack.columns * stack.rank, shared=True, dtype=v.dtype)[0]
+                    for s in stack.starts
+                ]
+            )
+            .reshape(1, len(stack.starts), stack.columns, stack.rank)
+            .to(v.device)
+            for stack in self._stacks
+        ]
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        wanted = vectors + self.error
+        matrices = [stack.read(wanted) for stack in self._stacks]
+        lefts, raw = self._averages(
+            [m @ q for m, q in zip(matrices, self.right, strict=True)], wanted[:, self._raw], communicator.at("left")
+        )
+        lefts = [torch.linalg.qr(left).Q for left in lefts]
+        self.right, _ = self._averages(
+            [m.mT @ p for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.at("right")
+        )
+        out = torch.empty_like(vectors[:1])
+        out[:, self._raw] = raw
+        for stack, p, q in zip(self._stacks, lefts, self.right, strict=True):
+            stack.write(out, p @ q.mT)
+        self.error = wanted - out
+        return out.expand_as(vectors)
+
+    @staticmethod
+    def _averages(factors: list[Tensor], rest: Tensor, communicator: Communicator) -> tuple[list[Tensor], Tensor]:
+        """The exact averages of all factors and of the remaining numbers, in one message."""
+        w = rest.shape[0]
+        flat = torch.cat([*(f.reshape(w, -1) for f in factors), rest], dim=1)
+        if not flat.shape[1]:
+            return [], rest[:1]
+        mean = communicator.average(Dense().compress(flat, communicator.random("factors")))[:1]
+        *parts, last = mean.split([f[0].numel() for f in factors] + [rest.shape[1]], dim=1)
+        return [part.reshape(1, *f.shape[1:]) for part, f in zip(parts, factors, strict=True)], last

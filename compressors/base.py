@@ -1,0 +1,92 @@
+"""The interface of all compressors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Literal, Self, get_args
+
+import torch
+from torch import Tensor
+
+from compressors.layout import Layout
+from compressors.message import Message
+from compressors.random import WorkerRandom
+
+Scope = Literal["coordinate", "tensor", "whole"]
+
+
+class Compressor(ABC):
+    """Turns vectors into a `Message`. A frozen dataclass: equal vectors and equal randomness give an equal message.
+
+    Row i of the message depends on row i of the vectors and on row i of the randomness only. A compressor works on vectors of
+    any length without being bound, except those that need the names of tensors, which say so.
+    """
+
+    @property
+    @abstractmethod
+    def scope(self) -> Scope:
+        """Where a vector may be cut into blocks that are compressed one by one: anywhere, between tensors, or nowhere."""
+
+    @property
+    def summable(self) -> bool:
+        """Whether messages may be added part by part on the way: decode(sum of parts) = sum of decoded messages."""
+        return False
+
+    def bind(self, layout: Layout) -> Compressor:
+        """The compressor for vectors of this layout; ValueError if it cannot compress them."""
+        return self
+
+    @abstractmethod
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        """The message for ``vectors`` (w, d). It may share memory with them: leave them as they are while it is used."""
+
+    @abstractmethod
+    def omega(self, d: int) -> float | None:
+        """The least known omega with E C(v) = v and E|C(v) - v|^2 <= omega |v|^2 in d dimensions; None if biased."""
+
+    @abstractmethod
+    def delta(self, d: int) -> float | None:
+        """The largest known delta > 0 with E|C(v) - v|^2 <= (1 - delta)|v|^2 in d dimensions; None if there is none."""
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        """Small configurations on which the laws of `compressors.laws` run."""
+        return [cls()]
+
+
+def check_block(owner: str, name: str, length: int | None) -> None:
+    """Refuse blocks that have no coordinates."""
+    if length is not None and length < 1:
+        raise ValueError(f"{owner}({name}={length}) makes blocks without coordinates: choose {name} >= 1")
+
+
+def coarsest(*scopes: Scope) -> Scope:
+    """The scope of a composition.
+
+    >>> coarsest("coordinate", "tensor")
+    'tensor'
+    """
+    return max(scopes, key=get_args(Scope).index)
+
+
+def contraction(omega: float | None) -> float | None:
+    """The delta of an unbiased compressor as it is: 1 - omega, where that is positive."""
+    return 1 - omega if omega is not None and omega < 1 else None
+
+
+def largest(omegas: Iterable[float | None]) -> float | None:
+    """omega of pieces that are compressed one by one; None if any of them is biased."""
+    known = list(omegas)
+    return None if None in known else max(omega for omega in known if omega is not None)
+
+
+def smallest(deltas: Iterable[float | None]) -> float | None:
+    """delta of pieces that are compressed one by one; None if any of them is not contractive."""
+    known = list(deltas)
+    return None if None in known else min(delta for delta in known if delta is not None)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of scales and of arithmetic: float64 for float64 vectors, float32 for all others."""
+    return torch.float64 if dtype is torch.float64 else torch.float32

@@ -1,0 +1,126 @@
+"""Compressors that shrink the error, which error feedback needs: as they are, or an unbiased one scaled down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from torch import Tensor
+
+from compressors.base import Compressor, Scope
+from compressors.layout import Layout
+from compressors.message import Compound, Message, joined
+from compressors.natural import Natural
+from compressors.quantised import QSGD, TernGrad
+from compressors.random import WorkerRandom
+from compressors.randomk import RandomK
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledMessage(Compound):
+    """A message read ``factor`` times as large. Wire format: that of the message; the factor is known to the receiver."""
+
+    factor: float
+
+    def decode(self) -> Tensor:
+        return self.inner[0].decode() * self.factor
+
+    def add_to(self, out: Tensor, weights: Tensor) -> None:
+        self.inner[0].add_to(out, weights * self.factor)
+
+
+@dataclass(frozen=True)
+class Scaled(Compressor):
+    """factor * C(v). For unbiased C, delta = 1 - factor^2 omega - (1 - factor)^2, where that is positive.
+
+    >>> Scaled(TernGrad(), 0.5).omega(9), Scaled(TernGrad(), 0.5).delta(9)
+    (None, 0.5)
+    """
+
+    compressor: Compressor
+    factor: float
+
+    @property
+    def scope(self) -> Scope:
+        return self.compressor.scope
+
+    @property
+    def summable(self) -> bool:
+        return self.compressor.summable
+
+    def bind(self, layout: Layout) -> Self:
+        return replace(self, compressor=self.compressor.bind(layout))
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> ScaledMessage:
+        parts, forms = joined([self.compressor.compress(vectors, random)])
+        return ScaledMessage(parts, vectors.shape[1], vectors.dtype, forms, self.factor)
+
+    def omega(self, d: int) -> float | None:
+        return self.compressor.omega(d) if self.factor == 1 else None
+
+    def delta(self, d: int) -> float | None:
+        omega = self.compressor.omega(d)
+        if omega is None:
+            return self.compressor.delta(d) if self.factor == 1 else None
+        delta = 1 - self.factor**2 * omega - (1 - self.factor) ** 2
+        return delta if delta > 0 else None
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(TernGrad(), 0.25)]
+
+
+@dataclass(frozen=True)
+class Contractive(Compressor):
+    """What `contractive` returns; `bind` turns it into C or C / (1 + omega(d))."""
+
+    compressor: Compressor
+
+    @property
+    def scope(self) -> Scope:
+        return self.compressor.scope
+
+    @property
+    def summable(self) -> bool:
+        return self.compressor.summable
+
+    def bind(self, layout: Layout) -> Compressor:
+        return Contractive(self.compressor.bind(layout)).at(layout.d)
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        return self.at(vectors.shape[1]).compress(vectors, random)
+
+    def omega(self, d: int) -> float | None:
+        return self.at(d).omega(d)
+
+    def delta(self, d: int) -> float | None:
+        return self.at(d).delta(d)
+
+    def at(self, d: int) -> Compressor:
+        """The contractive compressor of d coordinates."""
+        if self.compressor.delta(d) is not None:
+            return self.compressor
+        omega = self.compressor.omega(d)
+        if omega is None:
+            raise ValueError(
+                f"{self.compressor} is neither contractive nor unbiased for {d} coordinates, so its error can grow without "
+                "bound: use it without error feedback, EF21, CHOCO and Repeated, or choose another compressor"
+            )
+        return Scaled(self.compressor, 1 / (1 + omega))
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(QSGD(1)), cls(Natural()), cls(RandomK(ratio=0.25))]
+
+
+def contractive(compressor: Compressor) -> Contractive:
+    """C where delta(d) is known, C / (1 + omega(d)) where omega(d) is; ValueError at `bind` where neither is.
+
+    An unbiased C with |C(v) - v| > |v| makes error feedback diverge; divided by 1 + omega it has delta = 1 / (1 + omega).
+
+    >>> contractive(RandomK(k=2)).bind(Layout.flat(8))
+    Scaled(compressor=RandomK(ratio=None, k=2, scaled=True, shared=False), factor=0.25)
+    >>> contractive(RandomK(k=2, scaled=False)).bind(Layout.flat(8)).delta(8)
+    0.25
+    """
+    return compressor if isinstance(compressor, Contractive) else Contractive(compressor)

@@ -1,0 +1,93 @@
+"""Where the named tensors of a model lie in its flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Field(NamedTuple):
+    """One tensor of the model: columns ``start`` to ``stop`` of the flat vector, in optimizer parameter group ``group``."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The fields of a vector of d coordinates, consecutive and without gaps.
+
+    Built by `flat` (a bare vector) or `of` (named shapes); ``slice`` gives the layout of a block of columns.
+
+    >>> layout = Layout.of([("weight", (2, 3)), ("bias", (2,))])
+    >>> layout.d, layout.boundaries
+    (8, (0, 6, 8))
+    >>> layout.slice(4, 8).fields
+    (Field(name='weight', shape=(2,), start=0, stop=2, group=0), Field(name='bias', shape=(2,), start=2, stop=4, group=0))
+    >>> layout.cuts_tensor(4, 8), layout.cuts_tensor(6, 8)
+    (True, False)
+    """
+
+    fields: tuple[Field, ...]
+
+    @classmethod
+    def flat(cls, d: int) -> Layout:
+        """A bare vector of d coordinates: one anonymous field.
+
+        >>> Layout.flat(5).fields
+        (Field(name='', shape=(5,), start=0, stop=5, group=0),)
+        """
+        return cls.of([("", (d,))])
+
+    @classmethod
+    def of(
+        cls, named_shapes: Iterable[tuple[str, Sequence[int]]], groups: Sequence[int] | None = None
+    ) -> Layout:
+        """Consecutive fields in the order given; ``groups[i]`` is the optimizer parameter group of field i (all 0 by default)."""
+        named = [(name, tuple(int(side) for side in shape)) for name, shape in named_shapes]
+        groups = [0] * len(named) if groups is None else list(groups)
+        if len(groups) != len(named):
+            raise ValueError(f"{len(groups)} groups for {len(named)} tensors: give one group per tensor")
+        fields, start = [], 0
+        for (name, shape), group in zip(named, groups, strict=True):
+            fields.append(Field(name, shape, start, start + prod(shape), group))
+            start += prod(shape)
+        return cls(tuple(fields))
+
+    @property
+    def d(self) -> int:
+        """Number of coordinates."""
+        return self.fields[-1].stop if self.fields else 0
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """Columns where a block may begin or end without cutting a tensor."""
+        return (0, *(field.stop for field in self.fields))
+
+    def cuts_tensor(self, start: int, stop: int) -> bool:
+        """Whether the block of columns [start, stop) contains part of a tensor but not all of it."""
+        return not {start, stop} <= set(self.boundaries)
+
+    def slice(self, start: int, stop: int) -> Layout:
+        """The layout of columns [start, stop), counted from 0; a tensor that is cut becomes a flat piece."""
+        if not 0 <= start <= stop <= self.d:
+            raise ValueError(f"columns [{start}, {stop}) do not lie in a layout of {self.d} columns: choose 0 <= start <= stop <= d")
+        return Layout(tuple(_piece(field, start, stop) for field in self.fields if field.start < stop and field.stop > start))
+
+    def row_sum(self, values: Tensor) -> Tensor:
+        """Sum over the last dimension, kept as a dimension of 1: the sum over everything that belongs to one row."""
+        return values.sum(-1, keepdim=True)
+
+
+def _piece(field: Field, start: int, stop: int) -> Field:
+    """The part of a field that lies in columns [start, stop), counted from ``start``."""
+    first, last = max(field.start, start), min(field.stop, stop)
+    shape = field.shape if (first, last) == (field.start, field.stop) else (last - first,)
+    return Field(field.name, shape, first - start, last - start, field.group)

@@ -1,0 +1,197 @@
+"""What a worker puts on the wire."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from compressors.tiling import tiles
+
+
+@dataclass(frozen=True, eq=False)
+class Message(ABC):
+    """The vectors of w workers, compressed.
+
+    Attributes
+    ----------
+    parts : every tensor that travels, truly packed, with a leading row axis: row i of each part is what worker i sends.
+    d : coordinates of a decoded row.
+    dtype : of the vectors that were compressed, and of those that `decode` returns.
+
+    All other fields are static: the receiver knows them beforehand. A new kind of message is a frozen dataclass with its own
+    static fields and its `decode`; its docstring gives the wire format. Numbers travel little endian.
+    """
+
+    parts: tuple[Tensor, ...]
+    d: int
+    dtype: torch.dtype
+
+    @abstractmethod
+    def decode(self) -> Tensor:
+        """(w, d): what a receiver reads. It may share memory with ``parts``: read only."""
+
+    def add_to(self, out: Tensor, weights: Tensor) -> None:
+        """out += weights @ decode(), for ``out`` (r, d) and ``weights`` (r, w), decoding a few rows at a time."""
+        for rows, _ in tiles(self.rows, self.d, size=max(self.d, 1 << 22)):
+            out.addmm_(weights[:, rows].to(out), self.select(rows).decode().to(out))
+
+    @property
+    def rows(self) -> int:
+        """Number of workers, w."""
+        return len(self.parts[0])
+
+    @property
+    def wire_bytes(self) -> Tensor:
+        """(w,) int64: bytes that each worker sends."""
+        return torch.full((self.rows,), self.row_bytes, dtype=torch.int64)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row; parts are rectangular, so all rows have as many."""
+        return sum(_row_bytes(part) for part in self.parts)
+
+    @property
+    def summable(self) -> bool:
+        """Whether messages of this kind may be added part by part on the way: decode(sum) = sum of the decoded."""
+        return False
+
+    @property
+    def count(self) -> int:
+        """How many messages one after the other this one stands for."""
+        return 1
+
+    @property
+    def form(self) -> Self:
+        """The message with no rows: everything that a receiver knows beforehand."""
+        return self.with_parts([part.new_empty(0, *part.shape[1:]) for part in self.parts])
+
+    def with_parts(self, parts: Sequence[Tensor]) -> Self:
+        """The message of the same kind with other rows: what a receiver builds."""
+        return replace(self, parts=tuple(parts))
+
+    def select(self, rows: slice | list[int] | Tensor) -> Self:
+        """Some of the rows."""
+        return self.with_parts([part[rows] for part in self.parts])
+
+    def to_buffer(self) -> Tensor:
+        """(w, bytes) uint8: row i is exactly what worker i sends."""
+        pieces = [part.reshape(len(part), prod(part.shape[1:])).view(torch.uint8) for part in self.parts]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
+
+    def from_buffer(self, buffer: Tensor) -> Self:
+        """The message of this kind whose rows were received as ``buffer`` (r, bytes); the inverse of `to_buffer`."""
+        pieces = buffer.split([_row_bytes(part) for part in self.parts], 1)
+        return self.with_parts([_read(piece, part) for piece, part in zip(pieces, self.parts, strict=True)])
+
+
+def _row_bytes(part: Tensor) -> int:
+    return prod(part.shape[1:]) * part.element_size()
+
+
+def _read(piece: Tensor, like: Tensor) -> Tensor:
+    """The bytes ``piece`` (r, bytes) as rows of the kind of ``like``."""
+    return piece.flatten().clone().view(like.dtype).view(len(piece), *like.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class DenseMessage(Message):
+    """Every coordinate as it is. Wire format: d numbers, in the dtype of ``parts[0]``."""
+
+    @property
+    def summable(self) -> bool:
+        return True
+
+    def decode(self) -> Tensor:
+        return self.parts[0].to(self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Compound(Message, ABC):
+    """A message made of messages: its last parts are those of ``forms``, one after the other.
+
+    Attributes
+    ----------
+    forms : the messages inside, with no rows.
+    """
+
+    forms: tuple[Message, ...]
+
+    @property
+    def inner(self) -> list[Message]:
+        """The messages inside, with their rows."""
+        parts = iter(self.parts[self._own :])
+        return [form.with_parts([next(parts) for _ in form.parts]) for form in self.forms]
+
+    @property
+    def _own(self) -> int:
+        """Number of parts that belong to no inner message."""
+        return len(self.parts) - sum(len(form.parts) for form in self.forms)
+
+    @property
+    def summable(self) -> bool:
+        return self._own == 0 and all(form.summable for form in self.forms)
+
+    @property
+    def count(self) -> int:
+        return max(form.count for form in self.forms)
+
+
+def joined(messages: Sequence[Message]) -> tuple[tuple[Tensor, ...], tuple[Message, ...]]:
+    """The parts of all the messages, and their forms: what a `Compound` is built from."""
+    return tuple(part for message in messages for part in message.parts), tuple(message.form for message in messages)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces(Compound):
+    """Consecutive columns, each a message of its own. Wire format: the pieces one after the other."""
+
+    def decode(self) -> Tensor:
+        return torch.cat([piece.decode() for piece in self.inner], 1)
+
+    def add_to(self, out: Tensor, weights: Tensor) -> None:
+        start = 0
+        for piece in self.inner:
+            piece.add_to(out[:, start : start + piece.d], weights)
+            start += piece.d
+
+    @classmethod
+    def of(cls, pieces: Sequence[Message]) -> Pieces:
+        """The message whose columns are those of ``pieces``, left to right."""
+        parts, forms = joined(pieces)
+        return cls(parts, sum(piece.d for piece in pieces), pieces[0].dtype, forms)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks(Message):
+    """m blocks of equal length, compressed as rows of their own. Wire format: for each part, that of block 0, 1, ... m-1.
+
+    Attributes
+    ----------
+    block : the message of one block, with no rows.
+    """
+
+    block: Message
+
+    @property
+    def summable(self) -> bool:
+        return self.block.summable
+
+    def decode(self) -> Tensor:
+        blocks = self.block.with_parts([part.flatten(0, 1) for part in self.parts])
+        return blocks.decode().reshape(self.rows, self.d)
+
+    @property
+    def count(self) -> int:
+        return self.block.count
+
+    @classmethod
+    def of(cls, message: Message, blocks: int) -> Blocks:
+        """The message that joins every ``blocks`` rows of ``message`` into one row."""
+        parts = [part.unflatten(0, (len(part) // blocks, blocks)) for part in message.parts]
+        return cls(tuple(parts), message.d * blocks, message.dtype, message.form)

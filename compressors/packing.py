@@ -1,0 +1,116 @@
+"""Codes of any width from 0 to 32 bits, packed without gaps into the bytes of each row.
+
+Wire format of ``count`` codes of ``bits`` bits (``packed_bytes`` = ceil(count * bits / 8) bytes): first the lowest 8 bits of every
+code, one byte each, then the next 8, and so on; the remaining r < 8 bits follow as one little-endian bit string, code j occupying
+bits j * r to (j + 1) * r. Hosts are little endian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from compressors.tiling import tiles
+
+_LANES = {8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
+
+
+def packed_bytes(count: int, bits: int) -> int:
+    """Bytes that ``count`` codes of ``bits`` bits take."""
+    return (count * bits + 7) // 8
+
+
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """(w, count) non-negative integers below 2^bits as (w, packed_bytes) uint8.
+
+    >>> pack(torch.tensor([[1, 0, 0, 0, 0, 0, 0, 0, 1]]), 1)
+    tensor([[1, 1]], dtype=torch.uint8)
+    >>> unpack(pack(torch.tensor([[1, 2, 3, 4, 500]]), 9), 9, 5)
+    tensor([[  1,   2,   3,   4, 500]])
+    """
+    rows, count = codes.shape
+    out = torch.empty(rows, packed_bytes(count, bits), dtype=torch.uint8, device=codes.device)
+    for tile in tiles(rows, count):
+        pack_into(out[tile[0]], codes[tile], bits, tile[1].start, count)
+    return out
+
+
+def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
+    """The inverse of `pack`: (w, count) codes, uint8 up to 8 bits and int64 beyond."""
+    out = torch.empty(len(packed), count, dtype=torch.uint8 if bits <= 8 else torch.int64, device=packed.device)
+    for rows, columns in tiles(*out.shape):
+        out[rows, columns] = unpack_from(packed[rows], bits, columns, count)
+    return out
+
+
+def pack_into(out: Tensor, codes: Tensor, bits: int, start: int, count: int) -> None:
+    """Write ``codes``, columns ``start`` (a multiple of 8) and on of rows of ``count`` codes, to their place in ``out``."""
+    width, (planes, rest) = codes.shape[1], divmod(bits, 8)
+    for plane in range(planes):
+        out[:, plane * count + start :][:, :width] = codes >> 8 * plane if plane else codes
+    if rest:
+        first = planes * count + start * rest // 8
+        low = (codes >> 8 * planes if planes else codes).to(torch.uint8)
+        out[:, first : first + packed_bytes(width, rest)] = _merge(low, rest)
+
+
+def unpack_from(packed: Tensor, bits: int, columns: slice, count: int) -> Tensor:
+    """The codes in ``columns`` (starting at a multiple of 8) of rows of ``count`` codes."""
+    width, (planes, rest) = columns.stop - columns.start, divmod(bits, 8)
+    pieces = [packed[:, plane * count + columns.start :][:, :width] for plane in range(planes)]
+    if rest:
+        first = planes * count + columns.start * rest // 8
+        pieces.append(_spread(packed[:, first : first + packed_bytes(width, rest)], rest, width))
+    if not pieces:
+        return packed.new_zeros(len(packed), width)
+    codes = pieces[0] if len(pieces) == 1 else pieces[0].long()
+    for plane, piece in enumerate(pieces[1:], 1):
+        codes |= piece.long() << 8 * plane
+    return codes
+
+
+def _merge(codes: Tensor, bits: int) -> Tensor:
+    """uint8 codes below 2^bits, bits < 8, as a bit string: neighbours are merged in pairs until the bytes are full."""
+    rows, width = codes.shape
+    if bits == 1 and codes.device.type == "cpu":
+        return torch.from_numpy(np.packbits(codes.numpy(), axis=1, bitorder="little"))
+    lanes = pad(codes, (0, -width % 8)).flatten()
+    for lane, used, narrow in _stages(bits):
+        pairs = lanes.view(_LANES[2 * lane])
+        merged = torch.sub(pairs, pairs >> lane, alpha=(1 << lane) - (1 << used))
+        lanes = merged.to(_LANES[lane]) if narrow else merged
+    lane, filled = _full_lane(bits)
+    full = lanes.view(torch.uint8).view(len(lanes), lane // 8)[:, :filled]
+    return full.reshape(rows, -(-width // 8) * bits)[:, : packed_bytes(width, bits)]
+
+
+def _spread(packed: Tensor, bits: int, width: int) -> Tensor:
+    """The inverse of `_merge`: uint8 codes (w, width)."""
+    if bits == 1 and packed.device.type == "cpu":
+        return torch.from_numpy(np.unpackbits(packed.numpy(), axis=1, count=width, bitorder="little"))
+    lane, filled = _full_lane(bits)
+    whole = -(-width // 8)
+    full = pad(packed, (0, whole * bits - packed.shape[1])).reshape(len(packed) * whole * bits // filled, filled)
+    lanes = pad(full, (0, lane // 8 - filled)).flatten().view(_LANES[lane])
+    for lane, used, _ in reversed(list(_stages(bits))):
+        pairs = lanes.to(_LANES[2 * lane])
+        lanes = torch.add(pairs, pairs >> used, alpha=(1 << lane) - (1 << used)).view(_LANES[lane])
+    return lanes.view(len(packed), 8 * whole)[:, :width]
+
+
+def _stages(bits: int) -> Iterator[tuple[int, int, bool]]:
+    """The merges that fill whole bytes: bits of a lane, bits used of it, whether a merged pair fits into one such lane."""
+    lane, used = 8, bits
+    while used % 8:
+        yield lane, used, 2 * used <= lane
+        lane, used = lane if 2 * used <= lane else 2 * lane, 2 * used
+
+
+def _full_lane(bits: int) -> tuple[int, int]:
+    """Bits of the lane that holds a full group of codes, and the bytes of it that are full."""
+    lane, used, narrow = list(_stages(bits))[-1]
+    return lane if narrow else 2 * lane, used // 4

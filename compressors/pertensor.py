@@ -1,0 +1,68 @@
+"""One compressor on every tensor of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from torch import Tensor
+
+from compressors.base import Compressor, Scope, largest, smallest
+from compressors.layout import Field, Layout
+from compressors.message import Message, Pieces
+from compressors.quantised import QSGD
+from compressors.random import WorkerRandom
+from compressors.topk import TopK
+
+
+@dataclass(frozen=True)
+class PerTensor(Compressor):
+    """Each tensor of the layout is a vector of its own. Needs `bind`.
+
+    omega and delta are the worst over the tensors. Sends what the compressor sends for every tensor.
+
+    >>> import torch
+    >>> layout = Layout.of([("weight", (2, 3)), ("bias", (2,))])
+    >>> message = PerTensor(TopK(k=1)).bind(layout).compress(torch.arange(8.0)[None], WorkerRandom(0, [0]))
+    >>> message.decode().tolist()
+    [[0.0, 0.0, 0.0, 0.0, 0.0, 5.0, 0.0, 7.0]]
+    """
+
+    compressor: Compressor
+    layout: Layout | None = None
+    bound: tuple[Compressor, ...] = ()
+
+    scope: ClassVar[Scope] = "tensor"
+
+    @property
+    def summable(self) -> bool:
+        return self.compressor.summable
+
+    def bind(self, layout: Layout) -> Self:
+        if not layout.fields:
+            raise ValueError("PerTensor cannot compress a layout without tensors: bind it to one that has a field")
+        tensors = (layout.slice(field.start, field.stop) for field in layout.fields)
+        return replace(self, layout=layout, bound=tuple(self.compressor.bind(tensor) for tensor in tensors))
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        pieces = [
+            compressor.compress(vectors[:, field.start : field.stop], random.shifted(field.start))
+            for field, compressor in self._tensors()
+        ]
+        return Pieces.of(pieces)
+
+    def omega(self, d: int) -> float | None:
+        return largest(compressor.omega(field.stop - field.start) for field, compressor in self._tensors())
+
+    def delta(self, d: int) -> float | None:
+        return smallest(compressor.delta(field.stop - field.start) for field, compressor in self._tensors())
+
+    def _tensors(self) -> Iterator[tuple[Field, Compressor]]:
+        if self.layout is None:
+            raise ValueError("PerTensor does not know the tensors yet: call bind(layout) first")
+        return zip(self.layout.fields, self.bound, strict=True)
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(TopK(ratio=0.25)), cls(QSGD(4))]

@@ -1,0 +1,174 @@
+"""Quantisation to equidistant levels: QSGD, TernGrad and block-wise int8 are one rule with three scales."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from compressors.base import Compressor, Scope, check_block, contraction, wide
+from compressors.blockwise import Blockwise
+from compressors.message import Message
+from compressors.packing import pack_into, packed_bytes, unpack_from
+from compressors.random import WorkerRandom
+from compressors.reductions import row_max, row_norm
+from compressors.tiling import tiles
+
+
+@dataclass(frozen=True, eq=False)
+class LevelsMessage(Message):
+    """Each coordinate one of the 2s + 1 multiples of scale/s between -scale and scale.
+
+    Wire format: the scale (float32; float64 for float64 vectors), then d codes of ceil(log2(2s + 1)) bits (`compressors.packing`);
+    code c stands for (c - s) scale / s.
+    """
+
+    levels: int
+
+    def decode(self) -> Tensor:
+        scale, packed = self.parts
+        unit, bits = scale / self.levels, code_bits(self.levels)
+        out = torch.empty(self.rows, self.d, dtype=self.dtype, device=packed.device)
+        for rows, columns in tiles(*out.shape):
+            codes = unpack_from(packed[rows], bits, columns, self.d)
+            out[rows, columns] = codes.to(scale.dtype).sub_(self.levels).mul_(unit[rows])
+        return out
+
+
+def code_bits(levels: int) -> int:
+    """Bits of a code that takes 2 levels + 1 values: ceil(log2(2 levels + 1))."""
+    return (2 * levels).bit_length()
+
+
+Noise = Iterator[tuple[slice, slice, Tensor | float]]
+
+
+def quantised(vectors: Tensor, scale: Tensor, levels: int, noise: Noise) -> LevelsMessage:
+    """The message of floor(levels v / scale + u), with the numbers u in [0, 1) that ``noise`` gives piece by piece.
+
+    Uniform u rounds without bias: up with the probability of the fraction that floor drops. u = 1/2 rounds to nearest.
+    """
+    bits, code_dtype = code_bits(levels), torch.int8 if levels < 128 else torch.int32
+    packed = torch.empty(len(vectors), packed_bytes(vectors.shape[1], bits), dtype=torch.uint8, device=vectors.device)
+    divisor = torch.where(scale > 0, scale, 1)
+    for rows, columns, u in noise:
+        steps = (vectors[rows, columns] / divisor[rows]).mul_(levels).add_(u).floor_().clamp_(-levels, levels)
+        codes = steps.to(code_dtype).add_(levels)
+        pack_into(packed[rows], codes.view(torch.uint8) if levels < 128 else codes, bits, columns.start, vectors.shape[1])
+    return LevelsMessage((scale, packed), vectors.shape[1], vectors.dtype, levels)
+
+
+@dataclass(frozen=True)
+class QSGD(Compressor):
+    """Stochastic rounding to multiples of |v|/s, s = ``levels``; with ``bucket`` in pieces of that length, each by its own norm.
+
+    C(v)_i = |v| sign(v_i) xi_i / s, xi_i = floor(a) + 1 with probability a - floor(a), else floor(a), where a = s |v_i| / |v|.
+    E|C(v) - v|^2 = (|v|^2/s^2) sum_i p_i (1 - p_i), p_i = a - floor(a); omega = min(d/s^2, sqrt(d)/s).
+    Sends ceil(log2(2s + 1)) bits per coordinate and the norm (of each bucket). NaN or infinity in v makes the bucket NaN.
+
+    Alistarh et al. 2017, arXiv:1610.02132.
+
+    >>> message = QSGD(levels=7).compress(torch.eye(3, 10), WorkerRandom(0, range(3)))
+    >>> message.wire_bytes.tolist(), bool((message.decode() == torch.eye(3, 10)).all())
+    ([9, 9, 9], True)
+    """
+
+    levels: int
+    bucket: int | None = None
+
+    scope: ClassVar[Scope] = "whole"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.levels < 1 << 15:
+            raise ValueError(f"QSGD(levels={self.levels}) cannot be packed: choose 1 <= levels < 32768")
+        check_block("QSGD", "bucket", self.bucket)
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        if self.bucket is not None:
+            return Blockwise(replace(self, bucket=None), self.bucket).compress(vectors, random)
+        return quantised(vectors, row_norm(vectors), self.levels, _dither(vectors, random))
+
+    def omega(self, d: int) -> float:
+        d = d if self.bucket is None else min(d, self.bucket)
+        return min(d / self.levels**2, sqrt(d) / self.levels)
+
+    def delta(self, d: int) -> float | None:
+        return contraction(self.omega(d))
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(1), cls(4), cls(200), cls(2, bucket=16)]
+
+
+@dataclass(frozen=True)
+class TernGrad(Compressor):
+    """Each coordinate becomes -m, 0 or m, where m = max_i |v_i|.
+
+    C(v)_i = m sign(v_i) b_i, b_i = 1 with probability |v_i| / m. E|C(v) - v|^2 = m |v|_1 - |v|^2; omega = (sqrt(d) - 1)/2,
+    attained. The paper's optional clipping is left out, for it makes the compressor biased. Sends 2 bits per coordinate and m.
+
+    Wen et al. 2017, arXiv:1705.07878.
+
+    >>> TernGrad().compress(torch.tensor([[2.0, 0.0, -2.0]]), WorkerRandom(0, [0])).decode().tolist()
+    [[2.0, 0.0, -2.0]]
+    """
+
+    scope: ClassVar[Scope] = "whole"
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> LevelsMessage:
+        return quantised(vectors, row_max(vectors), 1, _dither(vectors, random))
+
+    def omega(self, d: int) -> float:
+        return max(0.0, (sqrt(d) - 1) / 2)
+
+    def delta(self, d: int) -> float | None:
+        return contraction(self.omega(d))
+
+
+@dataclass(frozen=True)
+class Int8(Compressor):
+    """One byte per coordinate: multiples of D = m/127, m the largest magnitude of each ``block`` coordinates (None: of all).
+
+    Rounded up or down without bias, E|C(v) - v|^2 = D^2 sum_i p_i (1 - p_i), p_i the fraction of |v_i|/D; omega = b/(4 127^2) for
+    blocks of b. With ``stochastic=False`` to nearest: biased, each error at most D/2. Sends 8 bits per coordinate and m per block.
+
+    Dettmers 2015, arXiv:1511.04561; Dettmers et al. 2022, arXiv:2110.02861 (blocks).
+
+    >>> Int8(block=4).compress(torch.ones(1, 10), WorkerRandom(0, [0])).wire_bytes.tolist()         # 10 + 3 scales
+    [22]
+    """
+
+    block: int | None = 256
+    stochastic: bool = True
+
+    scope: ClassVar[Scope] = "whole"
+
+    def __post_init__(self) -> None:
+        check_block("Int8", "block", self.block)
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        if self.block is not None:
+            return Blockwise(replace(self, block=None), self.block).compress(vectors, random)
+        noise = _dither(vectors, random) if self.stochastic else ((*tile, 0.5) for tile in tiles(*vectors.shape))
+        return quantised(vectors, row_max(vectors), 127, noise)
+
+    def omega(self, d: int) -> float | None:
+        return self._error(d) if self.stochastic else None
+
+    def delta(self, d: int) -> float | None:
+        return contraction(self._error(d))
+
+    def _error(self, d: int) -> float:
+        return (d if self.block is None else min(d, self.block)) / (4 * 127**2)
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(), cls(16), cls(None, stochastic=False)]
+
+
+def _dither(vectors: Tensor, random: WorkerRandom) -> Noise:
+    return random.uniform_tiles(vectors.shape[1], dtype=wide(vectors.dtype))

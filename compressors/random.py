@@ -1,0 +1,163 @@
+"""Counter-based randomness: every number is a hash of (seed, path, step, worker, coordinate).
+
+Nothing is drawn in sequence, so the numbers do not depend on which process hosts a worker, on the order in which rows or
+blocks are visited, or on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from math import pi
+
+import torch
+from torch import Tensor
+
+from compressors.hashing import GOLDEN, mix, mix_, mixed, signed
+from compressors.permutation import choose
+from compressors.tiling import TILE, tiles
+
+_SHARED, _NORMAL, _CHOICE, _SPLIT = (mix(GOLDEN * number) for number in range(1, 5))
+_DIGITS = {torch.float32: 24, torch.float64: 32}
+
+
+class WorkerRandom:
+    """One stream of random numbers per row, addressed by coordinate.
+
+    Row i, column c holds a 64-bit hash of (seed, path, step, ``workers[i]``, offset + c); with ``shared=True`` the worker is left
+    out and all rows hold the same numbers. The hash is SplitMix64: a Weyl sequence that starts at the row's key, then two
+    multiply-xorshift rounds. One output serves two coordinates.
+
+    Parameters
+    ----------
+    seed : the seed of the run.
+    workers : the id of each row's worker: any distinct int64, in a sequence or a tensor.
+    step : model updates since the start.
+    path : names of the piece within its strategy, and the purpose.
+    offset : global coordinate of column 0.
+    device : where the numbers are made; the bits are the same everywhere.
+
+    Examples
+    --------
+    >>> both, second = WorkerRandom(0, [4, 7]), WorkerRandom(0, [7])
+    >>> bool((both.uniform(10)[1] == second.uniform(10)[0]).all())          # who hosts a worker does not matter
+    True
+    >>> bool((both.uniform(10)[:, 3:] == both.shifted(3).uniform(7)).all())         # nor where a block starts
+    True
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        workers: Sequence[int] | Tensor,
+        step: int = 0,
+        path: tuple[str | int, ...] = (),
+        offset: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._workers = workers
+        self._common = mix(_hashed(seed, path) + GOLDEN * step)
+        self.offset = offset
+        self.device = torch.device(device)
+
+    def _derived(self, workers: Sequence[int] | Tensor, common: int, offset: int) -> WorkerRandom:
+        other = WorkerRandom.__new__(WorkerRandom)
+        other._workers, other._common, other.offset, other.device = workers, common, offset, self.device
+        return other
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, w."""
+        return len(self._workers)
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """(w,) int64: one key per row."""
+        workers = torch.as_tensor(self._workers, dtype=torch.int64, device=self.device)
+        return mixed(workers * signed(GOLDEN) + signed(self._common))
+
+    @cached_property
+    def shared_keys(self) -> Tensor:
+        """(1,) int64: the key that all workers have in common."""
+        return torch.tensor([signed(mix(self._common ^ _SHARED))], device=self.device)
+
+    def fork(self, index: int) -> WorkerRandom:
+        """Independent streams for the same rows and coordinates, one for every ``index`` >= 0."""
+        return self._derived(self._workers, mix(self._common ^ mix(index)), self.offset)
+
+    def shifted(self, start: int) -> WorkerRandom:
+        """The same streams with column 0 at coordinate ``start``: a draw equals columns ``start`` and on of the whole draw."""
+        moved = self._derived(self._workers, self._common, self.offset + start)
+        moved.__dict__.update(keys=self.keys)
+        return moved
+
+    def select(self, rows: slice) -> WorkerRandom:
+        """The streams of some rows."""
+        chosen = self._derived(self._workers[rows], self._common, self.offset)
+        chosen.__dict__.update(keys=self.keys[rows])
+        return chosen
+
+    def split(self, blocks: int) -> WorkerRandom:
+        """``w * blocks`` independent streams: row i * blocks + b is block b of row i. Shared draws stay shared by all of them."""
+        counters = torch.arange(blocks, device=self.device) * signed(GOLDEN) + signed(GOLDEN * self.offset)
+        streams = mixed((self.keys ^ signed(_SPLIT))[:, None] + counters)
+        return self._derived(streams.flatten(), mix(self._common + GOLDEN * self.offset ^ _SPLIT), 0)
+
+    def bits(self, columns: int, shared: bool = False) -> Tensor:
+        """(w, columns) int32, all 32 bits fair."""
+        return self._collect(self.bit_tiles(columns, shared), columns, shared, torch.int32)
+
+    def uniform(self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
+        """(w, columns) on [0, 1): multiples of 2^-24 in float32; in float64 the same numbers with 8 binary digits more."""
+        return self._collect(self.uniform_tiles(columns, shared, dtype), columns, shared, dtype)
+
+    def normal(self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
+        """(w, columns) standard normal (Box, Muller 1958), from two uniform numbers per coordinate."""
+        source = self._derived(self._workers, self._common ^ _NORMAL, 2 * self.offset)
+        radius, angle = source.uniform(2 * columns, shared, dtype).unflatten(1, (columns, 2)).unbind(2)
+        return radius.neg().log1p_().mul_(-2).sqrt_().mul_((2 * pi * angle).cos_())
+
+    def choice_keys(self, shared: bool = False) -> Tensor:
+        """(w,) int64, or (1,) when shared: the keys from which `choose` makes this stream's choice."""
+        return mixed((self.shared_keys if shared else self.keys) + signed(GOLDEN * self.offset ^ _CHOICE))
+
+    def choice(self, d: int, k: int, shared: bool = False) -> Tensor:
+        """(w, k) int64: k distinct indices in [0, d) per row, uniform without replacement, at a cost of O(k)."""
+        return choose(self.choice_keys(shared), d, k).expand(self.rows, -1)
+
+    def bit_tiles(self, columns: int, shared: bool = False) -> Iterator[tuple[slice, slice, Tensor]]:
+        """`bits` piece by piece, as (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
+        keys = (self.shared_keys if shared else self.keys)[:, None]
+        counters = torch.arange(min(TILE, columns) // 2 + 1, device=self.device) * signed(GOLDEN)
+        memory = torch.empty(2, min(TILE, len(keys) * columns), dtype=torch.int64, device=self.device)
+        for rows, piece in tiles(len(keys), columns):
+            first, last = self.offset + piece.start, self.offset + piece.stop
+            shape = rows.stop - rows.start, (last + 1) // 2 - first // 2
+            words, scratch = memory[:, : shape[0] * shape[1]].unflatten(1, shape)
+            torch.add(keys[rows] + signed(GOLDEN * (first // 2)), counters[: shape[1]], out=words)
+            yield rows, piece, mix_(words, scratch).view(torch.int32)[:, first % 2 :][:, : last - first]
+
+    def uniform_tiles(
+        self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32
+    ) -> Iterator[tuple[slice, slice, Tensor]]:
+        """`uniform` piece by piece, as (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
+        digits = _DIGITS[dtype]
+        memory = torch.empty(min(TILE, (1 if shared else self.rows) * columns), dtype=dtype, device=self.device)
+        for rows, piece, bits in self.bit_tiles(columns, shared):
+            numbers = memory[: bits.numel()].view(bits.shape)
+            numbers.copy_(bits.bitwise_right_shift_(32 - digits)).mul_(2.0**-digits).add_(0.5)
+            yield rows, piece, numbers
+
+    def _collect(
+        self, pieces: Iterator[tuple[slice, slice, Tensor]], columns: int, shared: bool, dtype: torch.dtype
+    ) -> Tensor:
+        out = torch.empty(1 if shared else self.rows, columns, dtype=dtype, device=self.device)
+        for rows, piece, numbers in pieces:
+            out[rows, piece] = numbers
+        return out.expand(self.rows, -1)
+
+
+@lru_cache(maxsize=4096)
+def _hashed(seed: int, path: tuple[str | int, ...]) -> int:
+    return int.from_bytes(blake2b(repr((seed, path)).encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,78 @@
+"""k coordinates chosen at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor
+
+from compressors.base import contraction
+from compressors.message import DenseMessage, joined
+from compressors.permutation import choose
+from compressors.random import WorkerRandom
+from compressors.sparse import Sparse, Sparsifier
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn(Sparse):
+    """k coordinates that a 64-bit key determines (`compressors.permutation.choose`).
+
+    Wire format: the key (int64), unless it is ``common`` to all workers and known; then the message of the k values.
+
+    Attributes
+    ----------
+    common : (1,) int64, the key of all workers, or None if each sends its own.
+    """
+
+    common: Tensor | None
+
+    def indices(self) -> Tensor:
+        keys = self.parts[0][:, 0] if self.common is None else self.common
+        return choose(keys, self.d, self.forms[0].d).expand(self.rows, -1)
+
+
+@dataclass(frozen=True)
+class RandomK(Sparsifier):
+    """k coordinates, uniformly without replacement; scaled by d/k (unbiased) unless ``scaled=False``.
+
+    Scaled: E|C(v) - v|^2 = (d/k - 1)|v|^2 = omega |v|^2. Not scaled: E|C(v) - v|^2 = (1 - k/d)|v|^2, delta = k/d. Sends k values and
+    the key of the choice, 8 bytes. With ``shared=True`` all workers keep the same coordinates, which changes every step: no key
+    is sent and messages can be added on the way (all-reduce).
+
+    Stich et al. 2018, arXiv:1809.07599; Wangni et al. 2017, arXiv:1710.09854.
+
+    >>> message = RandomK(k=2).compress(torch.ones(1, 6), WorkerRandom(0, [0]))
+    >>> message.decode().sort().values.tolist(), message.wire_bytes.tolist()
+    ([[0.0, 0.0, 0.0, 0.0, 3.0, 3.0]], [16])
+    """
+
+    scaled: bool = True
+    shared: bool = False
+
+    @property
+    def exact(self) -> bool:
+        return not self.scaled
+
+    @property
+    def summable(self) -> bool:
+        return self.shared
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Drawn:
+        d, k = vectors.shape[1], self.kept(vectors.shape[1])
+        keys = random.choice_keys(self.shared)
+        values = vectors.gather(1, choose(keys, d, k).expand(len(vectors), -1))
+        parts, forms = joined([DenseMessage((values.mul_(d / k) if self.scaled and k else values,), k, vectors.dtype)])
+        own = () if self.shared else (keys[:, None],)
+        return Drawn((*own, *parts), d, vectors.dtype, forms, keys if self.shared else None)
+
+    def omega(self, d: int) -> float | None:
+        k = self.kept(d)
+        return d / k - 1 if self.scaled and k else None if k < d else 0.0
+
+    def delta(self, d: int) -> float | None:
+        return contraction(self.omega(d)) if self.scaled else self.kept(d) / d if d else 1.0
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(ratio=0.25), cls(k=3, scaled=False), cls(ratio=0.5, shared=True)]

@@ -1,0 +1,87 @@
+"""Messages that carry some of the coordinates, and the compressors that choose them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from torch import Tensor
+
+from compressors.base import Compressor, Scope
+from compressors.layout import Layout
+from compressors.message import Compound, Message
+from compressors.random import WorkerRandom
+
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse(Compound, ABC):
+    """k coordinates of each row; the others are 0. The one inner message holds the k values and may itself be compressed."""
+
+    @abstractmethod
+    def indices(self) -> Tensor:
+        """(w, k) int64: distinct in each row."""
+
+    @property
+    def values(self) -> Message:
+        """The message of the (w, k) values."""
+        return self.inner[0]
+
+    def with_values(self, values: Message) -> Self:
+        """The same coordinates with another message of their values."""
+        return replace(self, parts=(*self.parts[: self._own], *values.parts), forms=(values.form,))
+
+    def decode(self) -> Tensor:
+        values = self.values.decode()
+        return values.new_zeros(self.rows, self.d).scatter_(1, self.indices(), values)
+
+    def add_to(self, out: Tensor, weights: Tensor) -> None:
+        """out += weights @ decode(): a scatter of k numbers for every weight that is not 0."""
+        indices, values = self.indices(), self.values.decode().to(out)
+        weights, total = weights.to(out), out.contiguous()
+        pairs = weights.nonzero()
+        for receiver, sender in (chunk.T for chunk in pairs.split(max(1, _CHUNK // max(1, values.shape[1])))):
+            terms = values[sender].mul_(weights[receiver, sender][:, None])
+            places = indices[sender].add_(receiver[:, None] * self.d)
+            total.view(-1).scatter_add_(0, places.flatten(), terms.flatten())
+        if total is not out:
+            out.copy_(total)
+
+
+@dataclass(frozen=True)
+class Sparsifier(Compressor, ABC):
+    """Keeps max(1, round(ratio * d)) or exactly k coordinates; one of ``ratio`` and ``k`` is given."""
+
+    ratio: float | None = None
+    k: int | None = None
+
+    scope: ClassVar[Scope] = "whole"
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if (self.ratio is None) == (self.k is None):
+            raise ValueError(f"{name}(ratio={self.ratio}, k={self.k}) does not say how much to keep: give exactly one")
+        if self.ratio is not None and not 0 < self.ratio <= 1:
+            raise ValueError(f"{name}(ratio={self.ratio}) is no share of the coordinates: choose 0 < ratio <= 1")
+        if self.k is not None and self.k < 1:
+            raise ValueError(f"{name}(k={self.k}) keeps nothing: choose k >= 1")
+
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Whether the coordinates that are kept are sent as they are, not scaled."""
+
+    @abstractmethod
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Sparse: ...
+
+    def kept(self, d: int) -> int:
+        """Number of coordinates kept of d."""
+        if self.k is not None and self.k > d:
+            raise ValueError(f"{type(self).__name__}(k={self.k}) cannot keep {self.k} of {d} coordinates: choose k <= {d}")
+        return min(d, max(1, round((self.ratio or 0) * d))) if self.k is None else self.k
+
+    def bind(self, layout: Layout) -> Self:
+        self.kept(layout.d)
+        return self

@@ -1,0 +1,1 @@
+"""Which runs: the command line, configuration, tasks, grids and reports."""

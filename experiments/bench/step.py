@@ -1,0 +1,141 @@
+"""`commeff bench step`: stacked workers against a loop over copies, and the library against the bare flat loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from commeff import Communicator, Local, Strategy, methods
+from commeff.replicas import Stacked, Vmapped
+from experiments.bench.timing import Figure, interleaved, one_thread, ratio
+
+LR, MOMENTUM = 0.01, 0.9
+SGD = partial(torch.optim.SGD, lr=LR, momentum=MOMENTUM)
+
+
+class Transformer(nn.Module):
+    """A byte-level transformer of width 64 with 2 layers."""
+
+    def __init__(self, vocabulary: int = 64, width: int = 64, length: int = 64) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(length, width))
+        layers = [nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True) for _ in range(2)]
+        self.layers, self.head = nn.Sequential(*layers), nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(b, t) tokens -> (b * t, vocabulary) logits."""
+        return self.head(self.layers(self.embed(tokens) + self.place)).flatten(0, 1)
+
+
+def mlp() -> nn.Module:
+    """64-128-128-10."""
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def cnn() -> nn.Module:
+    """Three 3 x 3 convolutions with GroupNorm on 16 x 16 images."""
+    sides = [(3, 16), (16, 32), (32, 32)]
+    blocks = [(nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(4, b), nn.ReLU(), nn.MaxPool2d(2)) for a, b in sides]
+    return nn.Sequential(*(part for block in blocks for part in block), nn.Flatten(), nn.Linear(128, 10))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, the batch of one worker, and the least ratio it has to reach."""
+
+    model: Callable[[], nn.Module]
+    inputs: Callable[[], Tensor]
+    targets: tuple[int, ...]
+    classes: int
+    at_least: float
+
+
+SUBJECTS = {
+    "mlp": Subject(mlp, lambda: torch.randn(32, 64), (32,), 10, 1.4),
+    "cnn": Subject(cnn, lambda: torch.randn(16, 3, 16, 16), (16,), 10, 0.95),
+    "transformer": Subject(Transformer, lambda: torch.randint(64, (4, 64)), (256,), 64, 0.95),
+}
+
+
+def loss(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """Cross entropy of one worker's batch."""
+    return nn.functional.cross_entropy(model(x), y)
+
+
+def naive(subject: Subject, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
+    """n copies, n optimizers, gradients averaged tensor by tensor: what a researcher writes first."""
+    models = [subject.model() for _ in x]
+    optimizers = [SGD(model.parameters()) for model in models]
+
+    def step() -> None:
+        for i, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            optimizer.zero_grad()
+            loss(model, x[i], y[i]).backward()
+        if average:
+            for together in zip(*(model.parameters() for model in models), strict=True):
+                mean = torch.stack([p.grad for p in together]).mean(0)  # type: ignore[misc]
+                for p in together:
+                    p.grad.copy_(mean)  # type: ignore[union-attr]
+        for optimizer in optimizers:
+            optimizer.step()
+
+    return step
+
+
+def bare(subject: Subject, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
+    """The least a flat loop does: backward into one (n, d) matrix and momentum SGD on it in three lines."""
+    replicas = Stacked(subject.model, range(len(x)))
+    parameters, gradients, memory = replicas.parameters, replicas.gradients, torch.zeros_like(replicas.gradients)
+
+    def step() -> None:
+        gradients.zero_()
+        for i, model in enumerate(replicas.models):
+            loss(model, x[i], y[i]).backward()
+        memory.mul_(MOMENTUM).add_(gradients.mean(0) if average else gradients)
+        parameters.add_(memory, alpha=-LR)
+
+    return step
+
+
+def library(
+    subject: Subject, x: Tensor, y: Tensor, average: bool, engine: type[Stacked] = Stacked
+) -> Callable[[], None]:
+    """A step as the trainer takes it."""
+    replicas, communicator = engine(subject.model, range(len(x))), Communicator(workers=len(x))
+    strategy = methods.psgd(SGD) if average else Strategy(Local(SGD))
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+
+    def step() -> None:
+        gradients, _ = replicas.compute(loss, [(x, y)], communicator.step)
+        replicas.load(strategy.step(replicas.parameters, gradients, communicator, donate=True))
+        communicator.step += 1
+
+    return step
+
+
+def run(workers: int = 16, rounds: int = 15) -> list[Figure]:
+    """Ratios of CPU time of one training step, for local steps and for parallel SGD."""
+    figures = []
+    with one_thread():
+        for name, subject in SUBJECTS.items():
+            x = torch.stack([subject.inputs() for _ in range(workers)])
+            y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
+            for method, average in (("local steps", False), ("psgd", True)):
+                contestants = {
+                    "naive": naive(subject, x, y, average),
+                    "bare": bare(subject, x, y, average),
+                    "library": library(subject, x, y, average),
+                    "vmap": library(subject, x, y, average, Vmapped),
+                }
+                seconds = interleaved(contestants, rounds, calls=5)
+                label = f"{name}, {method}, n={workers}"
+                figures += [
+                    Figure(label, "naive / library", ratio(seconds, "naive", "library"), at_least=subject.at_least),
+                    Figure(label, "library / bare flat loop", ratio(seconds, "library", "bare"), at_most=1.05),
+                    Figure(label, "naive / library with vmap", ratio(seconds, "naive", "vmap")),
+                ]
+    return figures

@@ -1,0 +1,64 @@
+"""Interleaved timing on one thread, and the table of what came out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured ratio and the limit it has to keep (None: for information)."""
+
+    subject: str
+    what: str
+    value: float
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether the ratio is within its limits."""
+        low = self.at_least is None or self.value >= self.at_least
+        return low and (self.at_most is None or self.value <= self.at_most)
+
+    @property
+    def limit(self) -> str:
+        """The limit in words."""
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return f"<= {self.at_most:g}" if self.at_most is not None else ""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A single intra-op thread, as each process of a run has."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def interleaved(contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int = 1) -> dict[str, list[float]]:
+    """CPU seconds of `calls` calls of each contestant, round by round, after one round to warm up."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for r in range(rounds + 1):
+        for name, run in contestants.items():
+            begun = time.process_time()
+            for _ in range(calls):
+                run()
+            if r:
+                seconds[name].append(time.process_time() - begun)
+    return seconds
+
+
+def ratio(seconds: Mapping[str, list[float]], over: str, under: str) -> float:
+    """The median over rounds of time(over) / time(under)."""
+    return median(a / b for a, b in zip(seconds[over], seconds[under], strict=True))

@@ -1,0 +1,83 @@
+"""From a resolved configuration to objects: the one module that instantiates.
+
+Configurations are plain dicts here: a worker process that reads a run's config.yaml needs neither hydra nor its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from commeff.communicator import Communicator
+from commeff.local import scheduled
+from commeff.strategy import Strategy
+from commeff.task import Task
+from commeff.trainer import ENGINES
+from experiments.schema import ConfigError
+from experiments.targets import locate
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of."""
+
+    task: Task
+    strategy: Strategy
+    communicator: Communicator
+
+
+def instantiate(node: Any, parts: Mapping[str, Any]) -> Any:
+    """What a node of the configuration describes: {"_target_": ...} is a call, "${compressor}" the part of that name.
+
+    >>> instantiate({"_target_": "fractions.Fraction", "numerator": 1, "denominator": "${half}"}, {"half": 2})
+    Fraction(1, 2)
+    >>> instantiate({"_target_": "builtins.int", "_partial_": True, "base": 2}, {})("101")
+    5
+    """
+    if isinstance(node, str) and node.startswith("${"):
+        return parts[node[2:-1]]
+    if isinstance(node, list):
+        return [instantiate(item, parts) for item in node]
+    if not isinstance(node, dict):
+        return node
+    arguments = {name: instantiate(value, parts) for name, value in node.items() if not name.startswith("_")}
+    target = locate(node["_target_"])
+    return partial(target, **arguments) if node.get("_partial_") else target(**arguments)
+
+
+def build(config: Mapping[str, Any]) -> Parts:
+    """The parts of a run, or `ConfigError` with every part that refuses its arguments or does not fit the others."""
+    parts: dict[str, Any] = {}
+    faults: list[str] = []
+    for name in ("task", "compressor", "topology", "optimizer", "schedule"):
+        if name in config:
+            with refused(name, faults):
+                parts[name] = instantiate(config[name], {})
+    if faults:
+        raise ConfigError(faults)
+    parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
+    with refused("method", faults):
+        strategy: Strategy = instantiate(config["method"], parts)
+        rehearse(config, parts["task"], strategy)
+    if faults:
+        raise ConfigError(faults)
+    return Parts(parts["task"], strategy, Communicator(workers=config["workers"], seed=config["seed"]))
+
+
+def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> None:
+    """Start the strategy once before the run: what does not fit is refused before anything is written."""
+    communicator = Communicator(workers=config["workers"], seed=config["seed"])
+    replicas = ENGINES[config["engine"]](task.model, communicator.workers, communicator.seed)
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+
+
+@contextmanager
+def refused(name: str, faults: list[str]) -> Iterator[None]:
+    """Turn a constructor's refusal into one line."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError) as error:
+        faults.append(f"{name}: {' '.join(str(error).split())}")

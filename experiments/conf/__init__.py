@@ -1,0 +1,1 @@
+"""The hydra groups: one YAML file per task, method, compressor, topology, optimizer and schedule."""

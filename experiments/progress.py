@@ -1,0 +1,55 @@
+"""How a run goes, on stderr: one live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+BETWEEN_LINES = 10.0  # seconds, where there is no terminal
+
+
+@contextmanager
+def reporter(steps: int, folder: Path) -> Iterator[Callable[[int, dict[str, Any]], None]]:
+    """What a run calls after every step with the number of steps done and the last row of measurements."""
+    if not sys.stderr.isatty():
+        yield _plain(steps)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[quality]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(folder.name, total=steps, quality="")
+        yield lambda step, row: bar.update(task, completed=step, quality=quality(row))
+
+
+def _plain(steps: int) -> Callable[[int, dict[str, Any]], None]:
+    last = time.monotonic()
+
+    def say(step: int, row: dict[str, Any]) -> None:
+        nonlocal last
+        if time.monotonic() - last > BETWEEN_LINES:
+            last = time.monotonic()
+            print(f"step {step}/{steps} {quality(row)}", file=sys.stderr, flush=True)
+
+    return say
+
+
+def quality(row: dict[str, Any]) -> str:
+    """The last measurements, short.
+
+    >>> quality({"train_loss": 0.25, "val_accuracy": 0.9})
+    'train loss 0.25, val accuracy 0.900'
+    """
+    words = {"train_loss": "train loss {:.4g}", "val_accuracy": "val accuracy {:.3f}"}
+    return ", ".join(text.format(row[name]) for name, text in words.items() if name in row)

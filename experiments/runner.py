@@ -1,0 +1,129 @@
+"""One run, from a resolved configuration to its summary: idempotent, resumable, and written down from the start."""
+
+from __future__ import annotations
+
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from commeff.checkpoint import Checkpoints
+from commeff.recorder import Recorder
+from commeff.trainer import train
+from experiments.build import Parts, build
+from experiments.store import FINISHED, RunFolder
+from experiments.system import sys_info
+
+Progress = Callable[[int, dict[str, Any]], None]
+HEARTBEAT = 5.0  # seconds between two notes of progress in status.json
+
+
+class RunFailed(RuntimeError):
+    """A run that stopped with an error of its own; the traceback is in the folder's error.txt."""
+
+
+def run_one(
+    config: Mapping[str, Any], folder: str | Path, progress: Progress = lambda step, row: None
+) -> dict[str, Any]:
+    """Run what `config` says in `folder`, and return the summary with its `state`.
+
+    A finished run is not repeated: its summary is read. An interrupted one goes on from its last checkpoint.
+    Ctrl-C (or a scheduler's SIGTERM) stops after the step under way, with a checkpoint; the state is then "killed".
+
+    Raises
+    ------
+    ConfigError: parts that do not fit; nothing has been written then.
+    RunFailed: an error during training.
+    """
+    run = RunFolder(folder)
+    if run.state in FINISHED:
+        return run.read("summary.json")
+    if run.state == "running":
+        raise RunFailed(
+            f"{run.path} is running in process {run.read('status.json')['pid']}; wait for it, or stop it first"
+        )
+    parts = build(config)
+    run.create(config, sys_info())
+    run.mark("running", step=0, steps=config["steps"])
+    try:
+        with stop_signals() as stop:
+            summary = _train(config, parts, run, _Heartbeat(run, config["steps"], progress), stop)
+    except KeyboardInterrupt:
+        run.mark("killed")
+        raise
+    except Exception as error:
+        (run.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        run.mark("failed", error=f"{type(error).__name__}: {error}")
+        raise RunFailed(
+            f"{type(error).__name__}: {' '.join(str(error).split())}; see {run.path / 'error.txt'}"
+        ) from error
+    if summary["state"] == "stopped":
+        summary |= {"state": "killed"}
+    else:
+        run.write("summary.json", summary)
+    run.mark(summary["state"], step=summary["steps"], steps=config["steps"])
+    return summary
+
+
+def _train(config: Mapping[str, Any], parts: Parts, run: RunFolder, progress: Progress, stop: Stop) -> dict[str, Any]:
+    return train(
+        parts.task,
+        parts.strategy,
+        parts.communicator,
+        steps=config["steps"],
+        engine=config["engine"],
+        evaluate_every=config["evaluate_every"],
+        l2=config["l2"],
+        recorder=Recorder(run.path),
+        checkpoints=Checkpoints(run.path / "checkpoints", config["checkpoint_every"]),
+        progress=progress,
+        should_stop=stop,
+    )
+
+
+@dataclass
+class _Heartbeat:
+    """Passes progress on, and notes it in status.json every few seconds."""
+
+    run: RunFolder
+    steps: int
+    progress: Progress
+    noted: float = 0.0
+
+    def __call__(self, step: int, row: dict[str, Any]) -> None:
+        if time.monotonic() - self.noted > HEARTBEAT:
+            self.run.mark("running", step=step, steps=self.steps)
+            self.noted = time.monotonic()
+        self.progress(step, row)
+
+
+@dataclass
+class Stop:
+    """Whether somebody asked the run to stop."""
+
+    asked: bool = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """The first SIGINT or SIGTERM asks to stop after the step under way; a second SIGINT stops at once."""
+    stop = Stop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

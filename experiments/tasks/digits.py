@@ -1,0 +1,104 @@
+"""scikit-learn's digits: 1797 grey images of 8 x 8 pixels, ten classes. They ship in scikit-learn: no files needed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from experiments.tasks.checks import DTYPES, choose
+from experiments.tasks.models import MODELS, Network, has_batch_norm, seeded
+from experiments.tasks.supervised import Samples, Supervised, held_out
+
+VALIDATION = 360  # 20 % of 1797; 1437 are left for training
+
+
+class Digits(Supervised):
+    """Classify 8 x 8 digits by cross-entropy.
+
+    1437 training and 360 validation images, a fixed stratified split; pixels are divided by 16.
+
+    Parameters
+    ----------
+    workers: n.
+    seed: of the split over workers, the batches and the initial parameters.
+    model: "linear", "mlp" or "cnn".
+    hidden: units of the last hidden layer (mlp and cnn).
+    norm: "none", "batch" or "group" (mlp and cnn). Heterogeneous data and batch statistics do not agree: prefer
+        "group" there.
+    dropout: probability, before the last layer (mlp and cnn).
+    batch: samples per worker and step.
+    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `experiments.tasks.partition`.
+    weighted: minimise the mean over all samples, not over workers; see `Supervised`.
+    dtype: "float32" or "float64".
+
+    >>> task = Digits(workers=4, model="cnn", norm="group", batch=8)
+    >>> inputs, targets = task.batch(0, [0, 3])
+    >>> inputs.shape, targets.shape
+    (torch.Size([2, 8, 1, 8, 8]), torch.Size([2, 8]))
+    >>> sorted(task.evaluate(task.model()))
+    ['train_loss', 'val_accuracy', 'val_loss']
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        seed: int = 0,
+        model: str = "mlp",
+        hidden: int = 64,
+        norm: str = "none",
+        dropout: float = 0.0,
+        batch: int = 32,
+        partition: str = "dirichlet",
+        alpha: float = 0.3,
+        shards: int = 2,
+        weighted: bool = False,
+        dtype: str = "float32",
+    ) -> None:
+        self._dtype, self._seed = choose("dtype", dtype, DTYPES), seed
+        network = Network(channels=1, size=8, classes=10, hidden=hidden, norm=norm, dropout=dropout)
+        self._build = partial(choose("model", model, MODELS), network)
+        if has_batch_norm(self.model()) and batch < 2:  # making a model also refuses what the model cannot have
+            raise ValueError("norm batch needs more than one sample a batch: use batch >= 2 or norm=group")
+        train, validation = load_digits(self._dtype)
+        super().__init__(
+            train,
+            validation,
+            workers=workers,
+            seed=seed,
+            batch=batch,
+            partition=partition,
+            alpha=alpha,
+            shards=shards,
+            weighted=weighted,
+        )
+
+    def model(self) -> nn.Module:
+        """A fresh network; the same initial parameters at every call."""
+        return seeded(self._build, self._seed).to(self._dtype)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy of each sample."""
+        return F.cross_entropy(outputs, targets, reduction="none")
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Is the largest output that of the label?"""
+        return outputs.argmax(-1) == targets
+
+
+def load_digits(dtype: torch.dtype) -> tuple[Samples, Samples]:
+    """Training and validation images, (N, 1, 8, 8) in [0, 1], and labels.
+
+    >>> train, validation = load_digits(torch.float32)
+    >>> len(train), len(validation), float(train.inputs.max())
+    (1437, 360, 1.0)
+    """
+    from sklearn import datasets  # late: a second of import that other tasks do not need
+
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    inputs = torch.from_numpy(pixels / 16).to(dtype).view(-1, 1, 8, 8)
+    targets = torch.from_numpy(labels).long()
+    train, validation = held_out(labels, VALIDATION)
+    return Samples(inputs[train], targets[train]), Samples(inputs[validation], targets[validation])

@@ -1,0 +1,98 @@
+"""The small networks of the image tasks, as plain `nn.Sequential`s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+
+import torch
+from torch import nn
+
+from experiments.tasks.checks import at_least, choose
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a network is told. size: side of the square image; hidden: units of the last hidden layer."""
+
+    channels: int
+    size: int
+    classes: int
+    hidden: int = 64
+    norm: str = "none"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least(1, hidden=self.hidden)
+        choose("norm", self.norm, NORMS)
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+
+
+def linear(network: Network) -> nn.Sequential:
+    """Multinomial logistic regression.
+
+    >>> sum(p.numel() for p in linear(Network(channels=1, size=8, classes=10)).parameters())
+    650
+    """
+    if network.norm != Network.norm or network.dropout:
+        raise ValueError(
+            "model linear has no hidden layer: norm and dropout do not apply, so leave them out or use mlp or cnn"
+        )
+    return nn.Sequential(nn.Flatten(), nn.Linear(network.channels * network.size**2, network.classes))
+
+
+def mlp(network: Network) -> nn.Sequential:
+    """One hidden layer: linear, norm, ReLU, dropout, linear."""
+    return nn.Sequential(nn.Flatten(), *_head(network, network.channels * network.size**2))
+
+
+def cnn(network: Network) -> nn.Sequential:
+    """Two 3 x 3 convolutions (16, 32 channels), each with norm, ReLU and 2 x 2 max pooling, then the head of `mlp`."""
+    norm = choose("norm", network.norm, NORMS)
+    return nn.Sequential(
+        *(nn.Conv2d(network.channels, 16, 3, padding=1), norm(16, nn.BatchNorm2d), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), norm(32, nn.BatchNorm2d), nn.ReLU(), nn.MaxPool2d(2)),
+        nn.Flatten(),
+        *_head(network, 32 * (network.size // 4) ** 2),
+    )
+
+
+def _head(network: Network, inputs: int) -> list[nn.Module]:
+    norm = choose("norm", network.norm, NORMS)
+    return [
+        nn.Linear(inputs, network.hidden),
+        norm(network.hidden, nn.BatchNorm1d),
+        nn.ReLU(),
+        nn.Dropout(network.dropout),
+        nn.Linear(network.hidden, network.classes),
+    ]
+
+
+def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """`build()` with torch's CPU generator at `seed`; the generator is left as it was found.
+
+    >>> torch.equal(seeded(lambda: nn.Linear(2, 2), 1).weight, seeded(lambda: nn.Linear(2, 2), 1).weight)
+    True
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return build()
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Has the model BatchNorm layers, and so statistics that evaluation depends on?"""
+    return any(isinstance(module, BatchNorm) for module in model.modules())
+
+
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
+
+# (channels, which BatchNorm) -> layer. Groups: eight where the channels allow.
+NORMS: dict[str, Callable[[int, type[BatchNorm]], nn.Module]] = {
+    "none": lambda channels, batch_norm: nn.Identity(),
+    "batch": lambda channels, batch_norm: batch_norm(channels),
+    "group": lambda channels, batch_norm: nn.GroupNorm(gcd(channels, 8), channels),
+}
+
+MODELS: dict[str, Callable[[Network], nn.Sequential]] = {"linear": linear, "mlp": mlp, "cnn": cnn}

@@ -1,0 +1,118 @@
+"""Heterogeneous quadratics: the task whose optimum, heterogeneity and noise are known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from experiments.tasks.checks import DTYPES, at_least, choose
+from experiments.tasks.sampler import WINDOW, Stream, philox
+
+
+class Point(nn.Module):
+    """A bare point x in R^d, started at zero. forward: F(x) of each (curvature, centre, noise), (b, d) each -> (b,)."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.zeros(dimension))
+
+    def forward(self, curvature: Tensor, centre: Tensor, noise: Tensor) -> Tensor:
+        return (0.5 * curvature * (self.x - centre).square() + noise * self.x).sum(-1)
+
+
+class Quadratic:
+    """f_i(x) = 1/2 (x - b_i)^T A_i (x - b_i), A_i diagonal; at step k worker i gets the gradient A_i (x - b_i) + xi_ik.
+
+    The optimum of f = (1/n) sum_i f_i is x* = (sum_i A_i)^-1 sum_i A_i b_i. It is drawn first, x* ~ N(0, I), and the
+    centres follow from b_i = x* - h_i / A_i with random h_i, sum_i h_i = 0: h_i is the gradient of f_i at x*, so
+    heterogeneity is set exactly.
+
+    Parameters
+    ----------
+    workers: n.
+    seed: of the problem and of its noise.
+    dimension: d.
+    condition: L / mu of every A_i; its eigenvalues are spaced evenly in the logarithm from L = 1 down to 1 / condition.
+    equal_curvature: the same A for all workers (the closed forms of gossip need it); else every worker has its own
+        order of the eigenvalues.
+    zeta: heterogeneity, zeta^2 = (1/n) sum_i |grad f_i(x*)|^2. One worker has none.
+    sigma: gradient noise, E|xi|^2 = sigma^2, xi Gaussian and a pure function of (seed, step, worker).
+    dtype: "float32" or "float64".
+
+    evaluate gives train_loss = f(x), val_loss = f(x) - f(x*) = 1/2 (x - x*)^T mean(A) (x - x*) without cancellation,
+    distance = |x - x*|. A batch is (A_i, b_i, xi), each (w, 1, d).
+
+    >>> task = Quadratic(workers=4, dimension=3, zeta=2.0)
+    >>> gradients = task.curvatures * (task.optimum - task.centres)
+    >>> bool(gradients.mean(0).norm() < 1e-14), round(float(gradients.square().sum(1).mean().sqrt()), 12)
+    (True, 2.0)
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        seed: int = 0,
+        dimension: int = 20,
+        condition: float = 10.0,
+        equal_curvature: bool = False,
+        zeta: float = 1.0,
+        sigma: float = 0.0,
+        dtype: str = "float64",
+    ) -> None:
+        at_least(1, workers=workers, dimension=dimension, condition=condition)
+        at_least(0, seed=seed, zeta=zeta, sigma=sigma)
+        self.workers = workers
+        self.dtype = choose("dtype", dtype, DTYPES)
+        self._seed, self._scale = seed, sigma / dimension**0.5
+
+        rng = np.random.default_rng(seed)
+        optimum = rng.standard_normal(dimension)
+        pull = rng.standard_normal((workers, dimension))
+        pull -= pull.mean(0)
+        spread = np.sqrt(np.square(pull).sum(1).mean())
+        pull *= zeta / spread if workers > 1 else 0.0
+        curvatures = np.tile(np.logspace(0, -np.log10(condition), dimension), (workers, 1))
+        if not equal_curvature:
+            curvatures = rng.permuted(curvatures, axis=1)
+
+        self.curvatures = torch.from_numpy(curvatures).to(self.dtype)  # (n, d)
+        self.centres = torch.from_numpy(optimum - pull / curvatures).to(self.dtype)  # (n, d)
+        self.optimum = (self.curvatures * self.centres).sum(0) / self.curvatures.sum(0)  # (d,)
+        self._stream = Stream(self._noise, workers, WINDOW)
+
+    def model(self) -> nn.Module:
+        """The point x = 0."""
+        return Point(self.optimum.numel()).to(self.dtype)
+
+    def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """(A_i, b_i, xi_i) of `workers` at `step`, each (w, 1, d)."""
+        rows = list(workers)
+        return self.curvatures[rows, None], self.centres[rows, None], self._stream.at(step, rows)[:, None]
+
+    def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
+        """F_i(x; xi) = f_i(x) + <xi, x>, a scalar whose gradient is A_i (x - b_i) + xi."""
+        value: Tensor = model(*batch).mean()
+        return value
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """train_loss f(x), val_loss f(x) - f(x*), distance |x - x*|."""
+        x = parameters_to_vector(model.parameters()).detach()
+        away = x - self.optimum
+        return {
+            "train_loss": float(0.5 * (self.curvatures * (x - self.centres).square()).sum(1).mean()),
+            "val_loss": float(0.5 * (self.curvatures.mean(0) * away.square()).sum()),
+            "distance": float(away.norm()),
+        }
+
+    def calibration(self) -> Iterable[tuple[Tensor, ...]]:
+        """Nothing: there is no BatchNorm."""
+        return ()
+
+    def _noise(self, worker: int, window: int) -> Tensor:
+        normal = np.random.Generator(philox(self._seed, worker, 0, stream=window + 1))
+        return torch.from_numpy(self._scale * normal.standard_normal((WINDOW, self.optimum.numel()))).to(self.dtype)

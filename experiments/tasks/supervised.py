@@ -1,0 +1,150 @@
+"""What every task on labelled samples shares: the split over workers, batches, the loss, evaluation on all data."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from experiments.tasks.checks import at_least
+from experiments.tasks.models import has_batch_norm
+from experiments.tasks.partition import split
+from experiments.tasks.sampler import Sampler
+
+CHUNK = 4096  # most samples evaluated at a time
+CALIBRATION = 256  # about as many samples in a batch that re-estimates BatchNorm statistics
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """inputs (N, ...) and targets (N,)."""
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The samples at index (w, b): inputs (w, b, ...) and targets (w, b), one gather each."""
+        flat = index.flatten()
+        inputs = self.inputs.index_select(0, flat).view(*index.shape, *self.inputs.shape[1:])
+        return inputs, self.targets.index_select(0, flat).view(index.shape)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode and no gradients; afterwards every module is in the mode it was in.
+
+    >>> model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(3).eval())
+    >>> with evaluating(model):
+    ...     [module.training for module in model.modules()]
+    [False, False, False]
+    >>> [module.training for module in model.modules()]
+    [True, True, False]
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+class Supervised(ABC):
+    """Samples split over n workers, validation samples, a loss per sample. A task adds `model`, `losses` and `hits`.
+
+    Worker i minimises f_i, the mean loss over its own samples. The mean of the f_i is (1/n) sum_i f_i; with
+    weighted=True worker i's loss is multiplied by n p_i, p_i = n_i / N, so that the mean becomes sum_i p_i f_i, the
+    mean over all samples. A batch is (inputs (w, b, ...), targets (w, b)), and with weighted=True also the factors
+    (w, b).
+    """
+
+    def __init__(
+        self,
+        train: Samples,
+        validation: Samples,
+        *,
+        workers: int,
+        seed: int,
+        batch: int,
+        partition: str,
+        alpha: float,
+        shards: int,
+        weighted: bool,
+    ) -> None:
+        at_least(1, workers=workers, batch=batch)
+        at_least(0, seed=seed)
+        self.workers = workers
+        self.train, self.validation = train, validation
+        self.partition = split(partition, train.targets.numpy(), workers, seed, alpha, shards)
+        self._sampler = Sampler(self.partition, batch, seed)
+        factors = torch.from_numpy(workers * self.partition.weights).to(train.inputs.dtype)
+        self._factors = factors[:, None].repeat(1, batch) if weighted else None  # (n, b)
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A fresh model; the same initial parameters at every call."""
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Loss of each sample, (b,), given the model's outputs."""
+
+    @abstractmethod
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Which samples are classified correctly, (b,) bool."""
+
+    def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
+        """What `workers` draw at `step`: a pure function of (seed, step, workers)."""
+        drawn = self.train.take(self._sampler.batch(step, workers))
+        return drawn if self._factors is None else (*drawn, self._factors[list(workers)])
+
+    def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
+        """Mean loss of one worker's batch, a scalar. The model is only called, so any function of the inputs does."""
+        inputs, targets, *factors = batch
+        losses = self.losses(model(inputs), targets)
+        return (factors[0] * losses).mean() if factors else losses.mean()
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """train_loss, val_loss, val_accuracy over all training and all validation samples."""
+        train_loss, _ = self._measure(model, self.train)
+        val_loss, val_accuracy = self._measure(model, self.validation)
+        return {"train_loss": train_loss, "val_loss": val_loss, "val_accuracy": val_accuracy}
+
+    def calibration(self) -> Iterator[tuple[Tensor, ...]]:
+        """All training inputs in batches of nearly equal size, each (inputs,); nothing if there is no BatchNorm."""
+        if has_batch_norm(self.model()):
+            for inputs in self.train.inputs.tensor_split(-(-len(self.train) // CALIBRATION)):
+                yield (inputs,)
+
+    def _measure(self, model: nn.Module, samples: Samples) -> tuple[float, float]:
+        """Mean loss and share of hits; the sums over chunks in float64."""
+        loss, hits = 0.0, 0.0
+        with evaluating(model):
+            for inputs, targets in zip(samples.inputs.split(CHUNK), samples.targets.split(CHUNK), strict=True):
+                outputs = model(inputs)
+                loss += float(self.losses(outputs, targets).sum(dtype=torch.float64))
+                hits += float(self.hits(outputs, targets).sum())
+        return loss / len(samples), hits / len(samples)
+
+
+def held_out(labels: NDArray, size: int) -> tuple[Tensor, Tensor]:
+    """Numbers of the training and of the `size` validation samples: stratified, random order, the same at every call.
+
+    >>> train, validation = held_out(np.arange(10) % 2, size=4)
+    >>> len(train), sorted((validation % 2).tolist())
+    (6, [0, 0, 1, 1])
+    """
+    from sklearn.model_selection import train_test_split  # late: a second of import that quadratics do not need
+
+    kept, out = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
+    return torch.from_numpy(kept), torch.from_numpy(out)

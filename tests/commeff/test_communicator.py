@@ -1,0 +1,79 @@
+"""What the communicator bills, and whose randomness it hands out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import topologies
+from commeff import Communicator
+from compressors import Dense
+
+N, D = 6, 10
+X = torch.randn(N, D, dtype=torch.float64)
+
+
+def message(communicator):
+    return Dense().compress(X, communicator.random("up"))
+
+
+def test_each_operation_is_billed_by_its_formula():
+    communicator = Communicator(workers=N)
+    size = 8 * D
+    communicator.average(message(communicator))
+    communicator.mix(message(communicator), topologies.ring(N).at(0))
+    communicator.gather(message(communicator))
+    communicator.to_server(message(communicator))
+    communicator.from_server(message(communicator).select(slice(0, 1)))
+    wire = {row.kind: row.wire_bytes for row in communicator.ledger.rows}
+    assert wire == {
+        "all_reduce": 2 * (N - 1) / N * size,
+        "mix": 2 * size,
+        "all_gather": (N - 1) * size,
+        "to_server": size,
+        "from_server": size,
+    }
+    assert communicator.ledger.payload_bytes == 5 * size
+    assert communicator.ledger.rounds == 5
+
+
+def test_a_star_is_billed_its_mean_degree():
+    communicator = Communicator(workers=N)
+    communicator.mix(message(communicator), topologies.star(N).at(0))
+    assert communicator.ledger.wire_bytes == 2 * (N - 1) / N * 8 * D
+
+
+def test_observing_is_free():
+    communicator = Communicator(workers=N)
+    torch.testing.assert_close(communicator.observe(X), X.mean(0))
+    assert communicator.ledger.payload_bytes == 0
+
+
+def test_the_path_keys_randomness_and_labels_the_ledger():
+    communicator = Communicator(workers=N, seed=5)
+    left, right = communicator.at("left"), communicator.at("right")
+    assert not torch.equal(left.random("up").uniform(4), right.random("up").uniform(4))
+    assert torch.equal(left.random("up").uniform(4), Communicator(workers=N, seed=5).at("left").random("up").uniform(4))
+    assert torch.equal(left.random("up").uniform(4)[:, 1:], left.columns(1).random("up").uniform(3))
+    left.at("deep").average(message(communicator))
+    assert communicator.ledger.rows[0].path == "left/deep"
+
+
+def test_views_share_the_clock_and_its_randomness_moves_with_it():
+    communicator = Communicator(workers=N)
+    before = communicator.at("a").random("up").uniform(4)
+    communicator.step = 3
+    assert communicator.at("a").step == 3
+    assert not torch.equal(before, communicator.at("a").random("up").uniform(4))
+
+
+def test_the_server_draws_its_own_numbers():
+    communicator = Communicator(workers=N)
+    drawn = communicator.server.random("up").uniform(4)
+    assert drawn.shape == (1, 4)
+    assert not any(torch.equal(drawn[0], row) for row in communicator.random("up").uniform(4))
+
+
+def test_no_workers_are_refused():
+    with pytest.raises(ValueError, match="at least 1"):
+        Communicator(workers=0)

@@ -1,0 +1,121 @@
+"""One optimizer over all rows does what one optimizer a worker would."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+
+from commeff import Grouped, Layout, Local, scheduled
+from commeff.local import ELEMENTWISE
+
+W, STEPS = 3, 5
+LAYOUT = Layout.of([("a", (4, 2)), ("b", (4,)), ("c", (3, 4))], groups=[0, 1, 0])
+X = torch.randn(W, LAYOUT.d, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def slope(x, k):
+    return 0.3 * x + torch.cos(torch.arange(x.numel(), dtype=x.dtype) + k).view_as(x)
+
+
+def drive(factory, layout=LAYOUT, active=lambda k: None, x=X):
+    local, x = Local(factory), x.clone()
+    local.start(x, layout)
+    for k in range(STEPS):
+        x = local(x, slope(x, k), active(k))
+    return x
+
+
+def alone(factory, x):
+    """Each worker with its own optimizer over its own tensors, as in any training script."""
+    rows = []
+    for i, row in enumerate(x):
+        tensors = [torch.nn.Parameter(row[f.start : f.stop].view(f.shape).clone()) for f in LAYOUT.fields]
+        optimizer = factory(tensors)
+        for k in range(STEPS):
+            flat = torch.cat([t.detach().flatten() for t in tensors])
+            gradient = slope(torch.stack([flat] * W), k)[i]
+            for t, f in zip(tensors, LAYOUT.fields, strict=True):
+                t.grad = gradient[f.start : f.stop].view(f.shape).clone()
+            optimizer.step()
+        rows.append(torch.cat([t.detach().flatten() for t in tensors]))
+    return torch.stack(rows)
+
+
+OPTIMIZERS = [partial(kind, lr=0.05) for kind in ELEMENTWISE] + [
+    partial(torch.optim.SGD, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.1),
+    partial(torch.optim.SGD, lr=0.05, momentum=0.9, nesterov=True, foreach=True),
+    partial(torch.optim.AdamW, lr=0.05, weight_decay=0.1, fused=True),
+    partial(torch.optim.Adafactor, lr=0.05),
+]
+
+
+@pytest.mark.parametrize("factory", OPTIMIZERS, ids=lambda f: f"{f.func.__name__} {f.keywords}")
+def test_all_rows_at_once_is_each_row_alone(factory):
+    difference = (drive(factory) - alone(factory, X)).abs().max()
+    assert difference <= 1e-12
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adafactor])
+def test_a_gradient_of_equal_rows_may_be_a_view_of_one_row(kind):
+    factory = partial(kind, lr=0.05, **({"momentum": 0.9, "nesterov": True, "foreach": True} if kind is torch.optim.SGD else {}))
+    local, x = Local(factory), X.clone()
+    local.start(x, LAYOUT)
+    row = torch.randn(1, LAYOUT.d, dtype=torch.float64)
+    kept = row.clone()
+    other, y = Local(factory), X.clone()
+    other.start(y, LAYOUT)
+    for _ in range(STEPS):
+        x, y = local(x, row.expand(W, -1)), other(y, kept.expand(W, -1).clone())
+    assert torch.equal(row, kept), "the optimizer wrote into its gradient"
+    torch.testing.assert_close(x, y, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("factory", OPTIMIZERS, ids=lambda f: f"{f.func.__name__} {f.keywords}")
+def test_idle_rows_neither_move_nor_age(factory):
+    """Row 1 sleeps at steps 1 and 3; what it does afterwards is what it would have done without those steps."""
+    local, x = Local(factory), X.clone()
+    local.start(x, LAYOUT)
+    lonely, y = Local(factory), X[1:2].clone()
+    lonely.start(y, LAYOUT)
+    for k in range(STEPS):
+        active = torch.tensor([True, k not in (1, 3), True])
+        gradient, before = slope(x, k), x.clone()
+        x = local(x, gradient.clone(), active)
+        if active[1]:
+            y = lonely(y, gradient[1:2].clone())
+        else:
+            assert torch.equal(x[1], before[1])
+        torch.testing.assert_close(x[1], y[0], rtol=0, atol=1e-12)
+
+
+def test_groups_have_their_own_options():
+    factory = Grouped(partial(torch.optim.SGD, lr=0.1), ({"weight_decay": 0.5}, {"lr": 0.0}))
+    x = drive(factory)
+    assert torch.equal(x[:, 8:12], X[:, 8:12]), "group 1 has learning rate 0"
+    assert not torch.equal(x[:, :8], X[:, :8])
+    with pytest.raises(ValueError, match="2 sets of options for 1 parameter groups"):
+        Local(factory).start(X, Layout.flat(LAYOUT.d))
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_state_goes_on_bit_by_bit_schedule_included(idle):
+    schedule = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2, 4], gamma=0.1)
+    factory = scheduled(partial(torch.optim.Adam, lr=0.05), schedule)
+    active = torch.tensor([True, False, True]) if idle else None
+    whole, x = Local(factory), X.clone()
+    whole.start(x, LAYOUT)
+    x = whole(x, slope(x, 0), active)
+    saved, y = copy.deepcopy(whole.state_dict()), x.clone()
+    fresh = Local(factory)
+    fresh.start(torch.zeros_like(X), LAYOUT)
+    y = fresh(y * 0, y * 0)  # a state of its own, to be replaced
+    fresh.start(torch.zeros_like(X), LAYOUT)
+    fresh.load_state_dict(saved)
+    y = x.clone()
+    for k in range(1, STEPS):
+        x, y = whole(x, slope(x, k), active), fresh(y, slope(y, k), active)
+        assert torch.equal(x, y)
+        assert whole.lr == fresh.lr

@@ -1,0 +1,140 @@
+"""Stacked replicas are n models; the batched engine is the loop."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from commeff.replicas import Stacked, Vmapped, calibrate, write_row
+
+W, B = 4, 6
+
+
+class Tied(nn.Module):
+    """Two layers that share one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)))
+
+
+MODELS = {
+    "mlp": lambda: nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 5)),
+    "batch norm": lambda: nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5)),
+    "tied": Tied,
+}
+
+
+def model(name):
+    def make():
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return MODELS[name]().double()
+
+    return make
+
+
+def loss(model, x, y):
+    return nn.functional.cross_entropy(model(x), y)
+
+
+def batch(step=0):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(W, B, 5, generator=generator, dtype=torch.float64), torch.randint(5, (W, B), generator=generator)
+
+
+def moved(replicas):
+    """Rows that differ, as after local steps."""
+    shift = torch.randn(replicas.parameters.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    replicas.load(replicas.parameters + 0.1 * shift)
+    return replicas
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_loop_is_backward_on_each_model(name):
+    replicas = moved(Stacked(model(name), range(W)))
+    x, y = batch()
+    gradients, losses = replicas.compute(loss, [(x, y)], step=0, l2=0.1)
+    for i in range(W):
+        single = write_row(model(name)(), replicas.parameters[i], replicas.layout).train()
+        value = loss(single, x[i], y[i])
+        value.backward()
+        expected = torch.cat([p.grad.flatten() for p in single.parameters()]) + 0.1 * replicas.parameters[i]
+        torch.testing.assert_close(gradients[i], expected, rtol=0, atol=1e-14)
+        torch.testing.assert_close(losses[i], value.detach())
+        for key, buffer in single.named_buffers():
+            torch.testing.assert_close(replicas.buffers[key][i], buffer)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_vmap_is_the_loop(name):
+    one, other = moved(Stacked(model(name), range(W))), moved(Vmapped(model(name), range(W)))
+    for step in range(3):
+        g, l1 = one.compute(loss, [batch(step), batch(step + 10)], step)
+        h, l2 = other.compute(loss, [batch(step), batch(step + 10)], step)
+        torch.testing.assert_close(h, g, rtol=0, atol=1e-13)
+        torch.testing.assert_close(l2, l1)
+        for key, buffer in one.buffers.items():
+            torch.testing.assert_close(other.buffers[key], buffer, rtol=0, atol=1e-13)
+        one.load(one.parameters - 0.1 * g)
+        other.load(other.parameters - 0.1 * h)
+
+
+def test_accumulated_gradients_are_the_mean_over_minibatches():
+    replicas = moved(Stacked(model("mlp"), range(W)))
+    first, second = (replicas.compute(loss, [batch(k)], 0)[0].clone() for k in (0, 1))
+    both, _ = replicas.compute(loss, [batch(0), batch(1)], 0)
+    torch.testing.assert_close(both, (first + second) / 2)
+
+
+@pytest.mark.parametrize("engine", [Stacked, Vmapped])
+def test_dropout_draws_differ_between_workers_and_steps_and_repeat(engine):
+    def dropping():
+        return nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 5)).double()
+
+    x, y = torch.ones(W, B, 5, dtype=torch.float64), torch.zeros(W, B, dtype=torch.int64)
+    replicas = engine(lambda: write_row(dropping(), torch.ones(30), Stacked(dropping, [0]).layout), range(W), seed=1)
+    outside = torch.random.get_rng_state()
+    first = replicas.compute(loss, [(x, y)], step=0)[0].clone()
+    assert torch.equal(torch.random.get_rng_state(), outside), "the process's own randomness is left alone"
+    assert torch.equal(first, replicas.compute(loss, [(x, y)], step=0)[0])
+    assert not torch.equal(first, replicas.compute(loss, [(x, y)], step=1)[0])
+    assert not torch.equal(first[0], first[1])
+
+
+def test_dropout_of_a_worker_does_not_depend_on_who_else_is_here():
+    def dropping():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 5)).double()
+
+    x, y = batch()
+    everybody = Stacked(dropping, range(W)).compute(loss, [(x, y)], step=2)[0]
+    some = Stacked(dropping, range(2, W)).compute(loss, [(x[2:], y[2:])], step=2)[0]
+    assert torch.equal(everybody[2:], some)
+
+
+def test_groups_reach_the_layout():
+    replicas = Stacked(model("mlp"), range(W), groups=lambda name, parameter: int(parameter.ndim < 2))
+    assert [field.group for field in replicas.layout.fields] == [0, 1, 0, 1]
+
+
+def test_calibration_is_the_statistics_of_the_data():
+    data = [(torch.randn(50, 3, dtype=torch.float64) * 2 + 1,) for _ in range(4)]
+    norm = calibrate(nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5)).double().eval(), data)[0]
+    torch.testing.assert_close(norm.running_mean, torch.stack([x.mean(0) for (x,) in data]).mean(0))
+    torch.testing.assert_close(norm.running_var, torch.stack([x.var(0) for (x,) in data]).mean(0))
+    assert norm.momentum == 0.1
+    assert not norm.training
+
+
+def test_replicas_go_on_from_their_state():
+    one, other = moved(Stacked(model("batch norm"), range(W))), Stacked(model("batch norm"), range(W))
+    one.compute(loss, [batch()], 0)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one.compute(loss, [batch(1)], 1)[0], other.compute(loss, [batch(1)], 1)[0])
+    assert all(torch.equal(one.buffers[key], other.buffers[key]) for key in one.buffers)

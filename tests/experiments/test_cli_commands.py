@@ -1,0 +1,142 @@
+"""The commands beside train: --help, list, show, sys-info, check, and plug-ins."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from experiments.cli import app
+from experiments.config import compose
+from experiments.groups import GROUPS
+from experiments.plugins import choices
+from experiments.store import run_id
+
+PLUGIN = '''
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from commeff import Local, Strategy
+from commeff.local import OptimizerFactory
+from commeff.transforms import Average, Every
+from compressors import Compressor, Dense, Message, WorkerRandom
+
+
+@dataclass(frozen=True)
+class HalfDense(Compressor):
+    """C(v) = share v."""
+
+    share: float = 0.5
+
+    scope = "coordinate"
+
+    def compress(self, vectors, random: WorkerRandom) -> Message:
+        return Dense().compress(self.share * vectors, random)
+
+    def omega(self, d: int) -> float | None:
+        return None
+
+    def delta(self, d: int) -> float | None:
+        return 1 - (1 - self.share) ** 2
+
+
+def seldom(optimizer: OptimizerFactory, compressor: Compressor, period: int = 2) -> Strategy:
+    """Average C(x_i) every `period` steps."""
+    return Strategy(Local(optimizer), parameters=Every(period, Average(compressor)))
+'''
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.py"
+    file.write_text(PLUGIN)
+    return file
+
+
+def test_help_teaches_and_is_quick() -> None:
+    begun = time.perf_counter()
+    told = subprocess.run(
+        [sys.executable, "-m", "experiments.cli", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert time.perf_counter() - begun < 2.0  # 0.2 s on a quiet machine
+    for command in ("train", "list", "show", "check", "sys-info"):
+        assert command in told
+    script = "import sys, experiments.cli; sys.exit(any(name in sys.modules for name in ('torch', 'hydra', 'numpy')))"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_help_of_every_command_has_an_example() -> None:
+    for command in ("train", "list", "show", "check"):
+        assert f"commeff {command}" in invoke(command, "--help").stdout
+
+
+def test_list() -> None:
+    assert json.loads(invoke("list", "--json").stdout).keys() == set(GROUPS)
+    for group in GROUPS:
+        told = json.loads(invoke("list", group, "--json").stdout)
+        assert told
+        assert all(told.values()), f"a {group} without a docstring"
+    assert "[compressor, topology]" in json.loads(invoke("list", "method", "--json").stdout)["choco"]
+    wrong = invoke("list", "methods")
+    assert wrong.exit_code == 2
+    assert "did you mean method?" in wrong.stderr
+
+
+def test_show() -> None:
+    told = invoke("show", "method=choco", "workers=8").stdout
+    assert "workers: 8" in told
+    assert "CHOCO-SGD" in told
+    assert json.loads(invoke("show", "method=choco", "--json").stdout) == compose(["method=choco"])
+    assert invoke("show", "metod=choco").exit_code == 2
+
+
+def test_sys_info() -> None:
+    assert {"cpu", "cores", "torch", "python", "commit"} <= json.loads(invoke("sys-info", "--json").stdout).keys()
+
+
+def test_a_plug_in_is_chosen_and_set_like_a_built_in(plugin: Path, tmp_path: Path) -> None:
+    tokens = ["task=quadratic", "workers=4", "steps=4", "method=seldom", "method.period=3", "compressor=half_dense"]
+    options = ["--plugin", str(plugin), "--json", "--store", str(tmp_path / "store")]
+    result = invoke("train", *options, *tokens, "compressor.share=0.25")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["state"] == "done"
+    typo = invoke("train", *options, *tokens, "method.perod=3")
+    assert typo.exit_code == 2
+    assert "did you mean method.period?" in typo.stderr
+    wrong = invoke("train", *options, *tokens, "compressor.share=much")
+    assert "compressor.share must be a number, got 'much'" in wrong.stderr
+    assert "seldom" in json.loads(invoke("list", "--plugin", str(plugin), "--json").stdout)["method"]
+
+
+def test_the_source_of_a_plug_in_is_part_of_the_run(plugin: Path, tmp_path: Path) -> None:
+    """Where the file lies does not matter, what it says does."""
+    moved, changed = tmp_path / "elsewhere.py", tmp_path / "changed.py"
+    moved.write_text(PLUGIN)
+    changed.write_text(PLUGIN.replace("0.5", "0.6"))
+    ids = [
+        run_id(compose(["method=seldom", "compressor=dense"], choices(str(file)))) for file in (plugin, moved, changed)
+    ]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_check_runs_the_laws_on_a_plug_in(plugin: Path) -> None:
+    told = invoke("check", f"{plugin}:HalfDense")
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("HalfDense: ")
+    plugin.write_text(PLUGIN.replace("1 - (1 - self.share) ** 2", "0.999"))
+    fresh = plugin.rename(plugin.with_name("lying.py"))
+    broken = invoke("check", f"{fresh}:HalfDense")
+    assert broken.exit_code == 1
+    assert "BROKEN" in broken.stdout
+    assert "did you mean HalfDense?" in invoke("check", f"{plugin.with_name('lying.py')}:HalfDens").stderr

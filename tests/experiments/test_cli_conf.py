@@ -1,0 +1,125 @@
+"""Every YAML file: it composes, says what its function's signature says, and trains three steps."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from commeff import methods
+from experiments.build import build
+from experiments.config import compose
+from experiments.groups import GROUPS, built_in, node
+from experiments.plugins import signature_node, snake_case
+from experiments.runner import run_one
+from experiments.schema import ConfigError
+from experiments.targets import locate, split
+
+CHOICES = [(group, name) for group in GROUPS for name in built_in(group)]
+OWN = {  # defaults that a signature cannot give
+    ("compressor", "top_k"): {"ratio": "${unless:${.k},0.05}"},
+    ("compressor", "random_k"): {"ratio": "${unless:${.k},0.05}"},
+    ("topology", "torus"): {"rows": "${rows:${workers}}", "cols": "${divide:${workers},${.rows}}"},
+    ("topology", "grid"): {"rows": "${rows:${workers}}", "cols": "${divide:${workers},${.rows}}"},
+}
+HIDDEN = {("compressor", "per_tensor"): {"layout", "bound"}}  # what `bind` fills in
+
+
+def test_every_published_method_has_a_yaml() -> None:
+    public = {name for name, value in vars(methods).items() if getattr(value, "__module__", "") == methods.__name__}
+    assert {name for name in public if not name.startswith("_")} == set(built_in("method"))
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), [c for c in CHOICES if c[0] in ("task", "method", "topology", "compressor")]
+)
+def test_yaml_is_the_signature(group: str, name: str) -> None:
+    """Names and defaults; parts are wired by their names."""
+    written = node(group, name)
+    target = written["_target_"]
+    nested = {default.split("@")[1].split(":")[0] for default in map(_first_key, written.pop("defaults", []))}
+    expected = signature_node(locate(target), target, group) | OWN.get((group, name), {})
+    expected = {key: value for key, value in expected.items() if key not in HIDDEN.get((group, name), ())}
+    unset = {key for key, value in expected.items() if value == "???"}
+    assert {k: v for k, v in written.items() if k not in nested | unset} == {
+        k: v for k, v in expected.items() if k not in nested | unset
+    }
+    assert unset <= {*written, *nested}
+    own_name = split(target)[1]
+    assert name == (own_name if group in ("method", "topology") else snake_case(own_name))
+
+
+def _first_key(default: dict[str, Any]) -> str:
+    return next(iter(default))
+
+
+@pytest.mark.parametrize(("group", "name"), CHOICES)
+def test_every_yaml_trains_three_steps(group: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = [f"{group}={name}", "steps=3", "workers=8"]
+    if group == "task" and name == "logistic":
+        tokens += [f"data_dir={_tiny_libsvm(tmp_path)}", "task.data=mushrooms"]
+    elif group != "task":
+        tokens += ["task=quadratic"]
+    tokens += {"compressor": ["method=mem_sgd"], "topology": ["method=dsgd"]}.get(group, [])
+    summary = run_one(compose(tokens), tmp_path / "run")
+    assert summary["state"] == "done"
+    assert summary["steps"] == 3
+    assert torch.isfinite(torch.tensor([summary["train_loss"], summary["val_loss"]])).all()
+
+
+def _tiny_libsvm(folder: Path) -> Path:
+    (folder / "libsvm").mkdir()
+    lines = "".join(f"{1 + i % 2} {1 + i % 111}:1 112:1\n" for i in range(8124))
+    (folder / "libsvm" / "mushrooms").write_text(lines)
+    return folder
+
+
+def test_names_are_forgiving_about_case_and_underscores() -> None:
+    assert compose(["method=mem_sgd", "compressor=TopK"]) == compose(["method=MemSGD", "compressor=top-k"])
+
+
+def test_parts_within_parts_are_chosen_like_parts() -> None:
+    config = compose(
+        ["method=mem_sgd", "compressor=repeated", "compressor.compressor=qsgd", "compressor.compressor.levels=8"]
+    )
+    assert config["compressor"]["compressor"]["_target_"] == "compressors.QSGD"
+    assert config["compressor"]["compressor"]["levels"] == 8
+    config = compose(["method=diloco", "method.outer=adam", "method.outer.lr=0.5"])
+    assert config["method"]["outer"]["_target_"] == "torch.optim.Adam"
+    assert config["method"]["outer"]["lr"] == 0.5
+
+
+def test_model_is_short_for_task_model() -> None:
+    assert compose(["model=cnn"]) == compose(["task.model=cnn"]) != compose([])
+
+
+def test_text_that_hydra_cannot_read_is_text() -> None:
+    assert compose(["data_dir=/a [b]/it's"])["data_dir"] == "/a [b]/it's"
+
+
+def test_a_schedule_moves_the_learning_rate(tmp_path: Path) -> None:
+    tokens = [
+        "task=quadratic",
+        "workers=4",
+        "steps=4",
+        "optimizer.lr=0.1",
+        "schedule=multi_step",
+        "schedule.milestones=[2]",
+    ]
+    assert run_one(compose(tokens), tmp_path / "run")["lr"] == pytest.approx(0.01)
+
+
+def test_composing_is_quick() -> None:
+    compose([])
+    begun = time.perf_counter()
+    compose(["method=choco", "topology=torus"])
+    assert time.perf_counter() - begun < 1.0
+
+
+def test_nothing_built_means_every_fault_is_kept() -> None:
+    with pytest.raises(ConfigError) as error:
+        build(compose(["method=choco", "topology=torus", "workers=7", "compressor.ratio=2"]))
+    assert len(error.value.faults) == 2

@@ -1,0 +1,151 @@
+"""Runs from the command line: what they write, that they are not repeated, and that they resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from experiments.cli import app
+from experiments.config import compose
+from experiments.runner import run_one
+from experiments.store import RunFolder, run_id
+
+SMALL = ["task=quadratic", "workers=4", "steps=12", "checkpoint_every=5", "method=choco", "evaluate_every=2"]
+
+
+def train(store: Path, *tokens: str) -> Result:
+    return CliRunner().invoke(app, ["train", "--json", "--store", str(store), *SMALL, *tokens])
+
+
+def only_run(store: Path) -> Path:
+    (folder,) = store.iterdir()
+    return folder
+
+
+def timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("seconds", "run")}
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [timeless(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_folder_holds_the_contract(tmp_path: Path) -> None:
+    result = train(tmp_path, "model=mlp", "task=digits")
+    assert result.exit_code == 0, result.output
+    folder = only_run(tmp_path)
+    summary = json.loads((folder / "summary.json").read_text())
+    for key in ("train_loss", "val_loss", "val_accuracy", "steps", "payload_bytes", "wire_bytes", "seconds"):
+        assert isinstance(summary[key], (int, float)), key
+    assert summary["steps"] == 12
+    assert json.loads(result.stdout) == {"run": str(folder), **summary}
+    assert json.loads((folder / "status.json").read_text())["state"] == "done"
+    assert [row["step"] for row in rows(folder)] == [2, 4, 6, 8, 10, 12]
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == compose([*SMALL, "model=mlp", "task=digits"])
+    assert {"host", "cpu", "python", "torch", "commit"} <= json.loads((folder / "env.json").read_text()).keys()
+
+
+def test_the_same_command_does_not_run_again(tmp_path: Path) -> None:
+    first = train(tmp_path)
+    written = (only_run(tmp_path) / "summary.json").stat().st_mtime_ns
+    again = train(tmp_path)
+    assert again.exit_code == 0
+    assert "finished already" in again.stderr
+    assert again.stdout == first.stdout
+    assert (only_run(tmp_path) / "summary.json").stat().st_mtime_ns == written
+
+
+def test_what_does_not_decide_the_result_does_not_name_the_run(tmp_path: Path) -> None:
+    config = compose(SMALL)
+    assert run_id(config) == run_id(compose([*SMALL, "checkpoint_every=7"]))
+    for other in ("seed=1", "steps=13", "method.gamma=0.4", "task.zeta=2.0"):
+        assert run_id(compose([*SMALL, other])) != run_id(config), other
+
+
+@pytest.mark.parametrize("stop", [1, 5, 7])
+def test_an_interrupted_run_resumes_to_the_same_end(stop: int, tmp_path: Path) -> None:
+    """Stopped after any step, it is killed; the same command gives the summary of a run that nobody interrupted."""
+
+    def interrupt(step: int, row: dict[str, Any]) -> None:
+        if step == stop:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    config = compose(SMALL)
+    whole = run_one(config, tmp_path / "whole")
+    folder = tmp_path / "store" / run_id(config)
+    assert run_one(config, folder, interrupt) == {"state": "killed", "steps": stop}
+    assert RunFolder(folder).state == "killed"
+    assert not (folder / "summary.json").exists()
+
+    result = train(tmp_path / "store")
+    assert result.exit_code == 0, result.output
+    assert timeless(json.loads(result.stdout)) == timeless(whole)
+    assert rows(folder) == rows(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_process_is_resumed_by_the_same_command(number: signal.Signals, tmp_path: Path) -> None:
+    tokens = [*SMALL, "steps=300000", "evaluate_every=100", "checkpoint_every=50"]
+    command = [sys.executable, "-m", "experiments.cli", "train", "--store", str(tmp_path), *tokens]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    deadline = time.monotonic() + 60
+    while not any(tmp_path.glob("*/checkpoints/latest.pt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    folder = only_run(tmp_path)
+    assert RunFolder(folder).state == "killed"
+    if number != signal.SIGKILL:
+        assert process.returncode == 130
+        assert "the same command goes on from there" in told
+    seen: list[int] = []
+
+    def stop_soon(step: int, row: dict[str, Any]) -> None:
+        seen.append(step)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    run_one(compose(tokens), folder, stop_soon)
+    assert seen[0] > 50, "it began again"
+
+
+def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
+    result = train(tmp_path, "optimizer.lr=1e30")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["state"] == "diverged"
+    assert RunFolder(only_run(tmp_path)).state == "diverged"
+    assert "NaN" not in (only_run(tmp_path) / "summary.json").read_text()
+    assert "finished already" in train(tmp_path, "optimizer.lr=1e30").stderr
+
+
+def test_a_running_run_is_left_alone(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / run_id(compose(SMALL)))
+    run.create(compose(SMALL), {})
+    run.mark("running", step=0, steps=12)
+    result = train(tmp_path)
+    assert result.exit_code == 1
+    assert "is running in process" in result.stderr
+
+
+def test_an_error_in_a_run_is_kept_and_told_in_one_line(tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from compressors import Dense\n\n\nclass Broken(Dense):\n"
+        "    def compress(self, vectors, random):\n        raise RuntimeError('out of order')\n"
+    )
+    result = train(tmp_path / "store", "--plugin", str(plugin), "method=mem_sgd", "compressor=broken")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("commeff: RuntimeError: out of order; see ")
+    assert len(result.stderr.splitlines()) == 1
+    folder = only_run(tmp_path / "store")
+    assert RunFolder(folder).state == "failed"
+    assert "Traceback" in (folder / "error.txt").read_text()

@@ -1,0 +1,61 @@
+"""Graphs that change from step to step: one message a worker and step, yet fast consensus over time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from topologies.checks import fraction, integer
+from topologies.matrix import MixingMatrix, circulant, symmetric
+from topologies.topology import Redrawn, Topology, from_matrices
+
+
+def one_peer_exponential(n: int) -> Topology:
+    r"""The one-peer exponential graph: at step k worker i receives from :math:`i + 2^{k \bmod m}` (mod n).
+
+    W = I/2 + shift/2, m = ceil(log2 n). If n = 2^m, any m consecutive steps average exactly; for other n they never do
+    (use `base_graph`).
+    Ying et al., Exponential graph is provably efficient for decentralized deep training, arXiv 2110.13363.
+
+    >>> [one_peer_exponential(8).at(step).received(7) for step in range(3)]
+    [{0: 0.5, 7: 0.5}, {1: 0.5, 7: 0.5}, {3: 0.5, 7: 0.5}]
+    """
+    hops = max(1, (integer("one_peer_exponential: n", n, 1) - 1).bit_length())
+    return from_matrices(circulant(n, {0: 0.5, 1 << t: 0.5}) for t in range(hops))
+
+
+def random_matching(n: int, seed: int) -> Topology:
+    """Every step a uniformly random pairing; the pairs average. For odd n one worker sits the step out.
+
+    >>> pairs = random_matching(6, seed=0)
+    >>> pairs.period, pairs.at(5).out_degrees, pairs.at(5) is pairs.at(5)
+    (None, array([1, 1, 1, 1, 1, 1]), True)
+    """
+    n, seed = integer("random_matching: n", n, 1), integer("random_matching: seed", seed, 0)
+    return Redrawn(n=n, draw=partial(_matching, n, seed))
+
+
+def od_equidyn(n: int, eta: float, seed: int) -> Topology:
+    r"""OD-EquiDyn: every step one shift u, uniform on 1 ... n-1, and :math:`W = (1 - \eta) I + \eta A(u)`.
+
+    :math:`A(u) = \tfrac{n-1}{n} P^u + \tfrac1n I`; i receives from i + u. In expectation the squared
+    disagreement shrinks by :math:`1 - 2/n` at eta = 1 and by :math:`(n-1)/(2n)` at eta = 1/2: one message a step,
+    whatever n. Song et al., Communication-efficient topologies for decentralized learning with O(1) consensus rate,
+    arXiv 2210.07881.
+
+    >>> od_equidyn(4, eta=0.5, seed=0).at(0).degree
+    1
+    """
+    n, seed = integer("od_equidyn: n", n, 1), integer("od_equidyn: seed", seed, 0)
+    return Redrawn(n=n, draw=partial(_one_shift, n, fraction("od_equidyn: eta", eta), seed))
+
+
+def _matching(n: int, seed: int, step: int) -> MixingMatrix:
+    shuffled = np.random.default_rng([seed, step]).permutation(n)
+    return symmetric(n, shuffled[: n // 2], shuffled[n // 2 : n // 2 * 2], 0.5)
+
+
+def _one_shift(n: int, eta: float, seed: int, step: int) -> MixingMatrix:
+    shift = int(np.random.default_rng([seed, step]).integers(1, max(n, 2)))
+    return circulant(n, {0: 1 - eta * (n - 1) / n, shift: eta * (n - 1) / n})

@@ -1,0 +1,158 @@
+"""Graphs that stay: one mixing matrix for all steps.
+
+Undirected ones carry Metropolis weights, :math:`W_{ij} = 1 / (1 + max(d_i, d_j))`, where :math:`d_i` counts the
+neighbours of i. On regular graphs that is the usual uniform weight 1 / (1 + d) (ring 1/3, torus 1/5, hypercube
+1/(m+1)); on a star it is I - L/n, with L the Laplacian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import networkx as nx
+import numpy as np
+
+from topologies.checks import fraction, integer
+from topologies.matrix import circulant
+from topologies.topology import Topology, from_matrices
+from topologies.weights import from_graph
+
+ATTEMPTS = 100  # draws of a random graph before it is said to be never connected
+
+
+def complete(n: int) -> Topology:
+    """Everyone hears everyone: W = J, exact averaging in one step, n - 1 messages a worker. rho = 0.
+
+    >>> complete(4).at(0).degree
+    3
+    """
+    n = integer("complete: n", n, 1)
+    return from_matrices([np.full((n, n), 1 / n)])
+
+
+def ring(n: int) -> Topology:
+    r"""Two neighbours, weights 1/3. Eigenvalues :math:`\tfrac13 + \tfrac23\cos(2\pi k/n)`.
+
+    So :math:`1 - \rho \sim 4\pi^2/(3n^2)`. In a ring of two both neighbours are the same worker, which counts once: the
+    pair averages with weights 1/2. Even rings from 4 on have the eigenvalue -1/3, which D2 cannot bear: use
+    ``lazy(ring(n))``.
+
+    >>> list(ring(5).at(0).received(0))
+    [0, 1, 4]
+    """
+    return from_graph(nx.cycle_graph(integer("ring: n", n, 1)))
+
+
+def torus(rows: int, cols: int) -> Topology:
+    r"""A grid whose opposite edges are joined: four neighbours, weights 1/5.
+
+    Worker ``r * cols + c`` sits in row r, column c. Square m x m, m >= 3: :math:`\rho = (3 + 2\cos(2\pi/m))/5`. Along a
+    side of two both neighbours are the same worker, which counts once (weights 1/4, or 1/3 for 2 x 2).
+
+    >>> round(torus(4, 4).at(0).rho, 12)
+    0.6
+    """
+    if min(integer("torus: rows", rows, 1), integer("torus: cols", cols, 1)) < 2:
+        raise ValueError(f"torus({rows}, {cols}) is no rectangle but a ring; use ring({rows * cols})")
+    return from_graph(nx.grid_2d_graph(rows, cols, periodic=True))
+
+
+def grid(rows: int, cols: int) -> Topology:
+    """An open grid, four neighbours or fewer, Metropolis weights. 1 - rho = O(1/(n log n)).
+
+    Worker ``r * cols + c`` sits in row r, column c. ``grid(1, n)`` is the path.
+
+    >>> grid(2, 3).at(0).received(1)
+    {0: 0.25, 1: 0.25, 2: 0.25, 4: 0.25}
+    """
+    return from_graph(nx.grid_2d_graph(integer("grid: rows", rows, 1), integer("grid: cols", cols, 1)))
+
+
+def star(n: int) -> Topology:
+    """Everyone talks to worker 0 only: W = I - L/n. rho = 1 - 1/n, however short the paths are.
+
+    >>> star(4).at(0).out_degrees
+    array([3, 1, 1, 1])
+    """
+    return from_graph(nx.star_graph(integer("star: n", n, 1) - 1))
+
+
+def hypercube(n: int) -> Topology:
+    r"""Workers whose numbers differ in one bit are neighbours, weights 1/(m+1), n = 2^m. :math:`\rho = 1 - 2/(m+1)`.
+
+    >>> hypercube(8).at(0).received(5)
+    {1: 0.25, 4: 0.25, 5: 0.25, 7: 0.25}
+    """
+    if integer("hypercube: n", n, 1).bit_count() != 1:
+        raise ValueError(f"hypercube: n = {n} is not a power of two; use base_graph({n}, k) or exponential({n})")
+    cube = nx.empty_graph(n)
+    cube.add_edges_from((i, i ^ 1 << bit) for bit in range(n.bit_length() - 1) for i in range(n))
+    return from_graph(cube)
+
+
+def exponential(n: int) -> Topology:
+    r"""The static exponential graph: i receives from i + 1, i + 2, i + 4, ... (mod n), weights 1/(m+1).
+
+    m = ceil(log2 n). Directed and circulant: doubly stochastic though not symmetric. :math:`\rho = 1 - 2/(m+1)` for
+    even n, less for odd n. Ying et al., Exponential graph is provably efficient for decentralized deep training, arXiv
+    2110.13363.
+
+    >>> exponential(6).at(0).received(4)                    # from 4 + 1 and, around the end, from 4 + 2 and 4 + 4
+    {0: 0.25, 2: 0.25, 4: 0.25, 5: 0.25}
+    """
+    hops = (integer("exponential: n", n, 1) - 1).bit_length()
+    return from_matrices([circulant(n, dict.fromkeys([0, *(1 << t for t in range(hops))], 1 / (hops + 1)))])
+
+
+def d_equistatic(n: int, m: int, seed: int) -> Topology:
+    r"""D-EquiStatic: the mean of m random one-peer graphs A(u), u uniform on 1 ... n-1.
+
+    :math:`A(u) = \tfrac{n-1}{n} P^u + \tfrac1n I`, where :math:`P^u` lets i receive from i + u. The u are drawn with
+    replacement, as published, so the degree is at most m. Directed, circulant. With
+    :math:`m \ge \tfrac83 \ln(2n/p)/\epsilon^2`, :math:`\rho < \epsilon` with probability 1 - p. Song et al.,
+    Communication-efficient topologies for decentralized learning with O(1) consensus rate, arXiv 2210.07881.
+
+    >>> d_equistatic(100, m=8, seed=0).at(0).degree
+    8
+    """
+    n, m = integer("d_equistatic: n", n, 1), integer("d_equistatic: m", m, 1)
+    drawn = np.random.default_rng([integer("d_equistatic: seed", seed, 0), 0]).integers(1, max(n, 2), size=m)
+    shifts, counts = np.unique(drawn, return_counts=True)
+    hops = dict(zip(shifts.tolist(), (counts * ((n - 1) / (n * m))).tolist(), strict=True))
+    return from_matrices([circulant(n, {0: 1 / n} | hops)])
+
+
+def erdos_renyi(n: int, p: float, seed: int) -> Topology:
+    """Each pair is joined with probability p; Metropolis weights. Drawn once, then fixed.
+
+    Draws that fall into pieces are passed over: it is the random graph given that it is connected.
+
+    >>> erdos_renyi(10, 0.5, seed=0).at(0).symmetric
+    True
+    """
+    n, p = integer("erdos_renyi: n", n, 1), fraction("erdos_renyi: p", p)
+    return from_graph(_connected(partial(nx.fast_gnp_random_graph, n, p), seed, f"erdos_renyi({n}, {p})", "raise p"))
+
+
+def random_regular(n: int, degree: int, seed: int) -> Topology:
+    """A random connected graph where everyone has `degree` neighbours, weights 1/(degree + 1). Drawn once, then fixed.
+
+    >>> random_regular(10, degree=3, seed=0).at(0).out_degrees
+    array([3, 3, 3, 3, 3, 3, 3, 3, 3, 3])
+    """
+    n, degree = integer("random_regular: n", n, 1), integer("random_regular: degree", degree, 0)
+    if degree >= n or n * degree % 2:
+        raise ValueError(f"random_regular: degree {degree} on {n} nodes; keep degree < n and n * degree even")
+    draw = partial(nx.random_regular_graph, degree, n)
+    return from_graph(_connected(draw, seed, f"random_regular({n}, {degree})", "raise the degree"))
+
+
+def _connected(draw: Callable[[int], nx.Graph], seed: int, asked: str, instead: str) -> nx.Graph:
+    """The first connected graph among the draws with this seed."""
+    integer(f"{asked}: seed", seed, 0)
+    for attempt in range(ATTEMPTS):
+        graph = draw(int(np.random.default_rng([seed, attempt]).integers(1 << 32)))
+        if nx.is_connected(graph):
+            return graph
+    raise ValueError(f"{asked}: none of {ATTEMPTS} draws was connected; {instead}")

@@ -1,0 +1,155 @@
+"""Topologies: pure functions of the step, and how new ones are made out of old ones."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from math import lcm
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import diags_array, kron
+
+from topologies.checks import integer
+from topologies.matrix import MixingMatrix
+
+
+class Topology(ABC):
+    """Who mixes with whom at every step: a pure function of the step, equal on every worker.
+
+    Attributes
+    ----------
+    n : int
+        Number of workers.
+    period : int or None
+        After how many steps the matrices repeat: 1 for a fixed graph, None if they never do.
+    """
+
+    n: int
+    period: int | None
+
+    @abstractmethod
+    def at(self, step: int) -> MixingMatrix:
+        """The mixing matrix of `step`. The same step gives the same matrix, whoever asks and in whatever order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Periodic(Topology):
+    """The given matrices in turn, for ever: step k mixes with ``matrices[k % period]``, always the same object."""
+
+    n: int
+    period: int
+    matrices: tuple[MixingMatrix, ...] = field(repr=False)
+
+    def at(self, step: int) -> MixingMatrix:
+        return self.matrices[step % self.period]
+
+
+@dataclass(frozen=True, eq=False)
+class Redrawn(Topology):
+    """A matrix of its own for every step: ``draw(step)``, a pure function.
+
+    The latest matrix is kept, since the blocks of a step all ask for the same one.
+    """
+
+    n: int
+    draw: Callable[[int], MixingMatrix] = field(repr=False)
+    period: None = field(default=None, init=False)
+    _latest: dict[int, MixingMatrix] = field(default_factory=dict, init=False, repr=False)
+
+    def at(self, step: int) -> MixingMatrix:
+        matrix = self._latest.get(step)
+        if matrix is None:
+            matrix = self.draw(step)
+            self._latest.clear()
+            self._latest[step] = matrix
+        return matrix
+
+
+def from_matrices(matrices: Iterable[MixingMatrix | ArrayLike]) -> Topology:
+    """The topology that goes round the given mixing matrices, one a step; a single one is a fixed topology.
+
+    Parameters
+    ----------
+    matrices : iterable of MixingMatrix, array or scipy sparse, each (n, n)
+        ``W[i, j]`` weighs what i receives from j; see `MixingMatrix` for what is refused.
+
+    Raises
+    ------
+    ValueError
+        If there is no matrix, or if they speak of different numbers of workers.
+
+    Examples
+    --------
+    >>> swap, rest = [[0.5, 0.5], [0.5, 0.5]], [[1, 0], [0, 1]]
+    >>> topology = from_matrices([swap, rest])
+    >>> topology.period, topology.at(4).received(0), topology.at(5).received(0)
+    (2, {0: 0.5, 1: 0.5}, {0: 1.0})
+    """
+    made = tuple(m if isinstance(m, MixingMatrix) else MixingMatrix(m) for m in matrices)
+    sizes = sorted({m.n for m in made})
+    if len(sizes) != 1:
+        raise ValueError(f"from_matrices: matrices over {sizes or 'no'} workers; give at least one, all of one size")
+    return Periodic(n=sizes[0], period=len(made), matrices=made)
+
+
+def lazy(topology: Topology) -> Topology:
+    r"""Every worker keeps half of its own: :math:`(I + W) / 2`.
+
+    Moves the eigenvalues of a symmetric W from [-1, 1] to [0, 1], which is what D2 asks of even rings, whose
+    smallest eigenvalue is exactly the forbidden -1/3.
+
+    >>> from topologies import ring
+    >>> round(ring(8).at(0).lambda_min, 12), round(lazy(ring(8)).at(0).lambda_min, 12)
+    (-0.333333333333, 0.333333333333)
+    """
+    return _combined(_halfway, topology)
+
+
+def hierarchical(groups: int, inner: Topology, outer: Topology) -> Topology:
+    r"""Groups of workers: `inner` mixes the members of each group, then `outer` the members of equal place.
+
+    Both in one step: :math:`W = W_{outer} \otimes W_{inner} = (W_{outer} \otimes I)(I \otimes W_{inner})`. Worker
+    ``g * inner.n + m`` is member m of group g. Degrees multiply: (1 + d_inner)(1 + d_outer) - 1. If both are doubly
+    stochastic so is W, with :math:`\rho = \max(\rho_{inner}, \rho_{outer})` if neither exceeds 1.
+
+    Parameters
+    ----------
+    groups : int
+        Number of groups (nodes, data centres); must be `outer.n`.
+    inner, outer : Topology
+        Over the members of one group, and over the groups.
+
+    Examples
+    --------
+    >>> from topologies import complete, ring
+    >>> nodes = hierarchical(4, inner=complete(2), outer=ring(4))
+    >>> nodes.n, round(nodes.at(0).rho, 12)
+    (8, 0.333333333333)
+    """
+    if integer("hierarchical: groups", groups, 1) != outer.n:
+        raise ValueError(f"hierarchical: outer mixes {outer.n} groups, not {groups}; make groups equal outer.n")
+    return _combined(_kronecker, outer, inner)
+
+
+def _combined(combine: Callable[..., MixingMatrix], *parts: Topology) -> Topology:
+    """The topology whose matrix at every step is `combine` of those of the parts."""
+    draw = partial(_combined_at, combine, parts)
+    periods = [part.period for part in parts if part.period is not None]
+    if len(periods) < len(parts):
+        return Redrawn(n=draw(0).n, draw=draw)
+    return from_matrices(map(draw, range(lcm(*periods))))
+
+
+def _combined_at(combine: Callable[..., MixingMatrix], parts: tuple[Topology, ...], step: int) -> MixingMatrix:
+    return combine(*(part.at(step) for part in parts))
+
+
+def _halfway(matrix: MixingMatrix) -> MixingMatrix:
+    return MixingMatrix((diags_array(np.ones(matrix.n)) + matrix.sparse()) / 2)
+
+
+def _kronecker(outer: MixingMatrix, inner: MixingMatrix) -> MixingMatrix:
+    return MixingMatrix(kron(outer.sparse(), inner.sparse()))
