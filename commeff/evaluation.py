@@ -12,10 +12,11 @@ from commeff.task import Task
 
 
 def measure(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
-    """The average model's quality, and how far the workers are from it: consensus_distance = sqrt(mean_i |x_i - mean
-    x|^2).
+    """The average model's quality, and how far the workers are from it.
+
+    consensus_distance = sqrt((1/n) sum_i |x_i - mean x|^2).
     """
-    mean = communicator.observe(replicas.parameters)
+    mean = communicator.observe(replicas.parameters).to(replicas.parameters)
     squares = (replicas.parameters - mean).square().sum(1)
     model = calibrate(write_row(task.model(), mean, replicas.layout), task.calibration())
     return task.evaluate(model) | {"consensus_distance": math.sqrt(float(communicator.observe(squares)))}

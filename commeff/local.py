@@ -158,7 +158,7 @@ class Local(LocalStep):
 
     def _view(self, host: Tensor, piece: Piece) -> Tensor:
         columns = host[..., piece.start : piece.stop]
-        return columns if self._stacked else columns.view(piece.shape)
+        return columns if self._stacked else columns.reshape(piece.shape)
 
     def _grouped(self, parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
         pairs = list(zip(parameters, self._pieces, strict=True))
@@ -188,10 +188,10 @@ class Local(LocalStep):
         return x
 
     def _own(self, gradient: Tensor) -> Tensor:
-        """A dense gradient that the optimizer may write into, as multi-tensor and fused code does."""
+        """A gradient that the optimizer may write into, where it is of the kind (multi-tensor, fused) that does."""
         groups = self._optimizers[0].param_groups
         writes = gradient.is_cuda or any(group.get("foreach") or group.get("fused") for group in groups)
-        return gradient.clone(memory_format=torch.contiguous_format) if writes else gradient.contiguous()
+        return gradient.clone(memory_format=torch.contiguous_format) if writes else gradient
 
     @property
     def state(self) -> dict[str, Tensor]:

@@ -97,7 +97,10 @@ def neolithic(optimizer: OptimizerFactory, compressor: Compressor, rounds: int =
 
 def _changes(compressor: Compressor, first: Literal["dense", "compressed"]) -> Encoder | Compressor:
     """What an EF21 sends: C of the contraction, with a dense first message if g_i^0 is to be known exactly."""
-    choices = {"dense": Warmup(Dense(), 1, contractive(compressor)), "compressed": contractive(compressor)}
+    choices: dict[str, Encoder | Compressor] = {
+        "dense": Warmup(Dense(), 1, contractive(compressor)),
+        "compressed": contractive(compressor),
+    }
     if first not in choices:
         raise ValueError(f"first = {first!r} was asked for; the first message is 'dense' or 'compressed'")
     return choices[first]

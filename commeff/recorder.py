@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ class Recorder:
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Add one row; it is on its way to disk when this returns."""
+        """Add one row, on its way to disk when this returns. What is not finite becomes null, as JSON has it."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(finite) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows so far; a last line cut off by a crash does not count."""

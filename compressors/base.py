@@ -19,14 +19,14 @@ Scope = Literal["coordinate", "tensor", "whole"]
 class Compressor(ABC):
     """Turns vectors into a `Message`. A frozen dataclass: equal vectors and equal randomness give an equal message.
 
-    Row i of the message depends on row i of the vectors and on row i of the randomness only. A compressor works on vectors of
-    any length without being bound, except those that need the names of tensors, which say so.
+    Row i of the message depends on row i of the vectors and on row i of the randomness only. A compressor works on
+    vectors of any length without being bound, except those that need the names of tensors, which say so.
     """
 
     @property
     @abstractmethod
     def scope(self) -> Scope:
-        """Where a vector may be cut into blocks that are compressed one by one: anywhere, between tensors, or nowhere."""
+        """Where a vector may be cut into blocks that are compressed one by one: anywhere, between tensors, nowhere."""
 
     @property
     def summable(self) -> bool:
@@ -39,7 +39,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
-        """The message for ``vectors`` (w, d). It may share memory with them: leave them as they are while it is used."""
+        """The message for ``vectors`` (w, d). It may share memory with them: do not change them meanwhile."""
 
     @abstractmethod
     def omega(self, d: int) -> float | None:

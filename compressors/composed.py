@@ -20,8 +20,9 @@ from compressors.topk import TopK
 class Composed(Compressor):
     """``inner`` chooses coordinates, ``outer`` compresses the values at these.
 
-    For unbiased parts omega = outer + inner + outer * inner, with outer's omega for k coordinates. If ``inner`` sends the values as
-    they are, delta = outer's delta (for k coordinates) times inner's. Sends inner's indices or key and outer's message of k values.
+    For unbiased parts omega = outer + inner + outer * inner, with outer's omega for k coordinates. If ``inner`` sends
+    the values as they are, delta = outer's delta (for k coordinates) times inner's. Sends inner's indices or key and
+    outer's message of k values.
 
     Basu et al. 2019 (Qsparse), arXiv:1906.02367.
 
@@ -36,7 +37,9 @@ class Composed(Compressor):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Sparsifier):
-            raise ValueError(f"Composed(inner={self.inner}) has no values to compress: choose TopK, RandomK or another Sparsifier")
+            raise ValueError(
+                f"Composed(inner={self.inner}) has no values to compress: choose TopK, RandomK or another Sparsifier"
+            )
 
     @property
     def scope(self) -> Scope:

@@ -18,7 +18,7 @@ from compressors.randomk import RandomK
 
 @dataclass(frozen=True, eq=False)
 class ScaledMessage(Compound):
-    """A message read ``factor`` times as large. Wire format: that of the message; the factor is known to the receiver."""
+    """A message read ``factor`` times as large. Wire format: that of the message; the receiver knows the factor."""
 
     factor: float
 
@@ -103,8 +103,8 @@ class Contractive(Compressor):
         omega = self.compressor.omega(d)
         if omega is None:
             raise ValueError(
-                f"{self.compressor} is neither contractive nor unbiased for {d} coordinates, so its error can grow without "
-                "bound: use it without error feedback, EF21, CHOCO and Repeated, or choose another compressor"
+                f"{self.compressor} is neither contractive nor unbiased for {d} coordinates, so its error can grow "
+                "without bound: use it without error feedback, EF21, CHOCO and Repeated, or choose another compressor"
             )
         return Scaled(self.compressor, 1 / (1 + omega))
 
@@ -116,7 +116,8 @@ class Contractive(Compressor):
 def contractive(compressor: Compressor) -> Contractive:
     """C where delta(d) is known, C / (1 + omega(d)) where omega(d) is; ValueError at `bind` where neither is.
 
-    An unbiased C with |C(v) - v| > |v| makes error feedback diverge; divided by 1 + omega it has delta = 1 / (1 + omega).
+    An unbiased C with |C(v) - v| > |v| makes error feedback diverge; divided by 1 + omega it has delta = 1 / (1 +
+    omega).
 
     >>> contractive(RandomK(k=2)).bind(Layout.flat(8))
     Scaled(compressor=RandomK(ratio=None, k=2, scaled=True, shared=False), factor=0.25)

@@ -17,10 +17,11 @@ _DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch
 
 @dataclass(frozen=True)
 class Dense(Compressor):
-    """Every coordinate, in its own dtype or in ``dtype`` (``"float64" "float32" "bfloat16" "float16"`` or a torch dtype).
+    """Every coordinate, in its own dtype or in ``dtype``: float64, float32, bfloat16, float16, by name or torch's.
 
-    C(v)_i = v_i rounded to nearest; the error is at most (eps/2)|v_i| while v_i is a normal number of the dtype. float16 overflows
-    to infinity beyond 65504 and loses accuracy below 6.1e-5. The message shares memory with the vectors where nothing is cast.
+    C(v)_i = v_i rounded to nearest; the error is at most (eps/2)|v_i| while v_i is a normal number of the dtype.
+    float16 overflows to infinity beyond 65504 and loses accuracy below 6.1e-5. The message shares memory with the
+    vectors where nothing is cast.
 
     >>> vectors = torch.tensor([[1.0, 2.0, 3.0]])
     >>> message = Dense("bfloat16").compress(vectors, WorkerRandom(0, [0]))
@@ -35,7 +36,7 @@ class Dense(Compressor):
 
     def __post_init__(self) -> None:
         if self.dtype not in (None, *_DTYPES, *_DTYPES.values()):
-            raise ValueError(f"Dense(dtype={self.dtype!r}) is no floating-point type that travels: choose one of {', '.join(_DTYPES)}")
+            raise ValueError(f"Dense(dtype={self.dtype!r}) is no type that travels: choose one of {', '.join(_DTYPES)}")
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> DenseMessage:
         values = vectors if self.dtype is None else vectors.to(self._dtype)

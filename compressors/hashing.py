@@ -1,4 +1,4 @@
-"""SplitMix64: the hash behind every random number (Steele, Lea, Flood 2014), for Python integers and for int64 tensors."""
+"""SplitMix64, the hash behind every random number (Steele, Lea, Flood 2014), for Python integers and int64 tensors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def mixed(words: Tensor) -> Tensor:
     >>> mixed(torch.tensor([signed(GOLDEN)])).item() == signed(mix(GOLDEN))
     True
     """
-    return mix_(words.clone(memory_format=torch.contiguous_format), torch.empty_like(words, memory_format=torch.contiguous_format))
+    return mix_(
+        words.clone(memory_format=torch.contiguous_format),
+        torch.empty_like(words, memory_format=torch.contiguous_format),
+    )
 
 
 def _mix_torch(words: Tensor, scratch: Tensor) -> None:

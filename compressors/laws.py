@@ -1,12 +1,14 @@
-"""What every compressor must obey, as plain functions: ``check(compressor)`` raises AssertionError with the law that is broken.
+"""What every compressor must obey: ``check(compressor)`` raises AssertionError with the law that is broken.
 
-A user's compressor is held to the same laws as ours. All randomness is fixed, so a result does not change from run to run.
+A user's compressor is held to the same laws as ours. All randomness is fixed, so a result does not change from run to
+run.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -49,7 +51,8 @@ def check_error(compressor: Compressor) -> None:
             if limit is not None:
                 _require(
                     mean <= limit + 5 * spread + 1e-12,
-                    f"{compressor}: E|C(v) - v|^2 / |v|^2 = {mean:.6g} +- {spread:.2g} for the {name} vector, above {constant} = {limit:.6g}",
+                    f"{compressor}: E|C(v) - v|^2 / |v|^2 = {mean:.6g} +- {spread:.2g} for the {name} vector, "
+                    f"above {constant} = {limit:.6g}",
                 )
 
 
@@ -65,8 +68,8 @@ def check_unbiased(compressor: Compressor) -> None:
     worst = int((error - allowed).argmax())
     _require(
         error[worst] <= allowed[worst],
-        f"{compressor}: coordinate {worst} is {float(vector[0, worst]):.4f} but its mean is off by {float(error[worst]):.2g}, "
-        f"allowed {float(allowed[worst]):.2g}: it is biased, yet omega is not None",
+        f"{compressor}: coordinate {worst} = {float(vector[0, worst]):.4f} has a mean off by {float(error[worst]):.2g} "
+        f"(allowed {float(allowed[worst]):.2g}): biased, yet omega is not None",
     )
 
 
@@ -89,7 +92,7 @@ def check_own_randomness(compressor: Compressor) -> None:
     _require(random or equal, f"{compressor}: workers draw different numbers, but the same ones every step")
     _require(
         not random or not equal or bound.summable,
-        f"{compressor}: all workers draw the same numbers, so averaging does not reduce the error, yet messages are not summable",
+        f"{compressor}: all workers draw the same numbers, so averaging is in vain, yet messages are not summable",
     )
 
 
@@ -108,17 +111,25 @@ def check_wire(compressor: Compressor) -> None:
     other = bound.compress(torch.ones(1, LAYOUT.d, dtype=vectors.dtype), WorkerRandom(0, [9], path=("law",)))
     for receiver in (message.form, other.form, other):
         read = receiver.from_buffer(buffer).decode()
-        _require(torch.equal(read, message.decode()), f"{compressor}: a receiver decodes something else than the sender")
+        _require(
+            torch.equal(read, message.decode()), f"{compressor}: a receiver decodes something else than the sender"
+        )
 
 
 def check_add_to(compressor: Compressor) -> None:
     """add_to adds weights @ decode(), also to columns of a larger matrix and with nobody to hear."""
     message = compressor.bind(LAYOUT).compress(_noise(5, 4), _random(4))
     weights = torch.tensor([[0.5, 0.0, -2.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
-    for name, out in {"matrix": _noise(6, 3), "part of a matrix": torch.cat([_noise(6, 3), _noise(7, 3)], 1)[:, 7:-33]}.items():
+    for name, out in {
+        "matrix": _noise(6, 3),
+        "part of a matrix": torch.cat([_noise(6, 3), _noise(7, 3)], 1)[:, 7:-33],
+    }.items():
         expected = out + weights @ message.decode()
         message.add_to(out, weights)
-        _require(torch.allclose(out, expected, rtol=1e-12, atol=1e-12), f"{compressor}: add_to a {name} is not weights @ decode()")
+        _require(
+            torch.allclose(out, expected, rtol=1e-12, atol=1e-12),
+            f"{compressor}: add_to a {name} is not weights @ decode()",
+        )
     message.add_to(torch.zeros(0, LAYOUT.d, dtype=torch.float64), torch.zeros(0, 4, dtype=torch.float64))
 
 
@@ -138,9 +149,13 @@ def check_shapes(compressor: Compressor) -> None:
     """No rows, one coordinate, no coordinates, and any memory layout."""
     bound, vectors = compressor.bind(LAYOUT), _noise(9, 3)
     message, none = bound.compress(vectors, _random(3)), bound.compress(vectors[:0], _random(0))
-    _require(none.decode().shape == (0, LAYOUT.d) and none.wire_bytes.shape == (0,), f"{compressor}: no rows do not give an empty message")
     _require(
-        [(part.shape[1:], part.dtype) for part in none.parts] == [(part.shape[1:], part.dtype) for part in message.parts],
+        none.decode().shape == (0, LAYOUT.d) and none.wire_bytes.shape == (0,),
+        f"{compressor}: no rows do not give an empty message",
+    )
+    _require(
+        [(part.shape[1:], part.dtype) for part in none.parts]
+        == [(part.shape[1:], part.dtype) for part in message.parts],
         f"{compressor}: the parts of an empty message have other shapes than those of a message with rows",
     )
     out = torch.ones(2, LAYOUT.d, dtype=vectors.dtype)
@@ -155,7 +170,9 @@ def check_shapes(compressor: Compressor) -> None:
         except ValueError:
             continue
         decoded = small.compress(torch.full((2, d), -3.0), _random(2)).decode()
-        _require(decoded.shape == (2, d) and bool(decoded.isfinite().all()), f"{compressor}: {d} coordinates are not decoded")
+        _require(
+            decoded.shape == (2, d) and bool(decoded.isfinite().all()), f"{compressor}: {d} coordinates are not decoded"
+        )
 
 
 def check_dtypes(compressor: Compressor) -> None:
@@ -171,17 +188,23 @@ def check_dtypes(compressor: Compressor) -> None:
         error = float((decoded.double() - exact).square().sum(1).mean() / exact.square().sum())
         for limit in limits:
             allowed = (limit**0.5 * 1.1 + 2 * torch.finfo(dtype).eps) ** 2
-            _require(error <= allowed, f"{compressor}: the relative squared error of {dtype} vectors is {error:.3g}, above {allowed:.3g}")
+            _require(
+                error <= allowed,
+                f"{compressor}: the relative squared error of {dtype} vectors is {error:.3g}, above {allowed:.3g}",
+            )
 
 
 def check_summable(compressor: Compressor) -> None:
     """The parts of summable messages may be added on the way."""
     message = compressor.bind(LAYOUT).compress(_noise(11, 4), _random(4))
     if compressor.summable:
+        numbers = all(part.is_floating_point() for part in message.parts)
+        _require(numbers, f"{compressor}: messages are said to be summable, but carry parts that are not numbers")
         added = message.with_parts([part.sum(0, keepdim=True) for part in message.parts]).decode()
         exact = message.decode().sum(0, keepdim=True)
-        eps = max(torch.finfo(part.dtype).eps for part in message.parts)
-        _require(torch.allclose(added, exact, rtol=0, atol=16 * eps), f"{compressor}: the sum of messages is not the message of the sum")
+        tolerance = 16 * max(torch.finfo(part.dtype).eps for part in message.parts)
+        equal = torch.allclose(added, exact, rtol=0, atol=tolerance)
+        _require(equal, f"{compressor}: the sum of messages is not the message of the sum")
 
 
 def check_scope(compressor: Compressor) -> None:
@@ -189,8 +212,12 @@ def check_scope(compressor: Compressor) -> None:
     bound, vectors = compressor.bind(LAYOUT), _noise(12, 3)
     cuts = {"coordinate": (0, 3, 10, 30, 40), "tensor": (0, 24, 40), "whole": (0, 40)}[bound.scope]
     whole = bound.compress(vectors, _random(3)).decode()
-    for start, stop in zip(cuts, cuts[1:], strict=False):
-        block = compressor.bind(LAYOUT.slice(start, stop)).compress(vectors[:, start:stop], _random(3).shifted(start)).decode()
+    for start, stop in pairwise(cuts):
+        block = (
+            compressor.bind(LAYOUT.slice(start, stop))
+            .compress(vectors[:, start:stop], _random(3).shifted(start))
+            .decode()
+        )
         _require(
             torch.equal(block, whole[:, start:stop]),
             f"{compressor}: columns {start} to {stop} compressed alone differ, though the scope is {bound.scope!r}",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Field(NamedTuple):
-    """One tensor of the model: columns ``start`` to ``stop`` of the flat vector, in optimizer parameter group ``group``."""
+    """One tensor of the model: columns ``start`` to ``stop`` of the flat vector, in parameter group ``group``."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,8 +29,8 @@ class Layout:
     >>> layout = Layout.of([("weight", (2, 3)), ("bias", (2,))])
     >>> layout.d, layout.boundaries
     (8, (0, 6, 8))
-    >>> layout.slice(4, 8).fields
-    (Field(name='weight', shape=(2,), start=0, stop=2, group=0), Field(name='bias', shape=(2,), start=2, stop=4, group=0))
+    >>> layout.slice(4, 8).fields[0]
+    Field(name='weight', shape=(2,), start=0, stop=2, group=0)
     >>> layout.cuts_tensor(4, 8), layout.cuts_tensor(6, 8)
     (True, False)
     """
@@ -47,10 +47,8 @@ class Layout:
         return cls.of([("", (d,))])
 
     @classmethod
-    def of(
-        cls, named_shapes: Iterable[tuple[str, Sequence[int]]], groups: Sequence[int] | None = None
-    ) -> Layout:
-        """Consecutive fields in the order given; ``groups[i]`` is the optimizer parameter group of field i (all 0 by default)."""
+    def of(cls, named_shapes: Iterable[tuple[str, Sequence[int]]], groups: Sequence[int] | None = None) -> Layout:
+        """Consecutive fields in the order given; ``groups[i]`` is the parameter group of field i (0 by default)."""
         named = [(name, tuple(int(side) for side in shape)) for name, shape in named_shapes]
         groups = [0] * len(named) if groups is None else list(groups)
         if len(groups) != len(named):
@@ -76,10 +74,16 @@ class Layout:
         return not {start, stop} <= set(self.boundaries)
 
     def slice(self, start: int, stop: int) -> Layout:
-        """The layout of columns [start, stop), counted from 0; a tensor that is cut becomes a flat piece."""
+        """The layout of columns [start, stop), counted from 0; a tensor that is cut becomes a flat piece.
+
+        Tensors without elements are left out.
+        """
         if not 0 <= start <= stop <= self.d:
-            raise ValueError(f"columns [{start}, {stop}) do not lie in a layout of {self.d} columns: choose 0 <= start <= stop <= d")
-        return Layout(tuple(_piece(field, start, stop) for field in self.fields if field.start < stop and field.stop > start))
+            raise ValueError(
+                f"columns [{start}, {stop}) do not lie in a layout of {self.d} columns: choose 0 <= start <= stop <= d"
+            )
+        overlapping = (field for field in self.fields if max(field.start, start) < min(field.stop, stop))
+        return Layout(tuple(_piece(field, start, stop) for field in overlapping))
 
     def row_sum(self, values: Tensor) -> Tensor:
         """Sum over the last dimension, kept as a dimension of 1: the sum over everything that belongs to one row."""

@@ -11,7 +11,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from compressors.tiling import tiles
+from compressors.tiling import bands, tile_size, tiles
+
+_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +26,8 @@ class Message(ABC):
     d : coordinates of a decoded row.
     dtype : of the vectors that were compressed, and of those that `decode` returns.
 
-    All other fields are static: the receiver knows them beforehand. A new kind of message is a frozen dataclass with its own
-    static fields and its `decode`; its docstring gives the wire format. Numbers travel little endian.
+    All other fields are static: the receiver knows them beforehand. A new kind of message is a frozen dataclass with
+    its own static fields and its `decode`; its docstring gives the wire format. Numbers travel little endian.
     """
 
     parts: tuple[Tensor, ...]
@@ -38,7 +40,9 @@ class Message(ABC):
 
     def add_to(self, out: Tensor, weights: Tensor) -> None:
         """out += weights @ decode(), for ``out`` (r, d) and ``weights`` (r, w), decoding a few rows at a time."""
-        for rows, _ in tiles(self.rows, self.d, size=max(self.d, 1 << 22)):
+        some = max(1, _ENTRIES // max(1, self.d))
+        for first in range(0, self.rows, some):
+            rows = slice(first, first + some)
             out.addmm_(weights[:, rows].to(out), self.select(rows).decode().to(out))
 
     @property
@@ -112,6 +116,32 @@ class DenseMessage(Message):
 
 
 @dataclass(frozen=True, eq=False)
+class Tiled(Message, ABC):
+    """A message of which any rectangle can be decoded alone, in the cache."""
+
+    @abstractmethod
+    def tile(self, rows: slice, columns: slice) -> Tensor:
+        """The decoded rectangle, float32 or wider; columns are cut at multiples of ``grain``."""
+
+    @property
+    def grain(self) -> int:
+        """Coordinates that can only be decoded together."""
+        return 8
+
+    def decode(self) -> Tensor:
+        out = torch.empty(self.rows, self.d, dtype=self.dtype, device=self.parts[0].device)
+        for rows, columns in tiles(out, grain=self.grain):
+            out[rows, columns] = self.tile(rows, columns)
+        return out
+
+    def add_to(self, out: Tensor, weights: Tensor) -> None:
+        """out += weights @ decode(), decoding some columns of all rows at a time."""
+        weights = weights.to(out)
+        for columns in bands(self.rows, self.d, size=tile_size(out.device), grain=self.grain):
+            out[:, columns].addmm_(weights, self.tile(slice(None), columns).to(self.dtype).to(out))
+
+
+@dataclass(frozen=True, eq=False)
 class Compound(Message, ABC):
     """A message made of messages: its last parts are those of ``forms``, one after the other.
 
@@ -168,8 +198,8 @@ class Pieces(Compound):
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(Message):
-    """m blocks of equal length, compressed as rows of their own. Wire format: for each part, that of block 0, 1, ... m-1.
+class Blocks(Tiled):
+    """m blocks of equal length, compressed as rows of their own. Wire format: of each part, block 0, 1, ... m - 1.
 
     Attributes
     ----------
@@ -178,13 +208,15 @@ class Blocks(Message):
 
     block: Message
 
-    @property
-    def summable(self) -> bool:
-        return self.block.summable
+    def tile(self, rows: slice, columns: slice) -> Tensor:
+        blocks = slice(columns.start // self.block.d, columns.stop // self.block.d)
+        parts = [part[rows, blocks] for part in self.parts]
+        decoded = self.block.with_parts([part.flatten(0, 1) for part in parts]).decode()
+        return decoded.reshape(len(parts[0]), columns.stop - columns.start)
 
-    def decode(self) -> Tensor:
-        blocks = self.block.with_parts([part.flatten(0, 1) for part in self.parts])
-        return blocks.decode().reshape(self.rows, self.d)
+    @property
+    def grain(self) -> int:
+        return self.block.d
 
     @property
     def count(self) -> int:

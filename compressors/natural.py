@@ -10,28 +10,24 @@ from torch import Tensor
 
 from compressors.base import Compressor, Scope
 from compressors.bitcast import words
-from compressors.message import Message
+from compressors.message import Tiled
 from compressors.packing import pack_into, packed_bytes, unpack_from
 from compressors.random import WorkerRandom
-from compressors.tiling import tiles
 
 _BITS, _MANTISSA, _INFINITY = 9, 23, 0x7F800000
 
 
 @dataclass(frozen=True, eq=False)
-class NaturalMessage(Message):
+class NaturalMessage(Tiled):
     """Each coordinate 0, infinity or a power of two, with a sign.
 
-    Wire format: d codes of 9 bits (`compressors.packing`): 8 bits e, then the sign. e = 0 is 0, 255 infinity, else 2^(e - 127).
+    Wire format: d codes of 9 bits (`compressors.packing`): 8 bits e, then the sign. e = 0 is 0, 255 infinity, else
+    2^(e - 127).
     """
 
-    def decode(self) -> Tensor:
-        (packed,) = self.parts
-        out = torch.empty(self.rows, self.d, dtype=self.dtype, device=packed.device)
-        for rows, columns in tiles(*out.shape):
-            codes = unpack_from(packed[rows], _BITS, columns, self.d).int()
-            out[rows, columns] = (codes << _MANTISSA).view(torch.float32)
-        return out
+    def tile(self, rows: slice, columns: slice) -> Tensor:
+        codes = unpack_from(self.parts[0][rows], _BITS, columns, self.d)
+        return (codes.int() << _MANTISSA).view(torch.float32)
 
 
 @dataclass(frozen=True)
@@ -39,11 +35,12 @@ class Natural(Compressor):
     """Each magnitude becomes one of the two powers of two around it, without bias.
 
     For 2^a <= |v_i| <= 2^(a+1), C(v)_i = sign(v_i) 2^(a+1) with probability |v_i| / 2^a - 1, else sign(v_i) 2^a.
-    E|C(v) - v|^2 = sum_i (|v_i| - 2^a)(2^(a+1) - |v_i|); omega = 1/8, attained at |v_i| = 4/3 2^a. Sends 9 bits per coordinate.
+    E|C(v) - v|^2 = sum_i (|v_i| - 2^a)(2^(a+1) - |v_i|); omega = 1/8, attained at |v_i| = 4/3 2^a. Sends 9 bits per
+    coordinate.
 
-    The range is that of float32 for every dtype: float64 vectors are rounded to float32 first (relative error 6e-8). Magnitudes
-    below 2^-126 become 0 or 2^-126, still without bias but with a larger variance; those above 2^127 may become infinity; NaN
-    becomes infinity.
+    The range is that of float32 for every dtype: float64 vectors are rounded to float32 first (relative error 6e-8).
+    Magnitudes below 2^-126 become 0 or 2^-126, still without bias but with a larger variance; those above 2^127 may
+    become infinity; NaN becomes infinity.
 
     Horvath et al. 2019, arXiv:1905.10988.
 

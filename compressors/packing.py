@@ -1,8 +1,8 @@
 """Codes of any width from 0 to 32 bits, packed without gaps into the bytes of each row.
 
-Wire format of ``count`` codes of ``bits`` bits (``packed_bytes`` = ceil(count * bits / 8) bytes): first the lowest 8 bits of every
-code, one byte each, then the next 8, and so on; the remaining r < 8 bits follow as one little-endian bit string, code j occupying
-bits j * r to (j + 1) * r. Hosts are little endian.
+Wire format of ``count`` codes of ``bits`` bits (``packed_bytes`` = ceil(count * bits / 8) bytes): first the lowest 8
+bits of every code, one byte each, then the next 8, and so on; the remaining r < 8 bits follow as one little-endian
+bit string, code j occupying bits j * r to (j + 1) * r. Hosts are little endian.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
     """
     rows, count = codes.shape
     out = torch.empty(rows, packed_bytes(count, bits), dtype=torch.uint8, device=codes.device)
-    for tile in tiles(rows, count):
+    for tile in tiles(codes):
         pack_into(out[tile[0]], codes[tile], bits, tile[1].start, count)
     return out
 
@@ -42,13 +42,13 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     """The inverse of `pack`: (w, count) codes, uint8 up to 8 bits and int64 beyond."""
     out = torch.empty(len(packed), count, dtype=torch.uint8 if bits <= 8 else torch.int64, device=packed.device)
-    for rows, columns in tiles(*out.shape):
+    for rows, columns in tiles(out):
         out[rows, columns] = unpack_from(packed[rows], bits, columns, count)
     return out
 
 
 def pack_into(out: Tensor, codes: Tensor, bits: int, start: int, count: int) -> None:
-    """Write ``codes``, columns ``start`` (a multiple of 8) and on of rows of ``count`` codes, to their place in ``out``."""
+    """Write ``codes``, columns ``start`` (a multiple of 8) and on of rows of ``count`` codes, into ``out``."""
     width, (planes, rest) = codes.shape[1], divmod(bits, 8)
     for plane in range(planes):
         out[:, plane * count + start :][:, :width] = codes >> 8 * plane if plane else codes
@@ -103,7 +103,7 @@ def _spread(packed: Tensor, bits: int, width: int) -> Tensor:
 
 
 def _stages(bits: int) -> Iterator[tuple[int, int, bool]]:
-    """The merges that fill whole bytes: bits of a lane, bits used of it, whether a merged pair fits into one such lane."""
+    """The merges that fill whole bytes: bits of a lane, bits used of it, whether a pair fits into one lane."""
     lane, used = 8, bits
     while used % 8:
         yield lane, used, 2 * used <= lane

@@ -1,4 +1,4 @@
-"""k distinct indices out of d, uniformly, from one 64-bit key per row, so that a receiver can repeat the sender's choice."""
+"""k distinct indices out of d, uniformly, from one 64-bit key per row, which lets a receiver repeat the choice."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ ROUNDS = 8
 
 
 def choose(keys: Tensor, d: int, k: int) -> Tensor:
-    """(w, k) int64: for each of the w int64 ``keys``, k distinct indices in [0, d), uniform without replacement, in random order.
+    """(w, k) int64: for each int64 key, k distinct indices in [0, d), uniform without replacement, in random order.
 
-    Up to d = 1024 the indices are ranked by a hash of (key, index). Beyond, a Feistel network permutes [0, 2^b) with 2^b >= d and
-    is evaluated at 0 ... k-1; images outside [0, d) are permuted until they fall inside (cycle walking; Black, Rogaway 2002). The
-    work is O(k). Networks on fewer than about 2^5 points are visibly not uniform, hence the ranking.
+    Up to d = 1024 the indices are ranked by a hash of (key, index). Beyond, a Feistel network permutes [0, 2^b) with
+    2^b >= d and is evaluated at 0 ... k-1; images outside [0, d) are permuted until they fall inside (cycle walking;
+    Black, Rogaway 2002). The work is O(k). Networks on fewer than about 2^5 points are visibly not uniform, hence the
+    ranking.
 
     >>> choose(torch.tensor([1, 2]), 5, 5).sort(1).values
     tensor([[0, 1, 2, 3, 4],
@@ -31,25 +32,18 @@ def choose(keys: Tensor, d: int, k: int) -> Tensor:
         counters = torch.arange(1, d + 1, device=keys.device) * signed(GOLDEN)
         return mixed(keys[:, None] + counters).argsort(1)[:, :k]
     counters = torch.arange(1, ROUNDS + 1, device=keys.device) * signed(GOLDEN)
-    subkeys = mixed(keys + counters[:, None])[:, :, None]
+    subkeys, bits = mixed(keys + counters[:, None]), (d - 1).bit_length()
     chosen = torch.empty(len(keys), k, dtype=torch.int64, device=keys.device)
-    for rows, columns in tiles(len(keys), k, size=1 << 14):
-        start = torch.arange(columns.start, columns.stop, device=keys.device)
-        chosen[rows, columns] = _walk(start, subkeys[:, rows], d)
-    return chosen
-
-
-def _walk(points: Tensor, subkeys: Tensor, d: int) -> Tensor:
-    """The images of ``points`` under the permutation of [0, d); subkeys (ROUNDS, rows, 1), result (rows, points)."""
-    bits = (d - 1).bit_length()
-    images = _feistel(points, subkeys, bits)
-    row, column = (images >= d).nonzero(as_tuple=True)
+    for rows, columns in tiles(chosen):
+        points = torch.arange(columns.start, columns.stop, device=keys.device)
+        chosen[rows, columns] = _feistel(points, subkeys[:, rows, None], bits)
+    row, column = (chosen >= d).nonzero(as_tuple=True)
     while len(row):
-        again = _feistel(images[row, column], subkeys[:, row, 0], bits)
-        images[row, column] = again
-        outside = again >= d
+        images = _feistel(chosen[row, column], subkeys[:, row], bits)
+        chosen[row, column] = images
+        outside = images >= d
         row, column = row[outside], column[outside]
-    return images
+    return chosen
 
 
 def _feistel(points: Tensor, subkeys: Tensor, bits: int) -> Tensor:

@@ -12,31 +12,27 @@ from torch import Tensor
 
 from compressors.base import Compressor, Scope, check_block, contraction, wide
 from compressors.blockwise import Blockwise
-from compressors.message import Message
+from compressors.message import Message, Tiled
 from compressors.packing import pack_into, packed_bytes, unpack_from
 from compressors.random import WorkerRandom
 from compressors.reductions import row_max, row_norm
-from compressors.tiling import tiles
+from compressors.tiling import tile_size, tiles
 
 
 @dataclass(frozen=True, eq=False)
-class LevelsMessage(Message):
+class LevelsMessage(Tiled):
     """Each coordinate one of the 2s + 1 multiples of scale/s between -scale and scale.
 
-    Wire format: the scale (float32; float64 for float64 vectors), then d codes of ceil(log2(2s + 1)) bits (`compressors.packing`);
-    code c stands for (c - s) scale / s.
+    Wire format: the scale (float32; float64 for float64 vectors), then d codes of ceil(log2(2s + 1)) bits
+    (`compressors.packing`); code c stands for (c - s) scale / s.
     """
 
     levels: int
 
-    def decode(self) -> Tensor:
+    def tile(self, rows: slice, columns: slice) -> Tensor:
         scale, packed = self.parts
-        unit, bits = scale / self.levels, code_bits(self.levels)
-        out = torch.empty(self.rows, self.d, dtype=self.dtype, device=packed.device)
-        for rows, columns in tiles(*out.shape):
-            codes = unpack_from(packed[rows], bits, columns, self.d)
-            out[rows, columns] = codes.to(scale.dtype).sub_(self.levels).mul_(unit[rows])
-        return out
+        codes = unpack_from(packed[rows], code_bits(self.levels), columns, self.d)
+        return codes.to(scale.dtype).sub_(self.levels).mul_(scale[rows] / self.levels)
 
 
 def code_bits(levels: int) -> int:
@@ -52,23 +48,30 @@ def quantised(vectors: Tensor, scale: Tensor, levels: int, noise: Noise) -> Leve
 
     Uniform u rounds without bias: up with the probability of the fraction that floor drops. u = 1/2 rounds to nearest.
     """
-    bits, code_dtype = code_bits(levels), torch.int8 if levels < 128 else torch.int32
-    packed = torch.empty(len(vectors), packed_bytes(vectors.shape[1], bits), dtype=torch.uint8, device=vectors.device)
+    rows, d = vectors.shape
+    bits = code_bits(levels)
+    packed = torch.empty(rows, packed_bytes(d, bits), dtype=torch.uint8, device=vectors.device)
+    memory = torch.empty(min(tile_size(vectors.device), vectors.numel()), dtype=scale.dtype, device=vectors.device)
     divisor = torch.where(scale > 0, scale, 1)
-    for rows, columns, u in noise:
-        steps = (vectors[rows, columns] / divisor[rows]).mul_(levels).add_(u).floor_().clamp_(-levels, levels)
-        codes = steps.to(code_dtype).add_(levels)
-        pack_into(packed[rows], codes.view(torch.uint8) if levels < 128 else codes, bits, columns.start, vectors.shape[1])
-    return LevelsMessage((scale, packed), vectors.shape[1], vectors.dtype, levels)
+    for row, column, u in noise:
+        tile = vectors[row, column]
+        steps = torch.div(tile, divisor[row], out=memory[: tile.numel()].view(tile.shape))
+        steps.mul_(levels).add_(u).floor_().clamp_(-levels, levels)
+        codes = (
+            steps.to(torch.int32).add_(levels) if levels > 127 else steps.to(torch.int8).add_(levels).view(torch.uint8)
+        )
+        pack_into(packed[row], codes, bits, column.start, d)
+    return LevelsMessage((scale, packed), d, vectors.dtype, levels)
 
 
 @dataclass(frozen=True)
 class QSGD(Compressor):
-    """Stochastic rounding to multiples of |v|/s, s = ``levels``; with ``bucket`` in pieces of that length, each by its own norm.
+    """Stochastic rounding to multiples of |v|/s, s = ``levels``; ``bucket``: in pieces of that length.
 
-    C(v)_i = |v| sign(v_i) xi_i / s, xi_i = floor(a) + 1 with probability a - floor(a), else floor(a), where a = s |v_i| / |v|.
-    E|C(v) - v|^2 = (|v|^2/s^2) sum_i p_i (1 - p_i), p_i = a - floor(a); omega = min(d/s^2, sqrt(d)/s).
-    Sends ceil(log2(2s + 1)) bits per coordinate and the norm (of each bucket). NaN or infinity in v makes the bucket NaN.
+    C(v)_i = |v| sign(v_i) xi_i / s, xi_i = floor(a) + 1 with probability a - floor(a), else floor(a), where a = s
+    |v_i| / |v|. E|C(v) - v|^2 = (|v|^2/s^2) sum_i p_i (1 - p_i), p_i = a - floor(a); omega = min(d/s^2, sqrt(d)/s).
+    Sends ceil(log2(2s + 1)) bits per coordinate and the norm (of each bucket). NaN or infinity in v makes the bucket
+    NaN.
 
     Alistarh et al. 2017, arXiv:1610.02132.
 
@@ -108,8 +111,9 @@ class QSGD(Compressor):
 class TernGrad(Compressor):
     """Each coordinate becomes -m, 0 or m, where m = max_i |v_i|.
 
-    C(v)_i = m sign(v_i) b_i, b_i = 1 with probability |v_i| / m. E|C(v) - v|^2 = m |v|_1 - |v|^2; omega = (sqrt(d) - 1)/2,
-    attained. The paper's optional clipping is left out, for it makes the compressor biased. Sends 2 bits per coordinate and m.
+    C(v)_i = m sign(v_i) b_i, b_i = 1 with probability |v_i| / m. E|C(v) - v|^2 = m |v|_1 - |v|^2; omega = (sqrt(d) -
+    1)/2, attained. The paper's optional clipping is left out, for it makes the compressor biased. Sends 2 bits per
+    coordinate and m.
 
     Wen et al. 2017, arXiv:1705.07878.
 
@@ -131,10 +135,11 @@ class TernGrad(Compressor):
 
 @dataclass(frozen=True)
 class Int8(Compressor):
-    """One byte per coordinate: multiples of D = m/127, m the largest magnitude of each ``block`` coordinates (None: of all).
+    """One byte per coordinate: multiples of D = m/127, m the largest magnitude in a ``block`` (None: of all).
 
-    Rounded up or down without bias, E|C(v) - v|^2 = D^2 sum_i p_i (1 - p_i), p_i the fraction of |v_i|/D; omega = b/(4 127^2) for
-    blocks of b. With ``stochastic=False`` to nearest: biased, each error at most D/2. Sends 8 bits per coordinate and m per block.
+    Rounded up or down without bias, E|C(v) - v|^2 = D^2 sum_i p_i (1 - p_i), p_i the fraction of |v_i|/D; omega =
+    b/(4 127^2) for blocks of b. With ``stochastic=False`` to nearest: biased, each error at most D/2. Sends 8 bits
+    per coordinate and m per block.
 
     Dettmers 2015, arXiv:1511.04561; Dettmers et al. 2022, arXiv:2110.02861 (blocks).
 
@@ -153,7 +158,7 @@ class Int8(Compressor):
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
         if self.block is not None:
             return Blockwise(replace(self, block=None), self.block).compress(vectors, random)
-        noise = _dither(vectors, random) if self.stochastic else ((*tile, 0.5) for tile in tiles(*vectors.shape))
+        noise = _dither(vectors, random) if self.stochastic else ((*tile, 0.5) for tile in tiles(vectors))
         return quantised(vectors, row_max(vectors), 127, noise)
 
     def omega(self, d: int) -> float | None:

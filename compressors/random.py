@@ -1,7 +1,7 @@
 """Counter-based randomness: every number is a hash of (seed, path, step, worker, coordinate).
 
-Nothing is drawn in sequence, so the numbers do not depend on which process hosts a worker, on the order in which rows or
-blocks are visited, or on the device.
+Nothing is drawn in sequence, so the numbers do not depend on which process hosts a worker, on the order in which rows
+or blocks are visited, or on the device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from compressors.hashing import GOLDEN, mix, mix_, mixed, signed
 from compressors.permutation import choose
-from compressors.tiling import TILE, tiles
+from compressors.tiling import tile_size, tiles
 
 _SHARED, _NORMAL, _CHOICE, _SPLIT = (mix(GOLDEN * number) for number in range(1, 5))
 _DIGITS = {torch.float32: 24, torch.float64: 32}
@@ -25,9 +25,9 @@ _DIGITS = {torch.float32: 24, torch.float64: 32}
 class WorkerRandom:
     """One stream of random numbers per row, addressed by coordinate.
 
-    Row i, column c holds a 64-bit hash of (seed, path, step, ``workers[i]``, offset + c); with ``shared=True`` the worker is left
-    out and all rows hold the same numbers. The hash is SplitMix64: a Weyl sequence that starts at the row's key, then two
-    multiply-xorshift rounds. One output serves two coordinates.
+    Row i, column c holds a 64-bit hash of (seed, path, step, ``workers[i]``, offset + c); with ``shared=True`` the
+    worker is left out and all rows hold the same numbers. The hash is SplitMix64: a Weyl sequence that starts at the
+    row's key, then two multiply-xorshift rounds. One output serves two coordinates.
 
     Parameters
     ----------
@@ -84,10 +84,10 @@ class WorkerRandom:
 
     def fork(self, index: int) -> WorkerRandom:
         """Independent streams for the same rows and coordinates, one for every ``index`` >= 0."""
-        return self._derived(self._workers, mix(self._common ^ mix(index)), self.offset)
+        return self._derived(self._workers, mix(self._common ^ index), self.offset)
 
     def shifted(self, start: int) -> WorkerRandom:
-        """The same streams with column 0 at coordinate ``start``: a draw equals columns ``start`` and on of the whole draw."""
+        """The same streams with column 0 at coordinate ``start``: a draw is the whole draw from column ``start`` on."""
         moved = self._derived(self._workers, self._common, self.offset + start)
         moved.__dict__.update(keys=self.keys)
         return moved
@@ -99,7 +99,7 @@ class WorkerRandom:
         return chosen
 
     def split(self, blocks: int) -> WorkerRandom:
-        """``w * blocks`` independent streams: row i * blocks + b is block b of row i. Shared draws stay shared by all of them."""
+        """w * blocks independent streams, row i * blocks + b for block b of row i; shared draws are shared by all."""
         counters = torch.arange(blocks, device=self.device) * signed(GOLDEN) + signed(GOLDEN * self.offset)
         streams = mixed((self.keys ^ signed(_SPLIT))[:, None] + counters)
         return self._derived(streams.flatten(), mix(self._common + GOLDEN * self.offset ^ _SPLIT), 0)
@@ -109,7 +109,7 @@ class WorkerRandom:
         return self._collect(self.bit_tiles(columns, shared), columns, shared, torch.int32)
 
     def uniform(self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
-        """(w, columns) on [0, 1): multiples of 2^-24 in float32; in float64 the same numbers with 8 binary digits more."""
+        """(w, columns) on [0, 1): multiples of 2^-24; in float64 the same numbers with 8 more binary digits."""
         return self._collect(self.uniform_tiles(columns, shared, dtype), columns, shared, dtype)
 
     def normal(self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -127,11 +127,11 @@ class WorkerRandom:
         return choose(self.choice_keys(shared), d, k).expand(self.rows, -1)
 
     def bit_tiles(self, columns: int, shared: bool = False) -> Iterator[tuple[slice, slice, Tensor]]:
-        """`bits` piece by piece, as (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
-        keys = (self.shared_keys if shared else self.keys)[:, None]
-        counters = torch.arange(min(TILE, columns) // 2 + 1, device=self.device) * signed(GOLDEN)
-        memory = torch.empty(2, min(TILE, len(keys) * columns), dtype=torch.int64, device=self.device)
-        for rows, piece in tiles(len(keys), columns):
+        """`bits` in pieces (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
+        keys, size = (self.shared_keys if shared else self.keys)[:, None], tile_size(self.device)
+        counters = torch.arange(min(size, columns) // 2 + 1, device=self.device) * signed(GOLDEN)
+        memory = torch.empty(2, min(size, len(keys) * columns), dtype=torch.int64, device=self.device)
+        for rows, piece in tiles(keys.expand(-1, columns)):
             first, last = self.offset + piece.start, self.offset + piece.stop
             shape = rows.stop - rows.start, (last + 1) // 2 - first // 2
             words, scratch = memory[:, : shape[0] * shape[1]].unflatten(1, shape)
@@ -141,9 +141,12 @@ class WorkerRandom:
     def uniform_tiles(
         self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32
     ) -> Iterator[tuple[slice, slice, Tensor]]:
-        """`uniform` piece by piece, as (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
+        """`uniform` in pieces (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
+        if dtype not in _DIGITS:
+            raise ValueError(f"numbers are not drawn in {dtype}: draw float32 or float64 and convert")
         digits = _DIGITS[dtype]
-        memory = torch.empty(min(TILE, (1 if shared else self.rows) * columns), dtype=dtype, device=self.device)
+        entries = min(tile_size(self.device), (1 if shared else self.rows) * columns)
+        memory = torch.empty(entries, dtype=dtype, device=self.device)
         for rows, piece, bits in self.bit_tiles(columns, shared):
             numbers = memory[: bits.numel()].view(bits.shape)
             numbers.copy_(bits.bitwise_right_shift_(32 - digits)).mul_(2.0**-digits).add_(0.5)

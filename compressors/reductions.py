@@ -1,6 +1,7 @@
 """Row by row: largest magnitude, sum of magnitudes, Euclidean norm.
 
-Tiles stay below the size at which torch splits a sum over threads, so a row's result does not depend on the rows beside it.
+Runs of 4096 numbers are reduced first and then joined in float64. Torch splits no run over threads, so a row's result
+depends neither on their number nor on the rows beside it.
 """
 
 from __future__ import annotations
@@ -13,27 +14,41 @@ from torch import Tensor
 from compressors.base import wide
 from compressors.tiling import tiles
 
+RUN = 1 << 12
+
 
 def row_max(vectors: Tensor) -> Tensor:
     """(w, 1) max_j |v_j|, in the dtype of scales."""
-    return _reduced(vectors, lambda tile: tile.abs().amax(1), torch.maximum).to(wide(vectors.dtype))
+    return _reduced(vectors, lambda runs: runs.abs().amax(2), Tensor.amax, torch.maximum).to(wide(vectors.dtype))
 
 
 def row_sum(vectors: Tensor) -> Tensor:
     """(w, 1) sum_j |v_j|, float64."""
-    return _reduced(vectors, lambda tile: tile.to(wide(tile.dtype)).abs().sum(1), torch.add)
+    return _reduced(vectors, lambda runs: runs.abs().sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
 
 
 def row_norm(vectors: Tensor) -> Tensor:
-    """(w, 1) |v|, in the dtype of scales; squares are added in float64, so float32 vectors neither overflow nor vanish."""
-    squares = _reduced(vectors, lambda tile: torch.linalg.vector_norm(tile, dim=1, dtype=torch.float64).square(), torch.add)
+    """(w, 1) |v|, in the dtype of scales; squares are float64, which those of float32 numbers do not overflow."""
+    squares = _reduced(vectors, _squares, Tensor.sum, torch.add)
     return squares.sqrt_().to(wide(vectors.dtype))
 
 
+def _squares(runs: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(runs, dim=2, dtype=torch.float64).square_()
+
+
 def _reduced(
-    vectors: Tensor, measure: Callable[[Tensor], Tensor], join: Callable[[Tensor, Tensor], Tensor]
+    vectors: Tensor,
+    measure: Callable[[Tensor], Tensor],
+    collect: Callable[[Tensor, int], Tensor],
+    join: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
+    """(w, 1) float64; ``measure`` takes (rows, runs, numbers) to (rows, runs), ``collect`` that to (rows,)."""
     out = torch.zeros(len(vectors), dtype=torch.float64, device=vectors.device)
-    for rows, columns in tiles(len(vectors), vectors.shape[1], size=1 << 14):
-        out[rows] = join(out[rows], measure(vectors[rows, columns].contiguous()).double())
+    for rows, columns in tiles(vectors):
+        tile = vectors[rows, columns].contiguous()
+        whole = tile.shape[1] // RUN
+        for runs in (tile[:, : whole * RUN].unflatten(1, (whole, RUN)), tile[:, None, whole * RUN :]):
+            if runs.numel():
+                out[rows] = join(out[rows], collect(measure(runs).double(), 1))
     return out[:, None]

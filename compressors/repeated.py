@@ -43,10 +43,12 @@ class Repeated(Compressor):
     """Fast compressed communication: y = 0; R times c = C(v - y), y = y + c. C(v) is y, R = ``rounds``.
 
     C is `contractive` (compressor): an unbiased compressor whose omega is not below 1 is divided by 1 + omega first.
-    E|y - v|^2 <= (1 - delta)^R |v|^2. With top-k it is top-(R k). Sends R messages of C, each with randomness of its own.
+    E|y - v|^2 <= (1 - delta)^R |v|^2. With top-k it is top-(R k). Sends R messages of C, each with randomness of its
+    own.
 
     Huang et al. 2022 (NEOLITHIC), arXiv:2206.03665.
 
+    >>> import torch
     >>> Repeated(TopK(k=1), 2).compress(torch.tensor([[1.0, 3.0, 2.0]]), WorkerRandom(0, [0])).decode().tolist()
     [[0.0, 3.0, 2.0]]
     """

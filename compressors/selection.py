@@ -14,7 +14,8 @@ LONG = 1 << 12
 def largest_magnitudes(vectors: Tensor, k: int) -> Tensor:
     """(w, k) int64, increasing: the k coordinates of largest magnitude, NaN being larger than all numbers.
 
-    Magnitudes are compared as the integers that have the same bits, in which order and equality are those of the numbers.
+    Magnitudes are compared as the integers that have the same bits, in which order and equality are those of the
+    numbers.
 
     >>> largest_magnitudes(torch.tensor([[2.0, -3.0, 2.0, 1.0]]), 2)
     tensor([[0, 1]])
@@ -25,7 +26,7 @@ def largest_magnitudes(vectors: Tensor, k: int) -> Tensor:
 
 
 def largest_by_threshold(vectors: Tensor, k: int) -> Tensor:
-    """`largest_magnitudes` of all rows at once, on any device: what exceeds the k-th magnitude, and the first that equal it."""
+    """`largest_magnitudes` of all rows at once, on any device: all above the k-th magnitude, and the first equals."""
     bits = words(vectors)
     if k == 0:
         return bits.new_empty(len(vectors), 0, dtype=torch.int64)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 TILE = 1 << 16
-SAMPLES = 1 << 15
 
 
 def largest_of_row(words: np.ndarray, k: int) -> np.ndarray:
     """(k,) int64, increasing: the k largest magnitudes of a row of floating-point bits, the lower index among equals.
 
-    A sample of every ``stride``-th entry gives a bound that a few more than k magnitudes should reach; only those are collected.
-    If the sample misleads and fewer reach it, all entries are. Either way the result is exact.
+    A sample of every ``stride``-th entry gives a bound that a few more than k magnitudes should reach; only those are
+    collected. If the sample misleads and fewer reach it, all entries are. Either way the result is exact.
     """
     if k == 0:
         return np.empty(0, np.int64)
@@ -26,8 +25,8 @@ def largest_of_row(words: np.ndarray, k: int) -> np.ndarray:
 
 
 def _bound(words: np.ndarray, k: int) -> np.integer:
-    """A magnitude that at least k entries reach, most likely, and not many more: four standard deviations of a sample below."""
-    stride = max(1, len(words) // SAMPLES) | 1
+    """A magnitude that most likely k entries reach, and few more: four standard deviations of a sample below."""
+    stride = int(len(words) ** 0.3) | 1
     sample = words[::stride] & np.iinfo(words.dtype).max
     expected = k * len(sample) / len(words)
     rank = int(expected + 4 * np.sqrt(expected) + 4)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from compressors.base import Compressor, Scope, wide
 from compressors.bitcast import words
-from compressors.message import Message
+from compressors.message import Tiled
 from compressors.packing import pack_into, packed_bytes, unpack_from
 from compressors.random import WorkerRandom
 from compressors.reductions import row_sum
@@ -18,27 +18,25 @@ from compressors.tiling import tiles
 
 
 @dataclass(frozen=True, eq=False)
-class SignMessage(Message):
+class SignMessage(Tiled):
     """Each coordinate scale or -scale.
 
-    Wire format: the scale (float32; float64 for float64 vectors), then d sign bits (`compressors.packing`), 1 for minus.
+    Wire format: the scale (float32; float64 for float64 vectors), then d sign bits (`compressors.packing`), 1 for
+    minus.
     """
 
-    def decode(self) -> Tensor:
+    def tile(self, rows: slice, columns: slice) -> Tensor:
         scale, packed = self.parts
-        out = torch.empty(self.rows, self.d, dtype=self.dtype, device=packed.device)
-        for rows, columns in tiles(*out.shape):
-            minus = unpack_from(packed[rows], 1, columns, self.d).to(scale.dtype)
-            out[rows, columns] = minus.mul_(-2 * scale[rows]).add_(scale[rows])
-        return out
+        minus = unpack_from(packed[rows], 1, columns, self.d).to(scale.dtype)
+        return minus.mul_(-2 * scale[rows]).add_(scale[rows])
 
 
 @dataclass(frozen=True)
 class ScaledSign(Compressor):
     """C(v) = (|v|_1 / d) sign(v), where the sign of 0 is that of its sign bit.
 
-    |C(v) - v|^2 = |v|^2 - |v|_1^2 / d; delta = 1/d in the worst case (one coordinate), |v|_1^2 / (d |v|^2) for a given v. Sends one
-    bit per coordinate and the scale. NaN in v makes the row NaN.
+    |C(v) - v|^2 = |v|^2 - |v|_1^2 / d; delta = 1/d in the worst case (one coordinate), |v|_1^2 / (d |v|^2) for a
+    given v. Sends one bit per coordinate and the scale. NaN in v makes the row NaN.
 
     Bernstein et al. 2018, arXiv:1802.04434 (signs); Karimireddy et al. 2019, arXiv:1901.09847 (the scale).
 
@@ -53,7 +51,7 @@ class ScaledSign(Compressor):
         rows, d = vectors.shape
         scale = (row_sum(vectors) / max(d, 1)).to(wide(vectors.dtype))
         packed = torch.empty(rows, packed_bytes(d, 1), dtype=torch.uint8, device=vectors.device)
-        for tile in tiles(rows, d):
+        for tile in tiles(vectors):
             pack_into(packed[tile[0]], minus(vectors[tile]), 1, tile[1].start, d)
         return SignMessage((scale, packed), d, vectors.dtype)
 

@@ -18,7 +18,7 @@ _CHUNK = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Sparse(Compound, ABC):
-    """k coordinates of each row; the others are 0. The one inner message holds the k values and may itself be compressed."""
+    """k coordinates of each row, the others 0. The inner message holds the k values and may be compressed itself."""
 
     @abstractmethod
     def indices(self) -> Tensor:
@@ -79,7 +79,9 @@ class Sparsifier(Compressor, ABC):
     def kept(self, d: int) -> int:
         """Number of coordinates kept of d."""
         if self.k is not None and self.k > d:
-            raise ValueError(f"{type(self).__name__}(k={self.k}) cannot keep {self.k} of {d} coordinates: choose k <= {d}")
+            raise ValueError(
+                f"{type(self).__name__}(k={self.k}) cannot keep {self.k} of {d} coordinates: choose k <= {d}"
+            )
         return min(d, max(1, round((self.ratio or 0) * d))) if self.k is None else self.k
 
     def bind(self, layout: Layout) -> Self:

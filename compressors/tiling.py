@@ -1,22 +1,43 @@
-"""Work on a (w, d) matrix in pieces that stay in the cache, so that temporaries cost neither memory traffic nor page faults."""
+"""A (w, d) matrix in pieces that stay in the cache, where temporaries cost neither memory traffic nor page faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-TILE = 1 << 16
+import torch
+from torch import Tensor
+
+HOST, ACCELERATOR = 1 << 17, 1 << 24
 
 
-def tiles(rows: int, columns: int, *, size: int = TILE) -> Iterator[tuple[slice, slice]]:
-    """Rectangles of at most ``size`` entries that cover the matrix; columns are cut at multiples of ``size`` only.
+def tile_size(device: torch.device) -> int:
+    """Entries of a tile: what fits into a core's cache; on accelerators enough to hide the launch of a kernel."""
+    return HOST if device.type == "cpu" else ACCELERATOR
 
-    >>> list(tiles(3, 5, size=10))
+
+def tiles(matrix: Tensor, *, size: int | None = None, grain: int = 8) -> Iterator[tuple[slice, slice]]:
+    """Rectangles of at most ``size`` entries that cover the matrix; columns are cut at multiples of ``grain`` only.
+
+    >>> list(tiles(torch.empty(3, 5), size=10))
     [(slice(0, 2, None), slice(0, 5, None)), (slice(2, 3, None), slice(0, 5, None))]
-    >>> list(tiles(1, 20, size=16))
+    >>> list(tiles(torch.empty(1, 20), size=16))
     [(slice(0, 1, None), slice(0, 16, None)), (slice(0, 1, None), slice(16, 20, None))]
     """
-    width = min(columns, size)
-    height = size // max(width, 1)
+    rows, columns = matrix.shape
+    size = size or tile_size(matrix.device)
+    width = max(grain, size // grain * grain)
+    height = max(1, size // max(1, min(width, columns)))
     for top in range(0, rows, height):
-        for left in range(0, columns, max(width, 1)):
+        for left in range(0, columns, width):
             yield slice(top, min(top + height, rows)), slice(left, min(left + width, columns))
+
+
+def bands(rows: int, columns: int, *, size: int = HOST, grain: int = 8) -> Iterator[slice]:
+    """Columns in pieces of about ``size`` entries over all rows, at least 1024 wide, cut at multiples of ``grain``.
+
+    >>> list(bands(64, 5000))
+    [slice(0, 2048, None), slice(2048, 4096, None), slice(4096, 5000, None)]
+    """
+    width = max(grain, max(1024, size // max(rows, 1)) // grain * grain)
+    for left in range(0, columns, width):
+        yield slice(left, min(left + width, columns))

@@ -32,9 +32,10 @@ def index_bits(d: int) -> int:
 
 @dataclass(frozen=True)
 class TopK(Sparsifier):
-    """The k coordinates of largest magnitude, the others 0; of equal magnitudes those with the lower index. NaN is largest.
+    """The k coordinates of largest magnitude, the others 0; the lower index wins among equals. NaN is largest.
 
-    |C(v) - v|^2 = sum of the d - k smallest squares; delta = k/d. Sends k values in the dtype of v and k packed indices.
+    |C(v) - v|^2 = sum of the d - k smallest squares; delta = k/d. Sends k values in the dtype of v and k packed
+    indices.
 
     Stich et al. 2018, arXiv:1809.07599.
 

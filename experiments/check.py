@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import typer
 
 import commeff.laws
@@ -19,7 +22,7 @@ def check_plugin(plugin: str) -> bool:
     }
     if name and name not in found:
         raise ValueError(f"no {name!r} in {file}{did_you_mean(name, found)}; it has {', '.join(found)}")
-    laws = {"compressor": _check_compressor, "method": commeff.laws.check}
+    laws: dict[str, Callable[[Any], list[str]]] = {"compressor": _check_compressor, "method": commeff.laws.check}
     broken = False
     for own in [name] if name else found:
         try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -30,7 +32,7 @@ app = typer.Typer(
     epilog="Begin with `commeff train method=dsgd topology=exponential`, `commeff list`, `commeff show method=choco`.",
 )
 
-Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", show_default=False)]
+Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
 Plugins = Annotated[
     list[str] | None,
     typer.Option(
@@ -133,6 +135,23 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")]) -> None
     raise typer.Exit(1 if broken else 0)
 
 
+@app.command()
+def bench(what: Annotated[Literal["step", "mix"], typer.Argument()], as_json: Json = False) -> None:
+    """Measure how far the library is from this machine's limits; exit code 3 if a ratio is outside its tolerance.
+
+    * `commeff bench step` 16 stacked workers against 16 copies, and the library against the bare loop
+    * `commeff bench mix` gossip against the bandwidth of a copy
+    """
+    run = import_module(f"experiments.bench.{what}").run
+    figures = run()
+    if as_json:
+        typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
+    else:
+        verdicts = {True: "", False: "  OUTSIDE"}
+        report({f"{f.subject}: {f.what}": f"{f.value:.3f}  {f.limit}{verdicts[f.good]}" for f in figures}, as_json)
+    raise typer.Exit(0 if all(figure.good for figure in figures) else 3)
+
+
 @app.command("sys-info")
 def system_information(as_json: Json = False) -> None:
     """Show the machine, the versions and the commit: what every run writes into its env.json."""
@@ -168,10 +187,11 @@ def report(rows: Mapping[str, Any], as_json: bool) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in rows.items():
-        table.add_row(name, f"{value:,.6g}" if isinstance(value, float) else str(value))
+        table.add_row(name, Text(f"{value:,.6g}" if isinstance(value, float) else str(value)))
     Console(soft_wrap=True).print(table)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -59,22 +60,35 @@ def finals(measurements: pd.DataFrame) -> pd.DataFrame:
     return means.assign(consensus_distance=measurements.groupby("method")["consensus_distance"].mean())
 
 
+def short(setting: str) -> str:
+    """A setting without the part it belongs to.
+
+    >>> short("compressor=qsgd"), short("method.rank=2")
+    ('qsgd', 'rank=2')
+    """
+    key, _, value = setting.partition("=")
+    return value if "." not in key else f"{key.split('.')[-1]}={value}"
+
+
 def table(rows: pd.DataFrame, grid: Grid) -> Table:
     """Accuracy and bytes of every method, in the order of the grid."""
-    title = f"digits, MLP, {len(grid.seeds)} seeds; MB per worker; simulated workers"
-    shown = Table("method", "settings", title=title, title_justify="left")
-    for heading in ("val accuracy", "payload MB", "wire MB", "wire / psgd", "consensus distance", "steps"):
-        shown.add_column(heading, justify="right")
+    title = f"digits, MLP, {len(grid.seeds)} seeds, simulated workers; MB per worker over the run"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("method", "with"):
+        shown.add_column(heading, no_wrap=True)
+    for heading in ("lr", "accuracy", "payload", "wire", "saving", "consensus", "steps"):
+        shown.add_column(heading, justify="right", no_wrap=True)
     for name, method in grid.methods.items():
         row = rows.loc[name]
         shown.add_row(
             name,
-            " ".join((*method["settings"], f"lr={method['lr']}")),
+            " ".join(map(short, method["settings"])),
+            f"{method['lr']}",
             f"{row.val_accuracy:.4f}",
             f"{row.payload_bytes / MEGABYTE:.3f}",
             f"{row.wire_bytes / MEGABYTE:.3f}",
-            f"{row.wire_bytes / rows.loc['psgd'].wire_bytes:.3f}",
-            f"{row.consensus_distance:.3g}",
+            f"{rows.loc['psgd'].wire_bytes / row.wire_bytes:.1f}x",
+            f"{row.consensus_distance:.2g}",
             f"{row.step:.0f}",
         )
     return shown
@@ -82,7 +96,8 @@ def table(rows: pd.DataFrame, grid: Grid) -> Table:
 
 def main(results: Path = Path("results"), store: Path = Path("runs/demo")) -> int:
     """Run the grid; exit code 3 if a method misses the floor."""
-    grid, console, begun = load_grid(), Console(), time.monotonic()
+    grid, begun = load_grid(), time.monotonic()
+    console = Console(width=None if sys.stdout.isatty() else 110)
     shutil.rmtree(store, ignore_errors=True)
     cells = list(grid.cells())
     frames = []

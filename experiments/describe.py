@@ -48,4 +48,6 @@ def explain(config: Mapping[str, Any]) -> None:
     """Print the configuration, then the method's docstring."""
     console = Console()
     console.print(Syntax(yaml.safe_dump(dict(config), sort_keys=False), "yaml", background_color="default"))
-    console.print(inspect.getdoc(locate(config["method"]["_target_"])) or "", markup=False, highlight=False)
+    console.print(
+        inspect.getdoc(locate(config["method"]["_target_"])) or "", markup=False, highlight=False, soft_wrap=True
+    )

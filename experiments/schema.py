@@ -32,7 +32,7 @@ class ConfigError(ValueError):
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The parameters of a function or of a class's constructor, annotations evaluated (`empty` where they cannot be).
 
-    >>> def f(a: int, b: "float | None" = None): ...
+    >>> def f(a: int, b: float | None = None): ...
     >>> [(p.name, p.annotation) for p in parameters(f).values()]
     [('a', <class 'int'>), ('b', float | None)]
     """

@@ -217,10 +217,11 @@ class Communicator:
         return arrived.decode().expand(len(self.workers), -1)
 
     def observe(self, rows: Tensor) -> Tensor:
-        """The mean of (w, ...) rows over all workers, for measuring and logging: not part of a method, never billed."""
-        total = rows.sum(0)
+        """The mean of (w, ...) rows over all workers in float64, for measuring and logging: no part of a method, not
+        billed.
+        """
         sent = self.transport.sent.copy()
-        total = self.transport.sum(total)()
+        total = self.transport.sum(rows.sum(0, dtype=torch.float64))()
         self.transport.sent = sent
         return total / self.n
 

@@ -14,6 +14,10 @@ from compressors import Layout, WorkerRandom
 Loss = Callable[..., Tensor]
 Batch = tuple[Tensor, ...]
 
+# Small models wait for each other and go backward in one call, which costs less than their arithmetic does; the numbers
+# are the same.
+TOGETHER = 2**19
+
 
 class Stacked:
     """w models whose parameters, gradients and buffers are rows of shared tensors.
@@ -88,14 +92,18 @@ class Stacked:
 
     def _backward(self, loss: Loss, batch: Batch, step: int, r: int) -> Tensor:
         """Adds one minibatch's gradients; the loop over models is the definition."""
-        losses = []
-        for i, replica in enumerate(self.models):
-            if self.random:
-                torch.manual_seed(self._draw_seed(self.workers[i], step, r))
-            value = loss(replica, *(part[i] for part in batch))
-            value.backward()
-            losses.append(value.detach())
-        return torch.stack(losses)
+        losses: list[Tensor] = []
+        together = max(1, TOGETHER // max(1, self.layout.d))
+        rows = list(zip(self.workers, self.models, zip(*(part.unbind() for part in batch), strict=True), strict=True))
+        for first in range(0, len(rows), together):
+            pending = []
+            for worker, replica, parts in rows[first : first + together]:
+                if self.random:
+                    torch.manual_seed(self._draw_seed(worker, step, r))
+                pending.append(loss(replica, *parts))
+            torch.autograd.backward(pending)
+            losses += pending
+        return torch.stack(losses).detach()
 
     def _draw_seed(self, worker: int, step: int, r: int) -> int:
         return int(WorkerRandom(self.seed, [worker], step=step, path=("dropout", str(r))).bits(1)[0, 0]) & 0x7FFFFFFF

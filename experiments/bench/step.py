@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from commeff import Communicator, Local, Strategy, methods
 from commeff.replicas import Stacked, Vmapped
+from commeff.replicas.stacked import TOGETHER
 from experiments.bench.timing import Figure, interleaved, one_thread, ratio
 
 LR, MOMENTUM = 0.01, 0.9
@@ -77,9 +78,9 @@ def naive(subject: Subject, x: Tensor, y: Tensor, average: bool) -> Callable[[],
             loss(model, x[i], y[i]).backward()
         if average:
             for together in zip(*(model.parameters() for model in models), strict=True):
-                mean = torch.stack([p.grad for p in together]).mean(0)  # type: ignore[misc]
+                mean = torch.stack([p.grad for p in together]).mean(0)
                 for p in together:
-                    p.grad.copy_(mean)  # type: ignore[union-attr]
+                    p.grad.copy_(mean)
         for optimizer in optimizers:
             optimizer.step()
 
@@ -87,14 +88,17 @@ def naive(subject: Subject, x: Tensor, y: Tensor, average: bool) -> Callable[[],
 
 
 def bare(subject: Subject, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
-    """The least a flat loop does: backward into one (n, d) matrix and momentum SGD on it in three lines."""
+    """The least a flat loop does: one backward into an (n, d) matrix and momentum SGD on it in three lines."""
     replicas = Stacked(subject.model, range(len(x)))
     parameters, gradients, memory = replicas.parameters, replicas.gradients, torch.zeros_like(replicas.gradients)
+    together = max(1, TOGETHER // replicas.layout.d)
+    starts = range(0, len(x), together)
+    groups = [(replicas.models[i : i + together], x[i : i + together], y[i : i + together]) for i in starts]
 
     def step() -> None:
         gradients.zero_()
-        for i, model in enumerate(replicas.models):
-            loss(model, x[i], y[i]).backward()
+        for models, xs, ys in groups:
+            torch.autograd.backward([loss(*one) for one in zip(models, xs, ys, strict=True)])
         memory.mul_(MOMENTUM).add_(gradients.mean(0) if average else gradients)
         parameters.add_(memory, alpha=-LR)
 

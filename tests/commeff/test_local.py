@@ -58,9 +58,8 @@ def test_all_rows_at_once_is_each_row_alone(factory):
     assert difference <= 1e-12
 
 
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adafactor])
-def test_a_gradient_of_equal_rows_may_be_a_view_of_one_row(kind):
-    factory = partial(kind, lr=0.05, **({"momentum": 0.9, "nesterov": True, "foreach": True} if kind is torch.optim.SGD else {}))
+@pytest.mark.parametrize("factory", OPTIMIZERS, ids=lambda f: f"{f.func.__name__} {f.keywords}")
+def test_a_gradient_of_equal_rows_may_be_a_view_of_one_row(factory):
     local, x = Local(factory), X.clone()
     local.start(x, LAYOUT)
     row = torch.randn(1, LAYOUT.d, dtype=torch.float64)

@@ -48,8 +48,8 @@ class HalfDense(Compressor):
 
 
 def seldom(optimizer: OptimizerFactory, compressor: Compressor, period: int = 2) -> Strategy:
-    """Average C(x_i) every `period` steps."""
-    return Strategy(Local(optimizer), parameters=Every(period, Average(compressor)))
+    """The mean of C(g_i) every `period` steps, g_i otherwise."""
+    return Strategy(Local(optimizer), gradients=Every(period, Average(compressor)))
 '''
 
 
@@ -131,9 +131,9 @@ def test_the_source_of_a_plug_in_is_part_of_the_run(plugin: Path, tmp_path: Path
 
 
 def test_check_runs_the_laws_on_a_plug_in(plugin: Path) -> None:
-    told = invoke("check", f"{plugin}:HalfDense")
+    told = invoke("check", str(plugin))
     assert told.exit_code == 0, told.output
-    assert told.stdout.startswith("HalfDense: ")
+    assert [line.partition(":")[0] for line in told.stdout.splitlines()] == ["HalfDense", "seldom"]
     plugin.write_text(PLUGIN.replace("1 - (1 - self.share) ** 2", "0.999"))
     fresh = plugin.rename(plugin.with_name("lying.py"))
     broken = invoke("check", f"{fresh}:HalfDense")

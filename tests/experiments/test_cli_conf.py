@@ -121,5 +121,5 @@ def test_composing_is_quick() -> None:
 
 def test_nothing_built_means_every_fault_is_kept() -> None:
     with pytest.raises(ConfigError) as error:
-        build(compose(["method=choco", "topology=torus", "workers=7", "compressor.ratio=2"]))
+        build(compose(["method=choco", "topology=torus", "workers=7", "compressor=top_k", "compressor.ratio=2"]))
     assert len(error.value.faults) == 2

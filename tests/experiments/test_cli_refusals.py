@@ -85,7 +85,9 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_parts_that_refuse_are_told_at_once(tmp_path: Path) -> None:
-    lines = refused("method=choco topology=torus workers=7 compressor.ratio=2 task.alpha=-1", tmp_path / "store")
+    lines = refused(
+        "method=choco topology=torus workers=7 compressor=top_k compressor.ratio=2 task.alpha=-1", tmp_path / "store"
+    )
     assert [line.split(":")[1].strip() for line in lines] == ["task", "compressor", "topology"]
 
 

@@ -1,0 +1,49 @@
+"""Layouts: consecutive fields, cut at any column."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from compressors import Field, Layout
+
+LAYOUT = Layout.of([("w", (2, 3)), ("b", (2,)), ("s", ())], groups=[0, 1, 0])
+
+
+def test_fields_are_consecutive():
+    assert LAYOUT.fields == (Field("w", (2, 3), 0, 6, 0), Field("b", (2,), 6, 8, 1), Field("s", (), 8, 9, 0))
+    assert (LAYOUT.d, LAYOUT.boundaries) == (9, (0, 6, 8, 9))
+    assert Layout.flat(4).fields == (Field("", (4,), 0, 4),)
+    assert Layout.flat(0).d == Layout(()).d == 0
+    assert hash(LAYOUT) == hash(Layout.of([("w", (2, 3)), ("b", (2,)), ("s", ())], groups=[0, 1, 0]))
+
+
+def test_slices_of_slices_are_slices():
+    assert LAYOUT.slice(0, 9) == LAYOUT
+    for start in range(10):
+        for stop in range(start, 10):
+            part = LAYOUT.slice(start, stop)
+            assert part.d == stop - start
+            assert part.slice(0, part.d) == part
+            for middle in range(part.d + 1):
+                assert part.slice(middle, part.d) == LAYOUT.slice(start + middle, stop)
+
+
+def test_a_cut_tensor_is_flat_and_keeps_its_group():
+    assert LAYOUT.slice(4, 8).fields == (Field("w", (2,), 0, 2, 0), Field("b", (2,), 2, 4, 1))
+    assert LAYOUT.slice(6, 9).fields[0].shape == (2,)
+    cuts = {(a, b) for a in range(10) for b in range(a, 10) if LAYOUT.cuts_tensor(a, b)}
+    allowed = {(a, b) for a in (0, 6, 8, 9) for b in (0, 6, 8, 9) if a <= b}
+    assert cuts == {(a, b) for a in range(10) for b in range(a, 10)} - allowed
+
+
+def test_what_does_not_fit_is_refused():
+    for start, stop in ((-1, 3), (3, 2), (0, 10)):
+        with pytest.raises(ValueError, match="0 <= start <= stop <= d"):
+            LAYOUT.slice(start, stop)
+    with pytest.raises(ValueError, match="one group per tensor"):
+        Layout.of([("a", (1,))], groups=[0, 1])
+
+
+def test_row_sums_are_columns():
+    assert LAYOUT.row_sum(torch.ones(2, 9)).tolist() == [[9.0], [9.0]]

@@ -1,0 +1,114 @@
+"""The resume law: stopped after any step and gone on with in a new process, a run ends bit by bit where it would have
+ended.
+
+The task has every kind of state there is: a shuffling sampler, BatchNorm buffers, dropout, momentum and a schedule.
+"""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+
+import topologies
+from commeff import Communicator, Strategy, methods, scheduled
+from commeff.checkpoint import Checkpoints
+from commeff.recorder import Recorder
+from commeff.trainer import train
+from compressors import QSGD, Compressor, TopK
+from experiments.tasks import Digits
+
+WORKERS, STEPS, STOPS = 4, 8, (1, 4, 7)
+SCHEDULE = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2, 5], gamma=0.5)
+OPTIMIZER = scheduled(partial(torch.optim.SGD, lr=0.05, momentum=0.9), SCHEDULE)
+FUNCTIONS = inspect.getmembers(methods, inspect.isfunction)
+CATALOGUE = {name: f for name, f in FUNCTIONS if get_type_hints(f).get("return") is Strategy}
+
+
+def variants():
+    """name -> build() for every method, with a deterministic and a random compressor and every literal choice."""
+    found = {}
+    for name, method in CATALOGUE.items():
+        hints = get_type_hints(method)
+        compressors = [TopK(ratio=0.1), QSGD(levels=3)] if Compressor in hints.values() else [None]
+        literals = {key: get_args(hint) for key, hint in hints.items() if get_origin(hint) is Literal}
+        for compressor in compressors:
+            for choice in next(iter(literals.values()), (None,)):
+                given = {"optimizer": OPTIMIZER, "compressor": compressor, "period": 3}
+                given |= {"topology": topologies.lazy(topologies.ring(WORKERS))} | dict.fromkeys(literals, choice)
+                wanted = {key: value for key, value in given.items() if key in inspect.signature(method).parameters}
+                found[f"{name} {type(compressor).__name__} {choice}"] = partial(method, **wanted)
+    return found
+
+
+def run(name: str, folder: Path, stop: int | None = None):
+    steps_taken = iter(range(STEPS + 1))
+    task = Digits(WORKERS, seed=1, model="mlp", hidden=8, norm="batch", dropout=0.2, batch=8)
+    return train(
+        task,
+        variants()[name](),
+        Communicator(workers=WORKERS, seed=2),
+        steps=STEPS,
+        evaluate_every=3,
+        recorder=Recorder(folder),
+        checkpoints=Checkpoints(folder),
+        should_stop=lambda: next(steps_taken) == stop,
+    )
+
+
+def content(folder: Path):
+    """Everything a run leaves behind, but for the seconds it took."""
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in Recorder(folder).rows()]
+    state = Checkpoints(folder).load()
+    assert state is not None
+    return rows, {key: value for key, value in state.items() if key not in ("seconds", "row")}
+
+
+def same(left, right, where=""):
+    assert type(left) is type(right), where
+    if isinstance(left, dict):
+        assert left.keys() == right.keys(), where
+        for key in left:
+            same(left[key], right[key], f"{where}/{key}")
+    elif isinstance(left, (list, tuple)):
+        assert len(left) == len(right), where
+        for i, (a, b) in enumerate(zip(left, right, strict=True)):
+            same(a, b, f"{where}/{i}")
+    elif isinstance(left, torch.Tensor):
+        assert torch.equal(left, right), where
+    else:
+        assert left == right, where
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Whole runs, and runs that were stopped here and ended by another process."""
+    top = tmp_path_factory.mktemp("resume")
+    for i, name in enumerate(variants()):
+        run(name, top / f"{i}-whole")
+        for stop in STOPS:
+            assert run(name, top / f"{i}-{stop}", stop)["state"] == "stopped"
+    subprocess.run([sys.executable, "-m", "tests.laws.test_resume", str(top)], check=True, timeout=300)
+    return top
+
+
+@pytest.mark.parametrize("name", variants())
+def test_a_stopped_run_ends_where_it_would_have(folders, name):
+    i = list(variants()).index(name)
+    whole = content(folders / f"{i}-whole")
+    assert whole[0][-1]["step"] == STEPS
+    for stop in STOPS:
+        same(content(folders / f"{i}-{stop}"), whole)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for i, name in enumerate(variants()):
+        for stop in STOPS:
+            assert run(name, Path(sys.argv[1]) / f"{i}-{stop}")["state"] == "done"

@@ -1,0 +1,25 @@
+"""A method of one's own, in one file: SPARTA averages a random share of the parameters at every step."""
+
+from commeff import Local, Strategy, Transform
+from commeff.local import OptimizerFactory
+from commeff.transforms import encoder
+from compressors import RandomK
+
+
+class AverageSome(Transform):
+    """x_i <- x_i + M (mean x_j - x_i), M the coordinates that the shared mask keeps."""
+
+    def __init__(self, mask):
+        self.mask = encoder(mask)
+
+    def start(self, v, layout, communicator):
+        self.mask.start(v, layout, communicator)
+
+    def __call__(self, x, communicator):
+        some = self.mask.encode(x, communicator, "mask")
+        return x + communicator.average(some) - some.decode()
+
+
+def sparta(optimizer: OptimizerFactory, ratio: float = 0.05) -> Strategy:
+    """SPARTA: after each local step, average a random share `ratio` of the coordinates over all workers."""
+    return Strategy(Local(optimizer), parameters=AverageSome(RandomK(ratio=ratio, scaled=False, shared=True)))
