@@ -75,15 +75,15 @@ def _build(method: Method, arguments: dict[str, Any], n: int) -> Strategy:
     return method(**filled)
 
 
-def start(n: int = WORKERS, d: int = LAYOUT.d) -> Tensor:
+def start(n: int = WORKERS, d: int = LAYOUT.d, device: str = "cpu") -> Tensor:
     """Equal rows that are not zero."""
-    return torch.linspace(-1, 2, d, dtype=torch.float64).expand(n, d).clone()
+    return torch.linspace(-1, 2, d, dtype=torch.float64, device=device).expand(n, d).clone()
 
 
 def slope(x: Tensor, step: int, workers: Any = range(WORKERS)) -> Tensor:
     """Gradients of f_i(x) = |sqrt(a_i) (x - b_i)|^2 / 2, shaken by a sine of the step."""
-    ids = torch.tensor(list(workers), dtype=x.dtype)[:, None]
-    columns = torch.arange(x.shape[1], dtype=x.dtype)
+    ids = torch.tensor(list(workers), dtype=x.dtype, device=x.device)[:, None]
+    columns = torch.arange(x.shape[1], dtype=x.dtype, device=x.device)
     return (1 + 0.3 * ids + 0.05 * columns) * (x - torch.sin(ids * 1.7 + columns)) + 0.1 * torch.cos(
         3 * columns + 7 * step + ids
     )
@@ -96,12 +96,13 @@ def run(
     communicator: Communicator | None = None,
     donate: bool = False,
     push: float = 0.0,
+    device: str = "cpu",
 ) -> tuple[Tensor, Communicator]:
     """Drive a strategy; gives the trajectory (steps, w, d) and the communicator. `push` is added to worker 0's first
     gradient.
     """
     communicator = communicator or Communicator(workers=n, seed=3)
-    x = start(n)[list(communicator.workers)]
+    x = start(n, device=device)[list(communicator.workers)]
     strategy.start(x, LAYOUT, communicator)
     trajectory = []
     for communicator.step in range(steps):

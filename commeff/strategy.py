@@ -198,6 +198,8 @@ class Strategy(Stateful):
         parameters: Transform | None = None,
         accumulate: int = 1,
     ) -> None:
+        if accumulate < 1:
+            raise ValueError(f"a step over {accumulate} minibatches was asked for; it takes at least 1")
         self.local = local
         self.gradients = gradients or Keep()
         self.parameters = parameters or Keep()
@@ -210,6 +212,7 @@ class Strategy(Stateful):
                 f"x has shape {tuple(x.shape)}; {len(communicator.workers)} hosted workers with {layout.d} coordinates "
                 "need one row each"
             )
+        communicator.device = x.device
         self.local.start(x, layout)
         self.gradients.start(torch.zeros_like(x), layout, communicator.at("gradients"))
         self.parameters.start(x, layout, communicator.at("parameters"))

@@ -195,9 +195,12 @@ def check_dtypes(compressor: Compressor) -> None:
 
 
 def check_summable(compressor: Compressor) -> None:
-    """The parts of summable messages may be added on the way."""
-    message = compressor.bind(LAYOUT).compress(_noise(11, 4), _random(4))
-    if compressor.summable:
+    """Compressor and message agree on whether parts may be added on the way; where they may, the sum is right."""
+    bound = compressor.bind(LAYOUT)
+    message = bound.compress(_noise(11, 4), _random(4))
+    agreed = message.summable == bound.summable
+    _require(agreed, f"{compressor}: summable is {bound.summable}, but {message.summable} of its messages")
+    if message.summable:
         numbers = all(part.is_floating_point() for part in message.parts)
         _require(numbers, f"{compressor}: messages are said to be summable, but carry parts that are not numbers")
         added = message.with_parts([part.sum(0, keepdim=True) for part in message.parts]).decode()

@@ -104,24 +104,12 @@ def _read(piece: Tensor, like: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class DenseMessage(Message):
-    """Every coordinate as it is. Wire format: d numbers, in the dtype of ``parts[0]``."""
-
-    @property
-    def summable(self) -> bool:
-        return True
-
-    def decode(self) -> Tensor:
-        return self.parts[0].to(self.dtype)
-
-
-@dataclass(frozen=True, eq=False)
 class Tiled(Message, ABC):
     """A message of which any rectangle can be decoded alone, in the cache."""
 
     @abstractmethod
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        """The decoded rectangle, float32 or wider; columns are cut at multiples of ``grain``."""
+        """The decoded rectangle, in any float type; columns are cut at multiples of ``grain``."""
 
     @property
     def grain(self) -> int:
@@ -139,6 +127,29 @@ class Tiled(Message, ABC):
         weights = weights.to(out)
         for columns in bands(self.rows, self.d, size=tile_size(out.device), grain=self.grain):
             out[:, columns].addmm_(weights, self.tile(slice(None), columns).to(self.dtype).to(out))
+
+
+@dataclass(frozen=True, eq=False)
+class DenseMessage(Tiled):
+    """Every coordinate as it is. Wire format: d numbers, in the dtype of ``parts[0]``."""
+
+    @property
+    def summable(self) -> bool:
+        return True
+
+    def tile(self, rows: slice, columns: slice) -> Tensor:
+        return self.parts[0][rows, columns]
+
+    def decode(self) -> Tensor:
+        return self.parts[0].to(self.dtype)
+
+    def add_to(self, out: Tensor, weights: Tensor) -> None:
+        """out += weights @ decode(); numbers that need no conversion are not cut into pieces."""
+        (values,) = self.parts
+        if values.dtype == out.dtype:
+            out.addmm_(weights.to(out), values)
+        else:
+            super().add_to(out, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +224,10 @@ class Blocks(Tiled):
         parts = [part[rows, blocks] for part in self.parts]
         decoded = self.block.with_parts([part.flatten(0, 1) for part in parts]).decode()
         return decoded.reshape(len(parts[0]), columns.stop - columns.start)
+
+    @property
+    def summable(self) -> bool:
+        return self.block.summable
 
     @property
     def grain(self) -> int:

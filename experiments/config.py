@@ -61,7 +61,7 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = ()) -> dict[str, 
     ]
     for key, value in values.items():
         group = key.split(".")[0]
-        if group in unknown or (key in places and group in used):
+        if group in unknown or (key in places and group in used) or ("method" in unknown and group in OPTIONAL):
             continue
         if group in GROUPS and group not in used:
             faults.append(_takes_none(raw["method"], group, key))

@@ -37,6 +37,7 @@ class _Common:
     transport: Transport
     bounds: list[int]
     step: int = 0
+    device: torch.device = torch.device("cpu")
     active: Tensor | None = None
     ledger: Ledger = field(default_factory=Ledger)
     plans: dict[int, tuple[MixingMatrix, Exchange]] = field(default_factory=dict)
@@ -145,9 +146,19 @@ class Communicator:
     def active(self, value: Tensor | None) -> None:
         self._common.active = value
 
+    @property
+    def device(self) -> torch.device:
+        """Where random numbers are made: where the rows are, as `Strategy.start` says. The numbers are the same anywhere."""
+        return self._common.device
+
+    @device.setter
+    def device(self, value: torch.device) -> None:
+        self._common.device = value
+
     def random(self, purpose: str) -> WorkerRandom:
         """A stream for each hosted row, keyed by (seed, step, worker, path, purpose): equal on every engine."""
-        return WorkerRandom(self.seed, self.workers, step=self.step, path=(*self.path, purpose), offset=self.start)
+        path = (*self.path, purpose)
+        return WorkerRandom(self.seed, self.workers, self.step, path, self.start, self.device)
 
     def average(self, message: Message) -> Tensor:
         """(1/n) sum_j decode(m_j), as (w, d); the rows may be views of one row."""

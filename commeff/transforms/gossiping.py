@@ -46,6 +46,8 @@ class Choco(Transform):
     rows = ("public", "neighbours")
 
     def __init__(self, topology: Topology, compressor: Compressor, gamma: float) -> None:
+        if not 0 < gamma <= 1:
+            raise ValueError(f"gamma = {gamma} was asked for; the consensus step size lies in (0, 1]")
         self.compressor = Plain(contractive(compressor))
         self.topology, self.gamma = topology, gamma
 

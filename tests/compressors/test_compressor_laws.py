@@ -15,6 +15,7 @@ class Sound(Compressor):
     """Dense, as the healthy part of the broken ones."""
 
     scope = "whole"
+    summable = True
 
     def compress(self, vectors, random):
         return Dense().compress(vectors, random)
@@ -68,6 +69,8 @@ class Crowd(Sound):
 
 class Alike(Sound):
     """All workers draw the same mask, unsummably."""
+
+    summable = False
 
     def compress(self, vectors, random):
         return Dense().compress(vectors * 2 * (random.uniform(vectors.shape[1], shared=True) < 0.5), random)
@@ -137,18 +140,25 @@ class Widens(Sound):
 
 
 class Addable(Sound):
-    """Claims that indices can be added."""
-
-    summable = True
+    """Claims that packed codes can be added."""
 
     def compress(self, vectors, random):
         return Natural().compress(vectors, random)
 
-    def delta(self, d):
-        return 7 / 8
 
-    def omega(self, d):
-        return 1 / 8
+@dataclass(frozen=True, eq=False)
+class Rooted(DenseMessage):
+    """Sends squares of magnitudes, which do not add up."""
+
+    def decode(self):
+        return self.parts[0].abs().sqrt().copysign(self.parts[0])
+
+
+class Roots(Sound):
+    """Sends squares of magnitudes, which do not add up."""
+
+    def compress(self, vectors, random):
+        return Rooted((vectors * vectors.abs(),), vectors.shape[1], vectors.dtype)
 
 
 class Divisible(Sound):
@@ -178,7 +188,8 @@ BROKEN = {
     Overwrites: (laws.check_pure, "writes into its input"),
     Rowless: (laws.check_shapes, "other shapes|no rows"),
     Widens: (laws.check_dtypes, "are decoded as"),
-    Addable: (laws.check_summable, "parts that are not numbers"),
+    Addable: (laws.check_summable, "but False of its messages"),
+    Roots: (laws.check_summable, "not the message of the sum"),
     Divisible: (laws.check_scope, "compressed alone differ"),
 }
 

@@ -29,6 +29,7 @@ UNFIT = [  # settings, and what the one line must say
     ("optimizer.lr=0.1,0.2", "commeff grid"),
     ("seed=range(3)", "commeff grid"),
     ("method=chocco", "did you mean choco?"),
+    ("method=chocco compressor=qsgd compressor.levels=8", "did you mean choco?"),
     ("method=dsgd topology=rign", "did you mean ring?"),
     ("method=mem_sgd compressor=topp", "did you mean top_k?"),
     ("task=digit", "did you mean digits?"),

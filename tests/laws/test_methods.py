@@ -24,3 +24,10 @@ def test_the_catalogue_is_found():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_law(case, law):
     law(case)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_gpu_takes_the_same_way(case):
+    here, there = laws.run(case.build(laws.WORKERS))[0], laws.run(case.build(laws.WORKERS), device="cuda")[0]
+    assert (here - there.cpu()).abs().max() <= 1e-10
