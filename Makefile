@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 # One thread per process: tests and demo cells run side by side.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint nightly bench sweep install clean
+.PHONY: demo test lint nightly bench sweep batch-norm install clean
 
 demo: install
 	$(BIN)/python -m experiments.demo
@@ -24,11 +24,14 @@ nightly: install
 	$(BIN)/python -m pytest -q -n 2 -m slow
 
 bench: install
-	$(BIN)/commeff bench step
-	$(BIN)/commeff bench mix
+	$(BIN)/commeff bench step --csv results/bench_step.csv
+	$(BIN)/commeff bench mix --csv results/bench_mix.csv
 
 sweep: install
 	$(BIN)/python -m experiments.sweep
+
+batch-norm: install
+	$(BIN)/python -m experiments.batch_norm
 
 install: $(INSTALLED)
 

@@ -136,14 +136,23 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")]) -> None
 
 
 @app.command()
-def bench(what: Annotated[Literal["step", "mix"], typer.Argument()], as_json: Json = False) -> None:
+def bench(
+    what: Annotated[Literal["step", "mix"], typer.Argument()],
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, hardware and commit here.")] = None,
+    as_json: Json = False,
+) -> None:
     """Measure how far the library is from this machine's limits; exit code 3 if a ratio is outside its tolerance.
 
     * `commeff bench step` 16 stacked workers against 16 copies, and the library against the bare loop
     * `commeff bench mix` gossip against the bandwidth of a copy
     """
-    run = import_module(f"experiments.bench.{what}").run
-    figures = run()
+    from commeff.memory import keep_freed_memory
+    from experiments.bench.timing import write
+
+    keep_freed_memory()
+    figures = import_module(f"experiments.bench.{what}").run()
+    if csv is not None:
+        write(figures, csv, f"commeff bench {what}")
     if as_json:
         typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
     else:

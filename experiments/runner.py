@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from commeff.checkpoint import Checkpoints
+from commeff.memory import keep_freed_memory
 from commeff.recorder import Recorder
 from commeff.trainer import train
 from experiments.build import Parts, build
@@ -47,6 +48,7 @@ def run_one(
         raise RunFailed(
             f"{run.path} is running in process {run.read('status.json')['pid']}; wait for it, or stop it first"
         )
+    keep_freed_memory()
     parts = build(config)
     run.create(config, sys_info())
     run.mark("running", step=0, steps=config["steps"])

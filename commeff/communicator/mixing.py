@@ -14,7 +14,7 @@ SparseRows = Sequence[tuple[Sequence[int], Sequence[float]]]
 
 # Columns mixed at a time: a few rows of this many numbers fit in cache, and the cost of starting an operation no longer
 # shows.
-WIDTH = 2**16
+WIDTH = 2**18
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,25 @@ class InPlace:
 
 
 def _overwrite(target: Tensor, row: Row, fresh: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
-    if len(row.terms) == 1 and row.own and abs(row.own + row.terms[0][2] - 1) < 1e-15:
-        is_kept, j, weight = row.terms[0]
-        target.lerp_((kept if is_kept else fresh)[j], weight)
+    """target <- own target + sum of the terms: with positive weights, one running mean a term and at last their sum."""
+    sources = [((kept if is_kept else fresh)[j], weight) for is_kept, j, weight in row.terms]
+    if row.own <= 0 or min((weight for _, weight in sources), default=1.0) <= 0:
+        _scale(target, row.own)
+        for source, weight in sources:
+            target.add_(source, alpha=weight)
         return
-    if row.own == 0:
+    total = row.own
+    for source, weight in sources:
+        total += weight
+        target.lerp_(source, weight / total)
+    _scale(target, total)
+
+
+def _scale(target: Tensor, factor: float) -> None:
+    if factor == 0:
         target.zero_()
-    elif row.own != 1:
-        target.mul_(row.own)
-    for is_kept, j, weight in row.terms:
-        target.add_((kept if is_kept else fresh)[j], alpha=weight)
+    elif abs(factor - 1) > 1e-15:
+        target.mul_(factor)
 
 
 @dataclass(frozen=True)

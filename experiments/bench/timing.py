@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 
+import pandas as pd
 import torch
+
+from experiments.system import cpu_name, git_commit
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,14 @@ def interleaved(contestants: Mapping[str, Callable[[], object]], rounds: int, ca
             if r:
                 seconds[name].append(time.process_time() - begun)
     return seconds
+
+
+def write(figures: Sequence[Figure], path: Path, command: str) -> None:
+    """A CSV file of the ratios, with the command, the hardware and the commit they come from."""
+    origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
+    rows = [{**asdict(figure), "value": round(figure.value, 3), **origin} for figure in figures]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_csv(path, index=False)
 
 
 def ratio(seconds: Mapping[str, list[float]], over: str, under: str) -> float:

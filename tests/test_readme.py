@@ -1,0 +1,46 @@
+"""What the README says is true: its code runs, its commands compose, its plug-in is short and keeps the laws."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import commeff.laws
+from experiments.config import compose
+from experiments.plugins import choices
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+PLUGIN = ROOT / "tests" / "plugins" / "sparta.py"
+
+
+def test_the_python_example_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})
+    payload, wire = map(float, capsys.readouterr().out.split())
+    assert payload == 100 * 4 * 1000
+    assert wire == 2 * payload, "a ring has degree 2"
+
+
+def test_every_train_command_composes():
+    commands = re.findall(r"^commeff train (.*)$", TEXT, flags=re.MULTILINE)
+    assert len(commands) >= 4
+    for command in commands:
+        words = shlex.split(command, comments=True)
+        files = [str(ROOT / words[i + 1]) for i, word in enumerate(words) if word == "--plugin"]
+        settings = [word for word in words if "=" in word]
+        assert compose(settings, [choice for file in files for choice in choices(file)])
+
+
+def test_the_reader_s_own_method_is_short_and_keeps_the_laws():
+    assert len(PLUGIN.read_text(encoding="utf-8").splitlines()) < 30
+    namespace: dict = {}
+    exec(compile(PLUGIN.read_text(encoding="utf-8"), str(PLUGIN), "exec"), namespace)
+    assert len(commeff.laws.check(namespace["sparta"])) == len(commeff.laws.LAWS)
+
+
+def test_every_file_the_readme_links_exists():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
+    assert links
+    assert not [link for link in links if not (ROOT / link).exists()]
