@@ -7,12 +7,15 @@ vectors.
 from commeff import methods
 from commeff.communicator import Communicator
 from commeff.local import Grouped, Local, scheduled
-from commeff.strategy import Encoder, Keep, LocalStep, Stateful, Strategy, Transform
+from commeff.strategy import Chain, Encoder, Keep, LocalStep, Stateful, Strategy, Transform
+from commeff.transforms import ErrorFeedback, Warmup
 from compressors import Layout
 
 __all__ = [
+    "Chain",
     "Communicator",
     "Encoder",
+    "ErrorFeedback",
     "Grouped",
     "Keep",
     "Layout",
@@ -21,6 +24,7 @@ __all__ = [
     "Stateful",
     "Strategy",
     "Transform",
+    "Warmup",
     "methods",
     "scheduled",
 ]

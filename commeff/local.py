@@ -108,17 +108,25 @@ def _column_runs(layout: Layout) -> list[Piece]:
 class Local(LocalStep):
     """x -> x - lr * direction(gradient), by any torch optimizer.
 
-    Memory: the optimizer's state, one row a worker. Elementwise optimizers run as one object over the (w, d) tensor
-    (parameter groups as column groups); others (Muon, Adafactor) as one object a row over the layout's tensors; so does
-    a run once a worker has been idle, since an idle row neither moves nor ages.
+    `last_lr` is the learning rate of the last step taken. Memory: the optimizer's state, one row a worker. Elementwise
+    optimizers run as one object over the (w, d) tensor (parameter groups as column groups); others (Muon, Adafactor) as
+    one object a row over the layout's tensors; so does a run once a worker has been idle, since an idle row neither
+    moves nor ages.
     """
 
     rows = ("state",)
-    shared = ("settings",)
+    shared = ("settings", "last_lr")
 
     def __init__(self, optimizer: OptimizerFactory) -> None:
         self._factory = optimizer
+        if isinstance(optimizer, Optimizer):
+            raise TypeError(
+                "an optimizer object was given, which belongs to one model; "
+                "give a factory, such as functools.partial(torch.optim.SGD, lr=0.1)"
+            )
         probe = _probe(optimizer)
+        if isinstance(probe, torch.optim.LBFGS):
+            raise ValueError("LBFGS evaluates the loss by itself, which a local step cannot: choose another optimizer")
         self._elementwise = type(probe) in ELEMENTWISE
         self._fused = bool(probe.defaults.get("fused"))
 
@@ -127,21 +135,27 @@ class Local(LocalStep):
         return "coordinate" if self._elementwise else "tensor"
 
     @property
-    def lr(self) -> float:
-        return float(self._optimizers[0].param_groups[0]["lr"])
+    def lr(self) -> float:  # type: ignore[override]
+        return self.rates[0]
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        return tuple(float(group["lr"]) for group in self._clock.param_groups)
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self._workers = x.shape[0]
         whole = [Piece(field.start, field.stop, field.group, field.shape) for field in layout.fields]
         self._pieces = _column_runs(layout) if self._elementwise else whole
         self._clock, self._schedule = self._start_clock()
+        self.last_lr = self.lr
         # Fused kernels walk over memory as if it had no gaps, which the columns of one group among others have.
         stacked = self._elementwise and not (self._fused and len(self._pieces) > 1)
         self._build([x] if stacked else x.unbind())
 
     def _start_clock(self) -> tuple[Optimizer, LRScheduler | None]:
         """An optimizer of no coordinates whose options the schedule moves and all others follow, whoever is idle."""
-        clock = self._factory(self._grouped([torch.nn.Parameter(torch.zeros(0)) for _ in self._pieces]))
+        empty = [torch.zeros((0,) * max(1, len(piece.shape))) for piece in self._pieces]
+        clock = self._factory(self._grouped([torch.nn.Parameter(tensor) for tensor in empty]))
         return clock, self._factory.schedule(clock) if isinstance(self._factory, Scheduled) else None
 
     def _build(self, hosts: Sequence[Tensor]) -> None:
@@ -181,6 +195,7 @@ class Local(LocalStep):
                 parameter.data = self._view(host, piece)
                 parameter.grad = self._view(slope, piece)
             self._optimizers[i].step()
+        self.last_lr = self.lr
         if self._schedule is not None:
             self._clock.step()
             self._schedule.step()
@@ -253,7 +268,7 @@ class D2(LocalStep):
         self.inner = inner
 
     @property
-    def lr(self) -> float:
+    def lr(self) -> float:  # type: ignore[override]
         return self.inner.lr
 
     def start(self, x: Tensor, layout: Layout) -> None:

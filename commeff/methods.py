@@ -41,7 +41,7 @@ NESTEROV: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nest
 def psgd(optimizer: OptimizerFactory) -> Strategy:
     """Parallel SGD:  x <- x - gamma (1/n) sum_j g_j.
 
-    Memory: the optimizer's. Sends: g_i by all-reduce at every step, 4d bytes of payload.
+    Memory: the optimizer's. Sends: g_i by all-reduce at every step, d numbers of payload.
 
     >>> psgd(partial(torch.optim.SGD, lr=0.1)).gradients.scope
     'coordinate'
@@ -80,19 +80,18 @@ def double_squeeze(optimizer: OptimizerFactory, compressor: Compressor) -> Strat
     return neolithic(optimizer, compressor, rounds=1)
 
 
-def neolithic(optimizer: OptimizerFactory, compressor: Compressor, rounds: int = 2) -> Strategy:
-    """NEOLITHIC: DoubleSqueeze with fast compressed communication, `rounds` messages of C(v - what was said so far),
-    and with gradients averaged over `rounds` minibatches, so that a gradient costs as many bytes as in DoubleSqueeze.
+def neolithic(optimizer: OptimizerFactory, compressor: Compressor, rounds: int = 2, ef: bool = True) -> Strategy:
+    """NEOLITHIC: DoubleSqueeze with `rounds` messages of C(v - what was said so far) in the place of one.
 
-    Both sides carry error feedback (the reading in which rounds = 1 is DoubleSqueeze). Memory and messages as there,
-    rounds-fold.
+    Gradients are averaged over `rounds` minibatches, so that one costs as many bytes as in DoubleSqueeze. Both sides
+    carry error feedback, the reading in which rounds = 1 is DoubleSqueeze; ef=False is the other one, without.
+    Memory and messages as there, rounds-fold.
     Source: Huang, Chen, Yin, Yuan, arXiv 2206.03665, Algorithm 1.
     """
     local = Local(optimizer)
     said = Repeated(compressor, rounds) if rounds > 1 else compressor
-    return Strategy(
-        local, Scaled(local, ThroughServer(up=ErrorFeedback(said), down=ErrorFeedback(said))), accumulate=rounds
-    )
+    encode = ErrorFeedback if ef else contractive
+    return Strategy(local, Scaled(local, ThroughServer(up=encode(said), down=encode(said))), accumulate=rounds)
 
 
 def _changes(compressor: Compressor, first: Literal["dense", "compressed"]) -> Encoder | Compressor:
@@ -247,10 +246,11 @@ def choco(
     """CHOCO-SGD:  q_i = C(h_i - y_i);  y_i <- y_i + q_i;  x_i = h_i + gamma sum_j W[i, j] (y_j - y_i).
 
     order "A": h_i = x_i - gamma g_i before the exchange (arXiv 1902.00340, Algorithm 2; with C = I and gamma = 1 it is
-    dsgd atc).
-    order "B": the exchange is of x_i, and the gradient step is added to its result (arXiv 1907.09356, Algorithm 1;
-    there it is dsgd awc).
-    Memory: y_i and sum_j W[i, j] y_j. Sends: q_i to each neighbour. The mean of x moves by exact SGD for every C.
+    dsgd atc). order "B": the exchange is of x_i, and the gradient step is added to its result (arXiv 1907.09356,
+    Algorithm 1; there it is dsgd awc). That paper sends C(x^{k+1} - y) at the end of step k; here it goes out when step
+    k + 1 begins, so that y starts from C(x^0), which is 0 where all start at 0.
+    Memory: y_i and sum_j W[i, j] y_j; B also the last x_i. Sends: q_i to each neighbour. The mean of x moves by exact
+    SGD for every C.
     """
     return Strategy(
         Local(optimizer), parameters=_ordered(Choco(topology, compressor, gamma), order, {"A": False, "B": True})

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
-from compressors import Layout, Message
+from compressors import Compressor, Layout, Message
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
@@ -51,8 +51,9 @@ class Stateful:
 
     @property
     def scope(self) -> Scope:
-        """What a block of columns may cut: nothing smaller than the widest scope among the parts works on."""
-        return max((self.own_scope, *(part.scope for _, part in self.parts())), key=SCOPES.index)
+        """What a block of columns may cut: nothing that the widest scope among parts and compressors needs whole."""
+        compressors = (value.scope for value in vars(self).values() if isinstance(value, Compressor))
+        return max((self.own_scope, *compressors, *(part.scope for _, part in self.parts())), key=SCOPES.index)
 
     def state_dict(self) -> dict[str, Any]:
         """{"rows": tensors with a leading worker axis, "shared": values equal everywhere, "parts": the same of each
@@ -92,14 +93,21 @@ class Stateful:
 
 
 class LocalStep(Stateful, ABC):
-    """x, g -> x: one optimizer step of every hosted worker, with no communication. x is donated: the step may work in
-    place.
+    """x, g -> x: one optimizer step of every hosted worker, with no communication.
+
+    x is donated: the step may work in place. Its result may be overwritten by what comes next: keep a clone of it.
+
+    Attributes
+    ----------
+    lr : the learning rate of the step to come.
     """
 
+    lr: float
+
     @property
-    @abstractmethod
-    def lr(self) -> float:
-        """The learning rate of the step to come."""
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates of all parameter groups."""
+        return (self.lr,)
 
     @abstractmethod
     def start(self, x: Tensor, layout: Layout) -> None:
@@ -110,16 +118,24 @@ class LocalStep(Stateful, ABC):
         """The rows after the step; rows that are not active neither move nor age."""
 
 
-class Transform(Stateful, ABC):
-    """(w, d) -> (w, d), with memory, possibly with communication. Never writes into its input; the result is the
-    caller's to read.
-    """
+class Piece(Stateful):
+    """What stands in a strategy beside the local step: transforms and encoders."""
 
-    @abstractmethod
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        """Allocate memory, bind compressors, refuse parts that do not fit. v is what counts as returned before step
-        0.
+        """Allocate memory, bind compressors, refuse parts that do not fit. v is what counts as returned before step 0.
+
+        Starts the transforms and encoders inside with the same v; a piece with memory extends it.
         """
+        for name, part in self.parts():
+            if isinstance(part, Piece):
+                part.start(v, layout, communicator.at(name))
+
+
+class Transform(Piece, ABC):
+    """(w, d) -> (w, d), with memory, possibly with communication.
+
+    Never writes into its input; the result is the caller's to read.
+    """
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start communication early, before the gradient at x is computed. Never needed for correctness."""
@@ -133,12 +149,8 @@ class Transform(Stateful, ABC):
         return self(vectors, communicator)
 
 
-class Encoder(Stateful, ABC):
+class Encoder(Piece, ABC):
     """(w, d) -> Message, with memory: what stands between a vector and the wire."""
-
-    @abstractmethod
-    def start(self, x: Tensor, layout: Layout, communicator: Communicator) -> None:
-        """Allocate memory for rows like x and bind the compressor to the layout."""
 
     @abstractmethod
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
@@ -147,9 +159,6 @@ class Encoder(Stateful, ABC):
 
 class Keep(Transform):
     """v -> v."""
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        pass
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         return vectors
@@ -161,13 +170,9 @@ class Chain(Transform):
     def __init__(self, *links: Transform) -> None:
         self.links = links
 
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        for i, link in enumerate(self.links):
-            link.start(v, layout, communicator.at(str(i)))
-
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         for i, link in enumerate(self.links):
-            vectors = link(vectors, communicator.at(str(i)))
+            vectors = link(vectors, communicator.at(f"links.{i}"))
         return vectors
 
 
@@ -221,12 +226,25 @@ class Strategy(Stateful):
         """Start what communication needs only x, before the gradient is computed."""
         self.parameters.post(x, communicator.at("parameters"))
 
-    def step(self, x: Tensor, gradient: Tensor, communicator: Communicator, donate: bool = False) -> Tensor:
+    def step(
+        self,
+        x: Tensor,
+        gradient: Tensor,
+        communicator: Communicator,
+        oracle: Callable[[Tensor], Tensor] | None = None,
+        *,
+        donate: bool = False,
+    ) -> Tensor:
         """One model update; rows that are equal may come back as views of one row.
 
         x is left alone and a result is never touched again, unless `donate` gives x's memory away (which views of one
-        row have not).
+        row have not). oracle(x) is the gradient of the same batch elsewhere, offered to methods that ask for it.
         """
+        if gradient.shape != x.shape:
+            given, needed = tuple(gradient.shape), tuple(x.shape)
+            raise ValueError(f"gradients of shape {given} for x of shape {needed}; give one row a worker")
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
         moved = self.local(own, self.gradients(gradient, communicator.at("gradients")), communicator.active)
-        return self.parameters.donated(moved, communicator.at("parameters"))
+        # What the local step returns is ours to give away only if it is the memory that we gave it.
+        finish = self.parameters.donated if moved.data_ptr() == own.data_ptr() else self.parameters
+        return finish(moved, communicator.at("parameters"))

@@ -48,6 +48,8 @@ def train(
         raise ValueError(
             f"the task deals its data to {task.workers} workers but the run has {communicator.n}; make both equal"
         )
+    if engine not in ENGINES:
+        raise ValueError(f"engine = {engine!r} was asked for; choose from {', '.join(ENGINES)}")
     replicas = ENGINES[engine](task.model, communicator.workers, communicator.seed, groups)
     x = replicas.parameters
     strategy.start(x, replicas.layout, communicator)
@@ -68,6 +70,10 @@ def train(
 
     saved = checkpoints.load() if checkpoints is not None else None
     if saved is not None:
+        if saved["step"] > steps:
+            raise ValueError(
+                f"the checkpoint stands at step {saved['step']}; {steps} steps were asked for, which is less"
+            )
         first, seconds, losses, counted, row = (saved[name] for name in ("step", "seconds", "losses", "counted", "row"))
         replicas.load_state_dict(saved["replicas"])
         strategy.load_state_dict(saved["strategy"])
@@ -97,10 +103,11 @@ def train(
             losses, counted = torch.zeros_like(losses), 0
             row = {"step": done, "minibatch_loss": mean_loss, "lr": strategy.local.lr, "seconds": seconds}
             row |= measure(task, replicas, communicator) if math.isfinite(mean_loss) else {}
+            diverged = not all(math.isfinite(value) for value in row.values())
             row |= {"payload_bytes": communicator.ledger.payload_bytes, "wire_bytes": communicator.ledger.wire_bytes}
             if recorder is not None:
                 recorder.write(row)
-            if not math.isfinite(mean_loss):
+            if diverged:
                 return {"state": "diverged", "steps": done, "workers": communicator.n} | row
         if progress is not None:
             progress(done, row)

@@ -124,4 +124,6 @@ def contractive(compressor: Compressor) -> Contractive:
     >>> contractive(RandomK(k=2, scaled=False)).bind(Layout.flat(8)).delta(8)
     0.25
     """
+    if not isinstance(compressor, Compressor):
+        raise TypeError(f"{compressor!r} is no compressor; give one, such as TopK(ratio=0.01)")
     return compressor if isinstance(compressor, Contractive) else Contractive(compressor)

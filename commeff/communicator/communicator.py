@@ -21,11 +21,18 @@ from topologies import MixingMatrix
 SERVER = -1  # the server's id in the keys of its randomness
 
 
-@dataclass(frozen=True)
 class Handle:
-    """Communication under way; `wait()` gives its result."""
+    """Communication under way; `wait()` gives its result, as often as it is asked."""
 
-    wait: Callable[[], Tensor]
+    def __init__(self, finish: Callable[[], Tensor]) -> None:
+        self._finish = finish
+        self._result: Tensor | None = None
+
+    def wait(self) -> Tensor:
+        """The result."""
+        if self._result is None:
+            self._result = self._finish()
+        return self._result
 
 
 @dataclass
@@ -37,7 +44,7 @@ class _Common:
     transport: Transport
     bounds: list[int]
     step: int = 0
-    device: torch.device = torch.device("cpu")
+    device: torch.device | str = "cpu"
     active: Tensor | None = None
     ledger: Ledger = field(default_factory=Ledger)
     plans: dict[int, tuple[MixingMatrix, Exchange]] = field(default_factory=dict)
@@ -62,7 +69,7 @@ class Communicator:
     >>> communicator.average(Dense().compress(v, communicator.random("up"))).tolist()
     [[2.0, 4.0], [2.0, 4.0]]
     >>> communicator.ledger.payload_bytes, communicator.ledger.wire_bytes
-    (8, 8.0)
+    (8, 8)
     """
 
     def __init__(self, workers: int, seed: int = 0, group: Any = None, distributed: bool | None = None) -> None:
@@ -147,12 +154,12 @@ class Communicator:
         self._common.active = value
 
     @property
-    def device(self) -> torch.device:
-        """Where random numbers are made: where the rows are, as `Strategy.start` says. The numbers are the same anywhere."""
+    def device(self) -> torch.device | str:
+        """Where random numbers are made: where the rows are, says `Strategy.start`. They are the same anywhere."""
         return self._common.device
 
     @device.setter
-    def device(self, value: torch.device) -> None:
+    def device(self, value: torch.device | str) -> None:
         self._common.device = value
 
     def random(self, purpose: str) -> WorkerRandom:
@@ -173,14 +180,14 @@ class Communicator:
         summed = message.summable
         fan = 2 * (self.n - 1) / self.n if summed else self.n - 1
         self._bill("all_reduce" if summed else "all_gather", message, wire=fan, messages=min(1, self.n - 1))
-        total = self._sum(message)
+        total = self._sum(message) if summed else self._everybody(message)
         w = len(self.workers)
-        return Handle(lambda: total().expand(w, -1))
+        return Handle(lambda: self._mean(total()).expand(w, -1))
 
     def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle:
         """`mix`, begun now."""
         plan = self._plan(matrix)
-        self._bill("mix", message, wire=plan.out_degree, messages=plan.out_degree)
+        self._bill("mix", message, wire=plan.out_degree, messages=plan.out_degree, senders=plan.senders)
         arrived = self._receive(message, plan)
         own = message.decode()
         if out is None:
@@ -232,35 +239,37 @@ class Communicator:
         billed.
         """
         sent = self.transport.sent.copy()
-        total = self.transport.sum(rows.sum(0, dtype=torch.float64))()
+        total = self.transport.sum(rows.to(self.device).sum(0, dtype=torch.float64))()
         self.transport.sent = sent
         return total / self.n
 
-    def _bill(self, kind: str, message: Message, *, wire: float, messages: float) -> None:
+    def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
+        """What somebody else receives is billed; `senders` is the share of workers to whom anybody listens."""
         size, path = message.row_bytes, "/".join(self.path)
         self.ledger.bill(
             step=self.step,
             path=path,
             kind=kind,
-            payload=size,
+            payload=size * (senders if messages else 0),
             wire=wire * size,
             messages=messages * message.count,
-            rounds=message.count,
+            rounds=message.count if messages else 0,
         )
 
     def _mean(self, message: Message) -> Tensor:
-        """(1, d): the mean over all n workers of messages that are all here."""
+        """(1, d): the mean of the rows of a message."""
         out = torch.zeros(1, message.d, dtype=message.dtype, device=message.parts[0].device)
-        message.add_to(out, out.new_full((1, message.rows), 1 / self.n))
+        message.add_to(out, out.new_full((1, message.rows), 1 / message.rows))
         return out
 
-    def _sum(self, message: Message) -> Callable[[], Tensor]:
-        """Posts the average of everybody's messages, as (1, d)."""
-        if self.transport.size == 1 or not message.summable:
-            everybody = self._everybody(message)
-            return lambda: self._mean(everybody())
-        waits = [self.transport.sum(part.sum(0, keepdim=True)) for part in message.parts]
-        return lambda: self._mean(message.with_parts(tuple(wait() for wait in waits)))
+    def _sum(self, message: Message) -> Callable[[], Message]:
+        """Posts the all-reduce of a message whose parts may be added on the way: one row, the mean of all n.
+
+        The parts are averaged in the dtype in which they travel, here as on processes: a 16-bit all-reduce rounds.
+        """
+        share = message.rows / self.n
+        waits = [self.transport.sum(part.mean(0, keepdim=True) * share) for part in message.parts]
+        return lambda: message.with_parts(tuple(wait() for wait in waits))
 
     def _everybody(self, message: Message) -> Callable[[], Message]:
         if self.transport.size == 1:

@@ -20,6 +20,15 @@ class Entry(NamedTuple):
     rounds: int
 
 
+def whole(number: float) -> float:
+    """An int where nothing is lost by it.
+
+    >>> whole(4.0), whole(2.5)
+    (4, 2.5)
+    """
+    return int(number) if number == int(number) else number
+
+
 @dataclass
 class Ledger:
     """Totals per worker since the start, and the rows they are made of.
@@ -44,6 +53,7 @@ class Ledger:
         self, *, step: int, path: str, kind: str, payload: float, wire: float, messages: float, rounds: int
     ) -> None:
         """Add one operation."""
+        payload, wire, messages = whole(payload), whole(wire), whole(messages)
         self.rows.append(Entry(step, path, kind, payload, wire, messages, rounds))
         self.payload_bytes += payload
         self.wire_bytes += wire

@@ -107,6 +107,7 @@ class Exchange:
     incoming: dict[int, int]  # peer -> how many rows come from it
     weights: Tensor  # (w, rows that come in), in the order of `incoming`
     out_degree: float  # mean over all workers of how many others receive its message
+    senders: float  # share of the workers whose message anybody else receives
 
     @staticmethod
     def plan(matrix: MixingMatrix, bounds: Sequence[int], rank: int) -> Exchange:
@@ -138,4 +139,5 @@ class Exchange:
             incoming={peer: len(wanted[peer]) for peer in sorted(wanted)},
             weights=remote,
             out_degree=float(matrix.out_degrees.mean()),
+            senders=float((matrix.out_degrees > 0).mean()),
         )

@@ -63,6 +63,7 @@ class Transport:
 
         Receives are posted before sends: on a narrow link gloo is half-duplex otherwise.
         """
+        outgoing = {peer: buffer.contiguous() for peer, buffer in outgoing.items()}
         received = [dist.irecv(buffer, group=self.group, group_src=peer) for peer, buffer in incoming.items()]
         for buffer in outgoing.values():
             self._count(kind, buffer)

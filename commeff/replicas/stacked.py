@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,16 @@ from compressors import Layout, WorkerRandom
 
 Loss = Callable[..., Tensor]
 Batch = tuple[Tensor, ...]
+T = TypeVar("T")
 
 # Small models wait for each other and go backward in one call, which costs less than their arithmetic does; the numbers
 # are the same.
 TOGETHER = 2**19
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that a run moves, by name; frozen ones stay as they are, in each replica."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 class Stacked:
@@ -47,27 +54,29 @@ class Stacked:
     ) -> None:
         self.workers, self.seed = workers, seed
         self.models = [model() for _ in workers]
-        named = dict(self.models[0].named_parameters())
+        named = trainable(self.models[0])
+        kinds = {(p.dtype, p.device) for p in named.values()}
+        if len(kinds) != 1:
+            raise ValueError(
+                f"a model with trainable parameters of {len(kinds)} kinds {sorted(map(str, kinds))} was given; "
+                "they lie in one tensor, so give all of them one dtype and device, and at least one of them"
+            )
         group_of = [groups(name, p) for name, p in named.items()] if groups else None
         self.layout = Layout.of([(name, tuple(p.shape)) for name, p in named.items()], group_of)
-        first = next(iter(named.values()))
-        self.parameters = torch.empty(len(workers), self.layout.d, dtype=first.dtype, device=first.device)
+        ((dtype, device),) = kinds
+        self.parameters = torch.empty(len(workers), self.layout.d, dtype=dtype, device=device)
         self.gradients = torch.zeros_like(self.parameters)
         for i, replica in enumerate(self.models):
-            for (_, parameter), field in zip(replica.named_parameters(), self.layout.fields, strict=True):
+            for parameter, field in zip(trainable(replica).values(), self.layout.fields, strict=True):
                 row = self.parameters[i, field.start : field.stop].view(field.shape)
                 parameter.data = row.copy_(parameter.data)
                 parameter.grad = self.gradients[i, field.start : field.stop].view(field.shape)
-        self.buffers = {
-            name: torch.stack([dict(m.named_buffers())[name] for m in self.models])
-            for name, _ in self.models[0].named_buffers()
-        }
+        of_each = [dict(replica.named_buffers()) for replica in self.models]
+        self.buffers = {name: torch.stack([buffers[name] for buffers in of_each]) for name in of_each[0]}
         for i, replica in enumerate(self.models):
             for name, buffer in replica.named_buffers():
                 buffer.data = self.buffers[name][i]
-        self.random = any(
-            isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in self.models[0].modules()
-        )
+        self._draws: bool | None = None  # whether the model uses torch's randomness: seen at the first minibatch
 
     def load(self, x: Tensor) -> None:
         """Make x the parameters; nothing is copied if they are the same memory."""
@@ -81,9 +90,10 @@ class Stacked:
         """
         self.gradients.zero_()
         losses = torch.zeros(len(self.workers), dtype=self.parameters.dtype, device=self.parameters.device)
-        with self._own_randomness():
+        with nullcontext() if self._draws is False else torch.random.fork_rng():
             for r, batch in enumerate(batches):
                 losses += self._backward(loss, batch, step, r)
+        self._draws = bool(self._draws)
         if len(batches) > 1:
             self.gradients /= len(batches)
         if l2:
@@ -96,28 +106,34 @@ class Stacked:
         together = max(1, TOGETHER // max(1, self.layout.d))
         rows = list(zip(self.workers, self.models, zip(*(part.unbind() for part in batch), strict=True), strict=True))
         for first in range(0, len(rows), together):
-            pending = []
-            for worker, replica, parts in rows[first : first + together]:
-                if self.random:
-                    torch.manual_seed(self._draw_seed(worker, step, r))
-                pending.append(loss(replica, *parts))
+            pending = [
+                self._on_own_stream(partial(loss, replica, *parts), worker, step, r)
+                for worker, replica, parts in rows[first : first + together]
+            ]
             torch.autograd.backward(pending)
             losses += pending
         return torch.stack(losses).detach()
 
-    def _draw_seed(self, worker: int, step: int, r: int) -> int:
-        return int(WorkerRandom(self.seed, [worker], step=step, path=("dropout", str(r))).bits(1)[0, 0]) & 0x7FFFFFFF
+    def _on_own_stream(self, forward: Callable[[], T], worker: int, step: int, r: int) -> T:
+        """Dropout and its kin draw from torch's generators: seeded for each worker and step, if the model draws."""
+        if self._draws is False:
+            return forward()
+        key = WorkerRandom(self.seed, [worker], step, ("dropout", r)).bits(1)
+        torch.manual_seed(int(key[0, 0]) & 0x7FFFFFFF)
+        before = self._generator_state()
+        value = forward()
+        self._draws = self._draws or (None if torch.equal(before, self._generator_state()) else True)
+        return value
 
-    @contextmanager
-    def _own_randomness(self) -> Iterator[None]:
-        if not self.random:
-            yield
-            return
-        with torch.random.fork_rng():
-            yield
+    def _generator_state(self) -> Tensor:
+        device = self.parameters.device
+        return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters and buffers, with a leading worker axis."""
+        for i, replica in enumerate(self.models):
+            for name, buffer in replica.named_buffers():
+                self.buffers[name][i] = buffer  # a module may have put a new tensor in its place
         return {"parameters": self.parameters.clone(), "buffers": {name: b.clone() for name, b in self.buffers.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

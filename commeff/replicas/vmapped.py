@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from commeff.replicas.stacked import Batch, Loss, Stacked
@@ -16,17 +18,28 @@ class Vmapped(Stacked):
     parameters: a base on the meta device would silently untie tied weights.
     """
 
+    def __init__(
+        self,
+        model: Callable[[], nn.Module],
+        workers: Sequence[int],
+        seed: int = 0,
+        groups: Callable[[str, nn.Parameter], int] | None = None,
+    ) -> None:
+        super().__init__(model, workers, seed, groups)
+        names = [name for name, _ in self.models[0].named_modules(remove_duplicate=False)]
+        if len(names) > len(list(self.models[0].modules())):
+            raise ValueError("engine vmap was asked for a model that holds one module under two names; use engine loop")
+
     def _backward(self, loss: Loss, batch: Batch, step: int, r: int) -> Tensor:
-        base = self.models[0]
+        base, w = self.models[0], len(self.workers)
 
         def of_one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *parts: Tensor) -> Tensor:
             return loss(lambda *inputs: functional_call(base, (parameters, buffers), inputs), *parts)
 
-        if self.random:
-            torch.manual_seed(self._draw_seed(self.workers[0], step, r))
-        w = len(self.workers)
         rows = {f.name: self.parameters[:, f.start : f.stop].view(w, *f.shape) for f in self.layout.fields}
-        gradients, losses = vmap(grad_and_value(of_one), randomness="different")(rows, self.buffers, *batch)
+        batched = vmap(grad_and_value(of_one), randomness="different")
+        together = partial(batched, rows, self.buffers, *batch)
+        gradients, losses = self._on_own_stream(together, self.workers[0], step, r)
         for field in self.layout.fields:
             self.gradients[:, field.start : field.stop] += gradients[field.name].reshape(w, -1)
         return losses

@@ -2,7 +2,7 @@
 
 from commeff.transforms.averaging import Average, Gossip, ThroughServer
 from commeff.transforms.blocks import Blocks, blocked
-from commeff.transforms.encoders import ErrorFeedback, Plain, Warmup, encoder
+from commeff.transforms.encoders import ErrorFeedback, Plain, Warmup, as_encoder, dense
 from commeff.transforms.feedback import EF21, Smooth
 from commeff.transforms.gossiping import Ahead, Choco, Tracking
 from commeff.transforms.outer import Outer, RelativeTo
@@ -27,6 +27,7 @@ __all__ = [
     "ThroughServer",
     "Tracking",
     "Warmup",
+    "as_encoder",
     "blocked",
-    "encoder",
+    "dense",
 ]

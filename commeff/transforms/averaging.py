@@ -6,7 +6,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.strategy import Encoder, Transform
-from commeff.transforms.encoders import encoder
+from commeff.transforms.encoders import as_encoder, dense
 from compressors import Compressor, Dense, Layout
 from topologies import Topology
 
@@ -19,14 +19,11 @@ class Average(Transform):
     Memory: the encoder's. Sends: one message a call, by all-reduce if messages sum, otherwise by all-gather.
     """
 
-    def __init__(self, up: Encoder | Compressor = DENSE) -> None:
-        self.up = encoder(up)
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self.up.start(v, layout, communicator)
+    def __init__(self, encoder: Encoder | Compressor = DENSE) -> None:
+        self.encoder = as_encoder(encoder)
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        return communicator.average(self.up.encode(vectors, communicator, "up"))
+        return communicator.average(self.encoder.encode(vectors, communicator, "up"))
 
 
 class ThroughServer(Transform):
@@ -36,7 +33,7 @@ class ThroughServer(Transform):
     """
 
     def __init__(self, up: Encoder | Compressor, down: Encoder | Compressor) -> None:
-        self.up, self.down = encoder(up), encoder(down)
+        self.up, self.down = as_encoder(up), as_encoder(down)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self.up.start(v, layout, communicator)
@@ -47,6 +44,25 @@ class ThroughServer(Transform):
         return communicator.from_server(self.down.encode(at_server, communicator.server, "down"))
 
 
+def fitting(topology: Topology) -> Topology:
+    """The topology, if its rows average: weights that sum to 1 over senders only are for push-sum."""
+    if not isinstance(topology, Topology):
+        raise TypeError(f"{topology!r} is no topology; give one, such as topologies.ring(8)")
+    if not topology.at(0).row_stochastic:
+        raise ValueError(
+            "a directed graph was given whose weights sum to 1 for each sender, not for each receiver: gossip over it "
+            "does not average; choose a graph that balances, such as exponential"
+        )
+    return topology
+
+
+def check_size(topology: Topology, communicator: Communicator) -> None:
+    """Refuse a topology over another number of workers."""
+    if topology.n != communicator.n:
+        n = communicator.n
+        raise ValueError(f"the topology connects {topology.n} workers but the run has {n}; make both equal")
+
+
 class Gossip(Transform):
     """v_i -> sum_j W[i, j] v_j with the mixing matrix of the step.
 
@@ -54,20 +70,14 @@ class Gossip(Transform):
     """
 
     def __init__(self, topology: Topology) -> None:
-        self.topology = topology
+        self.topology = fitting(topology)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        if self.topology.n != communicator.n:
-            raise ValueError(
-                f"the topology connects {self.topology.n} workers but the run has {communicator.n}; make both equal"
-            )
+        check_size(self.topology, communicator)
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        return self._mix(vectors, communicator, None)
+        return communicator.mix(dense(vectors), self.topology.at(communicator.step))
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        return self._mix(vectors, communicator, vectors if vectors.is_contiguous() else None)
-
-    def _mix(self, vectors: Tensor, communicator: Communicator, out: Tensor | None) -> Tensor:
-        message = DENSE.compress(vectors, communicator.random("mix"))
-        return communicator.mix(message, self.topology.at(communicator.step), out)
+        out = vectors if vectors.is_contiguous() else None
+        return communicator.mix(dense(vectors), self.topology.at(communicator.step), out)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.strategy import Encoder, Scope
-from compressors import Compressor, Layout, Message, contractive
+from commeff.strategy import Encoder
+from compressors import Compressor, DenseMessage, Layout, Message, contractive
+from compressors.dense import contiguous_rows
 
 
 class Plain(Encoder):
@@ -16,20 +17,23 @@ class Plain(Encoder):
     def __init__(self, compressor: Compressor) -> None:
         self.compressor = compressor
 
-    @property
-    def scope(self) -> Scope:
-        return self.compressor.scope
-
-    def start(self, x: Tensor, layout: Layout, communicator: Communicator) -> None:
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self._bound = self.compressor.bind(layout)
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
         return self._bound.compress(vectors, communicator.random(purpose))
 
 
-def encoder(compressor: Encoder | Compressor) -> Encoder:
+def as_encoder(given: Encoder | Compressor) -> Encoder:
     """A compressor as an encoder; an encoder as it is."""
-    return compressor if isinstance(compressor, Encoder) else Plain(compressor)
+    if not isinstance(given, (Encoder, Compressor)):
+        raise TypeError(f"{given!r} cannot encode; give a compressor, such as TopK(ratio=0.01), or an encoder")
+    return given if isinstance(given, Encoder) else Plain(given)
+
+
+def dense(vectors: Tensor) -> DenseMessage:
+    """The vectors as a message of all their numbers."""
+    return DenseMessage((contiguous_rows(vectors),), vectors.shape[1], vectors.dtype)
 
 
 class ErrorFeedback(Encoder):
@@ -43,12 +47,14 @@ class ErrorFeedback(Encoder):
     rows = ("error",)
 
     def __init__(self, compressor: Compressor, decay: float = 1.0) -> None:
+        if not 0 <= decay <= 1:
+            raise ValueError(f"decay = {decay} was asked for; the share of the error that is kept lies in [0, 1]")
         self.compressor = Plain(contractive(compressor))
         self.decay = decay
 
-    def start(self, x: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self.compressor.start(x, layout, communicator)
-        self.error = torch.zeros_like(x)
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.error = torch.zeros_like(v)
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
         wanted = torch.add(vectors, self.error, alpha=self.decay)
@@ -58,16 +64,20 @@ class ErrorFeedback(Encoder):
 
 
 class Warmup(Encoder):
-    """The encoder `first` for the first `steps` steps, `then` from there on. The clock decides, so nothing is
-    remembered.
-    """
+    """The encoder `first` for the first `steps` messages, `then` from there on. Memory: how many there were."""
+
+    shared = ("sent",)
 
     def __init__(self, first: Encoder | Compressor, steps: int, then: Encoder | Compressor) -> None:
-        self.first, self.steps, self.then = encoder(first), steps, encoder(then)
+        if steps < 0:
+            raise ValueError(f"a warm-up of {steps} messages was asked for; give 0 or more")
+        self.first, self.steps, self.then = as_encoder(first), steps, as_encoder(then)
 
-    def start(self, x: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self.first.start(x, layout, communicator)
-        self.then.start(x, layout, communicator)
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.sent = 0
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
-        return (self.first if communicator.step < self.steps else self.then).encode(vectors, communicator, purpose)
+        chosen = self.first if self.sent < self.steps else self.then
+        self.sent += 1
+        return chosen.encode(vectors, communicator, purpose)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.strategy import Encoder, Transform
-from commeff.transforms.encoders import encoder
+from commeff.transforms.encoders import as_encoder
 from compressors import Compressor, Layout
 
 
@@ -22,10 +22,10 @@ class EF21(Transform):
     shared = ("mean",)
 
     def __init__(self, changes: Encoder | Compressor) -> None:
-        self.changes = encoder(changes)
+        self.changes = as_encoder(changes)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self.changes.start(v, layout, communicator)
+        super().start(v, layout, communicator)
         self.public, self.mean = torch.zeros_like(v), v.new_zeros(1, layout.d)
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
@@ -39,10 +39,11 @@ class Smooth(Transform):
     """v^k = (1 - eta) v^{k-1} + eta g^k, with v^0 = g^0: the momentum that EF21-SGDM puts before its compressor (arXiv
     2305.15155).
 
-    Memory: smoothed. Sends nothing.
+    Memory: smoothed, and whether there has been a first. Sends nothing.
     """
 
     rows = ("smoothed",)
+    shared = ("begun",)
 
     def __init__(self, eta: float) -> None:
         if not 0 < eta <= 1:
@@ -50,8 +51,9 @@ class Smooth(Transform):
         self.eta = eta
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self.smoothed = torch.zeros_like(v)
+        self.smoothed, self.begun = torch.zeros_like(v), False
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        self.smoothed = torch.lerp(self.smoothed, vectors, self.eta if communicator.step else 1.0)
+        self.smoothed = torch.lerp(self.smoothed, vectors, self.eta if self.begun else 1.0)
+        self.begun = True
         return self.smoothed.clone()

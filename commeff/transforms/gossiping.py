@@ -7,6 +7,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.strategy import Transform
+from commeff.transforms.averaging import check_size, fitting
 from commeff.transforms.encoders import Plain
 from compressors import Compressor, Layout, contractive
 from topologies import Topology
@@ -25,7 +26,7 @@ class Tracking(Transform):
         self.inner = inner
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self.inner.start(v, layout, communicator.at("inner"))
+        super().start(v, layout, communicator)
         self.tracked, self.last_gradient = torch.zeros_like(v), torch.zeros_like(v)
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
@@ -49,7 +50,7 @@ class Choco(Transform):
         if not 0 < gamma <= 1:
             raise ValueError(f"gamma = {gamma} was asked for; the consensus step size lies in (0, 1]")
         self.compressor = Plain(contractive(compressor))
-        self.topology, self.gamma = topology, gamma
+        self.topology, self.gamma = fitting(topology), gamma
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         if self.topology.period != 1:
@@ -58,7 +59,8 @@ class Choco(Transform):
                 "its running sum of the neighbours is only right for fixed weights: "
                 "choose a fixed one, such as ring, torus or exponential"
             )
-        self.compressor.start(v, layout, communicator)
+        super().start(v, layout, communicator)
+        check_size(self.topology, communicator)
         self.public, self.neighbours = torch.zeros_like(v), torch.zeros_like(v)
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
@@ -82,7 +84,7 @@ class Ahead(Transform):
         self.inner = inner
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self.inner.start(v, layout, communicator.at("inner"))
+        super().start(v, layout, communicator)
         self.last = v.clone()
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.local import Local, OptimizerFactory
 from commeff.strategy import LocalStep, Transform
+from commeff.transforms.timing import one_rate
 from compressors import Layout
 
 
@@ -22,9 +23,9 @@ class Outer(Transform):
         self.outer, self.average = outer, average
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
         self.anchor = v.clone()
         self.outer.start(self.anchor, layout)
-        self.average.start(v, layout, communicator.at("average"))
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         self.anchor = self.outer(self.anchor, self.average(self.anchor - vectors, communicator.at("average")))
@@ -32,25 +33,26 @@ class Outer(Transform):
 
 
 class RelativeTo(LocalStep):
-    """x -> x - (lr of `base`) * step(g / (lr of `base`)): an outer step in the units of the inner gradient, right under
-    a schedule (SlowMo).
+    """u <- beta u + g / gamma;  x <- x - alpha gamma u: an outer SGD step in units of the inner gradient (SlowMo).
 
-    Memory: that of the optimizer, whose own learning rate is the factor alpha.
+    gamma is the learning rate of the last inner step, so the slow momentum stays right under a schedule; for gamma = 0
+    the limit x - alpha g is taken. Memory: that of the optimizer, whose learning rate is alpha.
     """
 
-    def __init__(self, base: LocalStep, optimizer: OptimizerFactory) -> None:
+    def __init__(self, base: Local, optimizer: OptimizerFactory) -> None:
         self._base, self.inner = base, Local(optimizer)
 
     @property
-    def lr(self) -> float:
-        return self.inner.lr * self._base.lr
+    def lr(self) -> float:  # type: ignore[override]
+        return self.inner.lr * self._base.last_lr
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)
+        one_rate(self._base)
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
-        unit = self._base.lr
-        if not unit:
-            return x
+        gamma = self._base.last_lr
+        if not gamma:
+            return x - self.inner.lr * gradient
         before = x.clone()
-        return before + unit * (self.inner(x, gradient / unit, active) - before)
+        return before + gamma * (self.inner(x, gradient / gamma, active) - before)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.strategy import Transform
-from compressors import Dense, Layout
+from commeff.transforms.encoders import dense
+from compressors import Layout
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class PowerSGD(Transform):
     """Per tensor, M_i = v_i + e_i as a matrix:  P = orth(mean M_i Q);  Q = mean M_i^T P;  -> P Q^T;  e_i = M_i - P Q^T
     (arXiv 1905.13727).
 
-    Tensors of one dimension, and matrices that two factors would not shrink, are averaged as they are. Exact when the
-    mean matrix has at most `rank` nonzero singular values in the span of the warm start. Invariant: mean e_i = mean M_i
-    - P Q^T.
-    Memory: error, a row a worker; right, the last Q, equal everywhere. Sends: two dense averages of r(a + b) numbers
-    for an (a, b) matrix.
+    Tensors of one dimension, and matrices that two factors would not shrink, are averaged as they are. Exact where the
+    mean matrix M has at most `rank` nonzero singular values and M Q spans its columns. Invariant: mean e_i = mean M_i -
+    P Q^T. 16-bit vectors are factored in float32.
+    Memory: error, a row a worker; right, the last Q, equal everywhere. Sends: two dense averages, together r(a + b)
+    numbers for an (a, b) matrix.
     """
 
     rows = ("error",)
@@ -67,19 +68,14 @@ class PowerSGD(Transform):
                 raw.append(torch.arange(piece.start, piece.stop, device=v.device))
         self._stacks = [Stack(tuple(starts), rows, columns, self.rank) for (rows, columns), starts in shapes.items()]
         self._raw = torch.cat(raw) if raw else torch.empty(0, dtype=torch.int64, device=v.device)
-        self.error = torch.zeros_like(v)
+        wide = torch.promote_types(v.dtype, torch.float32)
+        self.error = torch.zeros_like(v, dtype=wide)
         random = communicator.random("right")
-        self.right = [
-            torch.stack(
-                [
-                    random.shifted(s).normal(stack.columns * stack.rank, shared=True, dtype=v.dtype)[0]
-                    for s in stack.starts
-                ]
-            )
-            .reshape(1, len(stack.starts), stack.columns, stack.rank)
-            .to(v.device)
-            for stack in self._stacks
-        ]
+        self.right = []
+        for stack in self._stacks:
+            size = stack.columns * stack.rank
+            draws = [random.shifted(s).normal(size, shared=True, dtype=wide)[0] for s in stack.starts]
+            self.right.append(torch.stack(draws).reshape(1, -1, stack.columns, stack.rank))
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         wanted = vectors + self.error
@@ -91,12 +87,12 @@ class PowerSGD(Transform):
         self.right, _ = self._averages(
             [m.mT @ p for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.at("right")
         )
-        out = torch.empty_like(vectors[:1])
+        out = torch.empty_like(wanted[:1])
         out[:, self._raw] = raw
         for stack, p, q in zip(self._stacks, lefts, self.right, strict=True):
             stack.write(out, p @ q.mT)
         self.error = wanted - out
-        return out.expand_as(vectors)
+        return out.to(vectors.dtype).expand_as(vectors)
 
     @staticmethod
     def _averages(factors: list[Tensor], rest: Tensor, communicator: Communicator) -> tuple[list[Tensor], Tensor]:
@@ -105,6 +101,6 @@ class PowerSGD(Transform):
         flat = torch.cat([*(f.reshape(w, -1) for f in factors), rest], dim=1)
         if not flat.shape[1]:
             return [], rest[:1]
-        mean = communicator.average(Dense().compress(flat, communicator.random("factors")))[:1]
+        mean = communicator.average(dense(flat))[:1]
         *parts, last = mean.split([f[0].numel() for f in factors] + [rest.shape[1]], dim=1)
         return [part.reshape(1, *f.shape[1:]) for part, f in zip(parts, factors, strict=True)], last

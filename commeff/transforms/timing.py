@@ -14,17 +14,17 @@ class Every(Transform):
     """`inner` at the steps k with (k + 1) mod period = 0, `otherwise` at the others."""
 
     def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None) -> None:
-        if period < 1:
-            raise ValueError(f"a period of {period} steps was asked for; it takes at least 1")
+        if not isinstance(period, int) or period < 1:
+            raise ValueError(f"a period of {period} steps was asked for; it takes a whole number, at least 1")
         self.period, self.inner, self.otherwise = period, inner, otherwise or Keep()
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self.inner.start(v, layout, communicator.at("due"))
-        self.otherwise.start(v, layout, communicator.at("otherwise"))
 
     def _now(self, communicator: Communicator) -> tuple[Transform, Communicator]:
         due = (communicator.step + 1) % self.period == 0
-        return (self.inner, communicator.at("due")) if due else (self.otherwise, communicator.at("otherwise"))
+        return (self.inner, communicator.at("inner")) if due else (self.otherwise, communicator.at("otherwise"))
+
+    def post(self, x: Tensor, communicator: Communicator) -> None:
+        chosen, below = self._now(communicator)
+        chosen.post(x, below)
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         chosen, below = self._now(communicator)
@@ -46,8 +46,18 @@ class Scaled(Transform):
         self._local, self.inner = local, inner
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self.inner.start(v, layout, communicator)
+        super().start(v, layout, communicator)
+        one_rate(self._local)
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         lr = self._local.lr
-        return self.inner(vectors * lr, communicator) / lr if lr else torch.zeros_like(vectors)
+        return self.inner(vectors * lr, communicator.at("inner")) / lr if lr else torch.zeros_like(vectors)
+
+
+def one_rate(local: LocalStep) -> None:
+    """Refuse parameter groups of different learning rates where one rate is the unit of a memory."""
+    if len(set(local.rates)) > 1:
+        raise ValueError(
+            f"parameter groups with learning rates {local.rates} were asked for; "
+            "this method remembers in units of one learning rate: give all groups the same"
+        )

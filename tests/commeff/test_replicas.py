@@ -138,3 +138,61 @@ def test_replicas_go_on_from_their_state():
     other.load_state_dict(one.state_dict())
     assert torch.equal(one.compute(loss, [batch(1)], 1)[0], other.compute(loss, [batch(1)], 1)[0])
     assert all(torch.equal(one.buffers[key], other.buffers[key]) for key in one.buffers)
+
+
+class Drawing(nn.Module):
+    """Draws from torch's generator without any dropout module, and puts a new tensor in its buffer's place."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 5)
+        self.register_buffer("seen", torch.zeros(5))
+
+    def forward(self, x):
+        self.seen = 0.9 * self.seen + x.detach().mean(0)
+        return nn.functional.dropout(self.layer(x), 0.5, self.training)
+
+
+def test_any_use_of_torch_s_randomness_repeats_and_new_buffers_are_kept():
+    def make():
+        torch.manual_seed(0)
+        return Drawing().double()
+
+    one, other = Stacked(make, range(W), seed=1), Stacked(make, range(W), seed=1)
+    one.compute(loss, [batch(0)], 0)
+    other.load_state_dict(one.state_dict())
+    left, right = one.compute(loss, [batch(1)], 1)[0], other.compute(loss, [batch(1)], 1)[0]
+    assert torch.equal(left, right)
+    saved, again = one.state_dict()["buffers"]["seen"], other.state_dict()["buffers"]["seen"]
+    assert torch.equal(saved, again)
+    assert saved.abs().min() > 0
+
+
+@pytest.mark.parametrize("engine", [Stacked, Vmapped])
+def test_frozen_parameters_stay(engine):
+    def make():
+        made = model("mlp")()
+        made[0].weight.requires_grad_(False)
+        return made
+
+    replicas = engine(make, range(W))
+    assert [field.name for field in replicas.layout.fields] == ["0.bias", "2.weight", "2.bias"]
+    replicas.compute(loss, [batch()], 0, l2=0.1)
+    assert torch.equal(replicas.models[1][0].weight, make()[0].weight)
+    row = torch.zeros(replicas.layout.d, dtype=torch.float64)
+    assert torch.equal(write_row(make(), row, replicas.layout)[0].weight, make()[0].weight)
+
+
+def test_models_that_cannot_be_stacked_are_refused():
+    with pytest.raises(ValueError, match="0 kinds"):
+        Stacked(nn.ReLU, range(2))
+    with pytest.raises(ValueError, match="2 kinds"):
+        Stacked(lambda: nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()), range(2))
+
+    def twice():
+        layer = nn.Linear(5, 5)
+        return nn.Sequential(layer, nn.Tanh(), layer)
+
+    assert Stacked(twice, range(2)).layout.d == 30
+    with pytest.raises(ValueError, match="use engine loop"):
+        Vmapped(twice, range(2))

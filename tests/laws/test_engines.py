@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 
 import topologies
-from commeff import Communicator, laws, methods
-from compressors import QSGD, Natural, RandomK, ScaledSign, TopK
+from commeff import Chain, Communicator, Local, Strategy, laws, methods
+from commeff.transforms import Average, ThroughServer
+from compressors import QSGD, Dense, Natural, RandomK, ScaledSign, TopK
 from tests.laws.processes import on_processes
 
 N = laws.WORKERS
@@ -26,6 +27,7 @@ METHODS = {
     "mem_sgd top-k": lambda: methods.mem_sgd(SGD, TopK(k=3)),
     "mem_sgd sign": lambda: methods.mem_sgd(SGD, ScaledSign()),
     "mem_sgd random-k": lambda: methods.mem_sgd(SGD, RandomK(k=3)),
+    "server after averaging": lambda: Strategy(Local(SGD), Chain(Average(), ThroughServer(Dense(), Dense()))),
     "double_squeeze qsgd": lambda: methods.double_squeeze(SGD, QSGD(levels=3)),
     "ef21 top-k": lambda: methods.ef21(SGD, TopK(k=3)),
     "dsgd ring": lambda: methods.dsgd(SGD, RING),
@@ -119,5 +121,5 @@ def test_the_transport_carries_what_the_ledger_says(engines, name):
             handed[kind] = handed.get(kind, 0) + factor[kind] * count / N
     if "to_server" in billed:
         # the server shares a process with worker 0, whose own messages stay there
-        billed = {kind: value * (N - 1) / N for kind, value in billed.items()}
+        billed |= {kind: billed[kind] * (N - 1) / N for kind in ("to_server", "from_server")}
     assert handed == pytest.approx(billed, rel=1e-12)

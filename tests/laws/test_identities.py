@@ -282,12 +282,15 @@ def test_slowmo_keeps_its_momentum_in_units_of_the_gradient_under_a_schedule():
     for k in range(STEPS):
         x = x - RATES[k] * slope(x, k)
         if (k + 1) % period == 0:
-            # the schedule has moved on when the outer step comes: its unit is the rate of the step to come
-            gamma = RATES[min(k + 1, STEPS - 1)]
-            u = beta * u + (anchor - mean(x)) / gamma
-            anchor = anchor - alpha * gamma * u
+            u = beta * u + (anchor - mean(x)) / RATES[k]
+            anchor = anchor - alpha * RATES[k] * u
             x = anchor
         assert (path[k + 1] - x).abs().max() <= 1e-12
+
+
+def test_slowmo_averages_where_the_schedule_has_come_to_nothing():
+    ending = scheduled(SGD, partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=lambda k: float(k < 3)))
+    equal(methods.slowmo(ending, period=4, beta=0.5), methods.local_sgd(ending, period=4), steps=4)
 
 
 def test_diloco_reduces_to_local_sgd_and_to_slowmo():
@@ -323,7 +326,7 @@ def test_error_feedback_without_loss_is_psgd():
 def test_the_virtual_iterate_of_error_feedback_is_sgd_under_any_schedule(compressor, optimizer):
     rates = RATES if optimizer is DROP else [0.1] * STEPS
     strategy = methods.mem_sgd(optimizer, compressor)
-    path, errors = drive(strategy, watch=lambda s: s.gradients.inner.up.error.mean(0))
+    path, errors = drive(strategy, watch=lambda s: s.gradients.inner.encoder.error.mean(0))
     virtual = [path[0].mean(0), *(x.mean(0) - e for x, e in zip(path[1:], errors, strict=True))]
     for k in range(STEPS):
         assert (virtual[k + 1] - (virtual[k] - rates[k] * slope(path[k], k).mean(0))).abs().max() <= 1e-12
@@ -371,6 +374,16 @@ def test_neolithic_of_one_round_is_double_squeeze_and_of_all_rounds_psgd():
     equal(methods.neolithic(SGD, TopK(k=2), rounds=3), methods.double_squeeze(SGD, TopK(k=6)))
     equal(methods.neolithic(SGD, TopK(k=2), rounds=D // 2), methods.psgd(SGD))
     assert methods.neolithic(SGD, TopK(k=2), rounds=3).accumulate == 3
+
+
+def test_neolithic_without_error_feedback_forgets_what_it_did_not_say():
+    path, _ = drive(methods.neolithic(SGD, TopK(k=3), rounds=1, ef=False))
+
+    def say(v):
+        return TopK(k=3).compress(v, Communicator(workers=len(v)).random("")).decode()
+
+    follows(path, lambda k, x: x[k] - say(say(0.1 * slope(x[k], k)).mean(0, keepdim=True)))
+    equal(methods.neolithic(SGD, TopK(k=3), rounds=4, ef=False), methods.psgd(SGD))
 
 
 @pytest.mark.parametrize("topology", [RING, topologies.lazy(RING)], ids=["ring", "lazy"])

@@ -2,7 +2,7 @@
 
 from commeff import Local, Strategy, Transform
 from commeff.local import OptimizerFactory
-from commeff.transforms import encoder
+from commeff.transforms import as_encoder
 from compressors import RandomK
 
 
@@ -10,10 +10,7 @@ class AverageSome(Transform):
     """x_i <- x_i + M (mean x_j - x_i), M the coordinates that the shared mask keeps."""
 
     def __init__(self, mask):
-        self.mask = encoder(mask)
-
-    def start(self, v, layout, communicator):
-        self.mask.start(v, layout, communicator)
+        self.mask = as_encoder(mask)
 
     def __call__(self, x, communicator):
         some = self.mask.encode(x, communicator, "mask")
