@@ -64,9 +64,7 @@ def scheduled(optimizer: OptimizerFactory, schedule: Callable[[Optimizer], LRSch
 
 @dataclass(frozen=True)
 class Grouped:
-    """An optimizer factory with options for each parameter group of the layout, e.g. `Grouped(adam, ({},
-    {"weight_decay": 0.0}))`.
-    """
+    """An optimizer factory with options for each parameter group, e.g. `Grouped(adam, ({}, {"weight_decay": 0.0}))`."""
 
     optimizer: OptimizerFactory
     options: Sequence[dict[str, Any]]
@@ -181,7 +179,6 @@ class Local(LocalStep):
         ]
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
-        awake = torch.ones(self._workers, dtype=torch.bool) if active is None else active
         if self._stacked and active is not None and not bool(active.all()):
             state = self.state
             self._build(x.unbind())
@@ -189,7 +186,7 @@ class Local(LocalStep):
         gradient = self._own(gradient)
         hosts = [(x, gradient)] if self._stacked else zip(x.unbind(), gradient.unbind(), strict=True)
         for i, (host, slope) in enumerate(hosts):
-            if not awake[i]:
+            if not (self._stacked or active is None or active[i]):
                 continue
             for parameter, piece in zip(self._parameters[i], self._pieces, strict=True):
                 parameter.data = self._view(host, piece)

@@ -180,9 +180,12 @@ class Communicator:
         summed = message.summable
         fan = 2 * (self.n - 1) / self.n if summed else self.n - 1
         self._bill("all_reduce" if summed else "all_gather", message, wire=fan, messages=min(1, self.n - 1))
-        total = self._sum(message) if summed else self._everybody(message)
         w = len(self.workers)
-        return Handle(lambda: self._mean(total()).expand(w, -1))
+        if summed:
+            total = self._sum(message)
+            return Handle(lambda: total().decode().expand(w, -1))
+        everybody = self._everybody(message)
+        return Handle(lambda: self._mean(everybody()).expand(w, -1))
 
     def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle:
         """`mix`, begun now."""
@@ -268,7 +271,8 @@ class Communicator:
         The parts are averaged in the dtype in which they travel, here as on processes: a 16-bit all-reduce rounds.
         """
         share = message.rows / self.n
-        waits = [self.transport.sum(part.mean(0, keepdim=True) * share) for part in message.parts]
+        means = [part.mean(0, keepdim=True) for part in message.parts]
+        waits = [self.transport.sum(mean if share == 1 else mean * share) for mean in means]
         return lambda: message.with_parts(tuple(wait() for wait in waits))
 
     def _everybody(self, message: Message) -> Callable[[], Message]:

@@ -89,16 +89,14 @@ class Stacked:
         batches : one tuple of (w, b, ...) tensors for each accumulated minibatch.
         """
         self.gradients.zero_()
-        losses = torch.zeros(len(self.workers), dtype=self.parameters.dtype, device=self.parameters.device)
         with nullcontext() if self._draws is False else torch.random.fork_rng():
-            for r, batch in enumerate(batches):
-                losses += self._backward(loss, batch, step, r)
+            losses = [self._backward(loss, batch, step, r) for r, batch in enumerate(batches)]
         self._draws = bool(self._draws)
         if len(batches) > 1:
             self.gradients /= len(batches)
         if l2:
             self.gradients.add_(self.parameters, alpha=l2)
-        return self.gradients, losses / len(batches)
+        return self.gradients, losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def _backward(self, loss: Loss, batch: Batch, step: int, r: int) -> Tensor:
         """Adds one minibatch's gradients; the loop over models is the definition."""
@@ -112,7 +110,8 @@ class Stacked:
             ]
             torch.autograd.backward(pending)
             losses += pending
-        return torch.stack(losses).detach()
+        with torch.no_grad():
+            return torch.stack(losses)
 
     def _on_own_stream(self, forward: Callable[[], T], worker: int, step: int, r: int) -> T:
         """Dropout and its kin draw from torch's generators: seeded for each worker and step, if the model draws."""
