@@ -195,7 +195,7 @@ def check_dtypes(compressor: Compressor) -> None:
 
 
 def check_summable(compressor: Compressor) -> None:
-    """A compressor that is summable has messages that are; and where parts may be added on the way, the sum is right."""
+    """What says it is summable has messages that are; and where parts may be added on the way, the sum is right."""
     bound = compressor.bind(LAYOUT)
     message = bound.compress(_noise(11, 4), _random(4))
     _require(message.summable or not bound.summable, f"{compressor}: summable is True, but False of its messages")
