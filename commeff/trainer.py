@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -12,9 +11,10 @@ from torch import nn
 
 from commeff.checkpoint import Checkpoints
 from commeff.communicator import Communicator
-from commeff.evaluation import measure, measure_locals
+from commeff.evaluation import measure_locals
 from commeff.recorder import Recorder
 from commeff.replicas import Stacked, Vmapped
+from commeff.run import Run
 from commeff.strategy import Strategy
 from commeff.task import Task
 
@@ -33,16 +33,15 @@ def train(
     groups: Callable[[str, nn.Parameter], int] | None = None,
     recorder: Recorder | None = None,
     checkpoints: Checkpoints | None = None,
-    progress: Callable[[int, dict[str, Any]], None] | None = None,
+    progress: Callable[[int, dict[str, Any]], None] = lambda step, row: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Train for `steps` model updates and return the summary; with checkpoints, go on where the last run of the same
-    folder stopped.
+    """Train for `steps` model updates and return the summary.
 
-    The summary's `state` is "done", "diverged" (the loss is no longer finite) or "stopped" (should_stop said so, and a
-    checkpoint was written). `seconds` is the time of the steps alone. Losses and accuracies are those of the average
-    model with re-estimated BatchNorm statistics; `local_*` are means over the workers' own models with their own
-    statistics.
+    With checkpoints, it goes on where the last run in the same folder stopped. The summary's `state` is "done",
+    "diverged" (a loss is no longer finite) or "stopped" (should_stop said so, and a checkpoint was written). `seconds`
+    is the time of the steps alone. Losses and accuracies are those of the average model with re-estimated BatchNorm
+    statistics; `local_*` are means over the workers' own models with their own statistics.
     """
     if task.workers != communicator.n:
         raise ValueError(
@@ -51,71 +50,33 @@ def train(
     if engine not in ENGINES:
         raise ValueError(f"engine = {engine!r} was asked for; choose from {', '.join(ENGINES)}")
     replicas = ENGINES[engine](task.model, communicator.workers, communicator.seed, groups)
-    x = replicas.parameters
-    strategy.start(x, replicas.layout, communicator)
-    first, seconds, counted, row = 0, 0.0, 0, dict[str, Any]()
-    losses = torch.zeros(len(communicator.workers), dtype=x.dtype, device=x.device)
-
-    def save(step: int) -> None:
-        if checkpoints is not None:
-            state = {
-                "step": step,
-                "seconds": seconds,
-                "losses": losses,
-                "counted": counted,
-                "row": row,
-                "replicas": replicas.state_dict(),
-            }
-            checkpoints.save(state | {"strategy": strategy.state_dict(), "ledger": communicator.ledger.state_dict()})
-
-    saved = checkpoints.load() if checkpoints is not None else None
-    if saved is not None:
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+    run = Run(replicas, strategy, communicator, losses=torch.zeros_like(replicas.parameters[:, 0]))
+    saved = checkpoints.load() if checkpoints else None
+    if saved:
         if saved["step"] > steps:
             raise ValueError(
                 f"the checkpoint stands at step {saved['step']}; {steps} steps were asked for, which is less"
             )
-        first, seconds, losses, counted, row = (saved[name] for name in ("step", "seconds", "losses", "counted", "row"))
-        replicas.load_state_dict(saved["replicas"])
-        strategy.load_state_dict(saved["strategy"])
-        communicator.ledger.load_state_dict(saved["ledger"])
-        if recorder is not None:
-            recorder.rewind(first)
+        run.load_state_dict(saved)
+        if recorder:
+            recorder.rewind(run.step)
 
     every = evaluate_every or max(1, steps // 20)
-    for communicator.step in range(first, steps):
+    for communicator.step in range(run.step, steps):
         if should_stop():
-            save(communicator.step)
-            return {"state": "stopped", "steps": communicator.step}
-        begun = time.perf_counter()
-        batches = [
-            task.batch(communicator.step * strategy.accumulate + r, communicator.workers)
-            for r in range(strategy.accumulate)
-        ]
-        strategy.post(x, communicator)
-        gradient, loss = replicas.compute(task.loss, batches, communicator.step, l2)
-        replicas.load(strategy.step(x, gradient, communicator, donate=True))
-        losses, counted = losses + loss, counted + 1
-        seconds += time.perf_counter() - begun
-
-        done = communicator.step + 1
-        if done % every == 0 or done == steps:
-            mean_loss = float(communicator.observe(losses / counted))
-            losses, counted = torch.zeros_like(losses), 0
-            row = {"step": done, "minibatch_loss": mean_loss, "lr": strategy.local.lr, "seconds": seconds}
-            row |= measure(task, replicas, communicator) if math.isfinite(mean_loss) else {}
-            diverged = not all(math.isfinite(value) for value in row.values())
-            row |= {"payload_bytes": communicator.ledger.payload_bytes, "wire_bytes": communicator.ledger.wire_bytes}
-            if recorder is not None:
-                recorder.write(row)
-            if diverged:
-                return {"state": "diverged", "steps": done, "workers": communicator.n} | row
-        if progress is not None:
-            progress(done, row)
-        if checkpoints is not None and checkpoints.due(done):
-            save(done)
-    save(steps)
-    return (
-        {"state": "done", "steps": steps, "workers": communicator.n}
-        | row
-        | measure_locals(task, replicas, communicator)
-    )
+            if checkpoints:
+                checkpoints.save(run.state_dict())
+            return {"state": "stopped", "steps": run.step}
+        run.advance(task, l2)
+        if run.step % every == 0 or run.step == steps:
+            run.measure(task)
+            if recorder:
+                recorder.write(run.row)
+            if not all(math.isfinite(value) for value in run.row.values()):
+                return {"state": "diverged", "steps": run.step, "workers": communicator.n} | run.row
+        progress(run.step, run.row)
+        if checkpoints and (checkpoints.due(run.step) or run.step == steps):
+            checkpoints.save(run.state_dict())
+    local = measure_locals(task, replicas, communicator)
+    return {"state": "done", "steps": steps, "workers": communicator.n} | run.row | local

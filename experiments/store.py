@@ -16,7 +16,7 @@ import yaml
 
 from experiments.targets import source_digest, split
 
-IRRELEVANT = ("checkpoint_every",)  # keys that do not decide the result
+IRRELEVANT = ("checkpoint_every", "data_dir")  # keys that do not decide the result, wherever they stand
 FINISHED = ("done", "diverged")
 SILENCE = 600.0  # seconds after which a run on another machine counts as dead
 
@@ -30,13 +30,19 @@ def run_id(config: Mapping[str, Any]) -> str:
     >>> run_id(config | {"checkpoint_every": 7}) == run_id(config), run_id(config | {"steps": 6}) == run_id(config)
     (True, False)
     """
-    relevant = {key: value for key, value in config.items() if key not in IRRELEVANT}
+    relevant = _relevant(config)
     plugins = {target: [split(target)[1], source_digest(target)] for target in _targets(relevant) if ":" in target}
     text = json.dumps(relevant, sort_keys=True)
     for target, identity in plugins.items():
         text = text.replace(json.dumps(target), json.dumps(identity))
     names = (split(config[part]["_target_"])[1].lower() for part in ("method", "task"))
     return "-".join((*names, hashlib.sha256(text.encode()).hexdigest()[:10]))
+
+
+def _relevant(node: Any) -> Any:
+    if not isinstance(node, Mapping):
+        return node
+    return {name: _relevant(value) for name, value in node.items() if name not in IRRELEVANT}
 
 
 def _targets(node: Any) -> Iterator[str]:

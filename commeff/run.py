@@ -1,0 +1,70 @@
+"""A run under way: its clockwork, and what a checkpoint of it holds."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, zeros_like
+
+from commeff.communicator import Communicator
+from commeff.evaluation import measure
+from commeff.replicas import Stacked
+from commeff.strategy import Strategy
+from commeff.task import Task
+
+
+@dataclass
+class Run:
+    """A run under way: everything that decides its future, and what it has measured since the last row."""
+
+    replicas: Stacked
+    strategy: Strategy
+    communicator: Communicator
+    losses: Tensor
+    counted: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    row: dict[str, Any] = field(default_factory=dict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        numbers = {name: getattr(self, name) for name in ("losses", "counted", "step", "seconds", "row")}
+        parts = {"replicas": self.replicas.state_dict(), "strategy": self.strategy.state_dict()}
+        return numbers | parts | {"ledger": self.communicator.ledger.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        for name in ("losses", "counted", "step", "seconds", "row"):
+            setattr(self, name, state[name])
+        self.replicas.load_state_dict(state["replicas"])
+        self.strategy.load_state_dict(state["strategy"])
+        self.communicator.ledger.load_state_dict(state["ledger"])
+
+    def advance(self, task: Task, l2: float) -> None:
+        """One model update."""
+        begun, x = time.perf_counter(), self.replicas.parameters
+        step, rounds = self.communicator.step, self.strategy.accumulate
+        batches = [task.batch(step * rounds + r, self.communicator.workers) for r in range(rounds)]
+        self.strategy.post(x, self.communicator)
+        gradient, losses = self.replicas.compute(task.loss, batches, step, l2)
+        self.replicas.load(self.strategy.step(x, gradient, self.communicator, donate=True))
+        self.losses, self.counted, self.step = self.losses + losses, self.counted + 1, step + 1
+        self.seconds += time.perf_counter() - begun
+
+    def measure(self, task: Task) -> None:
+        """A new row: the mean minibatch loss since the last one, and how well the average model does."""
+        mean_loss = float(self.communicator.observe(self.losses / self.counted))
+        self.losses, self.counted = zeros_like(self.losses), 0
+        self.row = {
+            "step": self.step,
+            "minibatch_loss": mean_loss,
+            "lr": self.strategy.local.lr,
+            "seconds": self.seconds,
+        }
+        if math.isfinite(mean_loss):
+            self.row |= measure(task, self.replicas, self.communicator)
+        ledger = self.communicator.ledger
+        self.row |= {"payload_bytes": ledger.payload_bytes, "wire_bytes": ledger.wire_bytes}
