@@ -46,4 +46,7 @@ class Checkpoints:
         """The last saved state, or None before the first."""
         if not self.path.exists():
             return None
-        return torch.load(self.path, weights_only=False)
+        try:
+            return torch.load(self.path, weights_only=False)
+        except Exception as error:  # a damaged file can raise anything at all
+            raise ValueError(f"checkpoint {self.path} cannot be read ({error}); delete it to start anew") from error

@@ -169,12 +169,12 @@ def d2(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
     if topology.period != 1:
         raise ValueError(
             "d2 was asked to run on a topology that changes; its correction is only right for fixed weights: "
-            "choose a fixed one, such as ring, torus or hypercube"
+            "choose a fixed one that is symmetric, such as lazy(ring(n))"
         )
     matrix = topology.at(0)
     if not matrix.symmetric:
         raise ValueError(
-            "d2 was asked to run on directed weights; it needs a symmetric mixing matrix, such as that of ring or torus"
+            "d2 was asked to run on directed weights; it needs a symmetric mixing matrix: lazy(ring(n)) serves"
         )
     if matrix.lambda_min <= -1 / 3 + 1e-9:
         raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +14,15 @@ from commeff.replicas import Stacked
 from commeff.strategy import Strategy
 from commeff.task import Task
 
+NUMBERS = ("losses", "counted", "step", "seconds", "samples", "row")
+
 
 @dataclass
 class Run:
-    """A run under way: everything that decides its future, and what it has measured since the last row."""
+    """A run under way: everything that decides its future, and what it has measured since the last row.
+
+    A step is one model update; `samples` counts what all workers together have drawn for them.
+    """
 
     replicas: Stacked
     strategy: Strategy
@@ -27,17 +31,18 @@ class Run:
     counted: int = 0
     step: int = 0
     seconds: float = 0.0
+    samples: int = 0
     row: dict[str, Any] = field(default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
-        numbers = {name: getattr(self, name) for name in ("losses", "counted", "step", "seconds", "row")}
+        numbers = {name: getattr(self, name) for name in NUMBERS}
         parts = {"replicas": self.replicas.state_dict(), "strategy": self.strategy.state_dict()}
         return numbers | parts | {"ledger": self.communicator.ledger.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
-        for name in ("losses", "counted", "step", "seconds", "row"):
+        for name in NUMBERS:
             setattr(self, name, state[name])
         self.replicas.load_state_dict(state["replicas"])
         self.strategy.load_state_dict(state["strategy"])
@@ -52,6 +57,7 @@ class Run:
         gradient, losses = self.replicas.compute(task.loss, batches, step, l2)
         self.replicas.load(self.strategy.step(x, gradient, self.communicator, donate=True))
         self.losses, self.counted, self.step = self.losses + losses, self.counted + 1, step + 1
+        self.samples += self.communicator.n * sum(len(batch[0][0]) for batch in batches)
         self.seconds += time.perf_counter() - begun
 
     def measure(self, task: Task) -> None:
@@ -64,7 +70,6 @@ class Run:
             "lr": self.strategy.local.lr,
             "seconds": self.seconds,
         }
-        if math.isfinite(mean_loss):
-            self.row |= measure(task, self.replicas, self.communicator)
+        self.row |= {"samples": self.samples} | measure(task, self.replicas, self.communicator)
         ledger = self.communicator.ledger
         self.row |= {"payload_bytes": ledger.payload_bytes, "wire_bytes": ledger.wire_bytes}

@@ -247,4 +247,9 @@ class Strategy(Stateful):
         moved = self.local(own, self.gradients(gradient, communicator.at("gradients")), communicator.active)
         # What the local step returns is ours to give away only if it is the memory that we gave it.
         finish = self.parameters.donated if moved.data_ptr() == own.data_ptr() else self.parameters
-        return finish(moved, communicator.at("parameters"))
+        out = finish(moved, communicator.at("parameters"))
+        if out.shape != x.shape:
+            raise ValueError(
+                f"a step made {tuple(out.shape)} of x of shape {tuple(x.shape)}; transforms keep the shape"
+            )
+        return out

@@ -59,8 +59,8 @@ def train(
                 f"the checkpoint stands at step {saved['step']}; {steps} steps were asked for, which is less"
             )
         run.load_state_dict(saved)
-        if recorder:
-            recorder.rewind(run.step)
+    if recorder:
+        recorder.rewind(run.step)  # what a killed run wrote after its last checkpoint will be written again
 
     every = evaluate_every or max(1, steps // 20)
     for communicator.step in range(run.step, steps):

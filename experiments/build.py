@@ -68,16 +68,21 @@ def build(config: Mapping[str, Any]) -> Parts:
 
 
 def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> None:
-    """Start the strategy once before the run: what does not fit is refused before anything is written."""
+    """Start the strategy and take a step that goes nowhere: what does not fit is refused before anything is written."""
     communicator = Communicator(workers=config["workers"], seed=config["seed"])
     replicas = ENGINES[config["engine"]](task.model, communicator.workers, communicator.seed)
     strategy.start(replicas.parameters, replicas.layout, communicator)
+    strategy.step(replicas.parameters, replicas.gradients, communicator)
 
 
 @contextmanager
 def refused(name: str, faults: list[str]) -> Iterator[None]:
-    """Turn a constructor's refusal into one line."""
+    """Turn a constructor's refusal, of whatever kind a plug-in or a library raises, into one line."""
     try:
         yield
     except (ValueError, TypeError, OSError) as error:
         faults.append(f"{name}: {' '.join(str(error).split())}")
+    except MemoryError:
+        faults.append(f"{name}: too large for this machine's memory; choose smaller dimensions")
+    except Exception as error:
+        faults.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())}")

@@ -65,7 +65,7 @@ def train(
 
         from experiments.progress import reporter
         from experiments.runner import RunFailed, run_one
-        from experiments.store import FINISHED, RunFolder, run_id
+        from experiments.store import FINISHED, RunFolder, finite, run_id
 
         folder = store / run_id(config)
         if RunFolder(folder).state in FINISHED:
@@ -76,7 +76,7 @@ def train(
         except RunFailed as error:
             typer.echo(f"commeff: {error}", err=True)
             raise typer.Exit(1) from None
-    report({"run": str(folder), **summary}, as_json)
+    report({"run": str(folder), **{name: finite(value) for name, value in summary.items()}}, as_json)
     if summary["state"] == "killed":
         typer.echo(
             f"interrupted at step {summary['steps']} with a checkpoint; the same command goes on from there", err=True
@@ -200,8 +200,15 @@ def report(rows: Mapping[str, Any], as_json: bool) -> None:
 
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in rows.items():
-        table.add_row(name, Text(f"{value:,.6g}" if isinstance(value, float) else str(value)))
+        table.add_row(name, Text(shown(value)))
     Console(soft_wrap=True).print(table)
+
+
+def shown(value: Any) -> str:
+    """A number as one reads it: counts and bytes with all their digits, measurements with six."""
+    if isinstance(value, float):
+        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
 
 
 def main() -> None:

@@ -90,7 +90,7 @@ def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], di
     signed: dict[str, str] = {}
     for token in tokens:
         key, equals, text = token.partition("=")
-        if token[:1] in "+~":
+        if token[:1] in ("+", "~"):
             signed[token] = key.lstrip("+~")
             continue
         if not equals or not key:
@@ -159,12 +159,14 @@ def _takes_none(method: Mapping[str, Any], group: str, key: str) -> str:
 
 def _fault(config: DictConfig, key: str, value: Any) -> str | None:
     """Why a key cannot have a value."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{key} must be finite, got {value}"
     if key in RUN:
         hint, least = RUN[key]
         if not schema.fits(value, hint):
             return f"{key} must be {schema.words(hint)}, got {value!r}"
-        if isinstance(value, (int, float)) and not least <= value < math.inf:
-            return f"{key} must be at least {least}, got {value}"
+        if isinstance(value, (int, float)) and not least <= value < 2**63:
+            return f"{key} must be at least {least} and less than 2^63, got {value}"
         if key == "nproc" and value > 1:
             return f"nproc={value}: one process hosts all workers until the launcher arrives; drop nproc"
         return None

@@ -17,6 +17,7 @@ from commeff.memory import keep_freed_memory
 from commeff.recorder import Recorder
 from commeff.trainer import train
 from experiments.build import Parts, build
+from experiments.schema import ConfigError
 from experiments.store import FINISHED, RunFolder
 from experiments.system import sys_info
 
@@ -50,7 +51,11 @@ def run_one(
         )
     keep_freed_memory()
     parts = build(config)
-    run.create(config, sys_info())
+    try:
+        run.create(config, sys_info())
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError([f"{run.path} cannot be written ({reason}); choose another --store"]) from None
     run.mark("running", step=0, steps=config["steps"])
     try:
         with stop_signals() as stop:

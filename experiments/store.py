@@ -68,9 +68,11 @@ class RunFolder:
         self._replace(name, json.dumps({key: finite(value) for key, value in payload.items()}, indent=2) + "\n")
 
     def read(self, name: str) -> dict[str, Any]:
-        """A JSON file, {} where there is none."""
-        path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        """A JSON file, {} where there is none that can be read."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
 
     def mark(self, state: str, **facts: Any) -> None:
         """Say in status.json how the run stands: queued, running, done, diverged, failed or killed."""
@@ -84,6 +86,8 @@ class RunFolder:
         """The state in status.json; a running one whose process is gone, or elsewhere long silent, was killed."""
         status = self.read("status.json")
         state = str(status.get("state", "queued"))
+        if state in FINISHED and not self.read("summary.json"):
+            return "killed"
         if state != "running":
             return state
         here = status["host"] == socket.gethostname()

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from experiments.cli import app
 from experiments.config import compose
-from experiments.runner import run_one
+from experiments.runner import RunFailed, run_one
 from experiments.store import RunFolder, run_id
 
 SMALL = ["task=quadratic", "workers=4", "steps=12", "checkpoint_every=5", "method=choco", "evaluate_every=2"]
@@ -139,8 +139,9 @@ def test_a_running_run_is_left_alone(tmp_path: Path) -> None:
 def test_an_error_in_a_run_is_kept_and_told_in_one_line(tmp_path: Path) -> None:
     plugin = tmp_path / "mine.py"
     plugin.write_text(
-        "from compressors import Dense\n\n\nclass Broken(Dense):\n"
-        "    def compress(self, vectors, random):\n        raise RuntimeError('out of order')\n"
+        "from compressors import Dense\n\nCALLS = []\n\n\nclass Broken(Dense):\n"
+        "    def compress(self, vectors, random):\n        CALLS.append(1)\n        if len(CALLS) > 5:\n"
+        "            raise RuntimeError('out of order')\n        return super().compress(vectors, random)\n"
     )
     result = train(tmp_path / "store", "--plugin", str(plugin), "method=mem_sgd", "compressor=broken")
     assert result.exit_code == 1
@@ -149,3 +150,50 @@ def test_an_error_in_a_run_is_kept_and_told_in_one_line(tmp_path: Path) -> None:
     folder = only_run(tmp_path / "store")
     assert RunFolder(folder).state == "failed"
     assert "Traceback" in (folder / "error.txt").read_text()
+
+
+def test_what_a_killed_run_wrote_after_its_last_checkpoint_is_written_once(tmp_path: Path) -> None:
+    config = compose(["steps=6", "evaluate_every=1", "workers=2", "checkpoint_every=0"])
+
+    def die(step: int, row: dict[str, Any]) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_one(config, tmp_path, die)
+    assert [row["step"] for row in rows(tmp_path)] == [1, 2, 3]
+    assert run_one(config, tmp_path)["state"] == "done"
+    assert [row["step"] for row in rows(tmp_path)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_diverged_run_says_null_where_there_is_no_number(tmp_path: Path) -> None:
+    result = train(tmp_path, "task=digits", "optimizer.lr=1e38", "steps=3", "workers=2")
+    assert result.exit_code == 0, result.output
+    assert "NaN" not in result.stdout
+    summary = json.loads((only_run(tmp_path) / "summary.json").read_text())
+    assert summary["state"] == "diverged"
+    assert summary["val_loss"] is None
+    assert set(summary) >= {"train_loss", "val_loss", "val_accuracy", "steps", "payload_bytes", "wire_bytes", "seconds"}
+
+
+@pytest.mark.parametrize("damage", ["summary.json", "status.json"])
+def test_damaged_files_of_a_store_are_written_again(damage: str, tmp_path: Path) -> None:
+    config = compose(["steps=4", "workers=2"])
+    whole = run_one(config, tmp_path)
+    (tmp_path / damage).write_text("{")
+    assert timeless(run_one(config, tmp_path)) == timeless(whole)
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    config = compose(["steps=4", "workers=2"])
+    run_one(config, tmp_path)
+    (tmp_path / "summary.json").unlink()
+    (tmp_path / "checkpoints" / "latest.pt").write_bytes(b"junk")
+    with pytest.raises(RunFailed, match=r"latest\.pt cannot be read"):
+        run_one(config, tmp_path)
+
+
+def test_steps_and_samples_are_counted_apart(tmp_path: Path) -> None:
+    config = compose(["method=neolithic", "method.rounds=3", "steps=4", "workers=2", "task.batch=8"])
+    summary = run_one(config, tmp_path)
+    assert (summary["steps"], summary["samples"]) == (4, 4 * 3 * 2 * 8)
