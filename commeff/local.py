@@ -162,6 +162,9 @@ class Local(LocalStep):
         self._parameters = [[torch.nn.Parameter(self._view(host, piece)) for piece in self._pieces] for host in hosts]
         self._optimizers = [self._factory(self._grouped(parameters)) for parameters in self._parameters]
         self._follow(_options(self._clock))
+        # Multi-tensor and fused code writes into the gradients that it is given.
+        groups = self._optimizers[0].param_groups
+        self._writes = any(group.get("foreach") or group.get("fused") for group in groups)
 
     def _follow(self, options: list[dict[str, Any]]) -> None:
         for optimizer in (self._clock, *self._optimizers):
@@ -183,7 +186,8 @@ class Local(LocalStep):
             state = self.state
             self._build(x.unbind())
             self.state = state
-        gradient = self._own(gradient)
+        if self._writes or gradient.is_cuda:
+            gradient = gradient.clone(memory_format=torch.contiguous_format)
         hosts = [(x, gradient)] if self._stacked else zip(x.unbind(), gradient.unbind(), strict=True)
         for i, (host, slope) in enumerate(hosts):
             if not (self._stacked or active is None or active[i]):
@@ -192,18 +196,12 @@ class Local(LocalStep):
                 parameter.data = self._view(host, piece)
                 parameter.grad = self._view(slope, piece)
             self._optimizers[i].step()
-        self.last_lr = self.lr
+        self.last_lr = float(self._clock.param_groups[0]["lr"])
         if self._schedule is not None:
             self._clock.step()
             self._schedule.step()
             self._follow(_options(self._clock))
         return x
-
-    def _own(self, gradient: Tensor) -> Tensor:
-        """A gradient that the optimizer may write into, where it is of the kind (multi-tensor, fused) that does."""
-        groups = self._optimizers[0].param_groups
-        writes = gradient.is_cuda or any(group.get("foreach") or group.get("fused") for group in groups)
-        return gradient.clone(memory_format=torch.contiguous_format) if writes else gradient
 
     @property
     def state(self) -> dict[str, Tensor]:

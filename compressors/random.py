@@ -56,15 +56,19 @@ class WorkerRandom:
         offset: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
-        self._workers = workers
-        self._common = mix(_hashed(seed, path) + GOLDEN * step)
-        self.offset = offset
-        self.device = torch.device(device)
+        self._workers, self._origin = workers, (seed, path, step)
+        self.offset, self.device = offset, torch.device(device)
 
     def _derived(self, workers: Sequence[int] | Tensor, common: int, offset: int) -> WorkerRandom:
         other = WorkerRandom.__new__(WorkerRandom)
         other._workers, other._common, other.offset, other.device = workers, common, offset, self.device
         return other
+
+    @cached_property
+    def _common(self) -> int:
+        """What all rows' keys have in common; most streams are handed out and never drawn from, so it waits."""
+        seed, path, step = self._origin
+        return mix(_hashed(seed, path) + GOLDEN * step)
 
     @property
     def rows(self) -> int:

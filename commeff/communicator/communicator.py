@@ -84,6 +84,7 @@ class Communicator:
         self._common = _Common(workers, seed, transport, bounds)
         self._views: dict[Any, Communicator] = {}
         self.path: tuple[str, ...] = ()
+        self._label = ""
         self.start = 0
         self.workers: Sequence[int] = range(bounds[transport.rank], bounds[transport.rank + 1])
 
@@ -93,6 +94,7 @@ class Communicator:
             view = self._views[key] = object.__new__(Communicator)
             view._common, view._views = self._common, {}
             view.path, view.start, view.workers = path, start, workers
+            view._label = "/".join(path)
         return view
 
     def at(self, name: str) -> Communicator:
@@ -248,10 +250,10 @@ class Communicator:
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
         """What somebody else receives is billed; `senders` is the share of workers to whom anybody listens."""
-        size, path = message.row_bytes, "/".join(self.path)
+        size = message.row_bytes
         self.ledger.bill(
             step=self.step,
-            path=path,
+            path=self._label,
             kind=kind,
             payload=size * (senders if messages else 0),
             wire=wire * size,

@@ -26,7 +26,7 @@ def whole(number: float) -> float:
     >>> whole(4.0), whole(2.5)
     (4, 2.5)
     """
-    return int(number) if number == int(number) else number
+    return number if isinstance(number, int) or number != int(number) else int(number)
 
 
 @dataclass
