@@ -1,7 +1,7 @@
 """Local steps: any torch optimizer on all hosted rows at once, and the steps that remember their last move.
 
 An `optimizer` is always a factory from a parameter list (or a list of parameter-group dicts) to a
-`torch.optim.Optimizer`, such as `functools.partial(torch.optim.SGD, lr=0.1)`. `scheduled` and `grouped` make such
+`torch.optim.Optimizer`, such as `functools.partial(torch.optim.SGD, lr=0.1)`. `scheduled` and `Grouped` make such
 factories out of such factories.
 """
 

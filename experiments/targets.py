@@ -1,7 +1,7 @@
 """What a `_target_` of the configuration points at: an importable name, or one in a plug-in file.
 
 commeff.methods.choco          an attribute of a module
-/home/me/mine.py:SignOfMean    an attribute of a file: a plug-in
+folder/mine.py:SignOfMean      an attribute of a file: a plug-in
 """
 
 from __future__ import annotations

