@@ -172,7 +172,8 @@ class Local(LocalStep):
                 group.update(chosen)
 
     def _view(self, host: Tensor, piece: Piece) -> Tensor:
-        columns = host[..., piece.start : piece.stop]
+        whole = piece.stop - piece.start == host.shape[-1]
+        columns = host if whole else host[..., piece.start : piece.stop]
         return columns if self._stacked else columns.reshape(piece.shape)
 
     def _grouped(self, parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:

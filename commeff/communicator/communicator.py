@@ -166,8 +166,8 @@ class Communicator:
 
     def random(self, purpose: str) -> WorkerRandom:
         """A stream for each hosted row, keyed by (seed, step, worker, path, purpose): equal on every engine."""
-        path = (*self.path, purpose)
-        return WorkerRandom(self.seed, self.workers, self.step, path, self.start, self.device)
+        common = self._common
+        return WorkerRandom(common.seed, self.workers, common.step, (*self.path, purpose), self.start, common.device)
 
     def average(self, message: Message) -> Tensor:
         """(1/n) sum_j decode(m_j), as (w, d); the rows may be views of one row."""
@@ -182,12 +182,8 @@ class Communicator:
         summed = message.summable
         fan = 2 * (self.n - 1) / self.n if summed else self.n - 1
         self._bill("all_reduce" if summed else "all_gather", message, wire=fan, messages=min(1, self.n - 1))
-        w = len(self.workers)
-        if summed:
-            total = self._sum(message)
-            return Handle(lambda: total().decode().expand(w, -1))
-        everybody = self._everybody(message)
-        return Handle(lambda: self._mean(everybody()).expand(w, -1))
+        arrived = self._sum(message) if summed else self._everybody(message)
+        return Handle(lambda: (arrived().decode() if summed else self._mean(arrived())).expand(len(self.workers), -1))
 
     def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle:
         """`mix`, begun now."""
@@ -250,16 +246,9 @@ class Communicator:
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
         """What somebody else receives is billed; `senders` is the share of workers to whom anybody listens."""
-        size = message.row_bytes
-        self.ledger.bill(
-            step=self.step,
-            path=self._label,
-            kind=kind,
-            payload=size * (senders if messages else 0),
-            wire=wire * size,
-            messages=messages * message.count,
-            rounds=message.count if messages else 0,
-        )
+        size, count, common = message.row_bytes, message.count if messages else 0, self._common
+        payload = size * senders if messages else 0
+        common.ledger.bill(common.step, self._label, kind, payload, wire * size, messages * count, count)
 
     def _mean(self, message: Message) -> Tensor:
         """(1, d): the mean of the rows of a message."""

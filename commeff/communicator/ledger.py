@@ -49,9 +49,7 @@ class Ledger:
     rounds: int = 0
     rows: list[Entry] = field(default_factory=list)
 
-    def bill(
-        self, *, step: int, path: str, kind: str, payload: float, wire: float, messages: float, rounds: int
-    ) -> None:
+    def bill(self, step: int, path: str, kind: str, payload: float, wire: float, messages: float, rounds: int) -> None:
         """Add one operation."""
         payload, wire, messages = whole(payload), whole(wire), whole(messages)
         self.rows.append(Entry(step, path, kind, payload, wire, messages, rounds))
@@ -68,5 +66,5 @@ class Ledger:
         """Forget everything and count the given rows again."""
         self.rows.clear()
         self.payload_bytes, self.wire_bytes, self.messages, self.rounds = 0, 0, 0, 0
-        for step, path, kind, payload, wire, messages, rounds in state["rows"]:
-            self.bill(step=step, path=path, kind=kind, payload=payload, wire=wire, messages=messages, rounds=rounds)
+        for row in state["rows"]:
+            self.bill(*row)

@@ -108,14 +108,17 @@ class Stacked:
         together = max(1, TOGETHER // max(1, self.layout.d))
         rows = list(zip(self.workers, self.models, zip(*(part.unbind() for part in batch), strict=True), strict=True))
         for first in range(0, len(rows), together):
-            pending = [
-                self._on_own_stream(partial(loss, replica, *parts), worker, step, r)
-                for worker, replica, parts in rows[first : first + together]
-            ]
-            torch.autograd.backward(pending)
-            losses += pending
-        with torch.no_grad():
-            return torch.stack(losses)
+            pending = torch.stack(
+                [
+                    loss(replica, *parts)
+                    if self._draws is False
+                    else self._on_own_stream(partial(loss, replica, *parts), worker, step, r)
+                    for worker, replica, parts in rows[first : first + together]
+                ]
+            )
+            pending.backward(torch.ones_like(pending))
+            losses.append(pending.detach())
+        return losses[0] if len(losses) == 1 else torch.cat(losses)
 
     def _on_own_stream(self, forward: Callable[[], T], worker: int, step: int, r: int) -> T:
         """Dropout and its kin draw from torch's generators: seeded for each worker and step, if the model draws."""

@@ -87,12 +87,11 @@ def naive(subject: Subject, x: Tensor, y: Tensor, average: bool) -> Callable[[],
     return step
 
 
-def flat(subject: Subject, x: Tensor, y: Tensor, average: bool, by_hand: bool) -> Callable[[], None]:
+def flat(replicas: Stacked, x: Tensor, y: Tensor, average: bool, by_hand: bool = False) -> Callable[[], None]:
     """The least that a flat loop does: one backward into an (n, d) matrix, and one update of all rows.
 
     The update is that of one torch optimizer on the matrix, or momentum SGD written by hand in two lines.
     """
-    replicas = Stacked(subject.model, range(len(x)))
     parameters, gradients, memory = replicas.parameters, replicas.gradients, torch.zeros_like(replicas.gradients)
     matrix = nn.Parameter(parameters)
     optimizer = SGD([matrix])
@@ -115,11 +114,9 @@ def flat(subject: Subject, x: Tensor, y: Tensor, average: bool, by_hand: bool) -
     return step
 
 
-def library(
-    subject: Subject, x: Tensor, y: Tensor, average: bool, engine: type[Stacked] = Stacked
-) -> Callable[[], None]:
+def library(replicas: Stacked, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
     """A step as the trainer takes it."""
-    replicas, communicator = engine(subject.model, range(len(x))), Communicator(workers=len(x))
+    communicator = Communicator(workers=len(x))
     strategy = methods.psgd(SGD) if average else Strategy(Local(SGD))
     strategy.start(replicas.parameters, replicas.layout, communicator)
 
@@ -134,8 +131,9 @@ def library(
 def run(workers: int = 16, rounds: int = 9, instances: int = 3) -> list[Figure]:
     """Ratios of CPU time of one training step, for local steps and for parallel SGD.
 
-    Two instances of the same loop differ by some percent by where their memory lies, so the loops that are compared to
-    within 5 % run as several instances each, whose times are added.
+    Two instances of one and the same loop differ by some percent by where their memory lies. So the flat loop and the
+    library, which are compared to within 5 %, take turns on the same models, data and parameters, and do so on several
+    instances of them, whose times are added.
     """
     figures = []
     with one_thread():
@@ -143,17 +141,16 @@ def run(workers: int = 16, rounds: int = 9, instances: int = 3) -> list[Figure]:
             x = torch.stack([subject.inputs() for _ in range(workers)])
             y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
             for method, average in (("local steps", False), ("psgd", True)):
-                one = partial(flat, subject, x, y, average, False)
-                ours = partial(library, subject, x, y, average)
+                stages = [Stacked(subject.model, range(workers)) for _ in range(instances)]
                 contestants = {
-                    **{f"flat {i}": one() for i in range(instances)},
-                    **{f"library {i}": ours() for i in range(instances)},
-                    "hand": flat(subject, x, y, average, True),
+                    **{f"flat {i}": flat(stage, x, y, average) for i, stage in enumerate(stages)},
+                    **{f"library {i}": library(stage, x, y, average) for i, stage in enumerate(stages)},
+                    **{f"hand {i}": flat(stage, x, y, average, by_hand=True) for i, stage in enumerate(stages)},
                     "naive": naive(subject, x, y, average),
-                    "vmap": ours(Vmapped),
+                    "vmap": library(Vmapped(subject.model, range(workers)), x, y, average),
                 }
                 seconds = interleaved(contestants, rounds, calls=5)
-                for kind in ("flat", "library"):
+                for kind in ("flat", "library", "hand"):
                     each = [seconds[f"{kind} {i}"] for i in range(instances)]
                     seconds[kind] = [sum(times) / instances for times in zip(*each, strict=True)]
                 label = f"{name}, {method}, n={workers}"
