@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor, nn
 
 from commeff.communicator import Communicator
 from commeff.replicas import Stacked, calibrate, write_row
 from commeff.task import Task
+
+
+def average_model(task: Task, replicas: Stacked, communicator: Communicator) -> tuple[nn.Module, Tensor]:
+    """The model with averaged parameters and re-estimated BatchNorm statistics, and its (d,) parameters."""
+    mean = communicator.observe(replicas.parameters).to(replicas.parameters)
+    return calibrate(write_row(task.model(), mean, replicas.layout), task.calibration()), mean
 
 
 def measure(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
@@ -16,10 +23,15 @@ def measure(task: Task, replicas: Stacked, communicator: Communicator) -> dict[s
 
     consensus_distance = sqrt((1/n) sum_i |x_i - mean x|^2).
     """
-    mean = communicator.observe(replicas.parameters).to(replicas.parameters)
+    model, mean = average_model(task, replicas, communicator)
     squares = (replicas.parameters - mean).square().sum(1)
-    model = calibrate(write_row(task.model(), mean, replicas.layout), task.calibration())
     return task.evaluate(model) | {"consensus_distance": math.sqrt(float(communicator.observe(squares)))}
+
+
+def measure_final(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
+    """What is measured once, at the end: the average model on test data, and the workers' own models."""
+    model, _ = average_model(task, replicas, communicator)
+    return task.test(model) | measure_locals(task, replicas, communicator)
 
 
 def measure_locals(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:

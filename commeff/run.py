@@ -70,6 +70,7 @@ class Run:
             "lr": self.strategy.local.lr,
             "seconds": self.seconds,
         }
-        self.row |= {"samples": self.samples} | measure(task, self.replicas, self.communicator)
+        epochs = {"epoch": self.samples / task.size} if task.size else {}
+        self.row |= {"samples": self.samples} | epochs | measure(task, self.replicas, self.communicator)
         ledger = self.communicator.ledger
         self.row |= {"payload_bytes": ledger.payload_bytes, "wire_bytes": ledger.wire_bytes}

@@ -9,9 +9,15 @@ from torch import Tensor, nn
 
 
 class Task(Protocol):
-    """What is trained, on what, and how well it went."""
+    """What is trained, on what, and how well it went.
+
+    Attributes
+    ----------
+    workers : n.   size : training samples of all workers together, an epoch; 0 where there is no such number.
+    """
 
     workers: int
+    size: int
 
     def model(self) -> nn.Module:
         """A fresh model, the same at every call."""
@@ -24,6 +30,9 @@ class Task(Protocol):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """`train_loss`, `val_loss`, `val_accuracy`, whichever apply."""
+
+    def test(self, model: nn.Module) -> dict[str, float]:
+        """`test_loss`, `test_accuracy` on data that nothing was chosen by; {} where there is none."""
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """Training inputs on which BatchNorm statistics are re-estimated."""

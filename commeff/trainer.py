@@ -11,7 +11,7 @@ from torch import nn
 
 from commeff.checkpoint import Checkpoints
 from commeff.communicator import Communicator
-from commeff.evaluation import measure_locals
+from commeff.evaluation import measure_final
 from commeff.recorder import Recorder
 from commeff.replicas import Stacked, Vmapped
 from commeff.run import Run
@@ -41,7 +41,8 @@ def train(
     With checkpoints, it goes on where the last run in the same folder stopped. The summary's `state` is "done",
     "diverged" (a loss is no longer finite) or "stopped" (should_stop said so, and a checkpoint was written). `seconds`
     is the time of the steps alone. Losses and accuracies are those of the average model with re-estimated BatchNorm
-    statistics; `local_*` are means over the workers' own models with their own statistics.
+    statistics, `test_*` on data that nothing was chosen by; `local_*` are means over the workers' own models with their
+    own statistics.
     """
     if task.workers != communicator.n:
         raise ValueError(
@@ -78,5 +79,5 @@ def train(
         progress(run.step, run.row)
         if checkpoints and (checkpoints.due(run.step) or run.step == steps):
             checkpoints.save(run.state_dict())
-    local = measure_locals(task, replicas, communicator)
-    return {"state": "done", "steps": steps, "workers": communicator.n} | run.row | local
+    final = measure_final(task, replicas, communicator)
+    return {"state": "done", "steps": steps, "workers": communicator.n} | run.row | final

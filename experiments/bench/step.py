@@ -128,7 +128,7 @@ def library(replicas: Stacked, x: Tensor, y: Tensor, average: bool) -> Callable[
     return step
 
 
-def run(workers: int = 16, rounds: int = 9, instances: int = 3) -> list[Figure]:
+def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[Figure]:
     """Ratios of CPU time of one training step, for local steps and for parallel SGD.
 
     Two instances of one and the same loop differ by some percent by where their memory lies. So the flat loop and the
@@ -142,14 +142,16 @@ def run(workers: int = 16, rounds: int = 9, instances: int = 3) -> list[Figure]:
             y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
             for method, average in (("local steps", False), ("psgd", True)):
                 stages = [Stacked(subject.model, range(workers)) for _ in range(instances)]
-                contestants = {
-                    **{f"flat {i}": flat(stage, x, y, average) for i, stage in enumerate(stages)},
-                    **{f"library {i}": library(stage, x, y, average) for i, stage in enumerate(stages)},
-                    **{f"hand {i}": flat(stage, x, y, average, by_hand=True) for i, stage in enumerate(stages)},
+                contestants: dict[str, Callable[[], None]] = {}
+                for i, stage in enumerate(stages):
+                    contestants[f"flat {i}"] = flat(stage, x, y, average)
+                    contestants[f"library {i}"] = library(stage, x, y, average)
+                    contestants[f"hand {i}"] = flat(stage, x, y, average, by_hand=True)
+                contestants |= {
                     "naive": naive(subject, x, y, average),
                     "vmap": library(Vmapped(subject.model, range(workers)), x, y, average),
                 }
-                seconds = interleaved(contestants, rounds, calls=5)
+                seconds = interleaved(contestants, rounds, calls=2)
                 for kind in ("flat", "library", "hand"):
                     each = [seconds[f"{kind} {i}"] for i in range(instances)]
                     seconds[kind] = [sum(times) / instances for times in zip(*each, strict=True)]

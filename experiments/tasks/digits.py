@@ -12,13 +12,13 @@ from experiments.tasks.checks import DTYPES, choose
 from experiments.tasks.models import MODELS, Network, has_batch_norm, seeded
 from experiments.tasks.supervised import Samples, Supervised, held_out
 
-VALIDATION = 360  # 20 % of 1797; 1437 are left for training
+HELD_OUT = 360  # 20 % of 1797 for validation and as many for the test; 1077 are left for training
 
 
 class Digits(Supervised):
     """Classify 8 x 8 digits by cross-entropy.
 
-    1437 training and 360 validation images, a fixed stratified split; pixels are divided by 16.
+    1077 training, 360 validation and 360 test images, a fixed stratified split; pixels are divided by 16.
 
     Parameters
     ----------
@@ -62,10 +62,8 @@ class Digits(Supervised):
         self._build = partial(choose("model", model, MODELS), network)
         if has_batch_norm(self.model()) and batch < 2:  # making a model also refuses what the model cannot have
             raise ValueError("norm batch needs more than one sample a batch: use batch >= 2 or norm=group")
-        train, validation = load_digits(self._dtype)
         super().__init__(
-            train,
-            validation,
+            *load_digits(self._dtype),
             workers=workers,
             seed=seed,
             batch=batch,
@@ -88,17 +86,18 @@ class Digits(Supervised):
         return outputs.argmax(-1) == targets
 
 
-def load_digits(dtype: torch.dtype) -> tuple[Samples, Samples]:
-    """Training and validation images, (N, 1, 8, 8) in [0, 1], and labels.
+def load_digits(dtype: torch.dtype) -> tuple[Samples, Samples, Samples]:
+    """Training, validation and test images, (N, 1, 8, 8) in [0, 1], and labels.
 
-    >>> train, validation = load_digits(torch.float32)
-    >>> len(train), len(validation), float(train.inputs.max())
-    (1437, 360, 1.0)
+    >>> [len(samples) for samples in load_digits(torch.float32)]
+    [1077, 360, 360]
     """
     from sklearn import datasets  # late: a second of import that other tasks do not need
 
     pixels, labels = datasets.load_digits(return_X_y=True)
     inputs = torch.from_numpy(pixels / 16).to(dtype).view(-1, 1, 8, 8)
     targets = torch.from_numpy(labels).long()
-    train, validation = held_out(labels, VALIDATION)
-    return Samples(inputs[train], targets[train]), Samples(inputs[validation], targets[validation])
+    rest, test = held_out(labels, HELD_OUT)
+    kept, out = held_out(labels[rest], HELD_OUT)
+    train, validation, tested = (Samples(inputs[i], targets[i]) for i in (rest[kept], rest[out], test))
+    return train, validation, tested

@@ -66,7 +66,7 @@ class Quadratic:
     ) -> None:
         at_least(1, workers=workers, dimension=dimension, condition=condition)
         at_least(0, seed=seed, zeta=zeta, sigma=sigma)
-        self.workers = workers
+        self.workers, self.size = workers, 0
         self.dtype = choose("dtype", dtype, DTYPES)
         self._seed, self._scale = seed, sigma / dimension**0.5
 
@@ -108,6 +108,10 @@ class Quadratic:
             "val_loss": float(0.5 * (self.curvatures.mean(0) * away.square()).sum()),
             "distance": float(away.norm()),
         }
+
+    def test(self, model: nn.Module) -> dict[str, float]:
+        """Nothing: f is known."""
+        return {}
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """Nothing: there is no BatchNorm."""

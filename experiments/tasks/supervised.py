@@ -38,6 +38,11 @@ class Samples:
         inputs = self.inputs.index_select(0, flat).view(*index.shape, *self.inputs.shape[1:])
         return inputs, self.targets.index_select(0, flat).view(index.shape)
 
+    def some(self, count: int) -> Samples:
+        """`count` samples, random but always the same."""
+        chosen = torch.from_numpy(np.random.default_rng(0).permutation(len(self))[:count])
+        return Samples(self.inputs[chosen], self.targets[chosen])
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
@@ -67,12 +72,16 @@ class Supervised(ABC):
     weighted=True worker i's loss is multiplied by n p_i, p_i = n_i / N, so that the mean becomes sum_i p_i f_i, the
     mean over all samples. A batch is (inputs (w, b, ...), targets (w, b)), and with weighted=True also the factors
     (w, b).
+
+    `test` is data that nothing is chosen by, measured once, at the end. `probe` is the number of training samples,
+    chosen at random once, on which train_loss and BatchNorm statistics are estimated; None: all of them.
     """
 
     def __init__(
         self,
         train: Samples,
         validation: Samples,
+        test: Samples | None = None,
         *,
         workers: int,
         seed: int,
@@ -81,11 +90,13 @@ class Supervised(ABC):
         alpha: float,
         shards: int,
         weighted: bool,
+        probe: int | None = None,
     ) -> None:
         at_least(1, workers=workers, batch=batch)
         at_least(0, seed=seed)
-        self.workers = workers
-        self.train, self.validation = train, validation
+        self.workers, self.size = workers, len(train)
+        self.train, self.validation, self.held_back = train, validation, test
+        self.probe = train if probe is None or probe >= len(train) else train.some(probe)
         self.partition = split(partition, train.targets.numpy(), workers, seed, alpha, shards)
         self._sampler = Sampler(self.partition, batch, seed)
         factors = torch.from_numpy(workers * self.partition.weights).to(train.inputs.dtype)
@@ -115,15 +126,22 @@ class Supervised(ABC):
         return (factors[0] * losses).mean() if factors else losses.mean()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """train_loss, val_loss, val_accuracy over all training and all validation samples."""
-        train_loss, _ = self._measure(model, self.train)
+        """train_loss over the probe, val_loss and val_accuracy over all validation samples."""
+        train_loss, _ = self._measure(model, self.probe)
         val_loss, val_accuracy = self._measure(model, self.validation)
         return {"train_loss": train_loss, "val_loss": val_loss, "val_accuracy": val_accuracy}
 
+    def test(self, model: nn.Module) -> dict[str, float]:
+        """test_loss, test_accuracy over all test samples; {} if there are none."""
+        if self.held_back is None:
+            return {}
+        loss, accuracy = self._measure(model, self.held_back)
+        return {"test_loss": loss, "test_accuracy": accuracy}
+
     def calibration(self) -> Iterator[tuple[Tensor, ...]]:
-        """All training inputs in batches of nearly equal size, each (inputs,); nothing if there is no BatchNorm."""
+        """The inputs of the probe in batches of nearly equal size, each (inputs,); nothing if there is no BatchNorm."""
         if has_batch_norm(self.model()):
-            for inputs in self.train.inputs.tensor_split(-(-len(self.train) // CALIBRATION)):
+            for inputs in self.probe.inputs.tensor_split(-(-len(self.probe) // CALIBRATION)):
                 yield (inputs,)
 
     def _measure(self, model: nn.Module, samples: Samples) -> tuple[float, float]:

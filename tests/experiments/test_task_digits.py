@@ -31,12 +31,14 @@ def test_the_split_is_fixed_stratified_and_uses_every_image_once() -> None:
     one, other = Digits(2, seed=0, dtype="float64"), Digits(5, seed=1, dtype="float64")
     assert torch.equal(one.validation.inputs, other.validation.inputs)
     assert torch.equal(one.train.targets, other.train.targets)
-    assert (len(one.train), len(one.validation)) == (1437, 360)
-    images = torch.cat([one.train.inputs, one.validation.inputs]).flatten(1)
+    parts = (one.train, one.validation, one.held_back)
+    assert [len(part) for part in parts] == [1077, 360, 360]
+    images = torch.cat([part.inputs for part in parts]).flatten(1)
     assert len(images.unique(dim=0)) == 1797
     assert (images.min(), images.max()) == (0, 1)
-    shares = one.train.targets.bincount() / 1437 - one.validation.targets.bincount() / 360
-    assert shares.abs().max() < 2 / 360
+    for part in parts[1:]:
+        shares = one.train.targets.bincount() / 1077 - part.targets.bincount() / 360
+        assert shares.abs().max() < 3 / 360
 
 
 @every_network
@@ -156,7 +158,7 @@ def test_plain_sgd_learns_digits(model: str, norm: str, least: float) -> None:
     ("wrong", "reason"),
     [
         ({"workers": 0}, "workers must be at least 1"),
-        ({"workers": 1438, "partition": "iid"}, "1438 workers need at least 1438 samples, there are 1437"),
+        ({"workers": 1078, "partition": "iid"}, "1078 workers need at least 1078 samples, there are 1077"),
         ({"workers": 2, "batch": 0}, "batch must be at least 1"),
         ({"workers": 2, "model": "resnet"}, "model 'resnet' is not known: choose one of linear, mlp, cnn"),
         ({"workers": 2, "norm": "layer"}, "norm 'layer' is not known: choose one of none, batch, group"),

@@ -1,0 +1,42 @@
+"""The `commeff` command. Commands import what they need when they run, so that --help answers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from experiments.cli import look, runs, tools
+
+app = typer.Typer(
+    name="commeff",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Communication-efficient data-parallel training: compression, gossip, local steps, on simulated workers.
+
+    Settings are `key=value` words: `task= model= method= compressor= topology= optimizer= schedule= workers= steps=
+    seed= data_dir=`, and dotted keys inside a part, such as `optimizer.lr=0.05 compressor.ratio=0.01 method.period=4`.
+
+    Exit codes: 0 good (a diverged run is a result), 1 a run failed, 2 bad usage, 3 outside tolerance, 130 interrupted.
+    """,
+    epilog="Begin with `commeff train method=dsgd topology=exponential`, `commeff list`, `commeff show method=choco`.",
+)
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": runs.train,
+    "list": look.list_choices,
+    "show": look.show,
+    "check": tools.check,
+    "bench": tools.bench,
+    "sys-info": look.system_information,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

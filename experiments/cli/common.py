@@ -1,0 +1,69 @@
+"""What the commands share: arguments, how refusals are said, how tables are printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from experiments.plugins import Choice
+
+Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        show_default=False,
+        help="A file or module of your own; may be repeated.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Store = Annotated[Path, typer.Option("--store", help="The folder that holds one folder a run.")]
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What cannot be run is said in one line for each reason, with exit code 2."""
+    try:
+        yield
+    except ValueError as error:
+        for line in str(error).splitlines():
+            typer.echo(f"commeff: {line}", err=True)
+        raise typer.Exit(2) from None
+
+
+def adopted(plugins: list[str] | None) -> list[Choice]:
+    """The choices that plug-in files add."""
+    if not plugins:
+        return []
+    from experiments.plugins import choices
+
+    return [choice for plugin in plugins for choice in choices(plugin)]
+
+
+def report(rows: Mapping[str, Any], as_json: bool) -> None:
+    """Names and values on stdout: a table, or JSON."""
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, value in rows.items():
+        table.add_row(name, Text(shown(value)))
+    Console(soft_wrap=True).print(table)
+
+
+def shown(value: Any) -> str:
+    """A number as one reads it: counts and bytes with all their digits, measurements with six."""
+    if isinstance(value, float):
+        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)

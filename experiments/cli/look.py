@@ -1,0 +1,51 @@
+"""Commands that only look: list, show, sys-info."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+
+
+def list_choices(
+    group: Annotated[
+        str | None, typer.Argument(help="task, method, compressor, topology, optimizer or schedule.")
+    ] = None,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """List what can be chosen: all groups, or one group with a line on each choice.
+
+    * `commeff list`
+    * `commeff list method`
+    """
+    with refusals():
+        from experiments.describe import catalogue, overview
+
+        rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
+    report(rows, as_json)
+
+
+def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = False) -> None:
+    """Show the whole configuration that settings lead to, and what the method does.
+
+    * `commeff show method=choco compressor=qsgd`
+    """
+    with refusals():
+        from experiments.config import compose
+        from experiments.describe import explain
+
+        config = compose(settings or [], adopted(plugin))
+    if as_json:
+        report(config, as_json)
+    else:
+        explain(config)
+
+
+def system_information(as_json: Json = False) -> None:
+    """Show the machine, the versions and the commit: what every run writes into its env.json."""
+    from experiments.system import sys_info
+
+    report(sys_info(), as_json)

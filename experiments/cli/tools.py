@@ -1,0 +1,51 @@
+"""Commands that test and measure: check, bench."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from experiments.cli.common import Json, refusals, report
+
+
+def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")]) -> None:
+    """Run the laws on a plug-in of your own: every compressor and method in FILE, or the one called NAME.
+
+    * `commeff check mine.py`
+    * `commeff check mine.py:SignOfMean`
+    """
+    with refusals():
+        from experiments.check import check_plugin
+
+        broken = check_plugin(plugin)
+    raise typer.Exit(1 if broken else 0)
+
+
+def bench(
+    what: Annotated[Literal["step", "mix"], typer.Argument()],
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, hardware and commit here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure how far the library is from this machine's limits; exit code 3 if a ratio is outside its tolerance.
+
+    * `commeff bench step` 16 stacked workers against 16 copies, and the library against the bare loop
+    * `commeff bench mix` gossip against the bandwidth of a copy
+    """
+    from commeff.memory import keep_freed_memory
+    from experiments.bench.timing import write
+
+    keep_freed_memory()
+    figures = import_module(f"experiments.bench.{what}").run()
+    if csv is not None:
+        write(figures, csv, f"commeff bench {what}")
+    if as_json:
+        typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
+    else:
+        verdicts = {True: "", False: "  OUTSIDE"}
+        report({f"{f.subject}: {f.what}": f"{f.value:.3f}  {f.limit}{verdicts[f.good]}" for f in figures}, as_json)
+    raise typer.Exit(0 if all(figure.good for figure in figures) else 3)
