@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from commeff.communicator import Communicator
 from commeff.local import scheduled
 from commeff.strategy import Strategy
@@ -65,6 +67,17 @@ def build(config: Mapping[str, Any]) -> Parts:
     if faults:
         raise ConfigError(faults)
     return Parts(parts["task"], strategy, Communicator(workers=config["workers"], seed=config["seed"]))
+
+
+def checkpoint_bytes(strategy: Strategy) -> int:
+    """About what the checkpoints of a rehearsed run take on disk: parameters and memories, the old and the new file."""
+
+    def tensors(node: Any) -> int:
+        if isinstance(node, Tensor):
+            return node.nbytes
+        return sum(map(tensors, node.values())) if isinstance(node, dict) else 0
+
+    return 2 * tensors(strategy.state_dict())
 
 
 def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> None:

@@ -8,8 +8,10 @@ once, each in one line with what to write instead. Nothing is built and nothing 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 from hydra import compose as hydra_compose
@@ -38,6 +40,7 @@ RUN: dict[str, tuple[Any, float]] = {
     "seed": (int, 0),
     "data_dir": (str | None, 0),
     "engine": (Literal["loop", "vmap"], 0),
+    "threads": (int, 1),
     "l2": (float, 0),
     "evaluate_every": (int, 0),
     "checkpoint_every": (int, 0),
@@ -138,17 +141,23 @@ def _choose(
                     broken.add(place.split(".")[0])
                 chosen[place] = found or ""
             overrides = [f"{g if p == g else f'{g}@{p}'}={chosen[p]}" for p, g in places.items() if chosen.get(p)]
-            config = hydra_compose("config", overrides, return_hydra_config=True)
-            places = {
-                key.split("@")[-1]: key.split("@")[0]
-                for key in config.hydra.runtime.choices
-                if not key.startswith("hydra/")
-            }
+            known = tuple(sorted((plugin.group, plugin.name, str(plugin.node)) for plugin in plugins))
+            config, places = _composed(tuple(overrides), known)
             if not any(place in values and place not in chosen for place in places):
                 break
+    return copy.deepcopy(config), places, broken
+
+
+@cache
+def _composed(overrides: tuple[str, ...], plugins: tuple[tuple[str, ...], ...]) -> tuple[DictConfig, dict[str, str]]:
+    """What hydra makes of a choice of parts, and {where a part stands: its group}; the cells of a grid choose alike."""
+    config = hydra_compose("config", list(overrides), return_hydra_config=True)
+    places = {
+        key.split("@")[-1]: key.split("@")[0] for key in config.hydra.runtime.choices if not key.startswith("hydra/")
+    }
     with open_dict(config):
         del config["hydra"]
-    return config, places, broken
+    return config, places
 
 
 def _takes_none(method: Mapping[str, Any], group: str, key: str) -> str:

@@ -6,11 +6,13 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import torch
 
 from commeff.checkpoint import Checkpoints
 from commeff.memory import keep_freed_memory
@@ -29,43 +31,62 @@ class RunFailed(RuntimeError):
     """A run that stopped with an error of its own; the traceback is in the folder's error.txt."""
 
 
+class RunBusy(RunFailed):
+    """A run that another process holds."""
+
+
 def run_one(
-    config: Mapping[str, Any], folder: str | Path, progress: Progress = lambda step, row: None
+    config: Mapping[str, Any],
+    folder: str | Path,
+    progress: Progress = lambda step, row: None,
+    stop: Stop | None = None,
 ) -> dict[str, Any]:
     """Run what `config` says in `folder`, and return the summary with its `state`.
 
     A finished run is not repeated: its summary is read. An interrupted one goes on from its last checkpoint.
-    Ctrl-C (or a scheduler's SIGTERM) stops after the step under way, with a checkpoint; the state is then "killed".
+    Ctrl-C, a scheduler's SIGTERM or `stop` ends it after the step under way, with a checkpoint; the state is then
+    "killed".
 
     Raises
     ------
-    ConfigError: parts that do not fit; nothing has been written then.
+    ConfigError: parts that do not fit, or a folder that cannot be written; nothing has been written then.
+    RunBusy: another process runs it.
     RunFailed: an error during training.
     """
     run = RunFolder(folder)
     if run.state in FINISHED:
         return run.read("summary.json")
-    if run.state == "running":
-        raise RunFailed(
-            f"{run.path} is running in process {run.read('status.json')['pid']}; wait for it, or stop it first"
-        )
     keep_freed_memory()
+    torch.set_num_threads(config["threads"])
     parts = build(config)
-    try:
-        run.create(config, sys_info())
-    except OSError as error:
-        reason = error.strerror or error
-        raise ConfigError([f"{run.path} cannot be written ({reason}); choose another --store"]) from None
+    with ExitStack() as held:
+        try:
+            own = held.enter_context(run.claimed())
+            if run.state in FINISHED:
+                return run.read("summary.json")
+            if not own:
+                who = run.read("status.json").get("pid", "unknown")
+                raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
+            run.create(config, sys_info())
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigError([f"{run.path} cannot be written ({reason}); choose another --store"]) from None
+        return _held(config, parts, run, progress, stop or Stop())
+
+
+def _held(config: Mapping[str, Any], parts: Parts, run: RunFolder, progress: Progress, stop: Stop) -> dict[str, Any]:
+    """The run, now that it is ours."""
+    begun = time.monotonic()
     run.mark("running", step=0, steps=config["steps"])
     try:
-        with stop_signals() as stop:
+        with stop_signals(stop):
             summary = _train(config, parts, run, _Heartbeat(run, config["steps"], progress), stop)
     except KeyboardInterrupt:
         run.mark("killed")
         raise
     except Exception as error:
         (run.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        run.mark("failed", error=f"{type(error).__name__}: {error}")
+        run.mark("oom" if _out_of_memory(error) else "failed", error=f"{type(error).__name__}: {error}")
         raise RunFailed(
             f"{type(error).__name__}: {' '.join(str(error).split())}; see {run.path / 'error.txt'}"
         ) from error
@@ -73,8 +94,14 @@ def run_one(
         summary |= {"state": "killed"}
     else:
         run.write("summary.json", summary)
-    run.mark(summary["state"], step=summary["steps"], steps=config["steps"])
+    wall = max(time.monotonic() - begun, summary.get("seconds", 0.0))
+    run.mark(summary["state"], step=summary["steps"], steps=config["steps"], wall=wall)
     return summary
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """torch has a type for it on GPUs only."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def _train(config: Mapping[str, Any], parts: Parts, run: RunFolder, progress: Progress, stop: Stop) -> dict[str, Any]:
@@ -120,9 +147,8 @@ class Stop:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Stop]:
+def stop_signals(stop: Stop) -> Iterator[None]:
     """The first SIGINT or SIGTERM asks to stop after the step under way; a second SIGINT stops at once."""
-    stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.asked = True
@@ -130,7 +156,7 @@ def stop_signals() -> Iterator[Stop]:
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
@@ -9,14 +10,18 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from experiments.schema import ConfigError
 from experiments.targets import source_digest, split
 
+VERSION = 1  # of the store's layout
 IRRELEVANT = ("checkpoint_every", "data_dir")  # keys that do not decide the result, wherever they stand
+STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed")
 FINISHED = ("done", "diverged")
 SILENCE = 600.0  # seconds after which a run on another machine counts as dead
 
@@ -51,15 +56,66 @@ def _targets(node: Any) -> Iterator[str]:
             yield from [value] if name == "_target_" else _targets(value)
 
 
+def check_version(store: Path) -> None:
+    """Refuse a store that a newer commeff has written; a new one is stamped by `stamp`."""
+    version = read_json(store / "store.json").get("version", VERSION)
+    if version != VERSION:
+        raise ConfigError(
+            [
+                f"store {store} has version {version}, this commeff knows version {VERSION}; "
+                "update commeff or choose another --store"
+            ]
+        )
+
+
+def stamp(store: Path) -> None:
+    """Write the version into a store that has none."""
+    store.mkdir(parents=True, exist_ok=True)
+    if not (store / "store.json").exists():
+        replace(store / "store.json", json.dumps({"version": VERSION}) + "\n", shared=True)
+
+
 class RunFolder:
     """One run: config.yaml, env.json, status.json, metrics.jsonl, checkpoints/, and when finished summary.json."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-        """Make the folder and say what runs in it and where."""
+    @contextmanager
+    def claimed(self) -> Iterator[bool]:
+        """Hold the run for this process, if nobody else does. However the process ends, the kernel lets go of it.
+
+        Where the file system has no locks, status.json has to do.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            except OSError:
+                yield self.state != "running"
+                return
+            yield True
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody holds the run."""
+        try:
+            with (self.path / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        except OSError:
+            return self.state == "running"
+        return False
+
+    def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Say what runs here and where."""
+        stamp(self.path.parent)
         self._replace("config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
         self.write("env.json", environment)
 
@@ -69,13 +125,10 @@ class RunFolder:
 
     def read(self, name: str) -> dict[str, Any]:
         """A JSON file, {} where there is none that can be read."""
-        try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        return read_json(self.path / name)
 
     def mark(self, state: str, **facts: Any) -> None:
-        """Say in status.json how the run stands: queued, running, done, diverged, failed or killed."""
+        """Say in status.json how the run stands: one of `STATES`."""
         self.write(
             "status.json",
             {"state": state, **facts, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()},
@@ -95,9 +148,29 @@ class RunFolder:
         return "running" if lives else "killed"
 
     def _replace(self, name: str, text: str) -> None:
-        draft = self.path / f".{name}.{os.getpid()}"
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, self.path / name)
+        replace(self.path / name, text)
+
+
+def replace(path: Path, text: str, shared: bool = False) -> None:
+    """Write a file that appears whole or not at all, also after a crash of the machine.
+
+    A file that several processes may write at a time (shared) has a draft for each of them.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid() if shared else 'draft'}")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a JSON file holds, {} where there is none that can be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def finite(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from experiments.cli import look, runs, tools
+from experiments.cli import grid, look, runs, tools
 
 app = typer.Typer(
     name="commeff",
@@ -27,6 +27,8 @@ app = typer.Typer(
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": runs.train,
+    "grid": grid.grid,
+    "status": grid.status,
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,

@@ -1,0 +1,125 @@
+"""Commands on many runs: grid, status."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A grid file; see below.")]
+
+
+def grid(
+    file: File,
+    settings: Settings = None,
+    store: Annotated[Path | None, typer.Option("--store", help="One folder a run.  [default: runs/NAME]")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", help="Cells at a time.  [default: one a core]", show_default=False)
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a cell may take; 0: no limit.")] = 0.0,
+    max_failures: Annotated[
+        int, typer.Option("--max-failures", help="Begin no more cells after so many failures; 0: go on.")
+    ] = 0,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Cells with key=value, in a state, or a run; may be repeated.", show_default=False),
+    ] = None,
+    shard: Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Every N-th cell, from the I-th.")] = None,
+    collect: Annotated[bool, typer.Option("--collect", help="Run nothing: count and report what is there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing: list the cells and what they cost.")] = False,
+    report_at_end: Annotated[bool, typer.Option("--report/--no-report", help="Write STORE/report at the end.")] = True,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Run the cells of a grid file: those that are not finished, side by side, each in a process of its own.
+
+    * `commeff grid experiments/grids/demo.yaml`
+    * `commeff grid mine.yaml steps=50 --dry-run` overrides go into the file's base
+    * `commeff grid mine.yaml --only method=dsgd --only failed`
+    * `commeff grid mine.yaml --shard 1/4` on one machine of four; then `--collect`
+
+    A FILE is a union of products: every list under `grid` is swept, and all of it is run with every seed.
+
+        base: {task: digits, workers: 16}
+        seeds: [0, 1, 2]
+        grid:
+          - {method: psgd, optimizer.lr: [0.4, 0.8]}
+          - {method: dsgd, topology: [ring, exponential], optimizer.lr: [0.4, 0.8]}
+        exclude: [{topology: ring, optimizer.lr: 0.4}]
+        select: {over: optimizer.lr, by: val_accuracy}
+
+    The same command again skips what is finished and goes on with the rest, each cell from its checkpoint; two of them
+    on one store share the work. Ctrl-C stops with checkpoints, a second one at once. A cell that fails ends alone.
+    """
+    with refusals():
+        from experiments.grid import command
+        from experiments.grid.scheduler import Limits, default_jobs
+
+        request = command.Request(
+            file,
+            settings or [],
+            store,
+            plugin or [],
+            adopted(plugin),
+            only or [],
+            shard,
+            Limits(default_jobs() if jobs is None else jobs, timeout, max_failures),
+            shlex.join(["commeff", *sys.argv[1:]]),
+        )
+        if dry_run:
+            rows, cost = command.dry_run(request)
+            typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))
+            typer.echo(cost, err=True)
+            return
+        outcome = command.collect(command.prepare(request)[1]) if collect else command.run(request)
+    if report_at_end:
+        write(request.place, file.stem, as_json)
+    elif as_json:
+        typer.echo(json.dumps({"store": str(request.place), **outcome.counts}, indent=2))
+    typer.echo(", ".join(f"{count} {state}" for state, count in outcome.counts.items()), err=True)
+    if outcome.interrupted:
+        typer.echo("interrupted; the same command goes on", err=True)
+    raise typer.Exit(outcome.exit_code)
+
+
+def write(store: Path, name: str, as_json: bool) -> None:
+    """The report, at the end of a grid."""
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """The cells of a dry run, a line each.
+
+    >>> print(table([{"cell": 1, "what": "psgd seed 0", "state": "queued", "seconds": 2.5, "run": "psgd-digits-0"}]))
+       1  queued    about 2.5 s  psgd seed 0  psgd-digits-0
+    """
+    lines = []
+    for row in rows:
+        seconds = f"about {row['seconds']:.1f} s" if row["seconds"] else ""
+        lines.append(f"{row['cell']:>4}  {row['state']:<8}  {seconds:>11}  {row['what']}  {row['run']}")
+    return "\n".join(lines)
+
+
+def status(
+    store: Annotated[Path, typer.Argument(metavar="STORE")] = Path("runs"),
+    everything: Annotated[bool, typer.Option("--all", help="Also the cells that are done or wait.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how the runs of a store stand: how many are done, what runs, what failed and why.
+
+    * `commeff status runs/demo`
+    """
+    with refusals():
+        from experiments.grid.status import print_status
+        from experiments.grid.status import status as standing
+
+        found = standing(store)
+    if as_json:
+        report(found, as_json)
+    else:
+        print_status(found, everything)

@@ -1,0 +1,6 @@
+"""Grids of runs: what a grid file says, its cells, the scheduler that runs them, and what a reader sees of it.
+
+- `spec`: a file -> combinations of settings.      `plan`: combinations -> cells, all faults found before anything runs.
+- `scheduler`: cells -> processes.                 `cell`: what runs in such a process.
+- `view`: the live table.                          `status`: how the cells of a store stand.
+"""

@@ -1,0 +1,75 @@
+"""One cell in a process of its own: what runs there, and how it hears that it should stop."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from experiments.runner import RunBusy, RunFailed, Stop, run_one
+from experiments.schema import ConfigError
+from experiments.store import RunFolder
+
+BUSY = 75  # exit code: another process runs the cell
+GRACE = 60.0  # seconds that a cell has to write a checkpoint once it should stop
+BETWEEN = 0.25  # seconds between two notes of progress
+
+
+def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
+    """Run a cell and tell the runner over `line` how it goes. What it prints goes to log.txt.
+
+    Whatever comes over the line means: stop after the step under way, with a checkpoint. So does the runner's death,
+    which closes the line: no cell outlives its runner.
+    """
+    os.setsid()  # Ctrl-C on the terminal is for the runner
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "log.txt").open("a") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    faulthandler.enable()
+    stop = Stop()
+    threading.Thread(target=_listen, args=(line, stop), daemon=True).start()
+    code = 0
+    try:
+        run_one(config, folder, _Teller(line), stop)
+    except RunBusy:
+        code = BUSY
+    except RunFailed:
+        code = 1
+    except ConfigError as error:  # what was good when the grid began is not so now
+        RunFolder(folder).mark("failed", error=str(error))
+        print(error, file=sys.stderr)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if not (folder / "log.txt").stat().st_size:
+        (folder / "log.txt").unlink()
+    os._exit(code)  # no destructors: everything is on disk
+
+
+def _listen(line: Connection, stop: Stop) -> None:
+    with suppress(EOFError, OSError):
+        line.recv()
+    stop.asked = True
+    time.sleep(GRACE)
+    os._exit(1)
+
+
+class _Teller:
+    """Tells the runner the step and the last measurements, a few times a second."""
+
+    def __init__(self, line: Connection) -> None:
+        self._line, self._told = line, 0.0
+
+    def __call__(self, step: int, row: dict[str, Any]) -> None:
+        if time.monotonic() - self._told > BETWEEN:
+            self._told = time.monotonic()
+            with suppress(OSError):  # the runner is gone, as the listener hears too
+                self._line.send((step, row))

@@ -1,0 +1,157 @@
+"""`commeff grid`: the cells that are asked for, what they will cost, the run, and what came out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from experiments.grid.estimate import rates, seconds_of, total
+from experiments.grid.plan import Cell, describe, plan
+from experiments.grid.scheduler import BAD, Limits, Scheduler
+from experiments.grid.spec import read_grid
+from experiments.grid.view import Watch, clock
+from experiments.plugins import Choice
+from experiments.schema import ConfigError
+from experiments.store import FINISHED, STATES, RunFolder
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked of `commeff grid`."""
+
+    file: Path
+    overrides: Sequence[str] = ()
+    store: Path | None = None
+    plugins: Sequence[str] = ()
+    choices: Sequence[Choice] = ()
+    only: Sequence[str] = ()
+    shard: str | None = None
+    limits: Limits = field(default_factory=lambda: Limits(jobs=1))
+    command: str = ""
+
+    @property
+    def place(self) -> Path:
+        """The store: the one asked for, or runs/NAME."""
+        return self.store or Path("runs") / self.file.stem
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the cells asked for stand now; `interrupted`: somebody stopped the runner."""
+
+    cells: Sequence[Cell]
+    states: dict[str, str]
+    interrupted: bool = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cells are in which state."""
+        counts = Counter(self.states.values())
+        return {state: counts[state] for state in STATES if counts[state]}
+
+    @property
+    def exit_code(self) -> int:
+        """130 interrupted, 1 if a cell failed or is missing, 0 if all are finished."""
+        if self.interrupted:
+            return 130
+        return 0 if all(state in FINISHED for state in self.states.values()) else 1
+
+
+def prepare(request: Request) -> tuple[list[Cell], list[Cell]]:
+    """All cells of the grid, and those asked for; nothing runs, nothing is written."""
+    limits = request.limits
+    faults = [f"-j {limits.jobs} was asked for; give at least 1"] * (limits.jobs < 1)
+    faults += [f"--timeout {limits.timeout:g} was asked for; give seconds, or 0 for none"] * (limits.timeout < 0)
+    faults += [f"--max-failures {limits.max_failures} was asked for; give 0 or more"] * (limits.max_failures < 0)
+    cells: list[Cell] = []
+    chosen: list[Cell] = []
+    try:
+        cells = plan(read_grid(request.file, request.overrides), request.place, request.choices)
+        chosen = _shard(_only(cells, request.only), request.shard)
+    except ConfigError as error:
+        faults += error.faults
+    if faults:
+        raise ConfigError(faults)
+    return cells, chosen
+
+
+def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
+    """One row a cell, with how it stands and about how long it will take; and what all of them cost, in words."""
+    cells, chosen = prepare(request)
+    known = rates(cells)
+    rows: list[dict[str, object]] = []
+    for cell in chosen:
+        state = RunFolder(cell.folder).state
+        seconds = None if state in FINISHED else seconds_of(cell, known)
+        rows.append(
+            {"cell": cell.number, "run": cell.folder.name, "what": cell.title, "state": state, "seconds": seconds}
+            | {"command": cell.command(request.place, request.plugins)}
+        )
+    return rows, cost(chosen, cells, request.limits.jobs)
+
+
+def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
+    """What is left to do, in words."""
+    left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
+    counts = f"{len(chosen)} cells, {len(chosen) - len(left)} finished, {len(left)} to run with -j {jobs}"
+    if not left:
+        return counts
+    seconds = total(left, rates(cells), jobs)
+    estimate = f"about {clock(seconds)}, judged by finished cells" if seconds else "no cell is finished yet to judge by"
+    return f"{counts}; {estimate}"
+
+
+def run(request: Request) -> Outcome:
+    """Run what is not finished."""
+    scheduler = Scheduler(request.limits)
+    scheduler.warm()
+    cells, chosen = prepare(request)
+    grid = read_grid(request.file, request.overrides)
+    describe(grid, cells, request.place, request.command)
+    left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
+    remaining = total(left, rates(cells), request.limits.jobs)
+    with Watch(left, request.place, request.plugins, remaining) as watch:
+        watch.say(f"{grid.title}: {cost(chosen, cells, request.limits.jobs)}; store {request.place}")
+        scheduler.run(left, watch)
+    outcome = collect(chosen)
+    interrupted = scheduler.interrupts > 0 and outcome.exit_code != 0
+    return Outcome(chosen, outcome.states | {k: v for k, v in scheduler.states.items() if v in BAD}, interrupted)
+
+
+def collect(cells: Sequence[Cell]) -> Outcome:
+    """How cells stand, whoever ran them."""
+    return Outcome(cells, {cell.folder.name: RunFolder(cell.folder).state for cell in cells})
+
+
+def _only(cells: Sequence[Cell], rules: Sequence[str]) -> list[Cell]:
+    """The cells that every rule keeps: key=value, a state, or the beginning of a run's name."""
+    for rule in rules:
+        key, equals, value = rule.partition("=")
+        if equals:
+            kept = [cell for cell in cells if cell.settings.get(key) == value]
+        elif rule in STATES:
+            kept = [cell for cell in cells if RunFolder(cell.folder).state == rule]
+        else:
+            kept = [cell for cell in cells if cell.folder.name.startswith(rule) or cell.folder.name.endswith(rule)]
+        if not kept and cells and rule not in STATES:
+            raise ConfigError([f"--only {rule} keeps no cell; give key=value, a state ({', '.join(STATES)}) or a run"])
+        cells = kept
+    return list(cells)
+
+
+def _shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
+    """Every n-th cell, beginning with the i-th.
+
+    >>> _shard([], "4/3")
+    Traceback (most recent call last):
+    experiments.schema.ConfigError: --shard 4/3 was asked for; give i/n with i from 1 to n, such as 1/4
+    """
+    if shard is None:
+        return list(cells)
+    match = re.fullmatch(r"(\d+)/(\d+)", shard)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ConfigError([f"--shard {shard} was asked for; give i/n with i from 1 to n, such as 1/4"])
+    return list(cells)[int(match[1]) - 1 :: int(match[2])]

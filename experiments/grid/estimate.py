@@ -1,0 +1,52 @@
+"""What a grid will cost, from the cells that are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import mean
+from typing import Any
+
+from experiments.grid.plan import Cell
+from experiments.store import FINISHED, RunFolder
+
+KINDS: tuple[tuple[str, ...], ...] = (("task", "workers", "method"), ("task", "workers"), ())  # nearest first
+
+
+def seconds_of(cell: Cell, per_step: Mapping[str, Iterable[float]]) -> float | None:
+    """Seconds of a cell: its steps times the mean seconds a step of the finished cells that are most like it."""
+    for kind in KINDS:
+        known = list(per_step.get(_kind(cell.config, kind), ()))
+        if known:
+            return mean(known) * cell.config["steps"]
+    return None
+
+
+def rates(cells: Iterable[Cell]) -> dict[str, list[float]]:
+    """Wall-clock seconds a step of the finished cells, by what they have in common."""
+    found: dict[str, list[float]] = {}
+    for cell in cells:
+        folder = RunFolder(cell.folder)
+        if folder.state not in FINISHED:
+            continue
+        status = folder.read("status.json")
+        if status.get("step") and status.get("wall"):
+            for kind in KINDS:
+                found.setdefault(_kind(cell.config, kind), []).append(status["wall"] / status["step"])
+    return found
+
+
+def total(cells: Iterable[Cell], per_step: Mapping[str, Iterable[float]], jobs: int) -> float | None:
+    """Seconds of all unfinished cells on `jobs` processes; None where nothing is known."""
+    each = [seconds_of(cell, per_step) for cell in cells if RunFolder(cell.folder).state not in FINISHED]
+    known = [seconds for seconds in each if seconds is not None]
+    return sum(known) / len(known) * len(each) / jobs if known else None
+
+
+def _kind(config: Mapping[str, Any], parts: tuple[str, ...]) -> str:
+    """
+
+    >>> _kind({"workers": 2, "task": {"batch": 8, "seed": 1}}, ("workers", "task"))
+    "[2, {'batch': 8}]"
+    """
+    chosen = [config[part] for part in parts]
+    return str([{k: v for k, v in c.items() if k != "seed"} if isinstance(c, Mapping) else c for c in chosen])

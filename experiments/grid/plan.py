@@ -1,0 +1,174 @@
+"""From a grid to its cells: composed, built and rehearsed, so that what is refused is refused before anything runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.build import build, checkpoint_bytes
+from experiments.config import compose
+from experiments.grid.spec import Grid, Settings
+from experiments.plugins import Choice
+from experiments.schema import ConfigError
+from experiments.store import FINISHED, RunFolder, check_version, replace, run_id, stamp
+
+VERSION = 1  # of grids/NAME.json
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run of a grid: what tells it from the others, its settings, and its resolved configuration."""
+
+    number: int
+    labels: Mapping[str, str]
+    name: str | None
+    settings: Mapping[str, str]
+    config: Mapping[str, Any]
+    folder: Path
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        return int(self.config["seed"])
+
+    @property
+    def title(self) -> str:
+        """What tells it from the others, in words: keys where a value alone does not speak."""
+        said = [v if _speaks(k, v) else f"{k.split('.')[-1]}={v}" for k, v in self.labels.items() if v]
+        return f"{self.name or ' '.join(said)} seed {self.seed}".strip()
+
+    def command(self, store: Path, plugins: Sequence[str] = ()) -> str:
+        """What a reader types to run this cell alone."""
+        words = [f"{key}={value}" for key, value in self.settings.items()]
+        files = [word for plugin in plugins for word in ("--plugin", plugin)]
+        return " ".join(["commeff train", *files, *map(shlex.quote, words), f"--store {store}"])
+
+
+def plan(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> list[Cell]:
+    """The cells of a grid, all seeds of the first before the next; `ConfigError` with everything that is wrong.
+
+    Cells that two products share count once.
+    """
+    faults: dict[str, list[int]] = {}
+    every = [(point, s) for s in grid.seeds or (None,) for point in grid.points]
+    settings = [point.settings | ({} if s is None else {"seed": str(s)}) for point, s in every]
+    labels = _labels([point.settings for point in grid.points])
+    cells: dict[str, Cell] = {}
+    for number, (chosen, (point, _)) in enumerate(zip(settings, every, strict=True), 1):
+        try:
+            config = compose([f"{key}={value}" for key, value in chosen.items()], plugins)
+            run = run_id(config)
+        except ConfigError as error:
+            for fault in error.faults:
+                faults.setdefault(fault, []).append(number)
+            continue
+        own = {key: chosen.get(key, "") for key in labels}
+        cells.setdefault(run, Cell(number, own, point.name, chosen, config, store / run))
+    sizes = _rehearse(list(cells.values()), faults)
+    said = [f"{_cells(numbers, settings)}: {fault}" for fault, numbers in faults.items()]
+    said += _store_faults(store, sum(sizes.get(run, 0) for run, cell in cells.items() if _unfinished(cell)))
+    if said:
+        raise ConfigError(said)
+    return list(cells.values())
+
+
+def describe(grid: Grid, cells: Sequence[Cell], store: Path, command: str) -> Path:
+    """Write STORE/grids/NAME.json: which runs of the store belong to the grid, and what they are called."""
+    stamp(store)
+    path = store / "grids" / f"{grid.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    described = [
+        {
+            "run": cell.folder.name,
+            "seed": cell.seed,
+            "labels": dict(cell.labels),
+            "name": cell.name,
+            "settings": [f"{key}={value}" for key, value in cell.settings.items()],
+        }
+        for cell in cells
+    ]
+    head = {"version": VERSION, "name": grid.name, "title": grid.title, "command": command}
+    rules = {"select": grid.select, "target": grid.target, "baseline": grid.baseline}
+    replace(path, json.dumps(head | rules | {"cells": described}, indent=1) + "\n", shared=True)
+    return path
+
+
+def _unfinished(cell: Cell) -> bool:
+    return RunFolder(cell.folder).state not in FINISHED
+
+
+def _labels(points: Sequence[Settings]) -> list[str]:
+    """The keys whose values are not the same everywhere, and the method.
+
+    >>> _labels([{"method": "psgd", "steps": "5"}, {"method": "psgd", "steps": "5", "optimizer.lr": "1"}])
+    ['method', 'optimizer.lr']
+    """
+    keys = dict.fromkeys(key for point in points for key in point)
+    varying = [key for key in keys if key != "seed" and len({point.get(key) for point in points}) > 1]
+    first = [key for key in ("method", "compressor", "topology") if key in varying or key == "method" in keys]
+    return [*first, *(key for key in varying if key not in first)]
+
+
+def _rehearse(cells: Sequence[Cell], faults: dict[str, list[int]]) -> dict[str, int]:
+    """Build each cell once for all its seeds: the bytes of its checkpoints; what refuses goes to `faults`."""
+    sizes: dict[str, int] = {}
+    same: dict[str, int | tuple[str, ...]] = {}
+    for cell in cells:
+        if not _unfinished(cell):
+            continue
+        seedless = {**cell.config, "seed": None, "task": {**cell.config["task"], "seed": None}}
+        kind = json.dumps(seedless, sort_keys=True)
+        if kind not in same:
+            try:
+                same[kind] = checkpoint_bytes(build(cell.config).strategy)
+            except ConfigError as error:
+                same[kind] = error.faults
+        found = same[kind]
+        if isinstance(found, int):
+            sizes[cell.folder.name] = found
+        else:
+            for fault in found:
+                faults.setdefault(fault, []).append(cell.number)
+    return sizes
+
+
+def _store_faults(store: Path, needed: int) -> list[str]:
+    """Why the store cannot take the grid: another version's, read only, or too small."""
+    try:
+        check_version(store)
+    except ConfigError as error:
+        return list(error.faults)
+    there = next(folder for folder in (store, *store.resolve().parents) if folder.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=there) as probe:
+            probe.write(os.urandom(1 << 16))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return [f"store {store} cannot be written ({error.strerror or error}); choose another --store"]
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        return [
+            f"store {store} has {free / 1e6:,.0f} MB free but the checkpoints of the cells take {needed / 1e6:,.0f} MB"
+            "; free some space or choose another --store"
+        ]
+    return []
+
+
+def _cells(numbers: Sequence[int], settings: Sequence[Settings]) -> str:
+    """'cell 37 (method=dsgd seed=0)', with the number of others that share the fault."""
+    words = " ".join(f"{key}={value}" for key, value in settings[numbers[0] - 1].items())
+    others = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
+    return f"cell {numbers[0]}{others} ({words})"
+
+
+def _speaks(key: str, value: str) -> bool:
+    """Whether a value says what it is without its key: names do, numbers do not."""
+    return "." not in key and not value.replace(".", "", 1).isdigit() and value not in ("true", "false", "null")

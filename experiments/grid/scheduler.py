@@ -1,0 +1,238 @@
+"""Runs the cells of a grid side by side. A cell that dies takes nothing with it, and other runners may share the work.
+
+Each cell is a process, forked from a server that has imported torch already, so that even cells of a second are cheap.
+A cell holds the lock of its run folder; what another runner holds is looked at again until it is finished or free.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from experiments.grid.plan import Cell
+from experiments.store import FINISHED, RunFolder
+
+# What every cell would import anew otherwise.
+PRELOAD = (
+    "torch._dynamo",  # which torch.optim imports
+    "experiments.grid.cell",
+    "experiments.tasks",
+    "commeff.methods",
+    "sklearn.datasets",
+    "sklearn.model_selection",
+)
+BUSY_AGAIN = 1.0  # seconds between two looks at a cell that another runner holds
+OUR_GRACE = 90.0  # seconds that a stopping cell has before it is ended
+BAD = ("failed", "timeout", "oom", "killed")
+
+
+class View(Protocol):
+    """Who watches the runner."""
+
+    def started(self, cell: Cell) -> None:
+        """A cell has begun."""
+
+    def progress(self, cell: Cell, step: int, row: dict[str, Any]) -> None:
+        """A cell is at a step."""
+
+    def ended(self, cell: Cell, state: str, seconds: float) -> None:
+        """A cell has ended, here or (seconds = 0) elsewhere."""
+
+    def beat(self, waiting: int, elsewhere: int) -> None:
+        """Some time has passed; so many cells wait, so many are run by others."""
+
+
+@dataclass
+class Limits:
+    """-j, --timeout (seconds a cell, 0: none) and --max-failures (0: any number)."""
+
+    jobs: int
+    timeout: float = 0.0
+    max_failures: int = 0
+
+
+@dataclass
+class _Running:
+    cell: Cell
+    process: BaseProcess
+    line: Connection
+    begun: float = field(default_factory=time.monotonic)
+    stopped: float | None = None  # when it was asked to stop
+    late: bool = False  # asked because of the timeout
+
+
+class Scheduler:
+    """Runs cells until all have ended, failures are too many, or somebody presses Ctrl-C.
+
+    The first Ctrl-C (or SIGTERM) stops every cell with a checkpoint; the second ends them at once.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.states: dict[str, str] = {}
+        self.interrupts = 0
+        self._oom_kills = _oom_kills()
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["__main__", *PRELOAD])
+        self._running: list[_Running] = []
+
+    def warm(self) -> None:
+        """Start the server from which cells are forked; it imports while the caller plans."""
+        from multiprocessing import forkserver
+
+        forkserver.ensure_running()
+
+    def run(self, cells: Sequence[Cell], view: View) -> dict[str, str]:
+        """The state of every cell that has ended, by run."""
+        self._view = view
+        waiting, elsewhere = deque(cells), deque[Cell]()
+        looked = 0.0
+        with self._signals():
+            try:
+                while waiting or elsewhere or self._running:
+                    while waiting and len(self._running) < self.limits.jobs and self._goes_on:
+                        self._begin(waiting.popleft(), elsewhere)
+                    if elsewhere and self._goes_on and time.monotonic() - looked > BUSY_AGAIN:
+                        looked = time.monotonic()
+                        for cell in [elsewhere.popleft() for _ in range(len(elsewhere))]:
+                            if not self._settled(cell):
+                                (elsewhere if RunFolder(cell.folder).busy else waiting).append(cell)
+                    if not self._goes_on and not self._running:
+                        break
+                    self._attend(elsewhere)
+                    self._view.beat(len(waiting), len(elsewhere))
+            finally:
+                for running in self._running:
+                    running.process.kill()
+        return self.states
+
+    @property
+    def _goes_on(self) -> bool:
+        most = self.limits.max_failures
+        return not self.interrupts and not (most and sum(s in BAD for s in self.states.values()) >= most)
+
+    def _settled(self, cell: Cell) -> bool:
+        """Whether somebody else has finished it; then it is told."""
+        state = RunFolder(cell.folder).state
+        if state in FINISHED and cell.folder.name not in self.states:
+            self._end(cell, state, 0.0)
+        return state in FINISHED
+
+    def _begin(self, cell: Cell, elsewhere: deque[Cell]) -> None:
+        if self._settled(cell):
+            return
+        if RunFolder(cell.folder).busy:
+            elsewhere.append(cell)
+            return
+        from experiments.grid.cell import run_cell
+
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=run_cell, args=(dict(cell.config), cell.folder, theirs), daemon=False)
+        process.start()
+        theirs.close()
+        self._running.append(_Running(cell, process, ours))
+        self._view.started(cell)
+
+    def _attend(self, elsewhere: deque[Cell]) -> None:
+        """Hear what the cells say, for a moment, and see to those that have ended or should."""
+        lines = {running.line: running for running in self._running}
+        sentinels = [running.process.sentinel for running in self._running]
+        if not self._running:
+            time.sleep(0.1)
+        heard = wait([*lines, *sentinels], timeout=0.2)
+        for line in [line for line in heard if isinstance(line, Connection)]:
+            try:
+                step, row = line.recv()
+            except (EOFError, OSError):
+                continue
+            self._view.progress(lines[line].cell, step, row)
+        for running in list(self._running):
+            if not running.process.is_alive():
+                self._running.remove(running)
+                self._bury(running, elsewhere)
+            else:
+                self._hurry(running)
+
+    def _hurry(self, running: _Running) -> None:
+        now, limit = time.monotonic(), self.limits.timeout
+        late = bool(limit) and now - running.begun > limit
+        if (late or self.interrupts) and running.stopped is None:
+            running.stopped, running.late = now, late
+            with suppress(OSError):
+                running.line.send("stop")
+        elif running.stopped is not None and (self.interrupts > 1 or now - running.stopped > OUR_GRACE):
+            running.process.kill()
+
+    def _bury(self, running: _Running, elsewhere: deque[Cell]) -> None:
+        """Say in the run's folder how it ended, where it could not say so itself."""
+        from experiments.grid.cell import BUSY
+
+        running.process.join()
+        running.line.close()
+        code, folder = running.process.exitcode, RunFolder(running.cell.folder)
+        if code == BUSY:
+            elsewhere.append(running.cell)
+            return
+        state, facts = folder.state, {}
+        if running.late and state not in FINISHED:
+            state, facts = "timeout", {"error": f"longer than {self.limits.timeout:g} s; it goes on from a checkpoint"}
+        elif state in ("queued", "running") or (state == "killed" and code):
+            memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
+            state, facts = "oom" if memory else "killed", {"error": _death(code)}
+        if facts:
+            with folder.claimed() as own:
+                if own and folder.state not in FINISHED:
+                    folder.mark(
+                        state, **{key: folder.read("status.json").get(key) for key in ("step", "steps")}, **facts
+                    )
+        self._end(running.cell, state, time.monotonic() - running.begun)
+
+    def _end(self, cell: Cell, state: str, seconds: float) -> None:
+        self.states[cell.folder.name] = state
+        self._view.ended(cell, state, seconds)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def ask(number: int, frame: FrameType | None) -> None:
+            self.interrupts += 1
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def default_jobs() -> int:
+    """As many processes as this process may use cores."""
+    return len(os.sched_getaffinity(0))
+
+
+def _death(code: int | None) -> str:
+    """What an exit code tells.
+
+    >>> _death(-9), _death(1)
+    ('ended by SIGKILL', 'ended with exit code 1')
+    """
+    return f"ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with exit code {code}"
+
+
+def _oom_kills() -> int:
+    """How many processes of this control group the kernel has ended for want of memory."""
+    try:
+        events = Path("/sys/fs/cgroup/memory.events").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in events.splitlines() if line.startswith("oom_kill "))

@@ -1,0 +1,59 @@
+"""How the runs of a store stand, grid by grid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from experiments.schema import ConfigError
+from experiments.store import STATES, RunFolder, check_version, read_json
+
+
+def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
+    """{grid: its cells as grids/NAME.json has them}; runs of no grid are under "" (a name no grid has)."""
+    if not store.is_dir():
+        raise ConfigError([f"no store {store}; `commeff grid` and `commeff train` make one, or name it with --store"])
+    check_version(store)
+    found = {path.stem: read_json(path).get("cells", []) for path in sorted((store / "grids").glob("*.json"))}
+    listed = {cell["run"] for cells in found.values() for cell in cells}
+    alone = sorted(path.parent.name for path in store.glob("*/status.json") if path.parent.name not in listed)
+    return found | ({"": [{"run": run, "settings": []} for run in alone]} if alone else {})
+
+
+def standing(store: Path, run: str) -> dict[str, Any]:
+    """One line on a run: its state, step, what went wrong."""
+    folder = RunFolder(store / run)
+    status = folder.read("status.json")
+    state = "running" if folder.state == "queued" and folder.busy else folder.state
+    facts = {key: status[key] for key in ("step", "steps", "error", "host", "pid") if status.get(key) is not None}
+    return {"run": run, "state": state, **facts}
+
+
+def status(store: Path) -> dict[str, Any]:
+    """{grid: {"states": how many are in which state, "cells": one line each}}."""
+    table = {}
+    for name, cells in grids(store).items():
+        lines = [standing(store, cell["run"]) | {"settings": " ".join(cell["settings"])} for cell in cells]
+        counts = Counter(line["state"] for line in lines)
+        table[name] = {"states": {state: counts[state] for state in STATES if counts[state]}, "cells": lines}
+    return table
+
+
+def print_status(table: dict[str, Any], everything: bool) -> None:
+    """States in numbers, then the cells that a reader may want to act on (or all)."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for name, grid in table.items():
+        counts = ", ".join(f"{count} {state}" for state, count in grid["states"].items())
+        console.print(Text(f"{name or 'runs of no grid'}: {counts}"))
+        shown = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        for cell in grid["cells"]:
+            if everything or cell["state"] not in ("done", "queued"):
+                where = f"{cell.get('step', 0)}/{cell.get('steps', '?')}"
+                shown.add_row("", cell["run"], cell["state"], where, Text(cell.get("error") or cell["settings"]))
+        if shown.row_count:
+            console.print(shown)
