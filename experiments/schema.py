@@ -28,6 +28,9 @@ class ConfigError(ValueError):
         self.faults = tuple(dict.fromkeys(faults))
         super().__init__("\n".join(self.faults))
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[str, ...]]]:
+        return ConfigError, (self.faults,)
+
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The parameters of a function or of a class's constructor, annotations evaluated (`empty` where they cannot be).
@@ -107,13 +110,38 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     >>> keys = ["optimizer", "optimizer.lr", "task", "task.dtype", "steps"]
     >>> [did_you_mean(name, keys) for name in ("optimiser.lr", "lr", "step", "task.model")]
     ['; did you mean optimizer.lr?', '; did you mean optimizer.lr?', '; did you mean steps?', '']
+    >>> [did_you_mean(name, keys) for name in ("learning_rate", "STEPS", "optimizer.LR")]
+    ['; did you mean optimizer.lr?', '; did you mean steps?', '; did you mean optimizer.lr?']
     """
     known = [*names]
     part, _, end = name.rpartition(".")
     ends = {n.rpartition(".")[2]: n for n in reversed(known)}
     family = {n.rpartition(".")[2]: n for n in known if n.rpartition(".")[0] == part}
-    near = [family[n] for n in difflib.get_close_matches(end, family, n=1)]
+    near = [family[n] for n in _nearest(end, family)]
     if part and part not in known:
         near += difflib.get_close_matches(name, known, n=1)
-    near += [ends[n] for n in difflib.get_close_matches(end, ends, n=1)]
+    near += [ends[n] for n in _nearest(end, ends)]
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The name meant, if any: spelled alike, its beginning or a part of it, or its initials.
+
+    >>> names = ["exponential", "one_peer_exponential", "scaled_sign", "lr", "weight_decay"]
+    >>> [_nearest(name, names) for name in ("exponental", "one_peer", "sign", "learning_rate", "wd", "ring")]
+    [['exponential'], ['one_peer_exponential'], ['scaled_sign'], ['lr'], ['weight_decay'], []]
+    """
+    plain = {n.lower().replace("_", "").replace("-", ""): n for n in reversed([*names])}
+    word = name.lower().replace("_", "").replace("-", "")
+    alike = difflib.get_close_matches(word, plain, n=1)
+    if not alike:
+        alike = [n for n in plain if min(len(word), len(n)) > 2 and (word in n or n in word)]
+        alike = sorted(alike, key=lambda n: (not n.startswith(word), abs(len(n) - len(word))))
+    if not alike:
+        alike = [n for n, full in plain.items() if word == _initials(full) or n == _initials(name)]
+    return [plain[n] for n in alike[:1]]
+
+
+def _initials(name: str) -> str:
+    words = name.lower().replace("-", "_").split("_")
+    return "".join(word[:1] for word in words) if len(words) > 1 else ""

@@ -57,7 +57,7 @@ def _targets(node: Any) -> Iterator[str]:
 
 
 def check_version(store: Path) -> None:
-    """Refuse a store that a newer commeff has written; a new one is stamped by `stamp`."""
+    """Refuse a store that another version of commeff has written; grids stamp theirs by `stamp`."""
     version = read_json(store / "store.json").get("version", VERSION)
     if version != VERSION:
         raise ConfigError(
@@ -115,7 +115,6 @@ class RunFolder:
 
     def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         """Say what runs here and where."""
-        stamp(self.path.parent)
         self._replace("config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
         self.write("env.json", environment)
 

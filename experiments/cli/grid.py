@@ -77,7 +77,7 @@ def grid(
             typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))
             typer.echo(cost, err=True)
             return
-        outcome = command.collect(command.prepare(request)[1]) if collect else command.run(request)
+        outcome = command.collect(request) if collect else command.run(request)
     if report_at_end:
         write(request.place, file.stem, as_json)
     elif as_json:

@@ -27,8 +27,9 @@ def train(
 
         from experiments.progress import reporter
         from experiments.runner import RunFailed, run_one
-        from experiments.store import FINISHED, RunFolder, finite, run_id
+        from experiments.store import FINISHED, RunFolder, check_version, finite, run_id
 
+        check_version(store)
         folder = store / run_id(config)
         if RunFolder(folder).state in FINISHED:
             typer.echo(f"{folder} is finished already; its summary:", err=True)

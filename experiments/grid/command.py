@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from experiments.grid.cells import Cell
 from experiments.grid.estimate import rates, seconds_of, total
-from experiments.grid.plan import Cell, describe, plan
 from experiments.grid.scheduler import BAD, Limits, Scheduler
-from experiments.grid.spec import read_grid
+from experiments.grid.spec import Grid, read_grid
 from experiments.grid.view import Watch, clock
 from experiments.plugins import Choice
 from experiments.schema import ConfigError
-from experiments.store import FINISHED, STATES, RunFolder
+from experiments.store import FINISHED, STATES, RunFolder, replace, stamp
+
+VERSION = 1  # of grids/NAME.json
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,10 @@ class Outcome:
         return 0 if all(state in FINISHED for state in self.states.values()) else 1
 
 
-def prepare(request: Request) -> tuple[list[Cell], list[Cell]]:
+def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[Cell]]:
     """All cells of the grid, and those asked for; nothing runs, nothing is written."""
+    from experiments.grid.plan import plan  # with torch and hydra, which the process that watches the cells can spare
+
     limits = request.limits
     faults = [f"-j {limits.jobs} was asked for; give at least 1"] * (limits.jobs < 1)
     faults += [f"--timeout {limits.timeout:g} was asked for; give seconds, or 0 for none"] * (limits.timeout < 0)
@@ -69,7 +74,7 @@ def prepare(request: Request) -> tuple[list[Cell], list[Cell]]:
     cells: list[Cell] = []
     chosen: list[Cell] = []
     try:
-        cells = plan(read_grid(request.file, request.overrides), request.place, request.choices)
+        cells = plan(read_grid(request.file, request.overrides), request.place, request.choices, rehearsed)
         chosen = _shard(_only(cells, request.only), request.shard)
     except ConfigError as error:
         faults += error.faults
@@ -107,22 +112,48 @@ def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
 def run(request: Request) -> Outcome:
     """Run what is not finished."""
     scheduler = Scheduler(request.limits)
-    scheduler.warm()
-    cells, chosen = prepare(request)
-    grid = read_grid(request.file, request.overrides)
-    describe(grid, cells, request.place, request.command)
+    cells, chosen = scheduler.apart(prepare, request)
+    grid = _describe(request, cells)
     left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
     remaining = total(left, rates(cells), request.limits.jobs)
     with Watch(left, request.place, request.plugins, remaining) as watch:
         watch.say(f"{grid.title}: {cost(chosen, cells, request.limits.jobs)}; store {request.place}")
         scheduler.run(left, watch)
-    outcome = collect(chosen)
+    outcome = _standing(chosen)
     interrupted = scheduler.interrupts > 0 and outcome.exit_code != 0
     return Outcome(chosen, outcome.states | {k: v for k, v in scheduler.states.items() if v in BAD}, interrupted)
 
 
-def collect(cells: Sequence[Cell]) -> Outcome:
-    """How cells stand, whoever ran them."""
+def collect(request: Request) -> Outcome:
+    """How the cells stand, whoever ran them."""
+    cells, chosen = prepare(request, rehearsed=False)
+    _describe(request, cells)
+    return _standing(chosen)
+
+
+def _describe(request: Request, cells: Sequence[Cell]) -> Grid:
+    """Write STORE/grids/NAME.json: which runs of the store belong to the grid, and what they are called."""
+    grid = read_grid(request.file, request.overrides)
+    described = [
+        {
+            "run": cell.folder.name,
+            "seed": cell.seed,
+            "labels": dict(cell.labels),
+            "name": cell.name,
+            "settings": [f"{key}={value}" for key, value in cell.settings.items()],
+        }
+        for cell in cells
+    ]
+    head = {"version": VERSION, "name": grid.name, "title": grid.title, "command": request.command}
+    rules = {"select": grid.select, "target": grid.target, "baseline": grid.baseline}
+    stamp(request.place)
+    (request.place / "grids").mkdir(exist_ok=True)
+    text = json.dumps(head | rules | {"cells": described}, indent=1) + "\n"
+    replace(request.place / "grids" / f"{grid.name}.json", text, shared=True)
+    return grid
+
+
+def _standing(cells: Sequence[Cell]) -> Outcome:
     return Outcome(cells, {cell.folder.name: RunFolder(cell.folder).state for cell in cells})
 
 

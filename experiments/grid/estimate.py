@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from statistics import mean
 from typing import Any
 
-from experiments.grid.plan import Cell
+from experiments.grid.cells import Cell
 from experiments.store import FINISHED, RunFolder
 
 KINDS: tuple[tuple[str, ...], ...] = (("task", "workers", "method"), ("task", "workers"), ())  # nearest first

@@ -4,57 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from experiments.build import build, checkpoint_bytes
 from experiments.config import compose
+from experiments.grid.cells import Cell
 from experiments.grid.spec import Grid, Settings
 from experiments.plugins import Choice
 from experiments.schema import ConfigError
-from experiments.store import FINISHED, RunFolder, check_version, replace, run_id, stamp
-
-VERSION = 1  # of grids/NAME.json
+from experiments.store import FINISHED, RunFolder, check_version, run_id
 
 
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """One run of a grid: what tells it from the others, its settings, and its resolved configuration."""
+def plan(grid: Grid, store: Path, plugins: Sequence[Choice] = (), rehearsed: bool = True) -> list[Cell]:
+    """The cells of a grid, seed after seed; `ConfigError` with everything that is wrong.
 
-    number: int
-    labels: Mapping[str, str]
-    name: str | None
-    settings: Mapping[str, str]
-    config: Mapping[str, Any]
-    folder: Path
-
-    @property
-    def seed(self) -> int:
-        """Its seed."""
-        return int(self.config["seed"])
-
-    @property
-    def title(self) -> str:
-        """What tells it from the others, in words: keys where a value alone does not speak."""
-        said = [v if _speaks(k, v) else f"{k.split('.')[-1]}={v}" for k, v in self.labels.items() if v]
-        return f"{self.name or ' '.join(said)} seed {self.seed}".strip()
-
-    def command(self, store: Path, plugins: Sequence[str] = ()) -> str:
-        """What a reader types to run this cell alone."""
-        words = [f"{key}={value}" for key, value in self.settings.items()]
-        files = [word for plugin in plugins for word in ("--plugin", plugin)]
-        return " ".join(["commeff train", *files, *map(shlex.quote, words), f"--store {store}"])
-
-
-def plan(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> list[Cell]:
-    """The cells of a grid, all seeds of the first before the next; `ConfigError` with everything that is wrong.
-
-    Cells that two products share count once.
+    Cells that two products share count once. What is not to be run need not be rehearsed.
     """
     faults: dict[str, list[int]] = {}
     every = [(point, s) for s in grid.seeds or (None,) for point in grid.points]
@@ -71,33 +38,12 @@ def plan(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> list[Cell]:
             continue
         own = {key: chosen.get(key, "") for key in labels}
         cells.setdefault(run, Cell(number, own, point.name, chosen, config, store / run))
-    sizes = _rehearse(list(cells.values()), faults)
+    sizes = _rehearse(list(cells.values()), faults) if rehearsed else {}
     said = [f"{_cells(numbers, settings)}: {fault}" for fault, numbers in faults.items()]
     said += _store_faults(store, sum(sizes.get(run, 0) for run, cell in cells.items() if _unfinished(cell)))
     if said:
         raise ConfigError(said)
     return list(cells.values())
-
-
-def describe(grid: Grid, cells: Sequence[Cell], store: Path, command: str) -> Path:
-    """Write STORE/grids/NAME.json: which runs of the store belong to the grid, and what they are called."""
-    stamp(store)
-    path = store / "grids" / f"{grid.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    described = [
-        {
-            "run": cell.folder.name,
-            "seed": cell.seed,
-            "labels": dict(cell.labels),
-            "name": cell.name,
-            "settings": [f"{key}={value}" for key, value in cell.settings.items()],
-        }
-        for cell in cells
-    ]
-    head = {"version": VERSION, "name": grid.name, "title": grid.title, "command": command}
-    rules = {"select": grid.select, "target": grid.target, "baseline": grid.baseline}
-    replace(path, json.dumps(head | rules | {"cells": described}, indent=1) + "\n", shared=True)
-    return path
 
 
 def _unfinished(cell: Cell) -> bool:
@@ -145,6 +91,8 @@ def _store_faults(store: Path, needed: int) -> list[str]:
         check_version(store)
     except ConfigError as error:
         return list(error.faults)
+    if store.exists() and not store.is_dir():
+        return [f"store {store} is a file; choose another --store"]
     there = next(folder for folder in (store, *store.resolve().parents) if folder.is_dir())
     try:
         with tempfile.TemporaryFile(dir=there) as probe:
@@ -167,8 +115,3 @@ def _cells(numbers: Sequence[int], settings: Sequence[Settings]) -> str:
     words = " ".join(f"{key}={value}" for key, value in settings[numbers[0] - 1].items())
     others = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
     return f"cell {numbers[0]}{others} ({words})"
-
-
-def _speaks(key: str, value: str) -> bool:
-    """Whether a value says what it is without its key: names do, numbers do not."""
-    return "." not in key and not value.replace(".", "", 1).isdigit() and value not in ("true", "false", "null")

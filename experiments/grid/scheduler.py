@@ -11,16 +11,16 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
-from experiments.grid.plan import Cell
+from experiments.grid.cells import Cell
 from experiments.store import FINISHED, RunFolder
 
 # What every cell would import anew otherwise.
@@ -29,9 +29,11 @@ PRELOAD = (
     "experiments.grid.cell",
     "experiments.tasks",
     "commeff.methods",
+    "experiments.grid.plan",
     "sklearn.datasets",
     "sklearn.model_selection",
 )
+T = TypeVar("T")
 BUSY_AGAIN = 1.0  # seconds between two looks at a cell that another runner holds
 OUR_GRACE = 90.0  # seconds that a stopping cell has before it is ended
 BAD = ("failed", "timeout", "oom", "killed")
@@ -87,11 +89,21 @@ class Scheduler:
         self._context.set_forkserver_preload(["__main__", *PRELOAD])
         self._running: list[_Running] = []
 
-    def warm(self) -> None:
-        """Start the server from which cells are forked; it imports while the caller plans."""
-        from multiprocessing import forkserver
-
-        forkserver.ensure_running()
+    def apart(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function in a process forked from the server, whose imports this process can spare."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_answer, args=(theirs, function, arguments))
+        process.start()
+        theirs.close()
+        try:
+            found, answer = ours.recv()
+        except EOFError:
+            process.join()
+            raise RuntimeError(f"planning {_death(process.exitcode)}") from None
+        process.join()
+        if not found:
+            raise answer
+        return cast(T, answer)
 
     def run(self, cells: Sequence[Cell], view: View) -> dict[str, str]:
         """The state of every cell that has ended, by run."""
@@ -213,6 +225,13 @@ class Scheduler:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _answer(line: Connection, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    try:
+        line.send((True, function(*arguments)))
+    except Exception as error:  # is raised again by whoever asked
+        line.send((False, error))
 
 
 def default_jobs() -> int:

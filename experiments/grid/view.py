@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from experiments.grid.plan import Cell
+from experiments.grid.cells import Cell
 from experiments.grid.scheduler import BAD
 from experiments.progress import quality
 from experiments.store import RunFolder

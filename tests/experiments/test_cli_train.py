@@ -129,9 +129,11 @@ def test_a_diverged_run_is_a_result(tmp_path: Path) -> None:
 
 def test_a_running_run_is_left_alone(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / run_id(compose(SMALL)))
-    run.create(compose(SMALL), {})
-    run.mark("running", step=0, steps=12)
-    result = train(tmp_path)
+    with run.claimed() as own:
+        assert own
+        run.create(compose(SMALL), {})
+        run.mark("running", step=0, steps=12)
+        result = train(tmp_path)
     assert result.exit_code == 1
     assert "is running in process" in result.stderr
 

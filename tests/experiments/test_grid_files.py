@@ -1,0 +1,146 @@
+"""Grid files: what they mean, and that bad ones are refused before anything runs, with all their faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.cli import app
+from experiments.grid.plan import plan
+from experiments.grid.spec import read_grid
+from experiments.schema import ConfigError
+from experiments.store import VERSION
+
+BASE = "base: {task: quadratic, workers: 4, steps: 3}\n"
+PSGD = "grid: [{method: psgd}]\n"
+
+
+def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def settings(folder: Path, text: str, *overrides: str) -> list[dict[str, str]]:
+    return [dict(cell.settings) for cell in plan(read_grid(written(folder, text), overrides), folder / "store")]
+
+
+def test_a_grid_is_a_union_of_products_times_seeds_less_what_is_excluded(tmp_path: Path) -> None:
+    text = (
+        BASE + "seeds: [3, 5]\ngrid:\n  - {method: psgd, optimizer.lr: [0.1, 0.2]}\n"
+        "  - {method: [dsgd, gossip_pga], topology: [ring, exponential]}\n"
+        "exclude:\n  - {method: gossip_pga, topology: [ring, complete]}\n"
+    )
+    found = settings(tmp_path, text)
+    wanted = [
+        ("psgd", "0.1"),
+        ("psgd", "0.2"),
+        ("dsgd", "ring"),
+        ("dsgd", "exponential"),
+        ("gossip_pga", "exponential"),
+    ]
+    assert [(s["method"], s.get("optimizer.lr") or s["topology"], s["seed"]) for s in found] == [
+        (method, other, seed) for seed in ("3", "5") for method, other in wanted
+    ]
+    assert all(s["task"] == "quadratic" and s["workers"] == "4" for s in found)
+
+
+def test_what_two_products_share_runs_once(tmp_path: Path) -> None:
+    text = (
+        BASE + "grid:\n  - {method: [psgd, local_sgd]}\n  - {method: psgd}\n  - {method: local_sgd, method.period: 8}\n"
+    )
+    assert len(settings(tmp_path, text)) == 2
+
+
+def test_a_list_in_a_list_is_one_value(tmp_path: Path) -> None:
+    text = BASE + "grid: [{method: psgd, optimizer: adam, optimizer.betas: [[0.9, 0.99], [0.5, 0.9]]}]\n"
+    assert [s["optimizer.betas"] for s in settings(tmp_path, text)] == ["[0.9,0.99]", "[0.5,0.9]"]
+
+
+def test_words_on_the_command_line_go_into_the_base(tmp_path: Path) -> None:
+    assert [s["steps"] for s in settings(tmp_path, BASE + PSGD, "steps=7")] == ["7"]
+
+
+def test_labels_are_what_differs(tmp_path: Path) -> None:
+    text = BASE + "seeds: [0, 1]\ngrid:\n  - {method: psgd, optimizer.lr: [0.1, 0.2]}\n  - {method: local_sgd}\n"
+    cells = plan(read_grid(written(tmp_path, text)), tmp_path / "store")
+    assert [dict(cell.labels) for cell in cells[:3]] == [
+        {"method": "psgd", "optimizer.lr": "0.1"},
+        {"method": "psgd", "optimizer.lr": "0.2"},
+        {"method": "local_sgd", "optimizer.lr": ""},
+    ]
+    assert [cell.title for cell in cells[1:3]] == ["psgd lr=0.2 seed 0", "local_sgd seed 0"]
+
+
+FAULTY = [  # the file, and what is said of it, every line
+    (BASE + PSGD + "seed: [0]\n", ["no use for 'seed'; did you mean seeds?"]),
+    (BASE + PSGD + "seeds: [0, 0]\n", ["seed 0 given twice"]),
+    (BASE + PSGD + "seeds: [0]\nseeds: [1]\n", ["seeds given twice"]),
+    (BASE + PSGD + "seeds: 3\n", ["seeds is a list of whole numbers"]),
+    ("base: {seed: 3}\n" + PSGD + "seeds: [0]\n", ["seeds given twice: in seeds and as seed in base"]),
+    (BASE + "seeds: [1]\ngrid: [{method: psgd, seed: [0, 1]}]\n", ["as seed in entry 1 of the grid"]),
+    (BASE + PSGD + "exclude: [{method: psgd}]\n", ["exclude removes all 1 cells"]),
+    (BASE + PSGD + "exclude: [{method: dsgd}]\n", ["entry 1 removes nothing: no cell has method=dsgd"]),
+    (BASE, ["has no grid"]),
+    ("[1, 2]", ["holds no settings"]),
+    ("base: {task: [\n", ["is no YAML"]),
+    (BASE + "grid: [{method: []}]\n", ["sweeps method over nothing"]),
+    (BASE + "grid: [{method: [psgd, psgd]}]\n", ["method=psgd twice"]),
+    (BASE + "grid: [{method: psgd, optimizer: {lr: 0.1}}]\n", ["write dotted keys, such as optimizer"]),
+    (BASE + PSGD + "select: {over: optimizer.lr, by: val_loss}\n", ["which no entry of the grid sweeps"]),
+    (BASE + "grid: [{method: psgd, steps: [2, 3]}]\nselect: {over: steps, by: test_loss}\n", ["choose by the test"]),
+    (BASE + PSGD + "target: high\n", ["target is one measurement"]),
+    (BASE + PSGD + "baseline: {method: dsgd}\n", ["is no cell of the grid"]),
+    (BASE + "grid: [{method: [psgd, chocco]}, {method: dsgd, topology: torus, workers: 7}]\n",
+     ["cell 2 (task=quadratic workers=4 steps=3 method=chocco): no method 'chocco'; did you mean choco?", "rectangle"]),
+    (BASE + "grid: [{method: psgd, optimiser.lr: [0.1, 0.2]}]\n", ["cell 1 and 1 more", "did you mean optimizer.lr?"]),
+    (BASE + "grid: [{method: mem_sgd, compressor.k: 5000}]\n", ["5000"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), FAULTY)
+def test_a_bad_grid_is_refused_and_nothing_is_written(text: str, said: list[str], tmp_path: Path) -> None:
+    file = written(tmp_path, text)
+    result = CliRunner().invoke(app, ["grid", str(file), "--store", str(tmp_path / "store")])
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert all(line.startswith("commeff: ") for line in result.stderr.splitlines())
+    for words in said:
+        assert words in result.stderr
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    text = BASE + "grid:\n" + "".join(f"  - {{method: psgd, optimizer.lr: 0.{i + 1}}}\n" for i in range(36))
+    text += "  - {method: psgd, speed: 3}\n  - {method: local_sgd, method.period: 0}\n"
+    newer = tmp_path / "store"
+    newer.mkdir()
+    (newer / "store.json").write_text(json.dumps({"version": VERSION + 1}))
+    options = ["--store", str(newer), "-j", "0", "--timeout", "-1", "--max-failures", "-1"]
+    result = CliRunner().invoke(app, ["grid", str(written(tmp_path, text)), *options])
+    assert result.exit_code == 2
+    for words in ("-j 0", "--timeout -1", "--max-failures -1", "cell 37 (", "'speed'", "cell 38 (", "update commeff"):
+        assert words in result.stderr
+    assert [path.name for path in newer.iterdir()] == ["store.json"]
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b"])
+def test_a_shard_is_one_of_some(shard: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["grid", str(written(tmp_path, BASE + PSGD)), "--shard", shard, "--dry-run"])
+    assert result.exit_code == 2
+    assert "i from 1 to n" in result.stderr
+
+
+def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    result = CliRunner().invoke(app, ["grid", str(written(tmp_path, BASE + PSGD)), "--store", str(tmp_path / "taken")])
+    assert result.exit_code == 2
+    assert "choose another --store" in result.stderr
+
+
+def test_an_override_of_what_the_grid_sweeps_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="entry 1 of the grid sets method; change the file"):
+        read_grid(written(tmp_path, BASE + PSGD), ["method=dsgd"])

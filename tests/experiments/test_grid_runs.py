@@ -1,0 +1,181 @@
+"""Grids under way: nothing is repeated, nothing that dies takes anything with it, nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.config import compose
+from experiments.grid.command import Request, prepare
+from experiments.store import RunFolder, run_id
+
+SLOW = "base: {task: digits, workers: 4, steps: 100000, evaluate_every: 50, checkpoint_every: 20}\n"
+PLUGIN = """
+import os, signal, time
+from compressors import Dense
+
+class Dies(Dense):
+    def compress(self, vectors, random):
+        if random._origin[2] >= 7:
+            HOW[self.dtype]()
+        return super().compress(vectors, random)
+
+def error():
+    raise RuntimeError("out of order")
+
+HOW = {"float64": error, "float32": lambda: os.kill(os.getpid(), signal.SIGKILL), "bfloat16": lambda: time.sleep(1)}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def begin(folder: Path, *options: str) -> subprocess.Popen[str]:
+    words = ["grid", str(folder / "mine.yaml"), "--store", str(folder / "store"), "--no-report", *options]
+    return subprocess.Popen(
+        [sys.executable, "-m", "experiments.cli", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, told = process.communicate(timeout=120)
+    return process.returncode, told
+
+
+def runs(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in (folder / "store").glob("*/status.json"))
+
+
+def states(folder: Path) -> list[str]:
+    return sorted(RunFolder(run).state for run in runs(folder))
+
+
+def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def pids(folder: Path) -> list[int]:
+    return [RunFolder(run).read("status.json")["pid"] for run in runs(folder)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_grid_runs_once_and_is_written_down(tmp_path: Path) -> None:
+    written(tmp_path, "base: {task: quadratic, workers: 4, steps: 5}\nseeds: [0, 1]\ngrid: [{method: [psgd, dsgd]}]\n")
+    code, told = finish(begin(tmp_path, "--json"))
+    assert code == 0, told
+    assert states(tmp_path) == ["done"] * 4
+    described = json.loads((tmp_path / "store" / "grids" / "mine.json").read_text())
+    assert {cell["run"] for cell in described["cells"]} == {run.name for run in runs(tmp_path)}
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*/summary.json")}
+    code, told = finish(begin(tmp_path))
+    assert code == 0
+    assert "4 finished, 0 to run" in told
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*/summary.json")}
+    for cell in described["cells"]:
+        assert run_id(compose(cell["settings"])) == cell["run"], "the cell is not the run that `commeff train` makes"
+
+
+def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    written(
+        tmp_path,
+        "base: {task: quadratic, workers: 4, steps: 60}\n"
+        "grid:\n  - {method: psgd}\n"
+        "  - {method: compressed_sgd, compressor: dies, compressor.dtype: [float64, float32, bfloat16]}\n",
+    )
+    code, told = finish(begin(tmp_path, "--plugin", str(tmp_path / "mine.py"), "--timeout", "3"))
+    assert code == 1
+    assert states(tmp_path) == ["done", "failed", "killed", "timeout"]
+    assert "RuntimeError: out of order" in told
+    assert f"again: commeff train --plugin {tmp_path}/mine.py task=quadratic" in told
+    assert "ended by SIGKILL" in told
+    (failed,) = [run for run in runs(tmp_path) if RunFolder(run).state == "failed"]
+    assert "Traceback" in (failed / "error.txt").read_text()
+    status = subprocess.run(
+        [sys.executable, "-m", "experiments.cli", "status", str(tmp_path / "store"), "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(status.stdout)["mine"]["states"] == {"done": 1, "failed": 1, "timeout": 1, "killed": 1}
+
+
+def test_enough_failures_end_a_grid(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    written(
+        tmp_path,
+        "base: {task: quadratic, workers: 4, steps: 20, compressor: dies, compressor.dtype: float64}\n"
+        "grid: [{method: compressed_sgd, optimizer.lr: [0.1, 0.2, 0.3, 0.4]}]\n",
+    )
+    code, _ = finish(begin(tmp_path, "--plugin", str(tmp_path / "mine.py"), "--max-failures", "2", "-j", "1"))
+    assert code == 1
+    assert states(tmp_path) == ["failed", "failed"]
+
+
+def test_ctrl_c_stops_with_checkpoints_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    written(tmp_path, SLOW + "grid: [{method: [psgd, dsgd, local_sgd]}]\n")
+    process = begin(tmp_path, "-j", "2")
+    until(lambda: len(list((tmp_path / "store").glob("*/checkpoints/latest.pt"))) == 2)
+    cells = pids(tmp_path)
+    process.send_signal(signal.SIGINT)
+    code, told = finish(process)
+    assert code == 130
+    assert "the same command goes on" in told
+    assert states(tmp_path) == ["killed", "killed"]
+    assert not any(alive(pid) for pid in cells)
+    assert all(RunFolder(run).read("status.json")["step"] >= 20 for run in runs(tmp_path))
+
+
+def test_no_cell_outlives_its_runner(tmp_path: Path) -> None:
+    written(tmp_path, SLOW + "grid: [{method: [psgd, dsgd]}]\n")
+    process = begin(tmp_path, "-j", "2")
+    until(lambda: states(tmp_path) == ["running", "running"])
+    cells = pids(tmp_path)
+    process.kill()
+    process.wait()
+    until(lambda: not any(alive(pid) for pid in cells), seconds=20)
+    assert states(tmp_path) == ["killed", "killed"]
+
+
+def test_two_runners_share_the_work(tmp_path: Path) -> None:
+    written(tmp_path, SLOW.replace("100000", "600") + "seeds: [0, 1, 2]\ngrid: [{method: [psgd, dsgd]}]\n")
+    first, second = begin(tmp_path, "-j", "1"), begin(tmp_path, "-j", "1")
+    (code, told), (other_code, other_told) = finish(first), finish(second)
+    assert (code, other_code) == (0, 0), told + other_told
+    assert states(tmp_path) == ["done"] * 6
+    ended = [line for line in (told + other_told).splitlines() if ": done" in line and "by another" not in line]
+    assert len(ended) == 6, "a cell ran twice, or not at all"
+
+
+@pytest.mark.parametrize("part", [{"only": ["method=dsgd"]}, {"shard": "2/3"}, {"only": ["dsgd-quad", "queued"]}])
+def test_a_part_of_a_grid(part: dict[str, Any], tmp_path: Path) -> None:
+    file = written(tmp_path, "base: {task: quadratic, workers: 4}\ngrid: [{method: [psgd, dsgd, local_sgd]}]\n")
+    cells, chosen = prepare(Request(file, store=tmp_path / "store", **part), rehearsed=False)
+    assert len(cells) == 3
+    assert [cell.labels["method"] for cell in chosen] == ["dsgd"]
+
+
+def test_collecting_runs_nothing(tmp_path: Path) -> None:
+    written(tmp_path, "base: {task: quadratic, workers: 4, steps: 5}\ngrid: [{method: [psgd, dsgd]}]\n")
+    code, told = finish(begin(tmp_path, "--collect"))
+    assert code == 1, "two cells are missing"
+    assert "2 queued" in told
+    assert runs(tmp_path) == []
