@@ -1,23 +1,32 @@
 """Plug-ins: what a reader writes in one file becomes choices of the configuration, its signature the schema.
 
-A public subclass of `Compressor` becomes `compressor=<its name in snake case>`, a public function annotated
-`-> Strategy` becomes `method=<its name>`, one annotated `-> Topology` becomes `topology=<its name>`. Parameters that
-carry the name of another part are wired to it, the others keep their defaults and can be set: `method.period=3`.
+    public in the file                            becomes
+    a subclass of `Compressor`                    compressor=its_name (in snake case)
+    a class with all methods of a `Task`          task=its_name (in snake case)
+    a function annotated `-> Strategy`            method=its_name
+    a function annotated `-> Topology`            topology=its_name
+
+Parameters that carry the name of another part are wired to it (`WIRES`), the others keep their defaults and can be set:
+`method.period=3`. A required compressor or topology of another name is a part within the part. A file or module is
+named with `--plugin`; an installed package offers its own under the entry point group "commeff.plugins",
+name = "module".
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
 from experiments.groups import built_in
 from experiments.schema import parameters, returned
-from experiments.targets import defined_in, load
+from experiments.targets import defined_in, load, locate
 
+ENTRY_POINTS = "commeff.plugins"
 WIRES = {
     "optimizer": "${optimizer}",
     "compressor": "${compressor}",
@@ -27,6 +36,10 @@ WIRES = {
     "seed": "${seed}",
     "data_dir": "${data_dir}",
 }
+ADVICE = (
+    "write a subclass of Compressor, a function annotated -> Strategy or -> Topology, or a task, such as a subclass of "
+    "experiments.tasks.Supervised"
+)
 
 
 @dataclass(frozen=True)
@@ -46,16 +59,50 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def choices(plugin: str) -> list[Choice]:
+def adopt(plugins: Sequence[str]) -> tuple[list[Choice], list[str]]:
+    """The choices of plug-ins that are named and of those that are installed; and what is wrong with installed ones.
+
+    A named plug-in that cannot be used is refused; an installed one is left out, since it may have nothing to do with
+    what is asked for.
+    """
+    found: dict[tuple[str, str], Choice] = {}
+    for plugin in plugins:
+        found = _united(found, choices(plugin))
+    complaints = []
+    for point in sorted(entry_points(group=ENTRY_POINTS)):
+        try:
+            found = _united(found, choices(point.value, installed=True))
+        except ValueError as error:
+            source = f" of {point.dist.name}" if point.dist else ""
+            complaints.append(f"the installed plug-in {point.name!r}{source} is left out: {error}")
+    return list(found.values()), complaints
+
+
+def _united(found: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> dict[tuple[str, str], Choice]:
+    """All choices by group and name; two that share a name are refused, unless they are the same object."""
+    united = dict(found)
+    for choice in more:
+        rival = united.setdefault((choice.group, choice.name), choice)
+        one, other = rival.node["_target_"], choice.node["_target_"]
+        if locate(one) is not locate(other):
+            raise ValueError(
+                f"two plug-ins have a {choice.group} {choice.name!r}: {one} and {other}; rename one of them"
+            )
+    return united
+
+
+def choices(plugin: str, installed: bool = False) -> list[Choice]:
     """The choices that a plug-in file or module adds; one that adds none, or hides a built-in, is refused."""
     try:
         module = load(plugin)
     except Exception as error:  # whatever the reader's own code raises
-        raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {error}") from error
-    found = list(_choices(module, str(module.__file__) if plugin.endswith(".py") else plugin))
+        reason = " ".join(str(error).split())
+        raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}") from error
+    place = f"{module.__file__}:" if plugin.endswith(".py") else f"{plugin}{'.' if installed else ':'}"
+    found = list(_choices(module, place))
     if not found:
-        advice = "write a subclass of Compressor, or a function annotated -> Strategy or -> Topology"
-        raise ValueError(f"plug-in {plugin} adds nothing; {advice}")
+        reasons = [*(sentence for _, sentence in unfinished(module).values()), *_unannotated(module)]
+        raise ValueError(f"plug-in {plugin} adds nothing: {'; '.join(reasons) or ADVICE}")
     for choice in found:
         if choice.name in built_in(choice.group):
             raise ValueError(f"plug-in {plugin} hides the built-in {choice.group} {choice.name!r}; choose another name")
@@ -63,24 +110,81 @@ def choices(plugin: str) -> list[Choice]:
 
 
 def _choices(module: ModuleType, place: str) -> Iterator[Choice]:
+    for name, value in defined_in(module):
+        group = group_of(value)
+        if group is not None:
+            choice = snake_case(name) if inspect.isclass(value) else name
+            yield Choice(group, choice, _nested(value, signature_node(value, place + name, group)))
+
+
+def _nested(value: Any, node: dict[str, Any]) -> dict[str, Any]:
+    """The node with a part of its own wherever one is required: `compressor.inner=qsgd compressor.inner.levels=4`."""
+    from compressors import Compressor
+    from topologies import Topology
+
+    first = {Compressor: ("compressor", "top_k"), Topology: ("topology", "ring")}
+    hints = {name: parameter.annotation for name, parameter in parameters(value).items() if node.get(name) == "???"}
+    parts = {name: first[hint] for name, hint in hints.items() if hint in (Compressor, Topology)}
+    defaults = [{f"/{group}@{name}": choice} for name, (group, choice) in parts.items()]
+    rest = {name: content for name, content in node.items() if name not in parts}
+    return {"defaults": defaults, **rest} if parts else rest
+
+
+def group_of(value: Any) -> str | None:
+    """The group that a class or function belongs to by what it is, if to any."""
     from commeff.strategy import Strategy
     from compressors import Compressor
     from topologies import Topology
 
+    if not inspect.isclass(value):
+        return {Strategy: "method", Topology: "topology"}.get(returned(value))
+    if inspect.isabstract(value):
+        return None
+    if issubclass(value, Compressor):
+        return "compressor"
+    return None if lacking(value) else "task"
+
+
+def lacking(kind: type) -> list[str]:
+    """The methods of a `Task` that a class does not have."""
+    from commeff.task import Task
+
+    members = [name for name, value in vars(Task).items() if inspect.isfunction(value) and not name.startswith("_")]
+    return [name for name in members if getattr(kind, name, None) in (None, getattr(Task, name))]
+
+
+def unfinished(module: ModuleType) -> dict[str, tuple[str, str]]:
+    """Classes of a plug-in that are nearly a choice: the group, and what they lack."""
+    from compressors import Compressor
+
+    found = {}
     for name, value in defined_in(module):
-        if inspect.isclass(value):
-            group = "compressor" if issubclass(value, Compressor) and not inspect.isabstract(value) else None
-        else:
-            group = {Strategy: "method", Topology: "topology"}.get(returned(value))
-        if group is not None:
-            choice = snake_case(name) if group == "compressor" else name
-            yield Choice(group, choice, signature_node(value, f"{place}:{name}", group))
+        if not inspect.isclass(value) or group_of(value):
+            continue
+        missing = sorted(getattr(value, "__abstractmethods__", ())) or lacking(value)
+        group = "compressor" if issubclass(value, Compressor) else "task"
+        if group == "compressor" or {"batch", "loss"}.isdisjoint(lacking(value)):
+            advice = "write them, or begin its name with _ if it is only a base"
+            found[name] = group, f"the {group} {name} lacks {', '.join(missing)}: {advice}"
+    return found
+
+
+def _unannotated(module: ModuleType) -> Iterator[str]:
+    from topologies import Topology
+
+    for name, value in defined_in(module):
+        if inspect.isclass(value) and issubclass(value, Topology):
+            yield f"{name} is a topology: write a function that returns it, annotated -> Topology"
+        elif inspect.isfunction(value) and returned(value) is inspect.Signature.empty:
+            yield f"the function {name} does not say what it returns: annotate it -> Strategy or -> Topology"
 
 
 def signature_node(value: Any, target: str, group: str) -> dict[str, Any]:
     """The YAML of a function or class: wired parameters, defaults, and `???` where there is none."""
     node: dict[str, Any] = {"_target_": target}
     for name, parameter in parameters(value).items():
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            continue
         if name in WIRES and name != group:
             node[name] = WIRES[name]
         elif parameter.default is inspect.Parameter.empty:

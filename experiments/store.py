@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from experiments.schema import ConfigError
-from experiments.targets import source_digest, split
+from experiments.targets import foreign, source_digest, split
 
 VERSION = 1  # of the store's layout
 IRRELEVANT = ("checkpoint_every", "data_dir")  # keys that do not decide the result, wherever they stand
@@ -36,7 +36,7 @@ def run_id(config: Mapping[str, Any]) -> str:
     (True, False)
     """
     relevant = _relevant(config)
-    plugins = {target: [split(target)[1], source_digest(target)] for target in _targets(relevant) if ":" in target}
+    plugins = {target: [split(target)[1], source_digest(target)] for target in _targets(relevant) if foreign(target)}
     text = json.dumps(relevant, sort_keys=True)
     for target, identity in plugins.items():
         text = text.replace(json.dumps(target), json.dumps(identity))

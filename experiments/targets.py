@@ -1,7 +1,7 @@
 """What a `_target_` of the configuration points at: an importable name, or one in a plug-in file.
 
-commeff.methods.choco          an attribute of a module
-folder/mine.py:SignOfMean      an attribute of a file: a plug-in
+commeff.methods.choco          an attribute of a module, ours or of an installed plug-in
+folder/mine.py:SignOfMean      an attribute of a file, or of a module, named on the command line: a plug-in
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+OURS = ("commeff", "compressors", "topologies", "experiments", "torch")
 
 
 def locate(target: str) -> Callable[..., Any]:
@@ -57,17 +59,50 @@ def load(module: str) -> ModuleType:
     return sys.modules[name]
 
 
+def again(found: Any) -> Any:
+    """The same class or function out of a second, fresh execution of its module; None where it has no file.
+
+    What the first one has left in variables of its module or class is not there.
+    """
+    path = getattr(sys.modules[found.__module__], "__file__", None)
+    spec = importlib.util.spec_from_file_location(f"{found.__module__}_again", path) if path else None
+    if spec is None or spec.loader is None:
+        return None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[spec.name]
+    return getattr(module, found.__name__, None)
+
+
 def defined_in(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The public classes and functions written in `module` itself, not those it imports."""
+    """The public classes and functions written in `module`, or in the package that it is; not those it imports."""
     for name, value in vars(module).items():
-        if (
-            not name.startswith("_")
-            and (inspect.isclass(value) or inspect.isfunction(value))
-            and value.__module__ == module.__name__
-        ):
-            yield name, value
+        if not name.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value)):
+            home = value.__module__
+            if home == module.__name__ or home.startswith(f"{module.__name__}."):
+                yield name, value
+
+
+def foreign(target: str) -> bool:
+    """Whether a target is somebody else's code, which may change while ours does not.
+
+    >>> [foreign(t) for t in ("commeff.methods.choco", "torch.optim.SGD", "fractions.Fraction")]
+    [False, False, False]
+    >>> [foreign(t) for t in ("folder/mine.py:Mine", "their_package.methods.theirs")]
+    [True, True]
+    """
+    return ":" in target or split(target)[0].partition(".")[0] not in {*OURS, *sys.stdlib_module_names}
 
 
 def source_digest(target: str) -> str:
-    """SHA-256 of the source file behind a target."""
-    return hashlib.sha256(Path(inspect.getsourcefile(load(split(target)[0])) or "").read_bytes()).hexdigest()
+    """SHA-256 of the source behind a target: of its file, or of every Python file of the package it comes from."""
+    place = split(target)[0]
+    module = load(place if place.endswith(".py") else place.partition(".")[0])
+    folders = [Path(folder) for folder in getattr(module, "__path__", [])]
+    files = sorted((str(file.relative_to(folder)), file) for folder in folders for file in folder.rglob("*.py"))
+    digest = hashlib.sha256()
+    for name, file in files or [("", Path(inspect.getsourcefile(module) or ""))]:
+        digest.update(name.encode() + file.read_bytes())
+    return digest.hexdigest()

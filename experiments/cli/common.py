@@ -39,12 +39,13 @@ def refusals() -> Iterator[None]:
 
 
 def adopted(plugins: list[str] | None) -> list[Choice]:
-    """The choices that plug-in files add."""
-    if not plugins:
-        return []
-    from experiments.plugins import choices
+    """The choices that plug-ins add: those that are named, and those of installed packages."""
+    from experiments.plugins import adopt
 
-    return [choice for plugin in plugins for choice in choices(plugin)]
+    found, complaints = adopt(plugins or [])
+    for complaint in complaints:
+        typer.echo(f"commeff: {complaint}", err=True)
+    return found
 
 
 def report(rows: Mapping[str, Any], as_json: bool) -> None:

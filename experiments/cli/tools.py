@@ -13,8 +13,9 @@ import typer
 from experiments.cli.common import Json, refusals, report
 
 
-def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")]) -> None:
-    """Run the laws on a plug-in of your own: every compressor and method in FILE, or the one called NAME.
+def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json: Json = False) -> None:
+    """Run the laws on a plug-in of your own: every compressor, method, topology and task in FILE, or the one called
+    NAME; exit code 1 if a law is broken.
 
     * `commeff check mine.py`
     * `commeff check mine.py:SignOfMean`
@@ -22,8 +23,20 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")]) -> None
     with refusals():
         from experiments.check import check_plugin
 
-        broken = check_plugin(plugin)
-    raise typer.Exit(1 if broken else 0)
+        verdicts = check_plugin(plugin)
+    if as_json:
+        typer.echo(json.dumps([asdict(verdict) for verdict in verdicts], indent=2))
+    else:
+        for name in dict.fromkeys(verdict.name for verdict in verdicts):
+            own = [verdict for verdict in verdicts if verdict.name == name]
+            for verdict in own:
+                if verdict.state == "broken":
+                    typer.echo(f"{name}: BROKEN {verdict.law}: {verdict.sentence}")
+            for state, words in (("holds", "hold"), ("waits", "cannot be judged until those hold")):
+                laws = [verdict.law for verdict in own if verdict.state == state]
+                if laws:
+                    typer.echo(f"{name}: {len(laws)} of {len(own)} laws {words}: {', '.join(laws)}")
+    raise typer.Exit(1 if any(verdict.state == "broken" for verdict in verdicts) else 0)
 
 
 def bench(

@@ -1,0 +1,81 @@
+"""What must hold of every method, built in or the reader's own: `check(method)` runs all of it on a small problem.
+
+A law is a function of `Case` that raises `AssertionError` with a sentence: what was measured, and what to do. The
+problem: 4 workers, each with its own quadratic in 12 coordinates (a 3 x 3 matrix and a vector), float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from commeff.laws.conduct import (
+    gives_the_same_when_x_is_donated,
+    leaves_its_input_alone,
+    pays_for_what_it_learns,
+    repeats,
+    runs_alone,
+    stays_where_all_agree,
+    works_in_blocks,
+)
+from commeff.laws.engines import is_the_same_on_every_engine
+from commeff.laws.memory import resumes
+from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Case, Method, cases, run, slope, start
+
+__all__ = [
+    "BASES",
+    "LAWS",
+    "LAYOUT",
+    "STEPS",
+    "WORKERS",
+    "Case",
+    "Method",
+    "cases",
+    "check",
+    "gives_the_same_when_x_is_donated",
+    "is_the_same_on_every_engine",
+    "leaves_its_input_alone",
+    "pays_for_what_it_learns",
+    "repeats",
+    "resumes",
+    "run",
+    "runs_alone",
+    "slope",
+    "start",
+    "stays_where_all_agree",
+    "works_in_blocks",
+]
+
+LAWS: tuple[Callable[[Case], None], ...] = (
+    repeats,
+    leaves_its_input_alone,
+    gives_the_same_when_x_is_donated,
+    resumes,
+    stays_where_all_agree,
+    pays_for_what_it_learns,
+    runs_alone,
+    is_the_same_on_every_engine,
+    works_in_blocks,
+)
+
+# Laws that say nothing where another is broken: those that compare two runs of a method that does not repeat.
+BASES = {
+    repeats: (
+        gives_the_same_when_x_is_donated,
+        resumes,
+        pays_for_what_it_learns,
+        is_the_same_on_every_engine,
+        works_in_blocks,
+    )
+}
+
+
+def check(method: Method) -> list[str]:
+    """Run every law on a method function; gives the names of the laws that hold, raises AssertionError at the first
+    that does not.
+    """
+    passed = []
+    for case in cases(method):
+        for law in LAWS:
+            law(case)
+            passed.append(f"{case.name} {law.__name__}")
+    return passed

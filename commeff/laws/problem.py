@@ -1,0 +1,126 @@
+"""The problem on which methods are tried, the arguments they get, and the loop that drives them."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+import topologies
+from commeff.communicator import Communicator
+from commeff.strategy import Strategy
+from compressors import Compressor, Layout, ScaledSign, TopK
+from topologies import Topology
+
+WORKERS, STEPS = 4, 6
+LAYOUT = Layout.of([("matrix", (3, 3)), ("vector", (3,))])
+
+Method = Callable[..., Strategy]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method with arguments that suit the problem: `build(n)` gives a fresh strategy for n workers."""
+
+    name: str
+    build: Callable[[int], Strategy]
+
+
+@dataclass(frozen=True)
+class OfWorkers:
+    """An argument that depends on the number of workers."""
+
+    make: Callable[[int], Any]
+
+
+def lazy_ring(n: int) -> Topology:
+    """A graph that every gossip method takes."""
+    return topologies.lazy(topologies.ring(n))
+
+
+def cases(method: Method) -> Iterator[Case]:
+    """The method with small arguments for what it requires, once for every choice of its `Literal` parameters and two
+    compressors.
+    """
+    hints = get_type_hints(method)
+    optimizer = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
+    axes: dict[str, list[Any]] = {}
+    for name, parameter in inspect.signature(method).parameters.items():
+        hint = hints.get(name)
+        if name == "optimizer":
+            axes[name] = [optimizer]
+        elif hint is Compressor:
+            axes[name] = [TopK(ratio=0.25), ScaledSign()]
+        elif hint is Topology:
+            axes[name] = [OfWorkers(lazy_ring)]
+        elif name in ("n", "workers") and parameter.default is parameter.empty:
+            axes[name] = [OfWorkers(int)]
+        elif get_origin(hint) is Literal:
+            axes[name] = list(get_args(hint))
+        elif name in ("period", "rounds", "rank"):
+            axes[name] = [2 if name != "rank" else 1]
+        elif parameter.default is parameter.empty:
+            raise TypeError(f"{method.__name__} requires {name!r}, for which the laws know no value: give it a default")
+    for values in itertools.product(*axes.values()):
+        arguments = dict(zip(axes, values, strict=True))
+        shown = [
+            v if isinstance(v, str) else type(v).__name__
+            for k, v in arguments.items()
+            if k != "optimizer" and not isinstance(v, (int, OfWorkers))
+        ]
+        case = Case(f"{method.__name__}({', '.join(shown)})", partial(_build, method, arguments))
+        strategy: object = case.build(WORKERS)
+        assert isinstance(strategy, Strategy), (
+            f"{case.name} gives a {type(strategy).__name__}: return Strategy(local, gradients=..., parameters=...)"
+        )
+        yield case
+
+
+def _build(method: Method, arguments: dict[str, Any], n: int) -> Strategy:
+    return method(**{name: v.make(n) if isinstance(v, OfWorkers) else v for name, v in arguments.items()})
+
+
+def start(n: int = WORKERS, d: int = LAYOUT.d, device: str = "cpu") -> Tensor:
+    """Equal rows that are not zero."""
+    return torch.linspace(-1, 2, d, dtype=torch.float64, device=device).expand(n, d).clone()
+
+
+def slope(x: Tensor, step: int, workers: Any = range(WORKERS)) -> Tensor:
+    """Gradients of f_i(x) = |sqrt(a_i) (x - b_i)|^2 / 2, shaken by a sine of the step."""
+    ids = torch.tensor(list(workers), dtype=x.dtype, device=x.device)[:, None]
+    columns = torch.arange(x.shape[1], dtype=x.dtype, device=x.device)
+    return (1 + 0.3 * ids + 0.05 * columns) * (x - torch.sin(ids * 1.7 + columns)) + 0.1 * torch.cos(
+        3 * columns + 7 * step + ids
+    )
+
+
+def run(
+    strategy: Strategy,
+    steps: int = STEPS,
+    n: int = WORKERS,
+    communicator: Communicator | None = None,
+    donate: bool = False,
+    push: float = 0.0,
+    device: str = "cpu",
+) -> tuple[Tensor, Communicator]:
+    """Drive a strategy; gives the trajectory (steps, w, d) and the communicator. `push` is added to worker 0's first
+    gradient.
+    """
+    communicator = communicator or Communicator(workers=n, seed=3)
+    x = start(n, device=device)[list(communicator.workers)]
+    strategy.start(x, LAYOUT, communicator)
+    trajectory = []
+    for communicator.step in range(steps):
+        gradient = slope(x, communicator.step, communicator.workers)
+        if 0 in communicator.workers and communicator.step == 0:
+            gradient[0] += push
+        strategy.post(x, communicator)
+        x = strategy.step(x, gradient, communicator, donate=donate)
+        trajectory.append(x.clone())
+    return torch.stack(trajectory), communicator

@@ -1,0 +1,65 @@
+"""What the laws are tried on: a small layout, vectors at which bounds are attained, and how a complaint is raised."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from compressors.base import Compressor
+from compressors.layout import Layout
+from compressors.message import Message
+from compressors.random import WorkerRandom
+
+LAYOUT = Layout.of([("weight", (4, 6)), ("bias", (6,)), ("gain", (10,))])
+SAMPLES = 4000
+
+
+def streams(workers: int) -> WorkerRandom:
+    """The randomness of workers 0, 1, ..."""
+    return WorkerRandom(0, range(workers), path=("law",))
+
+
+def draws(compressor: Compressor, vector: Tensor) -> Tensor:
+    """What is decoded of one vector (1, d) by many workers, or, where they may draw alike, in many steps."""
+    if not compressor.summable:
+        return compressor.compress(vector.expand(SAMPLES, -1), streams(SAMPLES)).decode()
+    steps = (WorkerRandom(0, [0], step=step, path=("law",)) for step in range(SAMPLES // 8))
+    return torch.cat([compressor.compress(vector, random).decode() for random in steps])
+
+
+def noise(number: int, rows: int = 1) -> Tensor:
+    """(rows, d) normal numbers, others for every ``number``."""
+    return WorkerRandom(1, range(rows), step=number).normal(LAYOUT.d, dtype=torch.float64)
+
+
+def vectors() -> dict[str, Tensor]:
+    """Named vectors (1, d), among them those at which the bounds are attained."""
+    normal, one = noise(0), torch.zeros(1, LAYOUT.d, dtype=torch.float64)
+    one[0, 7] = -2.5
+    return {
+        "normal": normal,
+        "heavy-tailed": normal**5,
+        "constant": torch.full_like(one, 4 / 3),
+        "one-hot": one,
+        "zero": torch.zeros_like(one),
+        "huge": 1e30 * normal,
+        "tiny": 1e-30 * normal,
+    }
+
+
+def raw(numbers: Tensor) -> list[int]:
+    """The bytes of a tensor."""
+    return numbers.contiguous().flatten().view(torch.uint8).tolist()
+
+
+def equal(message: Message, other: Message) -> bool:
+    """Whether two messages have the same parts, to the bit, and are read alike."""
+    pairs = list(zip(message.parts, other.parts, strict=True))
+    same = all(torch.equal(part, like) and part.dtype == like.dtype for part, like in pairs)
+    return same and torch.equal(message.decode(), other.decode())
+
+
+def require(condition: bool | Tensor, complaint: str) -> None:
+    """Raise the complaint unless the condition holds."""
+    if not condition:
+        raise AssertionError(complaint)

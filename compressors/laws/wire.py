@@ -1,0 +1,180 @@
+"""Laws on what travels: the bytes that are billed are those that are received, and they are all that is needed."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compressors.base import Compressor
+from compressors.laws.problems import LAYOUT, equal, noise, raw, require, streams, vectors
+from compressors.layout import Layout
+from compressors.message import Message
+from compressors.packing import packed_bytes
+from compressors.random import WorkerRandom
+
+
+def check_wire(compressor: Compressor) -> None:
+    """wire_bytes is the size of what is received, and nothing else is needed to decode it."""
+    for layout in (LAYOUT, LAYOUT.slice(0, 24)):
+        bound, rows = compressor.bind(layout), noise(4, 3)[:, : layout.d]
+        message = bound.compress(rows, streams(3))
+        _bills_its_parts(compressor, message)
+        other = bound.compress(torch.ones(1, layout.d, dtype=rows.dtype), WorkerRandom(0, [9], path=("law",)))
+        hidden = _differing(message, other)
+        require(
+            not hidden,
+            f"{compressor}: a receiver decodes something else than the sender: {hidden} depends on the vectors but is "
+            "not in parts, so it never travels; put it in parts, with one row a worker",
+        )
+        buffer = message.to_buffer()
+        for receiver in (message.form, other.form, other):
+            read = receiver.from_buffer(buffer).decode()
+            require(
+                torch.equal(read, message.decode()),
+                f"{compressor}: a receiver decodes something else than the sender: `decode` may read parts and what "
+                "every receiver knows, nothing else",
+            )
+    _is_packed(compressor)
+
+
+def _bills_its_parts(compressor: Compressor, message: Message) -> None:
+    rows, buffer = message.rows, message.to_buffer()
+    strange = [type(part).__name__ for part in message.parts if not isinstance(part, Tensor)]
+    require(not strange, f"{compressor}: parts hold a {strange}: every part is a tensor")
+    lengths = [len(part) for part in message.parts]
+    require(
+        lengths == [3] * len(lengths),
+        f"{compressor}: parts of {lengths} rows for 3 workers: row i of each part is what worker i sends",
+    )
+    sent = [b"".join(bytes(raw(part[row])) for part in message.parts) for row in range(rows)]
+    size = len(sent[0])
+    advice = "do not override it, and pack into parts what is sent"
+    require(
+        message.wire_bytes.tolist() == [size] * rows and message.wire_bytes.dtype == torch.int64,
+        f"{compressor}: wire_bytes says {message.wire_bytes.tolist()}, but {[size] * rows} bytes are sent: {advice}",
+    )
+    require(
+        message.row_bytes == size,
+        f"{compressor}: row_bytes says {message.row_bytes}, but {size} bytes a worker are sent: {advice}",
+    )
+    require(
+        buffer.shape[1:] == (size,) and [bytes(raw(row)) for row in buffer] == sent,
+        f"{compressor}: the buffer is not the bytes of the parts: {buffer.shape[1]} bytes for parts of {size}",
+    )
+
+
+def _is_packed(compressor: Compressor) -> None:
+    """Whole numbers and truth values that would fit into half the bytes are not packed; a header of 8 bytes may be."""
+    bound = compressor.bind(LAYOUT)
+    parts = [bound.compress(vector.repeat(64, 1), streams(64)).parts for vector in vectors().values()]
+    for number, likes in enumerate(zip(*parts, strict=True)):
+        part = torch.stack(likes)
+        if part.dtype.is_floating_point or not part.numel():
+            continue
+        low, high = int(part.min()), int(part.max())
+        bits = 1 if part.dtype is torch.bool else max(high.bit_length(), (~low).bit_length() + 1 if low < 0 else 0)
+        count = part[0, 0].numel()
+        taken = count * part.element_size()
+        require(
+            2 * packed_bytes(count, bits) > taken or taken <= 8,
+            f"{compressor}: part {number} is not packed: {count} numbers from {low} to {high} travel as "
+            f"{part.dtype} in {taken} bytes and fit into {packed_bytes(count, bits)}: use "
+            f"compressors.pack(codes, {bits}) and unpack",
+        )
+
+
+def _differing(message: Message, other: Message) -> str:
+    """The name of something outside parts that differs between two messages of one compressor; '' if nothing does."""
+    for name in vars(message):
+        mine, theirs = getattr(message, name), vars(other).get(name)
+        if name == "parts" or _alike(mine, theirs):
+            continue
+        known = name in {field.name for field in fields(message)}
+        return f"{name!r} of {type(message).__name__}" + ("" if known else ", which is no field,")
+    return ""
+
+
+def _alike(mine: Any, theirs: Any) -> bool:
+    if type(mine) is not type(theirs):
+        return False
+    if isinstance(mine, Tensor):
+        return torch.equal(mine, theirs)
+    if isinstance(mine, Message):
+        return not _differing(mine, theirs)
+    if isinstance(mine, (tuple, list)):
+        return len(mine) == len(theirs) and all(map(_alike, mine, theirs))
+    return bool(mine == theirs)
+
+
+def check_add_to(compressor: Compressor) -> None:
+    """add_to adds weights @ decode(), also to columns of a larger matrix and with nobody to hear."""
+    message = compressor.bind(LAYOUT).compress(noise(5, 4), streams(4))
+    weights = torch.tensor([[0.5, 0.0, -2.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
+    for name, out in {
+        "matrix": noise(6, 3),
+        "part of a matrix": torch.cat([noise(6, 3), noise(7, 3)], 1)[:, 7:-33],
+    }.items():
+        expected = out + weights @ message.decode()
+        message.add_to(out, weights)
+        require(
+            torch.allclose(out, expected, rtol=1e-12, atol=1e-12),
+            f"{compressor}: add_to a {name} is not weights @ decode(): off by {float((out - expected).abs().max()):.2g}"
+            "; leave it out, the one of Message is right",
+        )
+    message.add_to(torch.zeros(0, LAYOUT.d, dtype=torch.float64), torch.zeros(0, 4, dtype=torch.float64))
+
+
+def check_shapes(compressor: Compressor) -> None:
+    """No rows, one coordinate, no coordinates, and any memory layout."""
+    bound, rows = compressor.bind(LAYOUT), noise(9, 3)
+    message, none = bound.compress(rows, streams(3)), bound.compress(rows[:0], streams(0))
+    require(
+        none.decode().shape == (0, LAYOUT.d) and none.wire_bytes.shape == (0,),
+        f"{compressor}: no rows do not give an empty message, which a process without workers sends",
+    )
+    require(
+        [(part.shape[1:], part.dtype) for part in none.parts]
+        == [(part.shape[1:], part.dtype) for part in message.parts],
+        f"{compressor}: the parts of an empty message have other shapes than those of a message with rows",
+    )
+    out = torch.ones(2, LAYOUT.d, dtype=rows.dtype)
+    none.add_to(out, torch.zeros(2, 0, dtype=rows.dtype))
+    require(bool((out == 1).all()), f"{compressor}: a message without rows adds something")
+    strided = {"transposed": rows.T.contiguous().T, "columns of a matrix": torch.cat([rows] * 3, 1)[:, 40:80]}
+    for name, same in strided.items():
+        require(
+            equal(message, bound.compress(same, streams(3))),
+            f"{compressor}: vectors that lie in memory as {name} give another message: index, do not view memory",
+        )
+    for d in (0, 1):
+        try:
+            small = compressor.bind(Layout.flat(d))
+        except ValueError:
+            continue
+        decoded = small.compress(torch.full((2, d), -3.0), streams(2)).decode()
+        require(
+            decoded.shape == (2, d) and bool(decoded.isfinite().all()),
+            f"{compressor}: {d} coordinates are not decoded: refuse them in `bind` if it cannot be",
+        )
+
+
+def check_summable(compressor: Compressor) -> None:
+    """What says it is summable has messages that are; and where parts may be added on the way, the sum is right."""
+    bound = compressor.bind(LAYOUT)
+    message = bound.compress(noise(11, 4), streams(4))
+    require(message.summable or not bound.summable, f"{compressor}: summable is True, but False of its messages")
+    if message.summable:
+        numbers = all(part.is_floating_point() for part in message.parts)
+        require(numbers, f"{compressor}: messages are said to be summable, but carry parts that are not numbers")
+        added = message.with_parts([part.sum(0, keepdim=True) for part in message.parts]).decode()
+        exact = message.decode().sum(0, keepdim=True)
+        tolerance = 16 * max(torch.finfo(part.dtype).eps for part in message.parts)
+        same = torch.allclose(added, exact, rtol=0, atol=tolerance)
+        require(
+            same,
+            f"{compressor}: the sum of messages is not the message of the sum (off by "
+            f"{float((added - exact).abs().max()):.2g}): summable must be False",
+        )

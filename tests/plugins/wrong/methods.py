@@ -1,0 +1,88 @@
+"""Methods that break a law, each in its own way."""
+
+import torch
+
+from commeff import Local, Strategy, Transform
+from commeff.local import OptimizerFactory
+from commeff.transforms import Average, dense
+
+
+class _Scales(Transform):
+    def __init__(self):
+        self.inner = Average()
+
+    def __call__(self, vectors, communicator):
+        return self.inner(vectors.mul_(0.5), communicator)
+
+
+def writes_into_its_input(optimizer: OptimizerFactory) -> Strategy:
+    """Halves the gradient where it lies."""
+    return Strategy(Local(optimizer), gradients=_Scales())
+
+
+class _Remembers(Transform):
+    def start(self, v, layout, communicator):
+        super().start(v, layout, communicator)
+        self.velocity = torch.zeros_like(v)
+
+    def __call__(self, vectors, communicator):
+        self.velocity = 0.9 * self.velocity + vectors
+        return communicator.average(dense(self.velocity))
+
+
+def keeps_undeclared_memory(optimizer: OptimizerFactory) -> Strategy:
+    """A velocity that no checkpoint holds."""
+    return Strategy(Local(optimizer), gradients=_Remembers())
+
+
+class _Branches(Transform):
+    def __call__(self, vectors, communicator):
+        mean = communicator.average(dense(vectors))
+        return mean if len(communicator.workers) == communicator.n else 0.5 * mean
+
+
+def looks_at_who_is_here(optimizer: OptimizerFactory) -> Strategy:
+    """Another update when it does not host everybody."""
+    return Strategy(Local(optimizer), gradients=_Branches())
+
+
+class _MeanOfRows(Transform):
+    def __call__(self, vectors, communicator):
+        return vectors.mean(0).expand_as(vectors)
+
+
+def averages_for_free(optimizer: OptimizerFactory) -> Strategy:
+    """A mean over the rows that are here, with nothing sent."""
+    return Strategy(Local(optimizer), gradients=_MeanOfRows())
+
+
+class _Noisy(Transform):
+    def __call__(self, vectors, communicator):
+        return communicator.average(dense(vectors)) * (1 + 0.1 * torch.rand(1))
+
+
+def draws_globally(optimizer: OptimizerFactory) -> Strategy:
+    """Torch's own generator."""
+    return Strategy(Local(optimizer), gradients=_Noisy())
+
+
+class _OnlyHere(Transform):
+    def __call__(self, vectors, communicator):
+        if 0 in communicator.workers:
+            return communicator.average(dense(vectors))
+        return vectors
+
+
+def speaks_on_one_process(optimizer: OptimizerFactory) -> Strategy:
+    """Only the process of worker 0 averages: the others never answer."""
+    return Strategy(Local(optimizer), gradients=_OnlyHere())
+
+
+def needs_a_secret(optimizer: OptimizerFactory, secret: float) -> Strategy:
+    """A parameter without a default."""
+    return Strategy(Local(optimizer), gradients=Average())
+
+
+def returns_nothing(optimizer: OptimizerFactory) -> Strategy:
+    """Forgets to return."""
+    Strategy(Local(optimizer), gradients=Average())
