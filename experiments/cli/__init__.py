@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from experiments.cli import grid, look, runs, tools
+from experiments.cli import data, grid, look, runs, tools
 
 app = typer.Typer(
     name="commeff",
@@ -37,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
+app.add_typer(data.app, name="data")
 
 
 def main() -> None:

@@ -3,12 +3,18 @@
 - `Quadratic`: heterogeneous quadratics with a known optimum, exact heterogeneity and gradient noise.
 - `Logistic`: regularised logistic regression on LIBSVM files (a9a, w8a, mushrooms, ijcnn1).
 - `Digits`: scikit-learn's 8 x 8 digits with a linear model, an MLP or a small CNN; needs no files.
+- `CIFAR10`, `FashionMNIST`, `ImageFolder`: images, with ResNets or the networks of the digits.
+- `Language`: a small GPT that predicts the next byte of any text file.
 
 A new task on labelled samples is one subclass of `Supervised` with three methods.
 """
 
+from experiments.data.folder import DataError
+from experiments.tasks.cifar10 import CIFAR10
 from experiments.tasks.digits import Digits
-from experiments.tasks.libsvm import DataError
+from experiments.tasks.fashion_mnist import FashionMNIST
+from experiments.tasks.image_folder import ImageFolder
+from experiments.tasks.language import Language
 from experiments.tasks.logistic import Logistic
 from experiments.tasks.partition import Partition, dirichlet, iid, shards
 from experiments.tasks.quadratic import Quadratic
@@ -16,8 +22,12 @@ from experiments.tasks.sampler import Sampler
 from experiments.tasks.supervised import Samples, Supervised
 
 __all__ = [
+    "CIFAR10",
     "DataError",
     "Digits",
+    "FashionMNIST",
+    "ImageFolder",
+    "Language",
     "Logistic",
     "Partition",
     "Quadratic",

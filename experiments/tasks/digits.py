@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from experiments.tasks.checks import DTYPES, choose
-from experiments.tasks.models import MODELS, Network, has_batch_norm, seeded
-from experiments.tasks.supervised import Samples, Supervised, held_out
+from experiments.tasks.checks import DTYPES, at_least, choose
+from experiments.tasks.classifier import Classifier
+from experiments.tasks.models import MODELS, Network
+from experiments.tasks.supervised import Samples, held_out
 
 HELD_OUT = 360  # 20 % of 1797 for validation and as many for the test; 1077 are left for training
 
 
-class Digits(Supervised):
+class Digits(Classifier):
     """Classify 8 x 8 digits by cross-entropy.
 
     1077 training, 360 validation and 360 test images, a fixed stratified split; pixels are divided by 16.
@@ -57,13 +56,13 @@ class Digits(Supervised):
         weighted: bool = False,
         dtype: str = "float32",
     ) -> None:
-        self._dtype, self._seed = choose("dtype", dtype, DTYPES), seed
-        network = Network(channels=1, size=8, classes=10, hidden=hidden, norm=norm, dropout=dropout)
-        self._build = partial(choose("model", model, MODELS), network)
-        if has_batch_norm(self.model()) and batch < 2:  # making a model also refuses what the model cannot have
-            raise ValueError("norm batch needs more than one sample a batch: use batch >= 2 or norm=group")
+        at_least(1, hidden=hidden)
+        network = Network(channels=1, size=8, classes=10, width=hidden, norm=norm, dropout=dropout)
+        kind = choose("dtype", dtype, DTYPES)
         super().__init__(
-            *load_digits(self._dtype),
+            partial(choose("model", model, MODELS), network),
+            kind,
+            *load_digits(kind),
             workers=workers,
             seed=seed,
             batch=batch,
@@ -72,18 +71,6 @@ class Digits(Supervised):
             shards=shards,
             weighted=weighted,
         )
-
-    def model(self) -> nn.Module:
-        """A fresh network; the same initial parameters at every call."""
-        return seeded(self._build, self._seed).to(self._dtype)
-
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy of each sample."""
-        return F.cross_entropy(outputs, targets, reduction="none")
-
-    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Is the largest output that of the label?"""
-        return outputs.argmax(-1) == targets
 
 
 def load_digits(dtype: torch.dtype) -> tuple[Samples, Samples, Samples]:

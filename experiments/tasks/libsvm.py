@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from experiments.data.folder import ENVIRONMENT, DataError, data_folder
 from experiments.tasks.supervised import Samples, held_out
 
-ENVIRONMENT = "COMMEFF_DATA"
 ORIGIN = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
 VALIDATION = 0.2  # share of the training file held out where there is no test file
-
-
-class DataError(ValueError):
-    """A data file that is missing or cannot be used: which, where it was looked for, how to get it."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +90,7 @@ def _samples(inputs: NDArray, labels: NDArray, values: NDArray, dtype: torch.dty
 
 
 def _locate(file: File, data_dir: str | None) -> Path:
-    folder = data_dir or os.environ.get(ENVIRONMENT)
-    if not folder:
-        raise DataError(f"no data folder to look for {file.name}: set data_dir or {ENVIRONMENT}; {_remedy(file)}")
-    path = Path(folder).expanduser() / "libsvm" / file.name
+    path = data_folder(data_dir, file.name, _remedy(file)) / "libsvm" / file.name
     if not path.is_file():
         raise DataError(f"no file {path}: correct data_dir or {ENVIRONMENT}, or {_remedy(file)}")
     return path

@@ -14,17 +14,20 @@ from experiments.tasks.checks import at_least, choose
 
 @dataclass(frozen=True)
 class Network:
-    """What a network is told. size: side of the square image; hidden: units of the last hidden layer."""
+    """What a network is told.
+
+    size: side of the square image.   width: units of the last hidden layer; of a ResNet, channels of its first stage.
+    """
 
     channels: int
     size: int
     classes: int
-    hidden: int = 64
+    width: int = 64
     norm: str = "none"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least(1, hidden=self.hidden)
+        at_least(1, width=self.width)
         choose("norm", self.norm, NORMS)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
@@ -62,11 +65,11 @@ def cnn(network: Network) -> nn.Sequential:
 def _head(network: Network, inputs: int) -> list[nn.Module]:
     norm = choose("norm", network.norm, NORMS)
     return [
-        nn.Linear(inputs, network.hidden),
-        norm(network.hidden, nn.BatchNorm1d),
+        nn.Linear(inputs, network.width),
+        norm(network.width, nn.BatchNorm1d),
         nn.ReLU(),
         nn.Dropout(network.dropout),
-        nn.Linear(network.hidden, network.classes),
+        nn.Linear(network.width, network.classes),
     ]
 
 

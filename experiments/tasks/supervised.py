@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,13 +18,13 @@ from experiments.tasks.models import has_batch_norm
 from experiments.tasks.partition import split
 from experiments.tasks.sampler import Sampler
 
-CHUNK = 4096  # most samples evaluated at a time
+CHUNK = 2**18  # about as many input numbers evaluated at a time: their activations should fit into a cache
 CALIBRATION = 256  # about as many samples in a batch that re-estimates BatchNorm statistics
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """inputs (N, ...) and targets (N,)."""
+    """inputs (N, ...) and targets (N,), as they are kept; `prepared` makes of inputs what a model is given."""
 
     inputs: Tensor
     targets: Tensor
@@ -32,16 +32,39 @@ class Samples:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The samples at index (w, b): inputs (w, b, ...) and targets (w, b), one gather each."""
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the inputs that a model is given."""
+        return self.inputs.dtype
+
+    def prepared(self, inputs: Tensor) -> Tensor:
+        """Kept inputs (..., *shape) as a model is given them: the same, unless a subclass says otherwise."""
+        return inputs
+
+    def gather(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """What is kept of the samples at index (w, b): inputs (w, b, ...) and targets (w, b), one gather each."""
         flat = index.flatten()
         inputs = self.inputs.index_select(0, flat).view(*index.shape, *self.inputs.shape[1:])
         return inputs, self.targets.index_select(0, flat).view(index.shape)
 
-    def some(self, count: int) -> Samples:
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The samples at index (w, b), prepared."""
+        inputs, targets = self.gather(index)
+        return self.prepared(inputs), targets
+
+    def some(self, count: int) -> Self:
         """`count` samples, random but always the same."""
-        chosen = torch.from_numpy(np.random.default_rng(0).permutation(len(self))[:count])
-        return Samples(self.inputs[chosen], self.targets[chosen])
+        return self.at(torch.from_numpy(np.random.default_rng(0).permutation(len(self))[:count]))
+
+    def at(self, index: Tensor) -> Self:
+        """The samples at index (k,), kept as these are."""
+        return replace(self, inputs=self.inputs[index], targets=self.targets[index])
+
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All samples in turn, prepared, in chunks of nearly equal numbers, `size` at most."""
+        count = -(-len(self) // size)
+        pieces = zip(self.inputs.tensor_split(count), self.targets.tensor_split(count), strict=True)
+        return ((self.prepared(inputs), targets) for inputs, targets in pieces)
 
 
 @contextmanager
@@ -92,14 +115,15 @@ class Supervised(ABC):
         weighted: bool,
         probe: int | None = None,
     ) -> None:
-        at_least(1, workers=workers, batch=batch)
+        at_least(1, workers=workers, batch=batch, probe=len(train) if probe is None else probe)
         at_least(0, seed=seed)
+        self.label = type(self).__name__  # what a report may call the data
         self.workers, self.size = workers, len(train)
         self.train, self.validation, self.held_back = train, validation, test
         self.probe = train if probe is None or probe >= len(train) else train.some(probe)
         self.partition = split(partition, train.targets.numpy(), workers, seed, alpha, shards)
         self._sampler = Sampler(self.partition, batch, seed)
-        factors = torch.from_numpy(workers * self.partition.weights).to(train.inputs.dtype)
+        factors = torch.from_numpy(workers * self.partition.weights).to(train.dtype)
         self._factors = factors[:, None].repeat(1, batch) if weighted else None  # (n, b)
 
     @abstractmethod
@@ -114,10 +138,18 @@ class Supervised(ABC):
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Which samples are classified correctly, (b,) bool."""
 
+    def class_names(self) -> list[str]:
+        """Names of the labels that occur in the training data, in their order."""
+        return [f"{label:g}" for label in self.train.targets.unique().tolist()]
+
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
         """What `workers` draw at `step`: a pure function of (seed, step, workers)."""
-        drawn = self.train.take(self._sampler.batch(step, workers))
+        drawn = self.draw(self._sampler.batch(step, workers), step, workers)
         return drawn if self._factors is None else (*drawn, self._factors[list(workers)])
+
+    def draw(self, index: Tensor, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The training samples at index (w, b). A task that changes them at random does so here."""
+        return self.train.take(index)
 
     def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
         """Mean loss of one worker's batch, a scalar. The model is only called, so any function of the inputs does."""
@@ -141,14 +173,15 @@ class Supervised(ABC):
     def calibration(self) -> Iterator[tuple[Tensor, ...]]:
         """The inputs of the probe in batches of nearly equal size, each (inputs,); nothing if there is no BatchNorm."""
         if has_batch_norm(self.model()):
-            for inputs in self.probe.inputs.tensor_split(-(-len(self.probe) // CALIBRATION)):
+            for inputs, _ in self.probe.chunks(CALIBRATION):
                 yield (inputs,)
 
     def _measure(self, model: nn.Module, samples: Samples) -> tuple[float, float]:
         """Mean loss and share of hits; the sums over chunks in float64."""
         loss, hits = 0.0, 0.0
+        size = max(1, CHUNK // samples.inputs[0].numel())
         with evaluating(model):
-            for inputs, targets in zip(samples.inputs.split(CHUNK), samples.targets.split(CHUNK), strict=True):
+            for inputs, targets in samples.chunks(size):
                 outputs = model(inputs)
                 loss += float(self.losses(outputs, targets).sum(dtype=torch.float64))
                 hits += float(self.hits(outputs, targets).sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from experiments.plugins import signature_node, snake_case
 from experiments.runner import run_one
 from experiments.schema import ConfigError
 from experiments.targets import locate, split
+from tests.experiments import image_files
 
 CHOICES = [(group, name) for group in GROUPS for name in built_in(group)]
 OWN = {  # defaults that a signature cannot give
@@ -58,10 +60,11 @@ def _first_key(default: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_every_yaml_trains_three_steps(group: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMMEFF_CACHE", str(tmp_path / "cache"))
     tokens = [f"{group}={name}", "steps=3", "workers=8"]
-    if group == "task" and name == "logistic":
-        tokens += [f"data_dir={_tiny_libsvm(tmp_path)}", "task.data=mushrooms"]
-    elif group != "task":
+    if group == "task":
+        tokens += STAND_INS.get(name, lambda folder: [])(tmp_path)
+    else:
         tokens += ["task=quadratic"]
     tokens += {"compressor": ["method=mem_sgd"], "topology": ["method=dsgd"]}.get(group, [])
     summary = run_one(compose(tokens), tmp_path / "run")
@@ -75,6 +78,20 @@ def _tiny_libsvm(folder: Path) -> Path:
     lines = "".join(f"{1 + i % 2} {1 + i % 111}:1 112:1\n" for i in range(8124))
     (folder / "libsvm" / "mushrooms").write_text(lines)
     return folder
+
+
+def _tiny_text(folder: Path) -> Path:
+    (folder / "text.txt").write_bytes(bytes(range(256)) * 200)
+    return folder / "text.txt"
+
+
+STAND_INS: dict[str, Callable[[Path], list[str]]] = {
+    "logistic": lambda folder: [f"data_dir={_tiny_libsvm(folder)}", "task.data=mushrooms"],
+    "cifar10": lambda folder: [f"data_dir={image_files.cifar10(folder)}", "model=linear"],
+    "fashion_mnist": lambda folder: [f"data_dir={image_files.fashion_mnist(folder)}", "model=linear"],
+    "language": lambda folder: [f"task.data={_tiny_text(folder)}"],
+    "image_folder": lambda folder: [f"task.path={image_files.image_folder(folder / 'mine')}", "model=linear"],
+}
 
 
 def test_names_are_forgiving_about_case_and_underscores() -> None:

@@ -1,0 +1,148 @@
+"""Commands on data: data prepare, data verify, data partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, shown
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Put data sets into place, check them, and see who holds what.
+
+    The data folder is `data_dir=`, by default the environment variable COMMEFF_DATA.
+    """,
+)
+
+Name = Annotated[str, typer.Argument(help="A data set; `commeff data verify` lists them.")]
+Source = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="PATH", help="An archive, a folder or a file that you have.", show_default=False),
+]
+Target = Annotated[
+    Path | None, typer.Option("--to", metavar="FOLDER", help="The data folder.  [default: COMMEFF_DATA]")
+]
+
+
+def prepare(
+    name: Name,
+    source: Source = None,
+    to: Target = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the official files, which needs a network.")] = (
+        False
+    ),
+) -> None:
+    """Put a data set into the data folder, from files that you have; their MD5 sums are checked.
+
+    * `commeff data prepare cifar10 --from cifar-10-python.tar.gz --to data`
+    * `commeff data prepare cifar10_jpeg --from cifar10-jpeg.tar.xz` unpacks the images into the cache
+    * `commeff data prepare fashion_mnist --download --to data`
+    """
+    with refusals():
+        from experiments.data.prepare import prepare as put
+
+        installed = put(name, source, to, download)
+    typer.echo(str(installed.folder))
+    for file in installed.unverified:
+        typer.echo(f"{file} has another MD5 sum than the known copy; good copies differ, so it may be right", err=True)
+
+
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False)] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="FOLDER", help="The data folder.  [default: COMMEFF_DATA]")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show which data sets are in the data folder, and whether their files have the right MD5 sums.
+
+    * `commeff data verify --data-dir ../shared/data`
+    * `commeff data verify cifar10 fashion_mnist`
+
+    Exit code 1 if a file is corrupt, or if a data set that was named cannot be used.
+    """
+    with refusals():
+        from experiments.data.folder import data_folder
+        from experiments.data.verify import CORRUPT
+        from experiments.data.verify import verify as look
+
+        folder = data_folder(str(data_dir) if data_dir else None, "data sets", "or give --data-dir")
+        if not folder.is_dir():
+            raise ValueError(f"no folder {folder}: correct --data-dir or COMMEFF_DATA")
+        findings = look(folder, names or [])
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) | {"usable": finding.usable} for finding in findings], indent=2))
+    else:
+        _print_table(
+            ["name", "data set", "state", "checksums", "folder"],
+            [[f.name, f.title, f.state, f.checksums, f.folder] for f in findings],
+        )
+    bad = [f for f in findings if f.checksums == CORRUPT or (names and not f.usable)]
+    raise typer.Exit(1 if bad else 0)
+
+
+def partition(
+    settings: Settings = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", metavar="FILE", help="Also draw it here: .png, .pdf or .svg.")
+    ] = None,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Show how many samples of each class every worker holds, and how different the workers are.
+
+    * `commeff data partition task=cifar10 workers=8 task.alpha=0.3`
+    * `commeff data partition task=digits task.partition=shards --figure shards.pdf`
+
+    Heterogeneity is the mean over workers of the total variation distance of their class distribution to that of all
+    samples: 0 if all are alike, 1 - 1/n if each of n workers has a class of its own.
+    """
+    with refusals():
+        from experiments.build import build
+        from experiments.config import compose
+        from experiments.data.skew import class_counts, draw, heterogeneity
+        from experiments.tasks import Supervised
+
+        config = compose(settings or [], adopted(plugin))
+        task = build(config).task
+        if not isinstance(task, Supervised):
+            raise ValueError(
+                f"{type(task).__name__} has no labelled samples to deal out; choose task=digits, cifar10, ..."
+            )
+        counts = class_counts(task.train.targets.numpy(), task.partition.indices)
+        names, skew = task.class_names(), heterogeneity(counts)
+        title = f"{task.label}, {config['workers']} workers, heterogeneity {skew:.3f}"
+        if figure is not None:
+            draw(counts, names, title, figure)
+    if as_json:
+        workers = [{"samples": int(row.sum()), "counts": row.tolist()} for row in counts]
+        typer.echo(
+            json.dumps({"data": task.label, "classes": names, "workers": workers, "heterogeneity": skew}, indent=2)
+        )
+        return
+    typer.echo(title)
+    rows = [[str(worker), shown(int(row.sum())), *map(str, row)] for worker, row in enumerate(counts)]
+    _print_table(["worker", "samples", *names], rows, numbers=True)
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(soft_wrap=True).print(table)
+
+
+for command in (prepare, verify, partition):
+    app.command(command.__name__)(command)

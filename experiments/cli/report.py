@@ -1,0 +1,77 @@
+"""The command that reads runs: report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments.cli.common import Json, refusals
+
+if TYPE_CHECKING:
+    from experiments.report import Report
+
+
+def report_command(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The folder that holds one folder a run.")] = Path(
+        "runs"
+    ),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where to write.  [default: STORE/report]", show_default=False),
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option("--grid", metavar="NAME", help="One grid of a store that holds several.", show_default=False),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="What variants are ranked by, such as val_loss.", show_default=False)
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option("--target", help="The level to which bytes and time are counted.", show_default=False),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="KEY=VALUE", help="The variant to compare with.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a report of the runs in STORE: a page that opens offline, Markdown, LaTeX, and figures with their data.
+
+    * `commeff report runs/demo`
+    * `commeff report runs --metric val_loss --baseline method=dsgd`
+
+    It can be written at any time; what is not finished is said to be so.
+    """
+    with refusals():
+        from experiments.report import write_report
+
+        written = write_report(store, out, grid, metric, target, settings(baseline))
+    show(written, as_json)
+
+
+def settings(words: str | None) -> dict[str, str] | None:
+    """The settings that a baseline is named by, separated by commas or blanks.
+
+    >>> settings("method=dsgd,topology=ring"), settings(None)
+    ({'method': 'dsgd', 'topology': 'ring'}, None)
+    """
+    if words is None:
+        return None
+    pairs = [word.partition("=") for word in words.replace(",", " ").split()]
+    if not pairs or not all(key and equals for key, equals, _ in pairs):
+        raise ValueError(f"--baseline {words!r} names no setting; write key=value, such as method=psgd")
+    return {key: value for key, _, value in pairs}
+
+
+def show(written: Report, as_json: bool) -> None:
+    """The main table on stdout, as text or as JSON, and on stderr where the page is."""
+    if as_json:
+        typer.echo(written.main.data.to_json(orient="records", indent=2))
+        return
+    from experiments.report.terminal import print_table
+
+    print_table(written.main)
+    typer.echo(f"report: {written.html}")

@@ -1,0 +1,181 @@
+"""Figures as panels: each panel draws on axes of its own, so that a page lays them out and a PDF has them together."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+INK, QUIET, RULE, PAPER = "#1f2328", "#656d76", "#d8dee4", "#ffffff"
+NO_DATE = {"CreationDate": None, "Producer": None, "Creator": None}
+LINE = 0.19  # inches from one line of a legend to the next
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a2f5d")  # after Okabe and Ito
+INKS = {INK: "var(--ink)", QUIET: "var(--quiet)", RULE: "var(--rule)", PAPER: "var(--paper)"} | {
+    colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)
+}
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.4, 1.5)))
+MARKERS = "osD^vPX*"
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 8.5,
+    "axes.labelsize": 8.5,
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.5,
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "commeff",
+    "pdf.fonttype": 42,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a variant is drawn: colours that colour-blind readers tell apart, and a dash and a marker besides."""
+
+    colour: str
+    dash: Any
+    marker: str
+    width: float = 1.5
+
+
+def look(position: int) -> Look:
+    """The look of the variant at a position; position 0 is the baseline, in ink.
+
+    >>> len({(look(i).colour, look(i).dash) for i in range(29)})
+    29
+    """
+    if position == 0:
+        return Look(INK, "-", MARKERS[0], 2.0)
+    i = position - 1
+    return Look(
+        COLOURS[i % len(COLOURS)],
+        DASHES[(i % len(COLOURS) + i // len(COLOURS)) % len(DASHES)],
+        MARKERS[(i + 1) % len(MARKERS)],
+    )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    name: str
+    draw: Callable[[Axes], None]
+    width: float = 4.7  # inches
+    height: float = 2.75
+    margins: tuple[float, float, float, float] = (0.5, 0.1, 0.42, 0.27)  # left, right, bottom, top, in inches
+
+    def box(self, left: float, bottom: float, size: tuple[float, float]) -> tuple[float, float, float, float]:
+        """Where its axes lie on a canvas, in parts of the canvas, if its corner is at (left, bottom) inches.
+
+        Margins are the same in all panels, so axes beside and below each other line up; and measuring text would take
+        longer than drawing it.
+        """
+        a, b, c, d = self.margins
+        width, height = self.width - a - b, self.height - c - d
+        return ((left + a) / size[0], (bottom + c) / size[1], width / size[0], height / size[1])
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels that belong together; `columns` wide on paper, `data` beside them as CSV."""
+
+    name: str
+    title: str
+    caption: str
+    panels: Sequence[Panel]
+    columns: int
+    data: pd.DataFrame = field(repr=False)
+    legend: Sequence[tuple[str, Look]] = ()
+    small: bool = False  # many to a line of the page
+
+
+def svg(figure: Figure, panel: Panel) -> str:
+    """A panel as SVG to stand inside a page: text stays text, inks follow the page's, ids are the panel's own."""
+    with mpl.rc_context(STYLE):
+        size = (panel.width, panel.height)
+        canvas = Canvas(figsize=size)
+        panel.draw(canvas.add_axes(panel.box(0, 0, size)))
+        buffer = io.StringIO()
+        canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return _inline(buffer.getvalue(), f"{figure.name}-{panel.name}")
+
+
+def _inline(text: str, prefix: str) -> str:
+    """An SVG file made fit to stand in a page beside others.
+
+    >>> _inline('<?xml?><svg width="9pt" viewBox="0 0 9 8"><g id="variant-3"/><use xlink:href="#a" x="0.123"/></svg>', "p")
+    '<svg viewBox="0 0 9 8"><g class="series s3"/><use href="#p-a" x="0.12"/></svg>'
+    """
+    text = text[text.index("<svg") :]
+    for gone in (r"<metadata>.*?</metadata>\s*", r"<defs>\s*<style.*?</style>\s*</defs>\s*", r"<!--.*?-->\s*"):
+        text = re.sub(gone, "", text, flags=re.DOTALL)
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"| version="[^"]*"', "", text)
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    text = re.sub(r" font-family: [^;\"]*;", "", text)
+    text = re.sub(
+        r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), text
+    )  # a hundredth of a point will do
+    text = re.sub(r'id="variant-(\d+)"', r'class="series s\1"', text)
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
+    text = re.sub(r'(?:xlink:)?href="#', f'href="#{prefix}-', text).replace("url(#", f"url(#{prefix}-")
+    for ink, variable in INKS.items():
+        text = text.replace(ink, variable)
+    return text.strip()
+
+
+def write(figure: Figure, folder: Path) -> None:
+    """The whole figure as PDF and PNG, and its data as CSV."""
+    width, height = figure.panels[0].width, figure.panels[0].height
+    rows = math.ceil(len(figure.panels) / figure.columns)
+    columns = max(1, min(4, int(width * figure.columns / 2.2)))  # of the legend
+    below = 0.1 + LINE * math.ceil(len(figure.legend) / columns) if figure.legend else 0.0
+    size = (width * figure.columns, height * rows + below)
+    with mpl.rc_context(STYLE):
+        canvas = Canvas(figsize=size)
+        for i, panel in enumerate(figure.panels):
+            row, column = divmod(i, figure.columns)
+            panel.draw(canvas.add_axes(panel.box(column * width, size[1] - (row + 1) * height, size)))
+        if figure.legend:
+            handles, names = [_handle(each) for _, each in figure.legend], [name for name, _ in figure.legend]
+            canvas.legend(handles, names, loc="lower center", ncols=columns, fontsize=8)
+        canvas.savefig(folder / f"{figure.name}.pdf", metadata=NO_DATE)
+        canvas.savefig(folder / f"{figure.name}.png", dpi=110, metadata={"Software": None})
+    figure.data.to_csv(folder / f"{figure.name}.csv", index=False)
+
+
+def _handle(each: Look) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [], [], color=each.colour, linestyle=each.dash, marker=each.marker, linewidth=each.width, markersize=4
+    )

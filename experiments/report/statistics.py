@@ -1,0 +1,124 @@
+"""What a table may claim about a few seeds: means with Student's t, differences paired by seed, first crossings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over n seeds; `half` is half the width of its 95 % interval, None if one seed cannot tell."""
+
+    mean: float
+    half: float | None
+    n: int
+
+    @property
+    def tells(self) -> bool:
+        """Does the interval leave zero out?"""
+        return self.half is not None and abs(self.mean) > self.half
+
+
+def estimate(values: Iterable[float]) -> Estimate | None:
+    """Mean and 95 % interval by Student's t; values that are not finite do not count, and None is left if none does.
+
+    >>> found = estimate([1.0, 2.0, 3.0])
+    >>> found.mean, round(found.half, 3), found.n
+    (2.0, 2.484, 3)
+    >>> estimate([1.0]), estimate([math.nan])
+    (Estimate(mean=1.0, half=None, n=1), None)
+    """
+    finite = np.array([value for value in values if math.isfinite(value)])
+    n = len(finite)
+    if n == 0:
+        return None
+    mean = float(finite.mean())
+    if n == 1:
+        return Estimate(mean, None, 1)
+    return Estimate(mean, float(t_quantile(n - 1) * finite.std(ddof=1) / math.sqrt(n)), n)
+
+
+def t_quantile(freedom: int) -> float:
+    """How many standard errors a 95 % interval reaches to either side.
+
+    >>> [round(t_quantile(freedom), 2) for freedom in (1, 2, 4, 1000)]
+    [12.71, 4.3, 2.78, 1.96]
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+    """The mean of our value minus theirs over the seeds that both have: what a seed does to both cancels.
+
+    >>> paired({0: 0.75, 1: 0.5, 7: 0.1}, {0: 0.5, 1: 0.25, 8: 0.9})
+    Estimate(mean=0.25, half=0.0, n=2)
+    """
+    return estimate(ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys()))
+
+
+def higher_is_better(metric: str) -> bool:
+    """Accuracies are to be high, everything else (losses, distances) low.
+
+    >>> higher_is_better("test_accuracy"), higher_is_better("val_loss")
+    (True, False)
+    """
+    return metric.endswith("accuracy")
+
+
+def best(means: Sequence[float], metric: str) -> int:
+    """The position of the best of the means, the first of equals.
+
+    >>> best([0.5, 0.7, 0.7], "val_accuracy"), best([0.5, math.nan], "val_loss")
+    (1, 0)
+    """
+    sign = 1.0 if higher_is_better(metric) else -1.0
+    return max(range(len(means)), key=lambda i: -math.inf if math.isnan(means[i]) else sign * means[i])
+
+
+def first_reached(curve: pd.DataFrame, metric: str, target: float) -> pd.Series | None:
+    """The first evaluation at which the metric is as good as the target; nothing is interpolated.
+
+    >>> curve = pd.DataFrame({"step": [10, 20, 30], "val_accuracy": [0.5, 0.8, 0.7]})
+    >>> int(first_reached(curve, "val_accuracy", 0.6)["step"]), first_reached(curve, "val_accuracy", 0.9)
+    (20, None)
+    """
+    if metric not in curve:
+        return None
+    good = curve[metric].ge(target) if higher_is_better(metric) else curve[metric].le(target)
+    return curve[good].iloc[0] if good.any() else None
+
+
+def pareto_front(costs: Sequence[float], values: Sequence[float], metric: str) -> list[int]:
+    """Positions, cheapest first, of the points that no other beats in one coordinate without losing in the other.
+
+    >>> pareto_front([1, 2, 3, 4], [0.5, 0.9, 0.8, 0.95], "val_accuracy")
+    [0, 1, 3]
+    """
+    sign = 1.0 if higher_is_better(metric) else -1.0
+    front: list[int] = []
+    for i in sorted(range(len(costs)), key=lambda i: (costs[i], -sign * values[i])):
+        if not front or sign * values[i] > sign * values[front[-1]]:
+            front.append(i)
+    return front
+
+
+def mean_curve(rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+    """Means and range over seeds at each step that all of them have: columns step, x, y, low, high, n.
+
+    >>> rows = pd.DataFrame({"run": list("aab"), "step": [1, 2, 1], "loss": [4.0, 3.0, 2.0]})
+    >>> mean_curve(rows, "step", "loss").to_dict("records")
+    [{'step': 1, 'x': 1.0, 'y': 3.0, 'low': 2.0, 'high': 4.0, 'n': 2}]
+    """
+    known = rows.dropna(subset=[x, y])
+    steps = known.assign(x=known[x].astype(float)).groupby("step")
+    means = steps.agg(x=("x", "mean"), y=(y, "mean"), low=(y, "min"), high=(y, "max"), n=("run", "nunique"))
+    return means[means["n"] == means["n"].max()].reset_index()

@@ -1,0 +1,187 @@
+"""CIFAR-10: 60,000 colour images of 32 x 32 pixels, ten classes (A. Krizhevsky, "Learning Multiple Layers of Features
+from Tiny Images", 2009), from the official python batches or from a copy as JPEG files.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.data.folder import ENVIRONMENT, DataError, cache_folder, data_folder
+from experiments.tasks import image_folder
+from experiments.tasks.checks import choose
+from experiments.tasks.images import ImageSet, merged, samples
+from experiments.tasks.supervised import Samples
+from experiments.tasks.vision import Vision
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+BATCHES = "cifar-10-batches-py"
+JPEG = "cifar-10-jpeg"
+FULL = (50_000, 10_000)
+REMEDY = "`commeff data prepare cifar10 --from cifar-10-python.tar.gz --to FOLDER` unpacks the official archive"
+
+# Of each channel over the 50,000 training images, as most code has them.
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+
+# Where each variant lies in the data folder, the first that is there; the JPEG files may be in the cache instead.
+PLACES: Mapping[str, tuple[str, ...]] = {
+    "auto": (BATCHES, f"cifar-10-subset/{BATCHES}", JPEG),
+    "full": (BATCHES,),
+    "subset": (f"cifar-10-subset/{BATCHES}", BATCHES),
+    "jpeg": (JPEG,),
+}
+
+ALLOWED = {  # what a pickled array is made with, under the names of old and new NumPy; nothing else is called
+    (module, name)
+    for name, modules in {
+        "_reconstruct": ("numpy.core.multiarray", "numpy._core.multiarray"),
+        "ndarray": ("numpy",),
+        "dtype": ("numpy",),
+        "encode": ("_codecs",),
+    }.items()
+    for module in modules
+}
+
+
+class CIFAR10(Vision):
+    """Classify the images of CIFAR-10: 50,000 for training, of which 5,000 for validation, and 10,000 for the test.
+
+    Parameters
+    ----------
+    data_dir: the folder that holds cifar-10-batches-py; None: the environment variable COMMEFF_DATA.
+    variant: "full" (the official batches), "subset" (batches with fewer of the same images), "jpeg" (all images, as
+        JPEG files: `commeff data prepare cifar10_jpeg`) or "auto" (what is there, in this order). `label` says which.
+
+    The others are those of `Vision`.
+
+    Raises
+    ------
+    DataError: a file is missing, corrupt or cut short.
+
+    >>> CIFAR10(workers=8, variant="small")
+    Traceback (most recent call last):
+    ValueError: variant 'small' is not known: choose one of auto, full, subset, jpeg
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        seed: int = 0,
+        data_dir: str | None = None,
+        variant: str = "auto",
+        model: str = "resnet20",
+        width: int | None = None,
+        norm: str | None = None,
+        batch: int = 32,
+        partition: str = "dirichlet",
+        alpha: float = 0.3,
+        shards: int = 2,
+        weighted: bool = False,
+        augment: str = "crop_flip",
+        probe: int | None = 2048,
+        validation: int | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(
+            load(variant, data_dir),
+            workers=workers,
+            seed=seed,
+            model=model,
+            width=width,
+            norm=norm,
+            batch=batch,
+            partition=partition,
+            alpha=alpha,
+            shards=shards,
+            weighted=weighted,
+            augment=augment,
+            probe=probe,
+            validation=validation,
+            dtype=dtype,
+        )
+
+
+def load(variant: str, data_dir: str | None) -> ImageSet:
+    """The images of a variant, from the first of its places that is there."""
+    folder = locate(variant, data_dir)
+    return from_files(folder) if folder.name == JPEG else from_batches(folder, variant)
+
+
+def locate(variant: str, data_dir: str | None) -> Path:
+    """The folder of a variant."""
+    places = choose("variant", variant, PLACES)
+    folder = data_folder(data_dir, "CIFAR-10", REMEDY)
+    for path in [folder / place for place in places] + [cache_folder() / place for place in places if place == JPEG]:
+        if (path / "train" if path.name == JPEG else path).is_dir():
+            return path
+    raise DataError(
+        f"no folder {' or '.join(places)} in {folder} that variant={variant} could read: "
+        f"correct data_dir or {ENVIRONMENT}, or {REMEDY}"
+    )
+
+
+def from_files(folder: Path) -> ImageSet:
+    """All images, from JPEG files: close to the official pixels, but not equal to them."""
+    found = image_folder.load(folder, size=32)
+    if found.classes != CLASSES:
+        raise DataError(f"{folder} has classes {', '.join(found.classes)}, which are not those of CIFAR-10: {REMEDY}")
+    return replace(found, label="CIFAR-10 (JPEG re-encoded)", mean=MEAN, std=STD)
+
+
+def from_batches(folder: Path, variant: str) -> ImageSet:
+    """Official pixels; a folder of fewer images is a subset, and is called so."""
+    train = merged([read(folder / f"data_batch_{number}") for number in range(1, 6)])
+    test = read(folder / "test_batch")
+    complete = (len(train), len(test)) == FULL
+    if variant != "auto" and complete != (variant == "full"):
+        raise DataError(
+            f"{folder} holds {len(train):,} + {len(test):,} images, which is not variant={variant}: "
+            f"use variant={'full' if complete else 'subset'}, or correct data_dir"
+        )
+    label = "CIFAR-10" if complete else f"CIFAR-10 subset ({len(train):,}/{len(test):,})"
+    return ImageSet(label, CLASSES, train, test, MEAN, STD)
+
+
+def read(path: Path) -> Samples:
+    """One batch file: images (N, 3, 32, 32) and labels."""
+    try:
+        batch = _Unpickler(io.BytesIO(path.read_bytes())).load()
+        pixels, labels = _field(batch, "data"), np.asarray(_field(batch, "labels"))
+    except FileNotFoundError:
+        raise DataError(f"no file {path}: {REMEDY}") from None
+    except Exception as error:  # a damaged pickle can raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DataError(f"{path} is corrupt or cut short ({reason}): {REMEDY}") from error
+    if not (
+        isinstance(pixels, np.ndarray)
+        and pixels.dtype == np.uint8
+        and labels.ndim == 1
+        and pixels.shape == (len(labels), 3072)
+        and labels.dtype.kind == "i"
+        and set(labels.tolist()) <= set(range(10))
+    ):
+        raise DataError(f"{path} is no batch of CIFAR-10 (bytes N x 3072 and N labels from 0 to 9): {REMEDY}")
+    return samples(pixels.reshape(-1, 3, 32, 32), labels)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads arrays, numbers, text and containers of them. A pickle that calls for anything else is refused."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, encoding="bytes")  # the official files were written by Python 2
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+
+
+def _field(batch: Mapping[Any, Any], name: str) -> Any:
+    """A field under its name, or under its name in bytes, as Python 2 wrote it."""
+    return batch[name] if name in batch else batch[name.encode()]

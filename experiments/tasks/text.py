@@ -1,0 +1,137 @@
+"""Text as bytes: where the files lie, the three splits, whose piece is whose, and the windows cut from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.data.folder import ENVIRONMENT, DataError, data_folder
+from experiments.data.manifest import DATA_SETS
+from experiments.data.verify import md5
+from experiments.tasks.checks import choose
+
+KNOWN = ("tinyshakespeare", "wikitext-2")
+HELD_OUT = 20  # validation and test data are the last two twentieths of a text that comes in one file
+
+Pieces = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """Training, validation and test text, each (bytes,) uint8."""
+
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+
+def load(data: str, data_dir: str | None) -> Text:
+    """The splits of a text: one of `KNOWN`, or any file, absolute or relative to the data folder.
+
+    wikitext-2 comes in three files. Every other text is cut in text order: the first 90 % are for training, the next
+    5 % for validation, the last 5 % for the test. Nothing is shuffled, so neighbouring bytes are in the same split but
+    at the two cuts. The data folder is data_dir, by default the environment variable COMMEFF_DATA.
+    """
+    if data not in KNOWN:
+        choices = f"give the path of a text file, or one of {', '.join(KNOWN)}"
+        return cut(read(locate(data, data_dir, choices), choices))
+    source = DATA_SETS[data]
+    remedy = f"get {', '.join(source.files)} from {source.origin} and save under FOLDER/{source.folder}"
+    paths = [locate(f"{source.folder}/{name}", data_dir, remedy) for name in source.files]
+    texts = [read(path, remedy) for path in paths]
+    for path, total in zip(paths, source.files.values(), strict=True):
+        if md5(path) != total:
+            raise DataError(f"{path} is no good copy of {data}, its MD5 sum is not {total}: {remedy}")
+    return Text(*texts) if len(texts) == 3 else cut(*texts)
+
+
+def locate(name: str, data_dir: str | None, remedy: str) -> Path:
+    """The regular file called `name`; `DataError` if there is none."""
+    path = Path(name).expanduser()
+    if not path.is_absolute():
+        path = data_folder(data_dir, name, remedy) / path
+    if not path.exists():
+        raise DataError(f"no file {path}: correct task.data, data_dir or {ENVIRONMENT}, or {remedy}")
+    if not path.is_file():
+        raise DataError(f"{path} is not a regular file: {remedy}")
+    return path
+
+
+def read(path: Path, remedy: str) -> Tensor:
+    """The bytes of a file that has some, (bytes,) uint8."""
+    try:
+        content = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): {remedy}") from error
+    if not len(content):
+        raise DataError(f"{path} is empty: {remedy}")
+    return torch.from_numpy(content)
+
+
+def cut(text: Tensor) -> Text:
+    """Training, validation and test text in text order: 90 %, 5 %, 5 %.
+
+    >>> text = cut(torch.arange(47))
+    >>> text.train[-1].item(), text.validation.tolist(), text.test.tolist()
+    (42, [43, 44], [45, 46])
+    """
+    held = len(text) // HELD_OUT
+    return Text(*text.split([len(text) - 2 * held, held, held]))
+
+
+def iid(length: int, workers: int) -> Pieces:
+    """Every worker has the whole text.
+
+    >>> iid(10, workers=3)
+    [(0, 10), (0, 10), (0, 10)]
+    """
+    return [(0, length)] * workers
+
+
+def contiguous(length: int, workers: int) -> Pieces:
+    """Worker i has the i-th of n nearly equal pieces of the text, so the workers differ as the text does.
+
+    >>> contiguous(10, workers=3)
+    [(0, 3), (3, 6), (6, 10)]
+    """
+    bounds = [length * worker // workers for worker in range(workers + 1)]
+    return list(pairwise(bounds))
+
+
+def pieces(rule: str, length: int, workers: int) -> Pieces:
+    """[start, stop) of the training text of each worker, by the rule called `rule`."""
+    rules: dict[str, Callable[[int, int], Pieces]] = {"iid": iid, "contiguous": contiguous}
+    return choose("partition", rule, rules)(length, workers)
+
+
+def windows(text: Tensor, starts: Tensor, context: int) -> Tensor:
+    """The context + 1 bytes from each start on, (..., context + 1) int64: inputs and, one further, their targets.
+
+    >>> windows(torch.arange(9), torch.tensor([0, 4]), context=3)
+    tensor([[0, 1, 2, 3],
+            [4, 5, 6, 7]])
+    """
+    return text[starts.unsqueeze(-1) + torch.arange(context + 1)].long()
+
+
+def spaced(text: Tensor, context: int, most: int | None = None) -> Tensor:
+    """Windows (count, context + 1) spread evenly over a text, no byte being a target twice.
+
+    Parameters
+    ----------
+    most: most targets taken, though never less than one window; None: as many windows as the text holds.
+
+    >>> spaced(torch.arange(9), context=3)
+    tensor([[0, 1, 2, 3],
+            [4, 5, 6, 7]])
+    """
+    count = (len(text) - 1) // context
+    if most is not None:
+        count = min(count, max(1, most // context))
+    return windows(text, torch.arange(count) * (len(text) - 1) // count, context)

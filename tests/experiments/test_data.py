@@ -1,0 +1,309 @@
+"""Data sets put into place, checked, and dealt out; torchvision through its one door."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import experiments
+from experiments.cli.data import app
+from experiments.data import manifest
+from experiments.data.folder import DataError
+from experiments.data.manifest import DATA_SETS, DataSet
+from experiments.data.prepare import install, offered, prepare, unpack
+from experiments.data.skew import class_counts, draw, heterogeneity
+from experiments.data.verify import verify
+from experiments.tasks.partition import split
+from experiments.tasks.torchvision_images import torchvision
+
+CONTENT = {"first": b"one", "second.txt": b"two"}
+runner = CliRunner()
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
+@pytest.fixture
+def sets(monkeypatch: pytest.MonkeyPatch) -> dict[str, DataSet]:
+    """Two small data sets in the place of the real ones: of one the publisher's sums are known."""
+    sums = {name: md5(content) for name, content in CONTENT.items()}
+    small = {
+        "exact": DataSet("Exact", "exact/raw", sums, "a page", subset="part"),
+        "part": DataSet("Part", "part", {name: md5(content[:2]) for name, content in CONTENT.items()}, "a page"),
+        "loose": DataSet("Loose", "loose", sums, "a page", official=False),
+    }
+    for module in ("experiments.data.manifest", "experiments.data.verify"):
+        monkeypatch.setattr(f"{module}.DATA_SETS", small)
+    assert manifest.DATA_SETS is small
+    return small
+
+
+def folder(path: Path, content: dict[str, bytes] = CONTENT) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    for name, data in content.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def archive(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_torchvision_comes_in_through_one_module() -> None:
+    vision = torchvision()
+    assert vision.datasets.ImageFolder
+    assert vision.transforms.v2.Resize
+    assert torchvision() is vision
+    tasks = Path(experiments.__file__).parent.rglob("*.py")
+    importers = {
+        path.stem
+        for path in tasks
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torchvision" for alias in node.names)
+    }
+    assert importers == {"torchvision_images"}
+
+
+def test_checking_data_imports_no_torch_and_tasks_import_no_torchvision() -> None:
+    code = (
+        "import sys, experiments.data.verify, experiments.data.prepare, experiments.data.skew, experiments.cli.data\n"
+        "assert not {'torch', 'matplotlib', 'pandas'} & set(sys.modules)\n"
+        "import experiments.tasks\n"
+        "assert not {'torchvision', 'sklearn', 'pandas'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_sums_of_torchvision_are_ours() -> None:
+    known = torchvision().datasets
+    ours = DATA_SETS["cifar10"].files
+    assert ours == dict(known.CIFAR10.train_list + known.CIFAR10.test_list) | {
+        known.CIFAR10.meta["filename"]: known.CIFAR10.meta["md5"]
+    }
+    assert DATA_SETS["fashion_mnist"].files == dict(known.FashionMNIST.resources)
+
+
+def test_a_folder_is_complete_incomplete_corrupt_unknown_or_a_subset(sets: dict[str, DataSet], tmp_path: Path) -> None:
+    def found(name: str) -> tuple[str, str, bool]:
+        (finding,) = verify(tmp_path, [name])
+        return finding.state, finding.checksums, finding.usable
+
+    assert [finding.state for finding in verify(tmp_path)] == ["missing"] * 3
+    assert found("exact") == ("missing", "", False)
+    place = folder(tmp_path / "exact" / "raw")
+    assert found("exact") == ("complete", "good", True)
+    (place / "first").unlink()
+    assert found("exact") == ("incomplete", "good", False)
+    folder(place, {"first": b"other"})
+    assert found("exact") == ("complete", "corrupt", False)
+    folder(tmp_path / "loose", {"first": b"other"})
+    assert found("loose") == ("incomplete", "unknown", False)
+    folder(tmp_path / "loose", {"second.txt": b"two"})
+    assert found("loose") == ("complete", "unknown", True)
+    folder(place, {name: content[:2] for name, content in CONTENT.items()})
+    assert found("exact") == ("subset", "good", True)
+    assert verify(tmp_path, ["exact"])[0].title == "Part"
+
+
+def as_folder(path: Path) -> Path:
+    return folder(path / "deep" / "inside").parent
+
+
+def as_archive(path: Path) -> Path:
+    return archive(path / "all.tar.gz", {f"x/{name}": content for name, content in CONTENT.items()} | {"y": b"z"})
+
+
+def as_archive_that_climbs(path: Path) -> Path:
+    return archive(path / "all.tar", {f"../../{name}": content for name, content in CONTENT.items()})
+
+
+@pytest.mark.parametrize("source", [as_folder, as_archive, as_archive_that_climbs])
+def test_what_is_prepared_verifies_and_lies_only_in_its_place(
+    source: Callable[[Path], Path], sets: dict[str, DataSet], tmp_path: Path
+) -> None:
+    given, to = source(tmp_path), tmp_path / "to"
+    for _ in range(2):
+        assert prepare("exact", given, to, download=False).folder == to / "exact" / "raw"
+    assert verify(to, ["exact"])[0].usable
+    assert sorted(path.name for path in to.rglob("*") if path.is_file()) == sorted(CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"first": b"one"}, r"it holds no second\.txt\): get it from a page"),
+        ({"first": b"bad", "second.txt": b"two"}, "first: another MD5 sum"),
+        ({}, "it holds no first, second.txt"),
+    ],
+)
+def test_a_bad_copy_is_refused_and_nothing_is_written(
+    content: dict[str, bytes], reason: str, sets: dict[str, DataSet], tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=reason):
+        install(sets["exact"], folder(tmp_path / "from", content), tmp_path / "to")
+    assert not (tmp_path / "to").exists()
+
+
+def test_where_good_copies_differ_an_unknown_sum_is_reported_and_the_known_one_preferred(
+    sets: dict[str, DataSet], tmp_path: Path
+) -> None:
+    folder(tmp_path / "a", {"first": b"other line ends"})
+    folder(tmp_path / "b", {"first": b"one", "second.txt": b"also other"})
+    assert install(sets["loose"], tmp_path, tmp_path / "to").unverified == ("second.txt",)
+    assert (tmp_path / "to" / "loose" / "first").read_bytes() == b"one"
+
+
+def test_a_single_file_may_have_any_name(tmp_path: Path) -> None:
+    data = DataSet("One", "one", {"input.txt": md5(b"text")}, "a page")
+    (tmp_path / "download(1).txt").write_bytes(b"text")
+    assert install(data, tmp_path / "download(1).txt", tmp_path).folder == tmp_path / "one"
+    assert (tmp_path / "one" / "input.txt").read_bytes() == b"text"
+
+
+def test_a_damaged_archive_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.tar.gz", {"first": bytes(range(256)) * 400})
+    path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(DataError, match=r"a.tar.gz cannot be (read|unpacked)") as refusal:
+        list(offered(DataSet("", "", {"first": ""}, ""), path))
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        unpack(path, tmp_path / "out")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.tar.gz"]
+
+
+def test_unpacking_is_whole_or_not_at_all_and_never_climbs_out(tmp_path: Path) -> None:
+    good = archive(tmp_path / "good.tar", {"train/a/0.jpg": b"0", "test/a/0.jpg": b"1"})
+    assert (unpack(good, tmp_path / "images") / "train" / "a" / "0.jpg").read_bytes() == b"0"
+    evil = archive(tmp_path / "evil.tar", {"train/a/0.jpg": b"0", "../../climbed": b"1"})
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        unpack(evil, tmp_path / "deep" / "images")
+    assert not (tmp_path / "climbed").exists()
+    assert not list((tmp_path / "deep").iterdir())
+
+
+def test_images_are_unpacked_into_the_cache_or_where_one_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMMEFF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COMMEFF_DATA", str(tmp_path / "data"))
+    with pytest.raises(ValueError, match=r"no archive .*cifar10-jpeg\.tar\.xz: give it with --from"):
+        prepare("cifar10_jpeg", None, None, download=False)
+    (tmp_path / "data" / "cifar-10-jpeg").mkdir(parents=True)
+    archive(tmp_path / "data" / "cifar-10-jpeg" / "cifar10-jpeg.tar.xz", {"train/a/0.jpg": b"0"})
+    assert prepare("cifar10_jpeg", None, None, download=False).folder == tmp_path / "cache" / "cifar-10-jpeg"
+    source = tmp_path / "data" / "cifar-10-jpeg" / "cifar10-jpeg.tar.xz"
+    there = prepare("cifar10-jpeg", source, tmp_path / "there", download=False).folder
+    assert (there / "train" / "a" / "0.jpg").is_file()
+
+
+def test_official_files_are_fetched_only_when_asked_for(
+    sets: dict[str, DataSet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def fetch(address: str, root: str, filename: str, md5: str) -> None:
+        asked.append(address)
+        folder(Path(root))
+
+    monkeypatch.setattr(torchvision().datasets.utils, "download_url", fetch)
+    monkeypatch.setitem(sets, "cifar10", DataSet("CIFAR-10", "c", sets["exact"].files, "a page"))
+    with pytest.raises(ValueError, match="nothing to prepare cifar10 from"):
+        prepare("cifar10", None, tmp_path, download=False)
+    assert not asked
+    assert prepare("cifar10", None, tmp_path, download=True).folder == tmp_path / "c"
+    assert asked == [torchvision().datasets.CIFAR10.url]
+    with pytest.raises(ValueError, match="loose is not downloaded: get it from a page"):
+        prepare("loose", None, tmp_path, download=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["prepare", "imagenet"], "data set 'imagenet' is not known: choose one of fashion_mnist"),
+        (["prepare", "a9a"], "give --to FOLDER, or set COMMEFF_DATA"),
+        (["prepare", "a9a", "--to", "x"], "nothing to prepare a9a from: give its files with --from"),
+        (["prepare", "a9a", "--from", "nowhere", "--to", "x"], "no file or folder nowhere"),
+        (["verify", "imagenet", "--data-dir", "."], "data set 'imagenet' is not known"),
+        (["verify"], "no data folder to look for data sets"),
+        (["verify", "--data-dir", "nowhere"], "no folder nowhere"),
+        (["partition", "task=quadratic"], "Quadratic has no labelled samples"),
+        (["partition", "task=digits", "task.alpha=-1"], "alpha must be a positive"),
+        (["partition", "--figure", "shares.xyz"], "xyz"),
+    ],
+)
+def test_refusals_are_one_line_and_exit_with_2(words: list[str], reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COMMEFF_DATA", raising=False)
+    done = runner.invoke(app, words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("commeff: ")
+    assert reason in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_verify_prints_a_table_or_json_and_its_exit_code_is_the_verdict(
+    sets: dict[str, DataSet], tmp_path: Path
+) -> None:
+    folder(tmp_path / "exact" / "raw")
+    words = ["verify", "--data-dir", str(tmp_path)]
+    assert runner.invoke(app, words).exit_code == 0
+    assert runner.invoke(app, [*words, "exact"]).exit_code == 0
+    assert runner.invoke(app, [*words, "loose"]).exit_code == 1
+    rows = json.loads(runner.invoke(app, [*words, "--json"]).stdout)
+    assert [(row["name"], row["state"], row["usable"]) for row in rows] == [
+        ("exact", "complete", True),
+        ("part", "missing", False),
+        ("loose", "missing", False),
+    ]
+    folder(tmp_path / "exact" / "raw", {"first": b"bad"})
+    assert runner.invoke(app, words).exit_code == 1
+
+
+def test_partition_shows_every_sample_once(tmp_path: Path) -> None:
+    words = ["partition", "task=digits", "workers=5", "task.alpha=0.3", "--json"]
+    done = runner.invoke(app, [*words, "--figure", str(tmp_path / "shares.png")])
+    shown = json.loads(done.stdout)
+    assert [len(row["counts"]) for row in shown["workers"]] == [10] * 5
+    assert sum(sum(row["counts"]) for row in shown["workers"]) == sum(r["samples"] for r in shown["workers"]) == 1077
+    assert shown["heterogeneity"] == heterogeneity(np.array([row["counts"] for row in shown["workers"]]))
+    assert (tmp_path / "shares.png").stat().st_size > 1000
+    table = runner.invoke(app, words[:-1]).stdout.splitlines()
+    assert table[0] == f"Digits, 5 workers, heterogeneity {shown['heterogeneity']:.3f}"
+    assert [int(cell.replace(",", "")) for cell in table[2].split()] == [
+        0,
+        shown["workers"][0]["samples"],
+        *shown["workers"][0]["counts"],
+    ]
+
+
+def test_heterogeneity_is_0_for_equals_and_1_less_1_over_n_for_strangers_and_falls_with_alpha() -> None:
+    labels = np.repeat(np.arange(8), 800)
+
+    def measured(rule: str, alpha: float, seed: int) -> float:
+        return heterogeneity(class_counts(labels, split(rule, labels, 8, seed, alpha, 1).indices))
+
+    assert measured("shards", 1.0, 0) == pytest.approx(1 - 1 / 8)
+    assert measured("dirichlet", 1e7, 0) < 0.01
+    means = [np.mean([measured("dirichlet", alpha, seed) for seed in range(8)]) for alpha in (0.05, 0.3, 2.0, 20.0)]
+    assert means == sorted(means, reverse=True)
+    assert 0 < means[-1] < means[0] < 1 - 1 / 8 + 1e-9
+
+
+def test_the_figure_of_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be written"):
+        draw(np.ones((2, 3), int), ["a", "b", "c"], "title", tmp_path / "nowhere" / "a.png")

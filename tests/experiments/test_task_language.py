@@ -1,0 +1,288 @@
+"""The language task: windows, pieces and splits of the text, the laws of the GPT, one-line errors for unusable text."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from commeff import methods
+from commeff.communicator import Communicator
+from commeff.replicas import Stacked, Vmapped
+from commeff.trainer import train
+from experiments.data.manifest import DATA_SETS
+from experiments.tasks import DataError, Language
+from experiments.tasks.gpt import GPT
+from experiments.tasks.text import load, spaced
+
+CONTENT = np.random.default_rng(0).bytes(4000)  # no nine bytes of it occur twice
+TINY: dict[str, Any] = {"layers": 2, "heads": 2, "width": 16, "context": 8, "batch": 4}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    path = tmp_path / "noise.txt"
+    path.write_bytes(CONTENT)
+    return str(path)
+
+
+def made(data: str, workers: int = 4, **changed: Any) -> Language:
+    return Language(workers, data=data, **(TINY | changed))
+
+
+def tiny(**changed: Any) -> GPT:
+    torch.manual_seed(0)
+    return GPT(**({"vocabulary": 11, "layers": 2, "heads": 2, "width": 16, "context": 8} | changed)).double()
+
+
+def placed(window: torch.Tensor) -> int:
+    """Where in the text a window starts."""
+    return CONTENT.index(bytes(window.tolist()))
+
+
+@pytest.mark.parametrize("partition", ["iid", "contiguous"])
+def test_a_batch_is_a_pure_function_of_seed_step_and_workers(text: str, partition: str) -> None:
+    walked = made(text, partition=partition, seed=3)
+    rows = [walked.batch(step, range(4))[0] for step in range(40)]
+    for step in (33, 0, 17):
+        fresh = made(text, partition=partition, seed=3)
+        assert torch.equal(fresh.batch(step, [2, 0])[0], rows[step][[2, 0]])
+    assert rows[0].shape == (4, 4, 9)
+    assert rows[0].dtype == torch.int64
+    assert not torch.equal(rows[0], made(text, partition=partition, seed=4).batch(0, range(4))[0])
+    assert len({tuple(window.tolist()) for batch in rows for window in batch.flatten(0, 1)}) > 400
+
+
+def test_windows_are_training_text_and_reach_both_of_its_ends(text: str) -> None:
+    task = made(text, batch=64)
+    starts = {placed(window) for step in range(100) for window in task.batch(step, range(4))[0].flatten(0, 1)}
+    assert (min(starts), max(starts)) == (0, len(task.text.train) - 9)
+
+
+def test_contiguous_workers_own_disjoint_pieces_that_cover_the_text(text: str) -> None:
+    task = made(text, workers=7, partition="contiguous", batch=64)
+    used: list[set[int]] = []
+    for worker in range(7):
+        drawn = (window for step in range(60) for window in task.batch(step, [worker])[0][0])
+        used.append({start + k for start in map(placed, drawn) for k in range(9)})
+    assert sum(map(len, used)) == len(set.union(*used)) == len(task.text.train)
+    assert max(map(len, used)) - min(map(len, used)) <= 1
+
+
+def test_a_text_is_cut_in_order_and_no_byte_is_in_two_splits(text: str) -> None:
+    task = made(text)
+    splits = (task.text.train, task.text.validation, task.text.test)
+    assert [len(split) for split in splits] == [3600, 200, 200]
+    assert bytes(torch.cat(splits).tolist()) == CONTENT
+    assert task.size == 3599 // 8
+
+
+@pytest.mark.parametrize("most", [None, 1, 24, 100])
+@pytest.mark.parametrize("length", [9, 33, 40, 200])
+def test_evaluation_windows_share_no_target_and_span_the_text(length: int, most: int | None) -> None:
+    taken = spaced(torch.arange(length), 8, most)
+    assert torch.equal(taken, taken[:, :1] + torch.arange(9))
+    assert len(taken[:, 1:].unique()) == taken[:, 1:].numel()
+    count = (length - 1) // 8
+    assert len(taken) == (count if most is None else min(count, max(1, most // 8)))
+    gaps = taken[:, 0].diff()
+    assert taken[0, 0] == 0
+    assert not len(gaps) or gaps.max() - gaps.min() <= 1
+
+
+def test_evaluation_is_the_mean_over_the_windows_and_accuracy_counts_next_bytes(text: str) -> None:
+    task = made(text, probe=64, dtype="float64")
+    model = task.model()
+    report = task.evaluate(model) | task.test(model)
+    everything = {"train": task.probe, "val": task.validation, "test": spaced(task.text.test, 8)}
+    assert [len(tokens) for tokens in everything.values()] == [8, 8, 24]
+    for name, tokens in everything.items():
+        assert report[f"{name}_loss"] == pytest.approx(task.loss(model, tokens).item(), rel=1e-12)
+    guessed = model(task.validation[:, :-1]).argmax(-1) == task.validation[:, 1:]
+    assert report["val_accuracy"] == guessed.double().mean().item()
+    assert model.training
+
+
+def test_models_start_equal_near_a_uniform_guess_and_leave_the_global_generator_alone(text: str) -> None:
+    before = torch.get_rng_state()
+    task = made(text, width=64, context=64, heads=4, workers=2, seed=5)
+    first, again = task.model(), task.model()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    other = made(text, width=64, context=64, heads=4, workers=2, seed=6).model()
+    assert not torch.equal(next(first.parameters()), next(other.parameters()))
+    noise = torch.randint(256, (64, 65), generator=torch.Generator().manual_seed(0))
+    assert task.loss(first, noise).item() == pytest.approx(math.log(256), abs=0.3)
+
+
+def test_a_later_token_does_not_change_earlier_predictions_and_an_earlier_one_does_later_ones() -> None:
+    model = tiny()
+    tokens = torch.arange(8)[None]
+    logits = model(tokens)
+    for place in range(8):
+        changed = tokens.clone()
+        changed[0, place] = 10
+        moved = (model(changed) - logits).abs().amax((0, 2))
+        assert (moved[:place] == 0).all()
+        assert (moved[place:] > 1e-6).all()
+
+
+def test_order_matters() -> None:
+    model = tiny()
+    one, other = (model(torch.tensor([tokens]))[0, -1] for tokens in ([1, 2, 3], [2, 1, 3]))
+    assert (one - other).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize(("layers", "width", "context"), [(1, 8, 4), (3, 16, 8)])
+def test_the_number_of_parameters_is_the_formula_and_the_embedding_is_the_output_layer(
+    layers: int, width: int, context: int
+) -> None:
+    model = tiny(layers=layers, width=width, context=context)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count == (11 + context) * width + layers * (12 * width**2 + 2 * width) + width
+    model.tokens.weight.data[7] = 0
+    assert (model(torch.tensor([[1, 2]]))[..., 7] == 0).all()
+
+
+def test_weights_start_as_wide_as_gpt_2_says_at_its_width() -> None:
+    model = tiny(width=768, layers=2, vocabulary=50)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            expected = 0.01 if "project" in name else 0.02
+            assert parameter.std().item() == pytest.approx(expected, rel=0.05), name
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model, tokens = tiny(dropout=0.5), torch.arange(8)[None]
+    assert not torch.equal(model(tokens), model(tokens))
+    model.eval()
+    assert torch.equal(model(tokens), model(tokens))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_one_vmapped_graph_gives_the_gradients_of_the_loop(text: str) -> None:
+    task = made(text, dtype="float64")
+    batch = task.batch(5, range(4))
+    results = []
+    for engine in (Stacked, Vmapped):
+        replicas = engine(task.model, range(4))
+        noise = torch.randn(replicas.parameters.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        replicas.parameters += 0.1 * noise
+        gradients, losses = replicas.compute(task.loss, [batch], step=0)
+        assert gradients.dtype == torch.float64
+        results.append((gradients, losses))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+    assert results[0][0].norm(dim=1).min() > 1e-3
+
+
+def test_training_learns_and_counts_epochs_in_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "fox.txt"
+    path.write_bytes(b"the quick brown fox jumps over the lazy dog. " * 100)
+    task = made(str(path), workers=2)
+    communicator = Communicator(workers=2, seed=0)
+    strategy = methods.psgd(partial(torch.optim.AdamW, lr=0.01))
+    rows: list[dict[str, Any]] = []
+    summary = train(task, strategy, communicator, steps=150, progress=lambda step, row: rows.append(row))
+    assert summary["test_loss"] < 0.5
+    assert summary["val_accuracy"] > 0.8
+    seen = 150 * 2 * 4 * 8
+    assert summary["epoch"] == pytest.approx(seen / len(task.text.train), rel=0.01)
+
+
+@pytest.mark.parametrize(("data", "sizes"), [("tinyshakespeare", [91, 5, 5]), ("wikitext-2", [101, 102, 103])])
+def test_a_known_text_is_found_in_the_data_folder_and_another_copy_of_it_is_refused(
+    data: str, sizes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = DATA_SETS[data]
+    contents = {name: bytes([k]) * (101 + k) for k, name in enumerate(known.files)}
+    sums = {name: hashlib.md5(content).hexdigest() for name, content in contents.items()}
+    monkeypatch.setitem(DATA_SETS, data, replace(known, files=sums))
+    (tmp_path / known.folder).mkdir()
+    for name, content in contents.items():
+        (tmp_path / known.folder / name).write_bytes(content)
+    found = load(data, str(tmp_path))
+    assert [len(split) for split in (found.train, found.validation, found.test)] == sizes
+    if data == "wikitext-2":
+        assert [int(split.unique()) for split in (found.train, found.validation, found.test)] == [0, 1, 2]
+    (tmp_path / known.folder / name).write_bytes(content[1:])
+    with pytest.raises(DataError, match=f"{name} is no good copy of {data}, its MD5 sum .*: get .*github.com"):
+        load(data, str(tmp_path))
+
+
+def test_a_path_is_absolute_or_relative_to_the_data_folder(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COMMEFF_DATA", raising=False)
+    assert torch.equal(load("noise.txt", str(tmp_path)).test, load(text, None).test)
+    with pytest.raises(DataError, match=r"no data folder to look for noise\.txt: set data_dir or COMMEFF_DATA; give"):
+        load("noise.txt", None)
+    monkeypatch.setenv("COMMEFF_DATA", str(tmp_path))
+    assert torch.equal(load("noise.txt", None).test, load(text, None).test)
+
+
+def fifo(folder: Path) -> str:
+    os.mkfifo(folder / "pipe")
+    return "pipe"
+
+
+def empty(folder: Path) -> str:
+    (folder / "empty.txt").touch()
+    return "empty.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (lambda folder: "tinyshakespear", "no file .*tinyshakespear: correct task.data, .* or one of tinyshakespeare"),
+        (lambda folder: "tinyshakespeare", "no file .*input.txt: .* get .*karpathy/char-rnn"),
+        (lambda folder: "wikitext-2", "no file .*train.txt: .* get .*pytorch/examples"),
+        (lambda folder: ".", "is not a regular file: give the path"),
+        (fifo, "is not a regular file"),
+        (empty, "empty.txt is empty: give the path"),
+    ],
+)
+def test_text_that_cannot_be_used_is_refused_in_one_line(
+    name: Callable[[Path], str], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=reason) as refusal:
+        Language(2, data=name(tmp_path), data_dir=str(tmp_path))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"batch": 0}, "batch must be at least 1"),
+        ({"layers": 0}, "layers must be at least 1"),
+        ({"context": 0}, "context must be at least 1"),
+        ({"probe": 0}, "probe must be at least 1"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"heads": 3}, "3 heads cannot share width 16 evenly"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
+        ({"dtype": "half"}, "dtype 'half' is not known"),
+        ({"partition": "shards"}, "partition 'shards' is not known: choose one of iid, contiguous"),
+        ({"context": 200}, "the validation text in .* has 200 bytes and a window 201: take a longer text"),
+        ({"workers": 401, "partition": "contiguous"}, "each of 401 workers in .* has 8 bytes and a window 9: .* fewer"),
+    ],
+)
+def test_refusals_are_one_line(text: str, wrong: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as refusal:
+        made(text, **wrong)
+    assert "\n" not in str(refusal.value)
+
+
+def test_as_many_workers_as_pieces_of_one_window_are_taken(text: str) -> None:
+    task = made(text, workers=400, partition="contiguous")
+    batches = [task.batch(step, range(400))[0] for step in (0, 1)]
+    assert torch.equal(*batches)
+    assert len(batches[0][:, 0].unique(dim=0)) == 400
