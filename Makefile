@@ -2,16 +2,19 @@
 PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
+DATA ?= ../shared/data
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+GRIDS := experiments/grids
 
-# One thread per process: tests and demo cells run side by side.
+# One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint nightly bench sweep batch-norm install clean
+.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language install clean
 
 demo: install
-	$(BIN)/python -m experiments.demo
+	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
+	$(BIN)/commeff report runs/demo --out results/demo
 
 test: lint
 	$(BIN)/python -m pytest -q -n 2
@@ -27,11 +30,22 @@ bench: install
 	$(BIN)/commeff bench step --csv results/bench_step.csv
 	$(BIN)/commeff bench mix --csv results/bench_mix.csv
 
+# The other folders of results/; each skips what it finds finished in runs/.
 sweep: install
-	$(BIN)/python -m experiments.sweep
+	$(BIN)/commeff grid $(GRIDS)/demo_sweep.yaml --no-report
+	$(BIN)/commeff report runs/demo_sweep --out results/demo_sweep
 
 batch-norm: install
-	$(BIN)/python -m experiments.batch_norm
+	$(BIN)/commeff grid $(GRIDS)/batch_norm.yaml --no-report
+	$(BIN)/commeff report runs/batch_norm --out results/batch_norm
+
+cifar10: install
+	$(BIN)/commeff grid $(GRIDS)/cifar10_methods.yaml data_dir=$(DATA) --no-report
+	$(BIN)/commeff report runs/cifar10_methods --out results/cifar10_methods
+
+language: install
+	$(BIN)/commeff grid $(GRIDS)/language_methods.yaml data_dir=$(DATA) --no-report
+	$(BIN)/commeff report runs/language_methods --out results/language_methods
 
 install: $(INSTALLED)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import typer
 
 from experiments.cli import data, grid, look, runs, tools
+from experiments.cli.report import report_command
 
 app = typer.Typer(
     name="commeff",
@@ -16,6 +17,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Communication-efficient data-parallel training: compression, gossip, local steps, on simulated workers.
+
+    One run is `train`, many are `grid`, what came out is `report`; `list` and `show` tell what there is to choose.
 
     Settings are `key=value` words: `task= model= method= compressor= topology= optimizer= schedule= workers= steps=
     seed= data_dir=`, and dotted keys inside a part, such as `optimizer.lr=0.05 compressor.ratio=0.01 method.period=4`.
@@ -29,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": runs.train,
     "grid": grid.grid,
     "status": grid.status,
+    "report": report_command,
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,

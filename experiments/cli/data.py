@@ -138,7 +138,8 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if numbers else "left", no_wrap=True)
+        folds = column == columns[-1] and not numbers
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=not folds, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     Console(soft_wrap=True).print(table)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+from experiments.cli.report import show
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A grid file; see below.")]
 
@@ -78,18 +79,16 @@ def grid(
             typer.echo(cost, err=True)
             return
         outcome = command.collect(request) if collect else command.run(request)
-    if report_at_end:
-        write(request.place, file.stem, as_json)
+    if report_at_end and not outcome.interrupted:
+        from experiments.report import write_report
+
+        show(write_report(request.place, grid=file.stem), as_json)
     elif as_json:
         typer.echo(json.dumps({"store": str(request.place), **outcome.counts}, indent=2))
     typer.echo(", ".join(f"{count} {state}" for state, count in outcome.counts.items()), err=True)
     if outcome.interrupted:
         typer.echo("interrupted; the same command goes on", err=True)
     raise typer.Exit(outcome.exit_code)
-
-
-def write(store: Path, name: str, as_json: bool) -> None:
-    """The report, at the end of a grid."""
 
 
 def table(rows: list[dict[str, object]]) -> str:

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Protocol, TypeVar, cast
 
 from experiments.grid.cells import Cell
+from experiments.schema import ConfigError
 from experiments.store import FINISHED, RunFolder
 
 # What every cell would import anew otherwise.
@@ -99,7 +100,7 @@ class Scheduler:
             found, answer = ours.recv()
         except EOFError:
             process.join()
-            raise RuntimeError(f"planning {_death(process.exitcode)}") from None
+            raise ConfigError([f"planning was {_death(process.exitcode)}; is there enough memory?"]) from None
         process.join()
         if not found:
             raise answer
@@ -228,10 +229,13 @@ class Scheduler:
 
 
 def _answer(line: Connection, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for whoever asked
     try:
-        line.send((True, function(*arguments)))
+        answer: tuple[bool, object] = (True, function(*arguments))
     except Exception as error:  # is raised again by whoever asked
-        line.send((False, error))
+        answer = (False, error)
+    with suppress(OSError):
+        line.send(answer)
 
 
 def default_jobs() -> int:

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from experiments.grid.cells import in_words
 from experiments.schema import ConfigError
 from experiments.store import STATES, RunFolder, check_version, read_json
 
@@ -18,7 +19,7 @@ def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
     found = {path.stem: read_json(path).get("cells", []) for path in sorted((store / "grids").glob("*.json"))}
     listed = {cell["run"] for cells in found.values() for cell in cells}
     alone = sorted(path.parent.name for path in store.glob("*/status.json") if path.parent.name not in listed)
-    return found | ({"": [{"run": run, "settings": []} for run in alone]} if alone else {})
+    return found | ({"": [{"run": run} for run in alone]} if alone else {})
 
 
 def standing(store: Path, run: str) -> dict[str, Any]:
@@ -30,11 +31,15 @@ def standing(store: Path, run: str) -> dict[str, Any]:
     return {"run": run, "state": state, **facts}
 
 
+def _words(cell: dict[str, Any]) -> str:
+    return in_words(cell["labels"], cell["name"], cell["seed"]) if "labels" in cell else ""
+
+
 def status(store: Path) -> dict[str, Any]:
     """{grid: {"states": how many are in which state, "cells": one line each}}."""
     table = {}
     for name, cells in grids(store).items():
-        lines = [standing(store, cell["run"]) | {"settings": " ".join(cell["settings"])} for cell in cells]
+        lines = [standing(store, cell["run"]) | {"what": _words(cell)} for cell in cells]
         counts = Counter(line["state"] for line in lines)
         table[name] = {"states": {state: counts[state] for state in STATES if counts[state]}, "cells": lines}
     return table
@@ -53,7 +58,8 @@ def print_status(table: dict[str, Any], everything: bool) -> None:
         shown = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for cell in grid["cells"]:
             if everything or cell["state"] not in ("done", "queued"):
-                where = f"{cell.get('step', 0)}/{cell.get('steps', '?')}"
-                shown.add_row("", cell["run"], cell["state"], where, Text(cell.get("error") or cell["settings"]))
+                where = f"{cell['step']}/{cell['steps']}" if "step" in cell and "steps" in cell else ""
+                said = (Text(cell[key], overflow="fold") for key in ("what", "error") if key in cell)
+                shown.add_row("", cell["state"], where, cell["run"], *said)
         if shown.row_count:
             console.print(shown)

@@ -91,9 +91,7 @@ class GPT(nn.Module):
         super().__init__()
         at_least(1, vocabulary=vocabulary, layers=layers, heads=heads, width=width, context=context)
         if width % heads:
-            raise ValueError(
-                f"{heads} heads cannot share width {width} evenly: choose a multiple of {heads}"
-            )
+            raise ValueError(f"{heads} heads cannot share width {width} evenly: choose a multiple of {heads}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), not {dropout}")
         self.tokens = nn.Embedding(vocabulary, width)
