@@ -20,6 +20,7 @@ from commeff.task import Task
 from commeff.trainer import ENGINES
 from experiments.schema import ConfigError
 from experiments.targets import locate
+from topologies import Topology
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,12 @@ def build(config: Mapping[str, Any]) -> Parts:
     if faults:
         raise ConfigError(faults)
     return Parts(parts["task"], strategy, Communicator(workers=config["workers"], seed=config["seed"]))
+
+
+def topology(config: Mapping[str, Any]) -> Topology:
+    """The topology of a configuration alone, for those who only look at it."""
+    found: Topology = instantiate(config["topology"], {})
+    return found
 
 
 def checkpoint_bytes(strategy: Strategy) -> int:

@@ -12,7 +12,7 @@ from experiments.report.grids import Grid, choose
 from experiments.report.quantities import quantity
 from experiments.report.records import ENDED_BADLY, UNFINISHED, Record, read_record, read_store
 from experiments.report.statistics import Estimate, best, estimate, first_reached, higher_is_better, paired
-from experiments.report.variants import Run, Variant, beats, count_states, edge_warnings, group, open_choice
+from experiments.report.variants import Run, Variant, beats, chooser, count_states, edge_warnings, group, open_choice
 
 FINALS = (
     "val_accuracy",
@@ -106,6 +106,11 @@ class Analysis:
         return [run for run in self.runs if run.record.state in ENDED_BADLY]
 
     @property
+    def by(self) -> str:
+        """What tuned values are chosen by."""
+        return chooser(self.grid, self.metric)
+
+    @property
     def faults(self) -> list[str]:
         """What could not be read."""
         return [fault for record in self.records for fault in record.faults]
@@ -113,8 +118,7 @@ class Analysis:
     @property
     def warnings(self) -> list[str]:
         """What a reader should know about the tuned keys."""
-        by = self.grid.by or self.metric
-        edges = [warning for variant in self.variants for warning in edge_warnings(variant, self.grid, by)]
+        edges = [warning for variant in self.variants for warning in edge_warnings(variant, self.grid, self.by)]
         return edges + [warning for variant in self.variants for warning in open_choice(variant, self.grid)]
 
     def measured(self, metric: str) -> bool:

@@ -37,15 +37,15 @@ def target_table(analysis: Analysis) -> Table | None:
     level = f"{goal.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
     sign = "at least" if goal.metric.endswith("accuracy") else "at most"
     notes = [
-        f"Target: {said(goal.metric)} {sign} {level}, {goal.origin}. Counted up to the first evaluation that reaches it; "
-        "nothing is interpolated. Means over the seeds that reached it, with 95 % intervals."
+        f"Target: {said(goal.metric)} {sign} {level}, {goal.origin}. Counted up to the first evaluation that reaches "
+        "it; nothing is interpolated. Means over the seeds that reached it, with 95 % intervals."
     ]
     return Table("target", "Time and bytes to target", columns, transpose(cells), notes, pd.DataFrame(data))
 
 
 def sweep_table(analysis: Analysis) -> Table | None:
     """Every value tried of the tuned keys."""
-    by, over = quantity(analysis.grid.by or analysis.metric), analysis.grid.over
+    by, over = quantity(analysis.by), analysis.grid.over
     tried = [(variant, trial) for variant in analysis.variants for trial in variant.trials]
     if not over or len(tried) == len(analysis.variants):
         return None

@@ -15,11 +15,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-INK, QUIET, RULE, PAPER = "#1f2328", "#656d76", "#d8dee4", "#ffffff"
+INK, QUIET, RULE = "#1f2328", "#656d76", "#d8dee4"
 NO_DATE = {"CreationDate": None, "Producer": None, "Creator": None}
 LINE = 0.19  # inches from one line of a legend to the next
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a2f5d")  # after Okabe and Ito
-INKS = {INK: "var(--ink)", QUIET: "var(--quiet)", RULE: "var(--rule)", PAPER: "var(--paper)"} | {
+INKS = {INK: "var(--ink)", QUIET: "var(--quiet)", RULE: "var(--rule)"} | {
     colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)
 }
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.4, 1.5)))
@@ -133,8 +133,8 @@ def svg(figure: Figure, panel: Panel) -> str:
 def _inline(text: str, prefix: str) -> str:
     """An SVG file made fit to stand in a page beside others.
 
-    >>> _inline('<?xml?><svg width="9pt" viewBox="0 0 9 8"><g id="variant-3"/><use xlink:href="#a" x="0.123"/></svg>', "p")
-    '<svg viewBox="0 0 9 8"><g class="series s3"/><use href="#p-a" x="0.12"/></svg>'
+    >>> _inline('<?xml?><svg width="9pt" viewBox="0 0 9 8"><g id="variant-3"/><use xlink:href="#a"/></svg>', "p")
+    '<svg viewBox="0 0 9 8"><g class="series s3"/><use href="#p-a"/></svg>'
     """
     text = text[text.index("<svg") :]
     for gone in (r"<metadata>.*?</metadata>\s*", r"<defs>\s*<style.*?</style>\s*</defs>\s*", r"<!--.*?-->\s*"):
@@ -142,15 +142,22 @@ def _inline(text: str, prefix: str) -> str:
     text = re.sub(r' xmlns(:\w+)?="[^"]*"| version="[^"]*"', "", text)
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     text = re.sub(r" font-family: [^;\"]*;", "", text)
-    text = re.sub(
-        r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), text
-    )  # a hundredth of a point will do
+    text = re.sub(r"<[^>]*>", lambda found: _short(found[0]), text)
     text = re.sub(r'id="variant-(\d+)"', r'class="series s\1"', text)
     text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
     text = re.sub(r'(?:xlink:)?href="#', f'href="#{prefix}-', text).replace("url(#", f"url(#{prefix}-")
     for ink, variable in INKS.items():
         text = text.replace(ink, variable)
     return text.strip()
+
+
+def _short(tag: str) -> str:
+    """An SVG tag with coordinates down to a hundredth of a point.
+
+    >>> _short('<path d="M 1.23456 7 L 0.5 -2.718281"/>')
+    '<path d="M 1.23 7 L 0.5 -2.71"/>'
+    """
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", tag)
 
 
 def write(figure: Figure, folder: Path) -> None:

@@ -16,19 +16,15 @@ def findings(analysis: Analysis) -> list[str]:
     measured = [row for row in analysis.rows if analysis.metric in row.finals]
     if len(measured) < 2:
         return []
-    lines = [
-        _best(measured, analysis),
-        _cheapest(measured, analysis),
-        _worse(measured, analysis),
-        _few(measured, analysis),
-    ]
+    lines = [say(measured, analysis) for say in (_best, _cheapest, _worse, _few)]
     return [line for line in lines if line]
 
 
 def _best(measured: Sequence[Row], analysis: Analysis) -> str:
     top = next(row for row in measured if row.variant is analysis.champion)
     column = [row.finals[analysis.metric] for row in measured]
-    line = f"Best mean {said(analysis.metric)}: {top.variant.name}, {_number(top.finals[analysis.metric], column, analysis)}"
+    number = _number(top.finals[analysis.metric], column, analysis)
+    line = f"Best mean {said(analysis.metric)}: {top.variant.name}, {number}"
     alike = [row.variant.name for row in measured if told_apart(row) is False]
     return f"{line}; these seeds do not tell it from {listed(alike)}." if alike else f"{line}."
 
@@ -44,8 +40,9 @@ def _cheapest(measured: Sequence[Row], analysis: Analysis) -> str:
     near = "one point" if quantity(analysis.metric).unit == "%" else "1 %"
     differences = [other.difference for other in measured]
     return (
-        f"Fewest bytes with a mean within {near} of {row.baseline.name}: {row.variant.name} sends {significant(row.saving)}{TIMES} "
-        f"less on the wire, at a difference of {_number(row.difference, differences, analysis, signed=True)}."
+        f"Fewest bytes with a mean within {near} of {row.baseline.name}: {row.variant.name} sends "
+        f"{significant(row.saving)}{TIMES} less on the wire, at a difference of "
+        f"{_number(row.difference, differences, analysis, signed=True)}."
     )
 
 

@@ -122,7 +122,12 @@ def _differing(flat: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _follows(key: str, flat: Sequence[Mapping[str, str]]) -> bool:
-    """A dotted key that is the number of workers in every run says nothing of its own."""
+    """A dotted key that is the number of workers in every run says nothing of its own.
+
+    >>> runs = [{"workers": "4", "topology.n": "4", "k": "4"}, {"workers": "8", "topology.n": "8", "k": "8"}]
+    >>> _follows("topology.n", runs), _follows("k", runs), _follows("topology.n", [*runs, {"topology.n": "2"}])
+    (True, False, False)
+    """
     return "." in key and all(found[key] == found.get("workers") for found in flat if key in found)
 
 
@@ -148,7 +153,7 @@ def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 def short(target: str) -> str:
     """The name that a target has on the command line.
 
-    >>> [short(target) for target in ("commeff.methods.choco", "compressors.TopK", "compressors.QSGD", "torch.optim.SGD")]
-    ['choco', 'top_k', 'qsgd', 'sgd']
+    >>> [short(target) for target in ("commeff.methods.choco", "compressors.TopK", "torch.optim.SGD", "mine.py:Mine")]
+    ['choco', 'top_k', 'sgd', 'mine']
     """
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", split(str(target))[1]).lower()

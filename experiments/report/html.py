@@ -17,8 +17,8 @@ from experiments.report.markup import figure, main_table, plain_table, swatch, t
 from experiments.report.plots import looks
 from experiments.report.tables import Table
 
-FOOT = """Written by <code>commeff report</code>. Bytes are counted, seconds measured, workers simulated unless processes
-are named. Figures as PDF and PNG, tables as CSV and LaTeX lie beside this file."""
+FOOT = """Written by <code>commeff report</code>. Bytes are counted, seconds measured, workers simulated unless
+processes are named. Figures as PDF and PNG, tables as CSV and LaTeX lie beside this file."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Labels beside points that neither cover each other nor a point: the first free place around a point, by ring."""
+"""Labels beside points: each where it covers least of the others, of points and of lines, and near its own point."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 RINGS = (7.0, 13.0, 20.0, 28.0, 38.0, 50.0)  # points from the marker to the label
 ANGLES = (0.0, 45.0, -45.0, 180.0, 135.0, -135.0, 90.0, -90.0)
+FAR = 4.0  # square points of overlap that are worth a point of distance
 LEADER = 13.0  # from here on a line leads from the label to its point
 
 
@@ -34,7 +35,7 @@ def place(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = (), size: 
     point = axes.figure.dpi / 72
     centres = [tuple(axes.transData.transform((label.x, label.y)) / point) for label in labels]
     frame = axes.get_window_extent()
-    inside = (frame.x0 / point - 30, frame.y0 / point, frame.x1 / point + 4, frame.y1 / point + 10)
+    inside = (frame.x0 / point + 2, frame.y0 / point, frame.x1 / point + 4, frame.y1 / point + 10)
     taken: list[Box] = [(x - 4, y - 4, x + 4, y + 4) for x, y in centres]
     for line in lines:
         (left, bottom), (right, top) = axes.transData.transform([line[:2], line[2:]]) / point
@@ -48,7 +49,7 @@ def place(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = (), size: 
             for ring in RINGS
             for angle in ANGLES
         }
-        ring, angle = min(boxes, key=lambda spot: _cost(boxes[spot], taken, inside))
+        ring, angle = min(boxes, key=lambda spot: _cost(boxes[spot], taken, inside) + FAR * spot[0])
         box = boxes[ring, angle]
         taken.append(box)
         leader = {"arrowstyle": "-", "color": label.colour, "linewidth": 0.5, "relpos": _end(angle)}
@@ -80,7 +81,7 @@ def _box(centre: tuple[float, float], ring: float, angle: float, size: tuple[flo
 
 
 def _cost(box: Box, taken: Sequence[Box], inside: Box) -> float:
-    """How much a box covers of others and hangs out of the frame; the nearest of equals comes first."""
+    """How much a box covers of others and, three times as bad, hangs out of the frame."""
     covered = sum(_common(box, other) for other in taken)
     area = (box[2] - box[0]) * (box[3] - box[1])
     return covered + 3 * (area - _common(box, inside))

@@ -26,7 +26,7 @@ ESCAPES = {
     '"': r"\textquotedbl{}",
 }
 LONG = 60  # characters from which words are broken into lines
-PREAMBLE = r"""% Compiles by itself: pdflatex tables.tex. To use a table elsewhere, copy it; it needs array, booktabs and graphicx.
+PREAMBLE = r"""% Compiles by itself: pdflatex tables.tex. A table copied from here needs the packages below.
 \documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}

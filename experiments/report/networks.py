@@ -87,27 +87,31 @@ def networks(analysis: Analysis) -> tuple[list[Network], list[str]]:
             users.setdefault(text, []).append(variant.name)
     if not users:
         return [], []
-    from experiments.build import instantiate
+    from experiments import build
 
     found, faults = [], []
     for text, names in users.items():
         try:
-            found.append(Network(title(nodes[text]), instantiate(nodes[text], {}), tuple(names)))
+            found.append(Network(title(nodes[text]), build.topology({"topology": nodes[text]}), tuple(names)))
         except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
             faults.append(f"topology {text} cannot be built: {error}")
     return found, faults
 
 
 def title(node: dict[str, object]) -> str:
-    """A topology and its own numbers.
+    """A topology and its own numbers; that of the workers stands elsewhere.
 
     >>> title({"_target_": "topologies.torus", "rows": 2, "cols": 4})
-    'torus, rows=2 cols=4'
+    'torus rows=2 cols=4'
+    >>> title({"_target_": "topologies.lazy", "topology": {"_target_": "topologies.ring", "n": 8}})
+    'lazy (ring)'
     """
-    own = " ".join(
-        f"{key}={value}" for key, value in node.items() if not key.startswith("_") and not isinstance(value, dict)
-    )
-    return f"{short(str(node['_target_']))}, {own}" if own else short(str(node["_target_"]))
+    own = [
+        f"({title(value)})" if isinstance(value, dict) else f"{key}={value}"
+        for key, value in node.items()
+        if not key.startswith("_") and key != "n"
+    ]
+    return " ".join([short(str(node["_target_"])), *own])
 
 
 def network_table(found: list[Network]) -> Table:
@@ -148,7 +152,7 @@ def network_table(found: list[Network]) -> Table:
         Column("used by", words=True),
     ]
     notes = [
-        "ρ is the factor by which a step shrinks disagreement at the least: ‖W − J‖₂ of a fixed graph, and of a changing one the "
-        f"geometric mean over a period, or over {WINDOW} steps if it never repeats."
+        "ρ is the factor by which a step shrinks disagreement at the least: ‖W − J‖₂ of a fixed graph, and of a "
+        f"changing one the geometric mean over a period, or over {WINDOW} steps if it never repeats."
     ]
     return Table("topologies", "Who talks to whom", columns, rows, notes, pd.DataFrame(data))

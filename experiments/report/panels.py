@@ -20,6 +20,7 @@ from experiments.report.quantities import quantity
 from experiments.report.statistics import higher_is_better, pareto_front
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
+ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding
 STARTS = 3.0  # a loss above so many times where all began is off the panel
 
 
@@ -75,9 +76,9 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
         axes.plot(spot.cost, spot.value, color=colour, marker=spot.look.marker, markersize=6.5, zorder=3, gid=gid)
     axes.margins(x=0.12, y=0.08)
     _log(axes, "x")
-    if metric.endswith("accuracy"):
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, 0.0), min(high, 1.0))
+    low, high = axes.get_ylim()
+    if min(spot.value for spot in spots) >= 0:
+        axes.set_ylim(max(low, 0.0), min(high, 1.0) if higher_is_better(metric) else high)
     _percent(axes, metric)
     if reference is not None:
         axes.axvline(reference, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
@@ -158,6 +159,7 @@ def _scales(axes: Axes, lines: Sequence[Line], x: str, y: str) -> None:
         axes.set_ylim(max(0.0, low - pad), min(1.0, high + pad))
     else:
         top = min(high, STARTS * max(float(line.means["y"].iloc[0]) for line in lines))
+        low = max(low, ROUNDING * top) if low >= 0 else low
         if low > 0 and top / low >= 8:
             axes.set_ylim(low / 1.3, top * 1.3)
             _log(axes, "y")

@@ -12,7 +12,7 @@ from experiments.report.analysis import Analysis, said
 from experiments.report.figures import Figure, Look, Panel, look
 from experiments.report.networks import Network
 from experiments.report.panels import Line, Spot
-from experiments.report.quantities import quantity
+from experiments.report.quantities import AGREEMENT, quantity
 from experiments.report.statistics import higher_is_better, mean_curve
 from experiments.report.variants import Variant, is_number
 
@@ -129,7 +129,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
 def consensus(analysis: Analysis) -> Figure | None:
     """How far the workers' models are apart."""
     lines = _lines(analysis, "step", "consensus_distance")
-    apart = [line for line in lines if (line.means["high"] > 0).any()]
+    apart = [line for line in lines if (line.means["high"] > AGREEMENT).any()]
     if not apart:
         return None
     agreeing = [line.name for line in lines if line not in apart]
@@ -142,7 +142,7 @@ def consensus(analysis: Analysis) -> Figure | None:
 
 def sweep(analysis: Analysis, key: str) -> Figure | None:
     """The metric that chooses against a tuned number, the other tuned keys at their chosen values."""
-    by, shown = analysis.grid.by or analysis.metric, looks(analysis)
+    by, shown = analysis.by, looks(analysis)
     tried = [
         (variant, Line(variant.number, variant.name, shown[variant.number], points))
         for variant in analysis.variants

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from experiments.report.statistics import Estimate
 
 MINUS, TIMES, MISSING = "−", "×", "–"
+AGREEMENT = 1e-10  # a consensus distance below this is rounding
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from experiments.store import RunFolder
+from experiments.store import RunFolder, check_version
 
 STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
 ENDED_BADLY = ("diverged", "failed", "oom", "timeout", "killed", "skipped")
@@ -52,6 +52,7 @@ def read_store(store: Path) -> list[Record]:
     """Every run folder of a store, by name."""
     if not store.is_dir():
         raise ValueError(f"there is no store {store}; `commeff train --store {store}` makes one")
+    check_version(store)
     return [read_record(path) for path in sorted(store.iterdir()) if any((path / mark).is_file() for mark in MARKS)]
 
 

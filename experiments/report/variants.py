@@ -108,8 +108,8 @@ def count_states(runs: Sequence[Run]) -> dict[str, int]:
 
 
 def group(grid: Grid, records: Mapping[str, Record], metric: str) -> tuple[Variant, ...]:
-    """The variants of a grid, in its order; `metric` chooses the tuned values where the grid does not say what does."""
-    by = grid.by or metric
+    """The variants of a grid, in its order, at the values that `chooser` chooses."""
+    by = chooser(grid, metric)
     planned: dict[tuple[tuple[str, str], ...], dict[tuple[tuple[str, str], ...], list[Run]]] = {}
     for cell in grid.cells:
         fixed = tuple((key, value) for key, value in cell.labels.items() if key not in grid.over)
@@ -121,6 +121,15 @@ def group(grid: Grid, records: Mapping[str, Record], metric: str) -> tuple[Varia
         trials = tuple(Trial(dict(values), tuple(runs)) for values, runs in by_values.items())
         found.append(Variant(number, names[number], dict(fixed), select(trials, by), trials))
     return tuple(found)
+
+
+def chooser(grid: Grid, metric: str) -> str:
+    """What tuned values are chosen by: what the grid says, else the metric, but never what was measured on test data.
+
+    >>> chooser(Grid("", "", None, ()), "test_accuracy")
+    'val_accuracy'
+    """
+    return (grid.by or metric).replace("test_", "val_", 1)
 
 
 def select(trials: Sequence[Trial], by: str) -> Trial:

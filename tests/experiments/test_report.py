@@ -1,0 +1,229 @@
+"""The report of a store: what is chosen and compared, at whatever stage the runs are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments.report import contents, facts, findings, results
+from experiments.report.analysis import Analysis, analyse
+from experiments.report.commands import settings_of
+from experiments.report.grids import derive
+from experiments.report.networks import network_table, networks
+from experiments.report.records import read_store
+from tests.experiments.report_stores import ENVIRONMENT, STEPS, WIRE, Forged, forge, half_finished
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    return analyse(forge(tmp_path_factory.mktemp("half"), half_finished(), target={"val_accuracy": 0.85}))
+
+
+def texts(analysis: Analysis) -> dict[str, list[str]]:
+    """The main table by variant."""
+    return {row[0].text: [item.plain for item in row] for row in results.main_table(analysis).rows}
+
+
+def test_rates_are_chosen_by_validation_never_by_test(tmp_path: Path) -> None:
+    runs = [
+        Forged("psgd", seed, lr, accuracy=accuracy, test=1 - accuracy)
+        for lr, accuracy in (("0.1", 0.8), ("0.2", 0.9), ("0.4", 0.7))
+        for seed in (0, 1)
+    ]
+    forge(tmp_path, runs)
+    (variant,) = analyse(tmp_path).variants
+    assert variant.chosen.values == {"optimizer.lr": "0.2"}
+    assert variant.finals("test_accuracy") == pytest.approx({0: 0.1, 1: 0.1})
+    (tmp_path / "grids" / "forged.json").unlink()  # nobody says what to choose by any more
+    (variant,) = analyse(tmp_path, metric="test_accuracy").variants
+    assert variant.chosen.values == {"optimizer.lr": "0.2"}
+
+
+def test_a_rate_with_missing_seeds_is_chosen_only_if_all_have_some(tmp_path: Path) -> None:
+    lucky = [Forged("psgd", 0, "0.2", accuracy=0.99), Forged("psgd", 1, "0.2", "diverged", accuracy=0.1)]
+    whole = [Forged("psgd", seed, "0.1", accuracy=0.9) for seed in (0, 1)]
+    (variant,) = analyse(forge(tmp_path / "a", lucky + whole)).variants
+    assert variant.chosen.values == {"optimizer.lr": "0.1"}
+    broken = [whole[0], replace(whole[1], state="failed")]
+    (variant,) = analyse(forge(tmp_path / "b", lucky + broken)).variants
+    assert variant.chosen.values == {"optimizer.lr": "0.2"}
+    assert not variant.chosen.complete
+
+
+def test_a_best_rate_at_the_edge_of_the_sweep_is_warned_of(tmp_path: Path) -> None:
+    def warnings(best: str) -> list[str]:
+        runs = [Forged("psgd", 0, lr, accuracy=0.9 if lr == best else 0.8) for lr in ("0.1", "0.2", "0.4")]
+        return analyse(forge(tmp_path / best, runs)).warnings
+
+    assert warnings("0.2") == []
+    assert "0.1 is the smallest tried" in warnings("0.1")[0]
+    assert "0.4 is the largest tried" in warnings("0.4")[0]
+
+
+def test_differences_are_paired_by_seed_and_bytes_compared_with_the_baseline(half: Analysis) -> None:
+    rows = {row.variant.name: row for row in half.rows}
+    dsgd = rows["dsgd"]
+    assert half.baselines == (rows["psgd"].variant,)
+    assert rows["psgd"].difference is None
+    assert dsgd.difference is not None
+    assert dsgd.difference.n == 3
+    assert (dsgd.difference.mean, dsgd.difference.half) == pytest.approx((-0.02, 0.0), abs=1e-12)
+    assert dsgd.saving == pytest.approx(WIRE["psgd"] / WIRE["dsgd"])
+
+
+def test_dense_numbers_of_16_bits_are_counted_and_claim_no_accuracy(half: Analysis) -> None:
+    table = results.main_table(half)
+    last = dict(zip((column.heading for column in table.columns), table.rows[-1], strict=True))
+    assert last["wire"].value == STEPS[-1] * WIRE["psgd"] / 2
+    assert last["saving"].value == pytest.approx(2.0)
+    assert last["val. accuracy"].value is None
+    assert any("Counted, not run" in note for note in table.notes)
+
+
+def test_half_a_run_has_no_final_number(half: Analysis) -> None:
+    for run in half.runs:
+        assert (run.record.final("val_accuracy") == run.record.final("val_accuracy")) == (run.record.state == "done")
+
+
+def test_the_target_is_reached_at_the_first_evaluation_and_never_between(half: Analysis) -> None:
+    reached = {row.variant.name: row.reached for row in half.rows}
+    psgd, choco = reached["psgd"], reached["choco"]
+    assert psgd is not None
+    assert choco is not None
+    assert (psgd.n, psgd.of, psgd.taken["step"].mean) == (3, 3, STEPS[-1])
+    assert psgd.taken["wire_bytes"].mean == STEPS[-1] * WIRE["psgd"]
+    assert (choco.n, dict(choco.taken)) == (0, {})
+
+
+def test_without_a_target_it_is_what_the_baseline_reaches_less_a_point(tmp_path: Path) -> None:
+    analysis = analyse(forge(tmp_path, [Forged("psgd", 0, accuracy=0.9), Forged("dsgd", 0, accuracy=0.95)]))
+    assert analysis.target is not None
+    assert analysis.target.level == pytest.approx(0.89)
+    assert "psgd" in analysis.target.origin
+    by_loss = analyse(tmp_path, metric="val_loss").target
+    assert by_loss is not None
+    assert by_loss.level == pytest.approx(3.0 / STEPS[-1] * 1.01)
+
+
+def test_runs_that_did_not_end_well_are_listed_with_their_last_words_and_command(half: Analysis) -> None:
+    table = contents.failure_table(half)
+    assert table is not None
+    lines = {row[0].text: [item.text for item in row] for row in table.rows}
+    bad = {run.cell.run: run.record.state for run in half.runs if run.record.state not in ("done", "running", "queued")}
+    assert {name: line[1] for name, line in lines.items()} == bad
+    failed = next(line for line in lines.values() if line[1] == "failed")
+    assert failed[3] == "ValueError: no such <graph>"
+    assert failed[4] == f"commeff train method=dsgd optimizer.lr=0.1 seed=1 --store {half.store}"
+
+
+def test_an_unfinished_grid_says_so_in_numbers(half: Analysis) -> None:
+    said = facts.standing(half)
+    assert said.startswith("This grid is unfinished: of 18 runs, 11 done, 1 diverged")
+    assert sum(half.states.values()) == 18
+
+
+def test_an_empty_plan_a_single_run_and_a_finished_grid_can_be_told_apart(tmp_path: Path) -> None:
+    nothing = analyse(forge(tmp_path / "nothing", [Forged("psgd", seed, state="queued") for seed in (0, 1)]))
+    assert "No run is done yet" in facts.standing(nothing)
+    assert findings.findings(nothing) == []
+    assert texts(nothing)["psgd"] == ["psgd", "0.1", "0 of 2: 2 queued"]
+    one = analyse(forge(tmp_path / "one", [Forged("psgd")]))
+    assert facts.standing(one) == "The one run is done."
+    assert "90.00" in texts(one)["psgd"]
+
+
+def test_damaged_files_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
+    forge(tmp_path, half_finished())
+    good = len(analyse(tmp_path).variants)
+    folder = {name: tmp_path / f"psgd-digits-0.1-{i}" / name for i, name in enumerate(("config.yaml", "status.json"))}
+    folder["config.yaml"].write_text("a: [1,\n")
+    folder["status.json"].write_text("[1]")
+    (tmp_path / "psgd-digits-0.2-0" / "metrics.jsonl").write_text('nonsense\n{"step": 1, "val_loss": 2}\n{"st')
+    (tmp_path / "psgd-digits-0.2-1" / "summary.json").unlink()
+    analysis = analyse(tmp_path)
+    assert len(analysis.variants) == good
+    assert sorted(analysis.faults) == [
+        "psgd-digits-0.1-0/config.yaml cannot be read",
+        "psgd-digits-0.1-1/status.json holds no names and values",
+        "psgd-digits-0.2-0/metrics.jsonl: line 1 cannot be read",
+        "psgd-digits-0.2-1/summary.json is missing",
+    ]
+
+
+def test_a_store_without_a_grid_is_labelled_by_what_its_runs_differ_in(tmp_path: Path) -> None:
+    for run in (Forged(method, seed, lr) for method in ("psgd", "dsgd") for seed in (0, 1) for lr in ("0.1", "0.2")):
+        run.write(tmp_path)
+    grid = derive(tmp_path, read_store(tmp_path))
+    assert {key for cell in grid.cells for key in cell.labels} == {"method", "topology", "optimizer.lr"}
+    analysis = analyse(tmp_path)
+    assert [variant.name for variant in analysis.variants] == ["dsgd ring", "psgd"]
+    assert all(len(variant.trials) == 2 and len(variant.runs) == 2 for variant in analysis.variants)
+
+
+def test_settings_lead_back_to_a_configuration() -> None:
+    from experiments.config import compose
+
+    for words in (
+        ["method=psgd", "optimizer=nesterov", "optimizer.lr=0.3", "seed=4"],
+        ["method=choco", "compressor=qsgd", "topology=torus", "workers=6", "task=quadratic", "steps=9"],
+    ):
+        config = compose(words)
+        settings = settings_of(config)
+        assert settings is not None
+        assert compose(settings) == config
+        assert len(settings) <= len(words) + 5
+    assert settings_of({**config, "method": {"_target_": "mine.py:Mine"}}) is None
+
+
+def test_environments_that_differ_are_shown_and_equal_ones_are_not(tmp_path: Path) -> None:
+    runs = [Forged("psgd", 0), Forged("psgd", 1, environment={"torch": "3.0"})]
+    table = contents.environment_table(analyse(forge(tmp_path, runs)))
+    assert table is not None
+    assert [[item.text for item in row] for row in table.rows] == [
+        ["torch", ENVIRONMENT["torch"], "1"],
+        ["torch", "3.0", "1"],
+    ]
+    assert (
+        contents.environment_table(analyse(forge(tmp_path / "same", [Forged("psgd", seed) for seed in (0, 1)]))) is None
+    )
+
+
+def test_topologies_are_told_by_their_messages_and_mixing(half: Analysis) -> None:
+    found, faults = networks(half)
+    rows = {row[0].text: [item.text for item in row] for row in network_table(found).rows}
+    assert faults == []
+    assert rows["ring"][1:6] == ["4", "2", "8", "1", "0.3333"]
+    assert rows["one_peer_exponential"][1:6] == ["4", "1", "4", "2", "0"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"metric": "bleu"}, "choose --metric from val_accuracy"),
+        ({"baseline": {"method": "adam"}}, "no variant has method=adam"),
+        ({"grid": "forgd"}, "did you mean forged"),
+    ],
+)
+def test_what_is_not_there_is_refused(half: Analysis, asked: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        analyse(half.store, **asked)  # type: ignore[arg-type]
+
+
+def test_a_store_with_two_grids_wants_a_name_and_an_empty_one_wants_runs(tmp_path: Path) -> None:
+    forge(tmp_path, [Forged("psgd")])
+    other = json.loads((tmp_path / "grids" / "forged.json").read_text())
+    (tmp_path / "grids" / "other.json").write_text(json.dumps(other | {"title": "Other"}))
+    with pytest.raises(ValueError, match="holds 2 grids; choose one with --grid: forged, other"):
+        analyse(tmp_path)
+    assert analyse(tmp_path, grid="other").grid.title == "Other"
+    (tmp_path / "grids" / "other.json").write_text("{")
+    with pytest.raises(ValueError, match="cannot be read as a grid"):
+        analyse(tmp_path, grid="other")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds no runs"):
+        analyse(tmp_path / "empty")
+    with pytest.raises(ValueError, match="there is no store"):
+        analyse(tmp_path / "nowhere")
