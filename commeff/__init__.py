@@ -6,6 +6,7 @@ vectors.
 
 from commeff import methods
 from commeff.communicator import Communicator
+from commeff.drop_in import DistributedOptimizer
 from commeff.local import Grouped, Local, scheduled
 from commeff.strategy import Chain, Encoder, Keep, LocalStep, Stateful, Strategy, Transform
 from commeff.transforms import ErrorFeedback, Warmup
@@ -14,6 +15,7 @@ from compressors import Layout
 __all__ = [
     "Chain",
     "Communicator",
+    "DistributedOptimizer",
     "Encoder",
     "ErrorFeedback",
     "Grouped",

@@ -88,6 +88,11 @@ class Communicator:
         self.start = 0
         self.workers: Sequence[int] = range(bounds[transport.rank], bounds[transport.rank + 1])
 
+    @classmethod
+    def per_process(cls, seed: int = 0, group: Any = None) -> Communicator:
+        """One worker on each process of a torch.distributed group, the default one unless given."""
+        return cls(Transport(group, alone=False).size, seed, group, distributed=True)
+
     def _view(self, key: Any, path: tuple[str, ...], start: int, workers: Sequence[int]) -> Communicator:
         view = self._views.get(key)
         if view is None:

@@ -19,6 +19,10 @@ class Transport:
     """
 
     def __init__(self, group: Any = None, alone: bool = True) -> None:
+        if not alone and not dist.is_initialized():
+            raise ValueError(
+                "there is no process group; start with torchrun and call torch.distributed.init_process_group"
+            )
         self.group = group
         self.size = 1 if alone else dist.get_world_size(group)
         self.rank = 0 if alone else dist.get_rank(group)
@@ -57,6 +61,11 @@ class Transport:
             return torch.cat([everything[r * most : r * most + size] for r, size in enumerate(sizes)])
 
         return wait
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """Rank 0's tensor at every process, in place: how a run begins. No part of a method, not counted."""
+        if self.size > 1:
+            dist.broadcast(tensor, group=self.group, group_src=0)
 
     def exchange(self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> Callable[[], None]:
         """Send a buffer to each peer in `outgoing` and fill the buffers of `incoming`.

@@ -1,0 +1,127 @@
+"""DistributedOptimizer in a plain loop: the method on real processes, as it is on simulated workers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import topologies
+from commeff import Communicator, DistributedOptimizer, Strategy, methods
+from commeff.replicas import Stacked
+from compressors import ScaledSign
+from tests.laws.processes import on_processes
+
+STEPS = 6
+SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+METHODS = {
+    "psgd": lambda n: methods.psgd(SGD),
+    "dsgd": lambda n: methods.dsgd(SGD, topologies.ring(n)),
+    "local_sgd": lambda n: methods.local_sgd(SGD, period=3),
+    "mem_sgd": lambda n: methods.mem_sgd(SGD, ScaledSign()),
+}
+
+
+def net(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, 2)).double()
+
+
+def batch(step: int, worker: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(100 * step + worker)
+    return torch.randn(8, 5, generator=generator).double(), torch.randint(2, (8,), generator=generator)
+
+
+def loss(model: Any, inputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(model(inputs), targets)
+
+
+def row(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def simulated(strategy: Strategy, n: int) -> tuple[Tensor, float]:
+    replicas, communicator = Stacked(net, range(n)), Communicator(workers=n)
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+    for communicator.step in range(STEPS):
+        pairs = [batch(communicator.step, worker) for worker in range(n)]
+        together = tuple(torch.stack(part) for part in zip(*pairs, strict=True))
+        gradients, _ = replicas.compute(loss, [together], communicator.step)
+        replicas.load(strategy.step(replicas.parameters, gradients, communicator))
+    return replicas.parameters, communicator.ledger.wire_bytes
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_plain_loop_is_the_simulation(name: str, n: int) -> None:
+    def loop() -> tuple[Tensor, Tensor, float]:
+        rank = torch.distributed.get_rank()
+        model = net(seed=rank)  # all begin as rank 0's
+        optimizer = DistributedOptimizer(model, METHODS[name](n))
+        for step in range(STEPS):
+            (optimizer if step % 2 else model).zero_grad()  # the model's own throws the gradients away
+            loss(model, *batch(step, rank)).backward()
+            optimizer.step()
+        return row(model), row(optimizer.average_into(net())), optimizer.communicator.ledger.wire_bytes
+
+    wanted, sent = simulated(METHODS[name](n), n)
+    for worker, (own, mean, billed) in enumerate(on_processes(n, loop)):
+        assert torch.allclose(own, wanted[worker], rtol=0, atol=1e-12)
+        assert torch.allclose(mean, wanted.mean(0), rtol=0, atol=1e-12)
+        assert billed == sent > 0
+
+
+def test_parallel_sgd_is_ddp_with_a_torch_optimizer() -> None:
+    def both() -> tuple[Tensor, Tensor]:
+        rank = torch.distributed.get_rank()
+        mine, theirs = net(), net()
+        optimizer = DistributedOptimizer(mine, methods.psgd(SGD))
+        wrapped = DistributedDataParallel(theirs)
+        other = SGD(theirs.parameters())
+        for step in range(STEPS):
+            for model, steps in ((mine, optimizer), (wrapped, other)):
+                steps.zero_grad()
+                loss(model, *batch(step, rank)).backward()
+                steps.step()
+        return row(mine), row(theirs)
+
+    for mine, theirs in on_processes(2, both):
+        assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
+
+
+def test_a_loop_goes_on_from_its_state() -> None:
+    def stopped() -> tuple[Tensor, Tensor]:
+        rank = torch.distributed.get_rank()
+        model = net()
+        optimizer = DistributedOptimizer(model, METHODS["mem_sgd"](2))
+        for step in range(STEPS):
+            if step == 2:
+                saved, parameters = optimizer.state_dict(), {k: v.clone() for k, v in model.state_dict().items()}
+            optimizer.step(lambda step=step: _backward(optimizer, model, step, rank))
+        again = net()
+        again.load_state_dict(parameters)
+        resumed = DistributedOptimizer(again, METHODS["mem_sgd"](2))
+        resumed.load_state_dict(saved)
+        for step in range(2, STEPS):
+            resumed.step(lambda step=step: _backward(resumed, again, step, rank))
+        return row(model), row(again)
+
+    for whole, resumed in on_processes(2, stopped):
+        assert torch.equal(whole, resumed)
+
+
+def _backward(optimizer: DistributedOptimizer, model: nn.Module, step: int, rank: int) -> Tensor:
+    optimizer.zero_grad()
+    value = loss(model, *batch(step, rank))
+    value.backward()
+    return value
+
+
+def test_without_processes_it_says_what_to_do() -> None:
+    with pytest.raises(ValueError, match="start with torchrun"):
+        DistributedOptimizer(net(), methods.psgd(SGD))
