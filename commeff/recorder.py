@@ -25,10 +25,12 @@ class Recorder:
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Add one row, on its way to disk when this returns. What is not finite becomes null, as JSON has it."""
+        """Add one row, on disk when this returns. What is not finite becomes null, as JSON has it."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(finite) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows so far; a last line cut off by a crash does not count."""
@@ -41,5 +43,8 @@ class Recorder:
         """Forget the rows after `step`: what comes after a checkpoint will be written again."""
         kept = "".join(json.dumps(row) + "\n" for row in self.rows() if row["step"] <= step)
         draft = self.path.with_suffix(".draft")
-        draft.write_text(kept, encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(kept)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, self.path)

@@ -62,6 +62,8 @@ def train(
         run.load_state_dict(saved)
     if recorder:
         recorder.rewind(run.step)  # what a killed run wrote after its last checkpoint will be written again
+        if run.row and [row["step"] for row in recorder.rows()[-1:]] != [run.row["step"]]:
+            raise ValueError(f"{recorder.path} lacks rows that the checkpoint knows of; delete the run to start anew")
 
     every = evaluate_every or max(1, steps // 20)
     for communicator.step in range(run.step, steps):

@@ -25,11 +25,12 @@ from topologies import Topology
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of."""
+    """What a run is made of, and about how many bytes its checkpoint takes."""
 
     task: Task
     strategy: Strategy
     communicator: Communicator
+    checkpoint: int
 
 
 def instantiate(node: Any, parts: Mapping[str, Any]) -> Any:
@@ -64,10 +65,10 @@ def build(config: Mapping[str, Any]) -> Parts:
     parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     with refused("method", faults):
         strategy: Strategy = instantiate(config["method"], parts)
-        rehearse(config, parts["task"], strategy)
+        size = rehearse(config, parts["task"], strategy)
     if faults:
         raise ConfigError(faults)
-    return Parts(parts["task"], strategy, Communicator(workers=config["workers"], seed=config["seed"]))
+    return Parts(parts["task"], strategy, Communicator(workers=config["workers"], seed=config["seed"]), size)
 
 
 def topology(config: Mapping[str, Any]) -> Topology:
@@ -76,23 +77,22 @@ def topology(config: Mapping[str, Any]) -> Topology:
     return found
 
 
-def checkpoint_bytes(strategy: Strategy) -> int:
-    """About what the checkpoints of a rehearsed run take on disk: parameters and memories, the old and the new file."""
+def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> int:
+    """Start the strategy and take a step that goes nowhere: what does not fit is refused before anything is written.
 
-    def tensors(node: Any) -> int:
-        if isinstance(node, Tensor):
-            return node.nbytes
-        return sum(map(tensors, node.values())) if isinstance(node, dict) else 0
-
-    return 2 * tensors(strategy.state_dict())
-
-
-def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> None:
-    """Start the strategy and take a step that goes nowhere: what does not fit is refused before anything is written."""
+    Gives the bytes of parameters, buffers and memories, which are what a checkpoint holds.
+    """
     communicator = Communicator(workers=config["workers"], seed=config["seed"])
     replicas = ENGINES[config["engine"]](task.model, communicator.workers, communicator.seed)
     strategy.start(replicas.parameters, replicas.layout, communicator)
     strategy.step(replicas.parameters, replicas.gradients, communicator)
+    return _bytes({"replicas": replicas.parameters, "buffers": replicas.buffers, "strategy": strategy.state_dict()})
+
+
+def _bytes(state: Any) -> int:
+    if isinstance(state, Tensor):
+        return state.nbytes
+    return sum(map(_bytes, state.values())) if isinstance(state, dict) else 0
 
 
 @contextmanager

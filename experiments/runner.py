@@ -6,7 +6,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -77,25 +77,27 @@ def run_one(
 def _held(config: Mapping[str, Any], parts: Parts, run: RunFolder, progress: Progress, stop: Stop) -> dict[str, Any]:
     """The run, now that it is ours."""
     begun = time.monotonic()
-    run.mark("running", step=0, steps=config["steps"])
     try:
+        (run.path / "error.txt").unlink(missing_ok=True)
+        run.mark("running", step=0, steps=config["steps"])
         with stop_signals(stop):
             summary = _train(config, parts, run, _Heartbeat(run, config["steps"], progress), stop)
+        if summary["state"] == "stopped":
+            summary |= {"state": "killed"}
+        else:
+            run.write("summary.json", summary)
+        wall = max(time.monotonic() - begun, summary.get("seconds", 0.0))
+        run.mark(summary["state"], step=summary["steps"], steps=config["steps"], wall=wall)
     except KeyboardInterrupt:
         run.mark("killed")
         raise
     except Exception as error:
-        (run.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        run.mark("oom" if _out_of_memory(error) else "failed", error=f"{type(error).__name__}: {error}")
+        with suppress(OSError):  # a full disk takes neither
+            (run.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            run.mark("oom" if _out_of_memory(error) else "failed", error=f"{type(error).__name__}: {error}")
         raise RunFailed(
             f"{type(error).__name__}: {' '.join(str(error).split())}; see {run.path / 'error.txt'}"
         ) from error
-    if summary["state"] == "stopped":
-        summary |= {"state": "killed"}
-    else:
-        run.write("summary.json", summary)
-    wall = max(time.monotonic() - begun, summary.get("seconds", 0.0))
-    run.mark(summary["state"], step=summary["steps"], steps=config["steps"], wall=wall)
     return summary
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -89,15 +89,19 @@ class RunFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as lock:
+            yield self._locked(lock)
+
+    def _locked(self, lock: IO[str]) -> bool:
+        """Try to lock; a few times, since others may look at the lock for a moment."""
+        for _ in range(4):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
             except BlockingIOError:
-                yield False
-                return
+                time.sleep(0.02)
             except OSError:
-                yield self.state != "running"
-                return
-            yield True
+                return self.state != "running"
+        return False
 
     @property
     def busy(self) -> bool:
@@ -142,6 +146,8 @@ class RunFolder:
             return "killed"
         if state != "running":
             return state
+        if not {"host", "pid", "time"} <= status.keys():
+            return "killed"
         here = status["host"] == socket.gethostname()
         lives = _alive(status["pid"]) if here else time.time() - status["time"] < SILENCE
         return "running" if lives else "killed"

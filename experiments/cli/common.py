@@ -36,6 +36,10 @@ def refusals() -> Iterator[None]:
         for line in str(error).splitlines():
             typer.echo(f"commeff: {line}", err=True)
         raise typer.Exit(2) from None
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"commeff: {place}{error.strerror or error}", err=True)
+        raise typer.Exit(2) from None
 
 
 def adopted(plugins: list[str] | None) -> list[Choice]:

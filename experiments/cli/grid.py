@@ -79,13 +79,14 @@ def grid(
             typer.echo(cost, err=True)
             return
         outcome = command.collect(request) if collect else command.run(request)
+    typer.echo(", ".join(f"{count} {state}" for state, count in outcome.counts.items()), err=True)
     if report_at_end and not outcome.interrupted:
-        from experiments.report import write_report
+        with refusals():
+            from experiments.report import write_report
 
-        show(write_report(request.place, grid=file.stem), as_json)
+            show(write_report(request.place, grid=file.stem), as_json)
     elif as_json:
         typer.echo(json.dumps({"store": str(request.place), **outcome.counts}, indent=2))
-    typer.echo(", ".join(f"{count} {state}" for state, count in outcome.counts.items()), err=True)
     if outcome.interrupted:
         typer.echo("interrupted; the same command goes on", err=True)
     raise typer.Exit(outcome.exit_code)

@@ -13,11 +13,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from experiments.grid.scheduler import BUSY, CLOSED
 from experiments.runner import RunBusy, RunFailed, Stop, run_one
 from experiments.schema import ConfigError
 from experiments.store import RunFolder
 
-BUSY = 75  # exit code: another process runs the cell
 GRACE = 60.0  # seconds that a cell has to write a checkpoint once it should stop
 BETWEEN = 0.25  # seconds between two notes of progress
 
@@ -29,10 +29,13 @@ def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
     which closes the line: no cell outlives its runner.
     """
     os.setsid()  # Ctrl-C on the terminal is for the runner
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "log.txt").open("a") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "log.txt").open("a") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+    except OSError:
+        os._exit(CLOSED)
     faulthandler.enable()
     stop = Stop()
     threading.Thread(target=_listen, args=(line, stop), daemon=True).start()
@@ -44,13 +47,16 @@ def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
     except RunFailed:
         code = 1
     except ConfigError as error:  # what was good when the grid began is not so now
-        RunFolder(folder).mark("failed", error=str(error))
+        with suppress(OSError), RunFolder(folder).claimed() as own:
+            if own:
+                RunFolder(folder).mark("failed", error=str(error))
         print(error, file=sys.stderr)
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if not (folder / "log.txt").stat().st_size:
-        (folder / "log.txt").unlink()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if code != BUSY and not (folder / "log.txt").stat().st_size:
+            (folder / "log.txt").unlink()
     os._exit(code)  # no destructors: everything is on disk
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ class Cell:
     settings: Mapping[str, str]
     config: Mapping[str, Any]
     folder: Path
+    checkpoint: int = 0  # bytes, once it is rehearsed
 
     @property
     def seed(self) -> int:
@@ -34,17 +35,27 @@ class Cell:
         """What a reader types to run this cell alone."""
         words = [f"{key}={value}" for key, value in self.settings.items()]
         files = [word for plugin in plugins for word in ("--plugin", plugin)]
-        return " ".join(["commeff train", *files, *map(shlex.quote, words), f"--store {store}"])
+        return shlex.join(["commeff", "train", *files, *words, "--store", str(store)])
 
 
 def in_words(labels: Mapping[str, str], name: str | None, seed: int) -> str:
-    """What tells a cell from the others.
+    """What tells a cell from the others; keys are as long as they must be to differ.
 
     >>> in_words({"method": "dsgd", "topology": "ring", "optimizer.lr": "0.1"}, None, 2)
     'dsgd ring lr=0.1 seed 2'
+    >>> in_words({"method": "diloco", "optimizer.lr": "0.1", "method.outer.lr": "0.7"}, None, 2)
+    'diloco optimizer.lr=0.1 outer.lr=0.7 seed 2'
     """
-    said = [v if _speaks(k, v) else f"{k.split('.')[-1]}={v}" for k, v in labels.items() if v]
+    said = [v if _speaks(k, v) else f"{_short(k, labels)}={v}" for k, v in labels.items() if v]
     return f"{name or ' '.join(said)} seed {seed}".strip()
+
+
+def _short(key: str, keys: Iterable[str]) -> str:
+    """The end of a dotted key that no other key ends with."""
+    parts, others = key.split("."), [other.split(".") for other in keys if other != key]
+    lengths = range(1, len(parts) + 1)
+    length = next((i for i in lengths if not any(other[-i:] == parts[-i:] for other in others)), len(parts))
+    return ".".join(parts[-length:])
 
 
 def _speaks(key: str, value: str) -> bool:

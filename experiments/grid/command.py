@@ -65,17 +65,22 @@ class Outcome:
 
 def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[Cell]]:
     """All cells of the grid, and those asked for; nothing runs, nothing is written."""
-    from experiments.grid.plan import plan  # with torch and hydra, which the process that watches the cells can spare
+    from experiments.grid.plan import (
+        check_room,
+        plan,
+    )  # with torch and hydra, which the process that watches the cells can spare
 
     limits = request.limits
     faults = [f"-j {limits.jobs} was asked for; give at least 1"] * (limits.jobs < 1)
-    faults += [f"--timeout {limits.timeout:g} was asked for; give seconds, or 0 for none"] * (limits.timeout < 0)
+    faults += [f"--timeout {limits.timeout:g} was asked for; give seconds, or 0 for none"] * (not limits.timeout >= 0)
     faults += [f"--max-failures {limits.max_failures} was asked for; give 0 or more"] * (limits.max_failures < 0)
     cells: list[Cell] = []
     chosen: list[Cell] = []
     try:
         cells = plan(read_grid(request.file, request.overrides), request.place, request.choices, rehearsed)
         chosen = _shard(_only(cells, request.only), request.shard)
+        if rehearsed:
+            check_room(request.place, chosen, limits.jobs)
     except ConfigError as error:
         faults += error.faults
     if faults:

@@ -7,9 +7,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from experiments.build import build, checkpoint_bytes
+from experiments.build import build
 from experiments.config import compose
 from experiments.grid.cells import Cell
 from experiments.grid.spec import Grid, Settings
@@ -38,12 +39,27 @@ def plan(grid: Grid, store: Path, plugins: Sequence[Choice] = (), rehearsed: boo
             continue
         own = {key: chosen.get(key, "") for key in labels}
         cells.setdefault(run, Cell(number, own, point.name, chosen, config, store / run))
-    sizes = _rehearse(list(cells.values()), faults) if rehearsed else {}
-    said = [f"{_cells(numbers, settings)}: {fault}" for fault, numbers in faults.items()]
-    said += _store_faults(store, sum(sizes.get(run, 0) for run, cell in cells.items() if _unfinished(cell)))
+    found = list(cells.values())
+    if rehearsed:
+        same: dict[str, int | tuple[str, ...]] = {}
+        found = [_rehearsed(cell, faults, same) for cell in found]
+    said = [f"{_cells(numbers, settings)}: {fault}" for fault, numbers in faults.items()] + _store_faults(store)
     if said:
         raise ConfigError(said)
-    return list(cells.values())
+    return found
+
+
+def check_room(store: Path, cells: Sequence[Cell], jobs: int) -> None:
+    """Refuse cells whose checkpoints the disk cannot take; each is written anew before the old one goes."""
+    sizes = [cell.checkpoint for cell in cells if _unfinished(cell)]
+    needed, free = sum(sizes) + jobs * max(sizes, default=0), shutil.disk_usage(_there(store)).free
+    if free < needed:
+        raise ConfigError(
+            [
+                f"store {store} has {free / 1e6:,.1f} MB free but the checkpoints of the cells take "
+                f"{needed / 1e6:,.1f} MB; free some space or choose another --store"
+            ]
+        )
 
 
 def _unfinished(cell: Cell) -> bool:
@@ -62,51 +78,44 @@ def _labels(points: Sequence[Settings]) -> list[str]:
     return [*first, *(key for key in varying if key not in first)]
 
 
-def _rehearse(cells: Sequence[Cell], faults: dict[str, list[int]]) -> dict[str, int]:
-    """Build each cell once for all its seeds: the bytes of its checkpoints; what refuses goes to `faults`."""
-    sizes: dict[str, int] = {}
-    same: dict[str, int | tuple[str, ...]] = {}
-    for cell in cells:
-        if not _unfinished(cell):
-            continue
-        seedless = {**cell.config, "seed": None, "task": {**cell.config["task"], "seed": None}}
-        kind = json.dumps(seedless, sort_keys=True)
-        if kind not in same:
-            try:
-                same[kind] = checkpoint_bytes(build(cell.config).strategy)
-            except ConfigError as error:
-                same[kind] = error.faults
-        found = same[kind]
-        if isinstance(found, int):
-            sizes[cell.folder.name] = found
-        else:
-            for fault in found:
-                faults.setdefault(fault, []).append(cell.number)
-    return sizes
+def _rehearsed(cell: Cell, faults: dict[str, list[int]], same: dict[str, int | tuple[str, ...]]) -> Cell:
+    """The cell with the bytes of its checkpoint; it is built once for all its seeds. What refuses goes to `faults`."""
+    if not _unfinished(cell):
+        return cell
+    kind = json.dumps({**cell.config, "seed": None, "task": {**cell.config["task"], "seed": None}}, sort_keys=True)
+    if kind not in same:
+        try:
+            same[kind] = build(cell.config).checkpoint
+        except ConfigError as error:
+            same[kind] = error.faults
+    found = same[kind]
+    if isinstance(found, int):
+        return replace(cell, checkpoint=found)
+    for fault in found:
+        faults.setdefault(fault, []).append(cell.number)
+    return cell
 
 
-def _store_faults(store: Path, needed: int) -> list[str]:
-    """Why the store cannot take the grid: another version's, read only, or too small."""
+def _there(store: Path) -> Path:
+    """The store, or the folder in which it would be made."""
+    return next(place for place in (store, *store.absolute().parents) if os.path.lexists(place))
+
+
+def _store_faults(store: Path) -> list[str]:
+    """Why nothing can be written into the store."""
+    there = _there(store)
+    if not there.is_dir():
+        return [f"store {store}: {there} is no folder; choose another --store"]
     try:
         check_version(store)
-    except ConfigError as error:
-        return list(error.faults)
-    if store.exists() and not store.is_dir():
-        return [f"store {store} is a file; choose another --store"]
-    there = next(folder for folder in (store, *store.resolve().parents) if folder.is_dir())
-    try:
         with tempfile.TemporaryFile(dir=there) as probe:
             probe.write(os.urandom(1 << 16))
             probe.flush()
             os.fsync(probe.fileno())
+    except ConfigError as error:
+        return list(error.faults)
     except OSError as error:
         return [f"store {store} cannot be written ({error.strerror or error}); choose another --store"]
-    free = shutil.disk_usage(there).free
-    if free < needed:
-        return [
-            f"store {store} has {free / 1e6:,.0f} MB free but the checkpoints of the cells take {needed / 1e6:,.0f} MB"
-            "; free some space or choose another --store"
-        ]
     return []
 
 

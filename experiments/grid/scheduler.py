@@ -9,11 +9,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -35,6 +37,7 @@ PRELOAD = (
     "sklearn.model_selection",
 )
 T = TypeVar("T")
+BUSY, CLOSED = 75, 73  # exit codes of a cell: another process runs it; its folder cannot be written
 BUSY_AGAIN = 1.0  # seconds between two looks at a cell that another runner holds
 OUR_GRACE = 90.0  # seconds that a stopping cell has before it is ended
 BAD = ("failed", "timeout", "oom", "killed")
@@ -49,8 +52,11 @@ class View(Protocol):
     def progress(self, cell: Cell, step: int, row: dict[str, Any]) -> None:
         """A cell is at a step."""
 
-    def ended(self, cell: Cell, state: str, seconds: float) -> None:
+    def ended(self, cell: Cell, state: str, seconds: float, error: str) -> None:
         """A cell has ended, here or (seconds = 0) elsewhere."""
+
+    def left(self, cell: Cell) -> None:
+        """A cell that had begun is run by somebody else."""
 
     def beat(self, waiting: int, elsewhere: int) -> None:
         """Some time has passed; so many cells wait, so many are run by others."""
@@ -89,18 +95,36 @@ class Scheduler:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["__main__", *PRELOAD])
         self._running: list[_Running] = []
+        self._begun, self._view = time.time(), cast(View, None)
+
+    def _start(self, target: Callable[..., object], *arguments: object) -> tuple[BaseProcess, Connection]:
+        """Fork a process from the server, and the line to it.
+
+        The server is deaf to Ctrl-C and SIGTERM, also while it imports: these are for us, and it ends with us.
+        """
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            forkserver.ensure_running()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=target, args=(*arguments, theirs))
+        process.start()
+        theirs.close()
+        return process, ours
 
     def apart(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function in a process forked from the server, whose imports this process can spare."""
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_answer, args=(theirs, function, arguments))
-        process.start()
-        theirs.close()
+        process, line = self._start(_answer, function, arguments)
         try:
-            found, answer = ours.recv()
+            found, answer = line.recv()
         except EOFError:
             process.join()
             raise ConfigError([f"planning was {_death(process.exitcode)}; is there enough memory?"]) from None
+        except BaseException:  # Ctrl-C
+            process.kill()
+            raise
         process.join()
         if not found:
             raise answer
@@ -136,11 +160,13 @@ class Scheduler:
         return not self.interrupts and not (most and sum(s in BAD for s in self.states.values()) >= most)
 
     def _settled(self, cell: Cell) -> bool:
-        """Whether somebody else has finished it; then it is told."""
-        state = RunFolder(cell.folder).state
-        if state in FINISHED and cell.folder.name not in self.states:
+        """Whether somebody else has finished it, or has failed at it since we began; then it is told."""
+        folder = RunFolder(cell.folder)
+        state = folder.state
+        fresh = state in BAD and state != "killed" and folder.read("status.json").get("time", 0.0) > self._begun
+        if (state in FINISHED or fresh) and cell.folder.name not in self.states:
             self._end(cell, state, 0.0)
-        return state in FINISHED
+        return state in FINISHED or fresh
 
     def _begin(self, cell: Cell, elsewhere: deque[Cell]) -> None:
         if self._settled(cell):
@@ -148,13 +174,8 @@ class Scheduler:
         if RunFolder(cell.folder).busy:
             elsewhere.append(cell)
             return
-        from experiments.grid.cell import run_cell
-
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=run_cell, args=(dict(cell.config), cell.folder, theirs), daemon=False)
-        process.start()
-        theirs.close()
-        self._running.append(_Running(cell, process, ours))
+        process, line = self._start(_run_cell, dict(cell.config), cell.folder)
+        self._running.append(_Running(cell, process, line))
         self._view.started(cell)
 
     def _attend(self, elsewhere: deque[Cell]) -> None:
@@ -189,13 +210,12 @@ class Scheduler:
 
     def _bury(self, running: _Running, elsewhere: deque[Cell]) -> None:
         """Say in the run's folder how it ended, where it could not say so itself."""
-        from experiments.grid.cell import BUSY
-
         running.process.join()
         running.line.close()
         code, folder = running.process.exitcode, RunFolder(running.cell.folder)
         if code == BUSY:
             elsewhere.append(running.cell)
+            self._view.left(running.cell)
             return
         state, facts = folder.state, {}
         if running.late and state not in FINISHED:
@@ -204,16 +224,16 @@ class Scheduler:
             memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
             state, facts = "oom" if memory else "killed", {"error": _death(code)}
         if facts:
-            with folder.claimed() as own:
+            with suppress(OSError), folder.claimed() as own:
                 if own and folder.state not in FINISHED:
                     folder.mark(
                         state, **{key: folder.read("status.json").get(key) for key in ("step", "steps")}, **facts
                     )
-        self._end(running.cell, state, time.monotonic() - running.begun)
+        self._end(running.cell, state, time.monotonic() - running.begun, facts.get("error", ""))
 
-    def _end(self, cell: Cell, state: str, seconds: float) -> None:
+    def _end(self, cell: Cell, state: str, seconds: float, error: str = "") -> None:
         self.states[cell.folder.name] = state
-        self._view.ended(cell, state, seconds)
+        self._view.ended(cell, state, seconds, error)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -228,8 +248,21 @@ class Scheduler:
                 signal.signal(number, handler)
 
 
-def _answer(line: Connection, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for whoever asked
+def _run_cell(config: dict[str, Any], folder: Path, line: Connection) -> None:
+    from experiments.grid.cell import run_cell  # with torch, which only the cell needs
+
+    run_cell(config, folder, line)
+
+
+def _answer(function: Callable[..., object], arguments: tuple[object, ...], line: Connection) -> None:
+    def follow() -> None:
+        with suppress(EOFError, OSError):
+            line.recv()
+        os._exit(1)  # nobody waits for the answer
+
+    os.setsid()  # Ctrl-C is for whoever asked
+    os.dup2(2, 1)  # and so is what a plug-in prints, but not as an answer
+    threading.Thread(target=follow, daemon=True).start()
     try:
         answer: tuple[bool, object] = (True, function(*arguments))
     except Exception as error:  # is raised again by whoever asked
@@ -249,6 +282,8 @@ def _death(code: int | None) -> str:
     >>> _death(-9), _death(1)
     ('ended by SIGKILL', 'ended with exit code 1')
     """
+    if code == CLOSED:
+        return "ended: its folder cannot be written"
     return f"ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with exit code {code}"
 
 

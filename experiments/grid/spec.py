@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import yaml
 from experiments.schema import ConfigError, did_you_mean
 
 Settings = dict[str, str]
+MERGE = "tag:yaml.org,2002:merge"  # of `<<: *anchor`
 KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline")
 
 
@@ -83,7 +85,10 @@ def text(value: Any) -> str:
     ('true', 'null', '[1,2]', '0.1', 'ring')
     """
     if isinstance(value, list):
-        return f"[{','.join(map(text, value))}]"
+        try:
+            return f"[{','.join(map(text, value))}]"
+        except RecursionError:
+            raise ConfigError(["a list of the grid file holds itself; write its values"]) from None
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
@@ -91,7 +96,7 @@ class _Loader(yaml.SafeLoader):
     """YAML in which no key stands twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
         twice = sorted({str(key) for key in keys if keys.count(key) > 1})
         if twice:
             line = node.start_mark.line + 1
@@ -104,10 +109,12 @@ def _load(path: Path) -> dict[str, Any]:
         raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError([f"grid file {path} cannot be read: {error.strerror}"]) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError([f"grid file {path} is no YAML: {' '.join(str(error).split())}"]) from None
+    except RecursionError:
+        raise ConfigError([f"grid file {path} refers to itself, or is nested too deeply"]) from None
     except ConfigError as error:
         raise ConfigError([f"grid file {path}: {fault}" for fault in error.faults]) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError([f"grid file {path} is no YAML: {' '.join(str(error).split())}"]) from None
     if not isinstance(raw, dict):
         raise ConfigError([f"grid file {path} holds no settings; it is a mapping with the keys {', '.join(KEYS)}"])
     return {str(key): value for key, value in raw.items()}
@@ -242,7 +249,11 @@ def _select(
 def _target(given: Any, faults: list[str]) -> dict[str, float] | None:
     if given is None:
         return None
-    if not (isinstance(given, dict) and len(given) == 1 and all(isinstance(v, (int, float)) for v in given.values())):
+    if not (
+        isinstance(given, dict)
+        and len(given) == 1
+        and all(isinstance(v, (int, float)) and isfinite(v) for v in given.values())
+    ):
         faults.append(f"target is one measurement and its level, such as {{val_accuracy: 0.95}}, not {given!r}")
         return None
     return {str(key): float(value) for key, value in given.items()}
@@ -251,7 +262,7 @@ def _target(given: Any, faults: list[str]) -> dict[str, float] | None:
 def _baseline(given: Any, points: Sequence[Point], faults: list[str]) -> Settings | None:
     if given is None:
         return None
-    if not isinstance(given, dict) or not any(_matches(point.settings, given) for point in points):
+    if not isinstance(given, dict) or not given or not any(_matches(point.settings, given) for point in points):
         faults.append(f"baseline {given!r} is no cell of the grid; name one by its settings, such as {{method: psgd}}")
         return None
     return {str(key): text(value) for key, value in given.items()}

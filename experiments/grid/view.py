@@ -36,11 +36,18 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d} h"
 
 
+class _Quiet(Console):
+    """A console that goes quiet when nobody reads it any more: the cells go on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 class Watch:
     """Counts, and says what has to be said of each cell when it ends: its result, or why it failed."""
 
     def __init__(self, cells: Sequence[Cell], store: Path, plugins: Sequence[str], remaining: float | None) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = _Quiet(stderr=True, highlight=False, soft_wrap=True)
         self._total, self._store, self._plugins = len(cells), store, plugins
         self._states: Counter[str] = Counter()
         self._begun, self._remaining = time.monotonic(), remaining
@@ -66,12 +73,13 @@ class Watch:
         if cell in self._rows:
             self._rows[cell] = (self._rows[cell][0], step, row)
 
-    def ended(self, cell: Cell, state: str, seconds: float) -> None:
+    def ended(self, cell: Cell, state: str, seconds: float, error: str) -> None:
         """One line for what ended well; for what did not also the end of its traceback, and how to run it again."""
         self._rows.pop(cell, None)
         self._states[state] += 1
         folder = RunFolder(cell.folder)
-        result = quality(folder.read("summary.json")) if state not in BAD else folder.read("status.json").get("error")
+        known = error or folder.read("status.json").get("error")
+        result = quality(folder.read("summary.json")) if state not in BAD else known
         took = clock(seconds) if seconds else "by another runner"
         done = sum(self._states.values())
         self.say(f"[{done}/{self._total}] {cell.title}: {state}, {result or 'it goes on from a checkpoint'}, {took}")
@@ -79,6 +87,10 @@ class Watch:
             for line in last_lines(cell.folder):
                 self.say(f"    {line}")
             self.say(f"    again: {cell.command(self._store, self._plugins)}")
+
+    def left(self, cell: Cell) -> None:
+        """No line in the live table any more."""
+        self._rows.pop(cell, None)
 
     def beat(self, waiting: int, elsewhere: int) -> None:
         """Draw the table again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -152,6 +153,48 @@ def test_an_error_in_a_run_is_kept_and_told_in_one_line(tmp_path: Path) -> None:
     folder = only_run(tmp_path / "store")
     assert RunFolder(folder).state == "failed"
     assert "Traceback" in (folder / "error.txt").read_text()
+
+
+def test_a_run_that_recovers_forgets_its_error(tmp_path: Path) -> None:
+    config, calls = compose(["steps=4", "workers=2"]), []
+
+    def fail_once(step: int, row: dict[str, Any]) -> None:
+        calls.append(step)
+        if len(calls) == 1:
+            raise RuntimeError("once")
+
+    with pytest.raises(RunFailed, match="once"):
+        run_one(config, tmp_path, fail_once)
+    assert (tmp_path / "error.txt").exists()
+    assert run_one(config, tmp_path, fail_once)["state"] == "done"
+    assert not (tmp_path / "error.txt").exists()
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("commeff.recorder.Recorder.write", full)
+    monkeypatch.setattr(Path, "write_text", full)
+    result = train(tmp_path)
+    assert result.exit_code == 1
+    assert "No space left on device" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_checkpoint_that_knows_more_rows_than_there_are_is_refused(tmp_path: Path) -> None:
+    config = compose(["steps=6", "evaluate_every=1", "workers=2", "checkpoint_every=2"])
+    with pytest.raises(KeyboardInterrupt):
+        run_one(config, tmp_path, lambda step, row: _interrupt(step == 5))
+    kept = (tmp_path / "metrics.jsonl").read_text().splitlines()[:2]
+    (tmp_path / "metrics.jsonl").write_text("".join(line + "\n" for line in kept))
+    with pytest.raises(RunFailed, match="lacks rows that the checkpoint knows of"):
+        run_one(config, tmp_path)
+
+
+def _interrupt(now: bool) -> None:
+    if now:
+        raise KeyboardInterrupt
 
 
 def test_what_a_killed_run_wrote_after_its_last_checkpoint_is_written_once(tmp_path: Path) -> None:

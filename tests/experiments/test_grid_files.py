@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.grid.plan import plan
+from experiments.grid.plan import check_room, plan
 from experiments.grid.spec import read_grid
 from experiments.schema import ConfigError
 from experiments.store import VERSION
@@ -92,6 +94,9 @@ FAULTY = [  # the file, and what is said of it, every line
     (BASE + "grid: [{method: psgd, optimizer: {lr: 0.1}}]\n", ["write dotted keys, such as optimizer"]),
     (BASE + PSGD + "select: {over: optimizer.lr, by: val_loss}\n", ["which no entry of the grid sweeps"]),
     (BASE + "grid: [{method: psgd, steps: [2, 3]}]\nselect: {over: steps, by: test_loss}\n", ["choose by the test"]),
+    (BASE + PSGD + "target: {val_loss: .nan}\n", ["target is one measurement"]),
+    (BASE + PSGD + "baseline: {}\n", ["is no cell of the grid"]),
+    (BASE + "grid: [{method: psgd, optimizer.lr: &a [*a]}]\n", ["holds itself"]),
     (BASE + PSGD + "target: high\n", ["target is one measurement"]),
     (BASE + PSGD + "baseline: {method: dsgd}\n", ["is no cell of the grid"]),
     (BASE + "grid: [{method: [psgd, chocco]}, {method: dsgd, topology: torus, workers: 7}]\n",
@@ -139,6 +144,26 @@ def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["grid", str(written(tmp_path, BASE + PSGD)), "--store", str(tmp_path / "taken")])
     assert result.exit_code == 2
     assert "choose another --store" in result.stderr
+    below = str(tmp_path / "taken" / "below")
+    result = CliRunner().invoke(app, ["grid", str(written(tmp_path, BASE + PSGD)), "--store", below])
+    assert result.exit_code == 2
+    assert "taken is no folder" in result.stderr
+
+
+def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters count, not the memories of the method alone, and of the cells only those asked for."""
+    text = "base: {task: quadratic, task.dimension: 1000, workers: 4, steps: 3}\n" + PSGD
+    (cell,) = plan(read_grid(written(tmp_path, text)), tmp_path / "store")
+    assert 4 * 1000 * 8 <= cell.checkpoint < 5 * 1000 * 8
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2 * cell.checkpoint))
+    check_room(tmp_path / "store", [cell], jobs=1)
+    with pytest.raises(ConfigError, match="free some space"):
+        check_room(tmp_path / "store", [cell], jobs=2)
+
+
+def test_anchors_can_be_merged(tmp_path: Path) -> None:
+    text = "base: {task: quadratic}\ngrid:\n  - &one {method: psgd, steps: 3}\n  - {<<: *one, workers: 4}\n"
+    assert [s.get("workers") for s in settings(tmp_path, text)] == [None, "4"]
 
 
 def test_an_override_of_what_the_grid_sweeps_is_refused(tmp_path: Path) -> None:

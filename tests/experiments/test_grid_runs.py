@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -100,11 +101,15 @@ def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> 
     written(
         tmp_path,
         "base: {task: quadratic, workers: 4, steps: 60}\n"
-        "grid:\n  - {method: psgd}\n"
+        "grid:\n  - {method: [psgd, local_sgd]}\n"
         "  - {method: compressed_sgd, compressor: dies, compressor.dtype: [float64, float32, bfloat16]}\n",
     )
+    (tmp_path / "store").mkdir()
+    taken = tmp_path / "store" / run_id(compose(["task=quadratic", "workers=4", "steps=60", "method=local_sgd"]))
+    taken.write_text("a file where the run's folder should be")
     code, told = finish(begin(tmp_path, "--plugin", str(tmp_path / "mine.py"), "--timeout", "3"))
     assert code == 1
+    assert "local_sgd seed 0: killed, ended: its folder cannot be written" in told
     assert states(tmp_path) == ["done", "failed", "killed", "timeout"]
     assert "RuntimeError: out of order" in told
     assert f"again: commeff train --plugin {tmp_path}/mine.py task=quadratic" in told
@@ -115,7 +120,8 @@ def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> 
         [sys.executable, "-m", "experiments.cli", "status", str(tmp_path / "store"), "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert json.loads(status.stdout)["mine"]["states"] == {"done": 1, "failed": 1, "timeout": 1, "killed": 1}
+    wanted = {"queued": 1, "done": 1, "failed": 1, "timeout": 1, "killed": 1}
+    assert json.loads(status.stdout)["mine"]["states"] == wanted
 
 
 def test_enough_failures_end_a_grid(tmp_path: Path) -> None:
@@ -142,6 +148,20 @@ def test_ctrl_c_stops_with_checkpoints_and_the_same_command_goes_on(tmp_path: Pa
     assert states(tmp_path) == ["killed", "killed"]
     assert not any(alive(pid) for pid in cells)
     assert all(RunFolder(run).read("status.json")["step"] >= 20 for run in runs(tmp_path))
+
+
+def test_ctrl_c_at_the_start_is_quiet(tmp_path: Path) -> None:
+    written(tmp_path, SLOW + "grid: [{method: psgd}]\n")
+    words = ["grid", str(tmp_path / "mine.yaml"), "--store", str(tmp_path / "store")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.cli", *words], text=True, stderr=subprocess.PIPE, start_new_session=True
+    )
+    time.sleep(1.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    assert runs(tmp_path) == []
 
 
 def test_no_cell_outlives_its_runner(tmp_path: Path) -> None:
