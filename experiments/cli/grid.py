@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -71,7 +69,6 @@ def grid(
             only or [],
             shard,
             Limits(default_jobs() if jobs is None else jobs, timeout, max_failures),
-            shlex.join(["commeff", *sys.argv[1:]]),
         )
         if dry_run:
             rows, cost = command.dry_run(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,13 @@ class Request:
     only: Sequence[str] = ()
     shard: str | None = None
     limits: Limits = field(default_factory=lambda: Limits(jobs=1))
-    command: str = ""
+
+    @property
+    def command(self) -> str:
+        """What a reader types to make the store anew."""
+        files = [word for plugin in self.plugins for word in ("--plugin", plugin)]
+        place = ["--store", str(self.store)] if self.store else []
+        return shlex.join(["commeff", "grid", str(self.file), *self.overrides, *files, *place])
 
     @property
     def place(self) -> Path:

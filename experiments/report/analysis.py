@@ -19,6 +19,8 @@ FINALS = (
     "val_loss",
     "test_accuracy",
     "test_loss",
+    "local_val_accuracy",
+    "local_val_loss",
     "train_loss",
     "payload_bytes",
     "wire_bytes",

@@ -35,6 +35,10 @@ QUANTITIES = {
         Quantity("val_loss", "val. loss", "validation loss"),
         Quantity("test_accuracy", "test accuracy", "test accuracy", "%", 100),
         Quantity("test_loss", "test loss", "test loss"),
+        Quantity(
+            "local_val_accuracy", "local models' val. accuracy", "mean accuracy of the workers' own models", "%", 100
+        ),
+        Quantity("local_val_loss", "local models' val. loss", "mean loss of the workers' own models"),
         Quantity("train_loss", "train loss", "training loss"),
         Quantity("consensus_distance", "consensus distance", "consensus distance"),
         Quantity("payload_bytes", "payload", "payload per worker, counted", "MB", 1e-6),

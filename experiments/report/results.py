@@ -51,7 +51,9 @@ def main_table(analysis: Analysis) -> Table:
         under = "points, paired" if quantity(metric).unit == "%" else "paired"
         items = differences([row.difference for row in rows], quantity(metric))
         add(f"{MINUS} baseline", under, [_shared(item, row, metric) for item, row in zip(items, rows, strict=True)])
-    first, *others = [name for name in ("test_accuracy", "test_loss", "val_accuracy", "val_loss") if name != metric]
+    names = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "local_val_accuracy", "local_val_loss")
+    twin = metric.replace("val_", "test_", 1)
+    first, *others = sorted((name for name in names if name != metric), key=lambda name: name != twin)
     add_quality(first, brief=True)
     add("wire", "MB, counted", amounts(_means(rows, "wire_bytes"), 1e-6))
     add("saving", "on the wire", amounts([row.saving for row in rows], suffix=TIMES))
