@@ -6,6 +6,7 @@ vectors.
 
 from commeff import methods
 from commeff.communicator import Communicator
+from commeff.ddp_hook import HookState, average_hook
 from commeff.drop_in import DistributedOptimizer
 from commeff.local import Grouped, Local, scheduled
 from commeff.strategy import Chain, Encoder, Keep, LocalStep, Stateful, Strategy, Transform
@@ -19,6 +20,7 @@ __all__ = [
     "Encoder",
     "ErrorFeedback",
     "Grouped",
+    "HookState",
     "Keep",
     "Layout",
     "Local",
@@ -27,6 +29,7 @@ __all__ = [
     "Strategy",
     "Transform",
     "Warmup",
+    "average_hook",
     "methods",
     "scheduled",
 ]
