@@ -18,6 +18,7 @@ from matplotlib.figure import Figure as Canvas
 INK, QUIET, RULE = "#1f2328", "#656d76", "#d8dee4"
 NO_DATE = {"CreationDate": None, "Producer": None, "Creator": None}
 LINE = 0.19  # inches from one line of a legend to the next
+LETTER = 0.068  # inches of a letter of it
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a2f5d")  # after Okabe and Ito
 INKS = {INK: "var(--ink)", QUIET: "var(--quiet)", RULE: "var(--rule)"} | {
     colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)
@@ -164,7 +165,8 @@ def write(figure: Figure, folder: Path) -> None:
     """The whole figure as PDF and PNG, and its data as CSV."""
     width, height = figure.panels[0].width, figure.panels[0].height
     rows = math.ceil(len(figure.panels) / figure.columns)
-    columns = max(1, min(4, int(width * figure.columns / 2.2)))  # of the legend
+    longest = max((len(name) for name, _ in figure.legend), default=0)
+    columns = max(1, min(4, int(width * figure.columns / (0.7 + LETTER * longest))))  # of the legend
     below = 0.1 + LINE * math.ceil(len(figure.legend) / columns) if figure.legend else 0.0
     size = (width * figure.columns, height * rows + below)
     with mpl.rc_context(STYLE):
