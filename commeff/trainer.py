@@ -17,6 +17,7 @@ from commeff.replicas import Stacked, Vmapped
 from commeff.run import Run
 from commeff.strategy import Strategy
 from commeff.task import Task
+from commeff.whole import dealt, gathered
 
 ENGINES = {"loop": Stacked, "vmap": Vmapped}
 
@@ -55,6 +56,7 @@ def train(
     run = Run(replicas, strategy, communicator, losses=torch.zeros_like(replicas.parameters[:, 0]))
     saved = checkpoints.load() if checkpoints else None
     if saved:
+        saved = dealt(saved, communicator)
         if saved["step"] > steps:
             raise ValueError(
                 f"the checkpoint stands at step {saved['step']}; {steps} steps were asked for, which is less"
@@ -67,9 +69,8 @@ def train(
 
     every = evaluate_every or max(1, steps // 20)
     for communicator.step in range(run.step, steps):
-        if should_stop():
-            if checkpoints:
-                checkpoints.save(run.state_dict())
+        if _anybody(should_stop(), communicator):
+            _save(run, checkpoints)
             return {"state": "stopped", "steps": run.step}
         run.advance(task, l2)
         if run.step % every == 0 or run.step == steps:
@@ -80,6 +81,20 @@ def train(
                 return {"state": "diverged", "steps": run.step, "workers": communicator.n} | run.row
         progress(run.step, run.row)
         if checkpoints and (checkpoints.due(run.step) or run.step == steps):
-            checkpoints.save(run.state_dict())
+            _save(run, checkpoints)
     final = measure_final(task, replicas, communicator)
     return {"state": "done", "steps": steps, "workers": communicator.n} | run.row | final
+
+
+def _save(run: Run, checkpoints: Checkpoints | None) -> None:
+    """A checkpoint of all workers, written at rank 0; every process calls it."""
+    whole = gathered(run.state_dict(), run.communicator) if checkpoints else None
+    if checkpoints and whole is not None:
+        checkpoints.save(whole)
+
+
+def _anybody(asked: bool, communicator: Communicator) -> bool:
+    """Whether a process was asked to stop: all stop after the same step."""
+    if communicator.transport.size == 1:
+        return asked
+    return bool(communicator.observe(torch.full((len(communicator.workers),), float(asked))))

@@ -82,6 +82,9 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = ()) -> dict[str, 
     ]
     faults += [f"{key} has no default; set {key}=..." for key in missing]
     resolved = _resolve(config, used, faults)
+    if config["nproc"] > config["workers"]:
+        nproc, workers = config["nproc"], config["workers"]
+        faults.append(f"{nproc} processes cannot host {workers} workers; choose nproc={workers} or less")
     if faults:
         raise ConfigError(faults)
     return resolved
@@ -176,8 +179,6 @@ def _fault(config: DictConfig, key: str, value: Any) -> str | None:
             return f"{key} must be {schema.words(hint)}, got {value!r}"
         if isinstance(value, (int, float)) and not least <= value < 2**63:
             return f"{key} must be at least {least} and less than 2^63, got {value}"
-        if key == "nproc" and value > 1:
-            return f"nproc={value}: one process hosts all workers until the launcher arrives; drop nproc"
         return None
     part, _, name = key.rpartition(".")
     needed = schema.misfit(OmegaConf.select(config, part)["_target_"], name, value)

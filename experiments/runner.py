@@ -15,10 +15,12 @@ from typing import Any
 import torch
 
 from commeff.checkpoint import Checkpoints
+from commeff.communicator import Communicator
 from commeff.memory import keep_freed_memory
 from commeff.recorder import Recorder
 from commeff.trainer import train
 from experiments.build import Parts, build
+from experiments.processes import Stop, on_processes
 from experiments.schema import ConfigError
 from experiments.store import FINISHED, RunFolder
 from experiments.system import sys_info
@@ -107,19 +109,25 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _train(config: Mapping[str, Any], parts: Parts, run: RunFolder, progress: Progress, stop: Stop) -> dict[str, Any]:
-    return train(
-        parts.task,
-        parts.strategy,
-        parts.communicator,
-        steps=config["steps"],
-        engine=config["engine"],
-        evaluate_every=config["evaluate_every"],
-        l2=config["l2"],
-        recorder=Recorder(run.path),
-        checkpoints=Checkpoints(run.path / "checkpoints", config["checkpoint_every"]),
-        progress=progress,
-        should_stop=stop,
-    )
+    def train_here(communicator: Communicator, progress: Progress, stop: Stop) -> dict[str, Any]:
+        """What every process does; rank 0 writes."""
+        return train(
+            parts.task,
+            parts.strategy,
+            communicator,
+            steps=config["steps"],
+            engine=config["engine"],
+            evaluate_every=config["evaluate_every"],
+            l2=config["l2"],
+            recorder=Recorder(run.path) if communicator.transport.rank == 0 else None,
+            checkpoints=Checkpoints(run.path / "checkpoints", config["checkpoint_every"]),
+            progress=progress,
+            should_stop=stop,
+        )
+
+    if config["nproc"] == 1:
+        return train_here(parts.communicator, progress, stop)
+    return on_processes(config, train_here, progress, stop)
 
 
 @dataclass
@@ -136,16 +144,6 @@ class _Heartbeat:
             self.run.mark("running", step=step, steps=self.steps)
             self.noted = time.monotonic()
         self.progress(step, row)
-
-
-@dataclass
-class Stop:
-    """Whether somebody asked the run to stop."""
-
-    asked: bool = False
-
-    def __call__(self) -> bool:
-        return self.asked
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from experiments.schema import ConfigError
 from experiments.targets import foreign, source_digest, split
 
 VERSION = 1  # of the store's layout
-IRRELEVANT = ("checkpoint_every", "data_dir")  # keys that do not decide the result, wherever they stand
+IRRELEVANT = ("checkpoint_every", "data_dir", "nproc")  # keys that do not decide the result, wherever they stand
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed")
 FINISHED = ("done", "diverged")
 SILENCE = 600.0  # seconds after which a run on another machine counts as dead

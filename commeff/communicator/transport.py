@@ -67,6 +67,12 @@ class Transport:
         if self.size > 1:
             dist.broadcast(tensor, group=self.group, group_src=0)
 
+    def gather(self, values: Any) -> list[Any] | None:
+        """Everybody's values in rank order at rank 0, None elsewhere: for checkpoints. Not counted."""
+        everybody: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        dist.gather_object(values, everybody, group=self.group, group_dst=0)
+        return everybody
+
     def exchange(self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> Callable[[], None]:
         """Send a buffer to each peer in `outgoing` and fill the buffers of `incoming`.
 

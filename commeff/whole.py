@@ -1,0 +1,47 @@
+"""The state of a run on several processes as one state: the rows of all workers, whoever hosts them.
+
+A checkpoint holds the whole, so that it can be dealt out anew to another number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+
+ROWS = ("rows", "replicas", "losses")  # under these names tensors have a leading worker axis
+
+
+def gathered(state: dict[str, Any], communicator: Communicator) -> dict[str, Any] | None:
+    """The state with all workers' rows in their order at rank 0, None elsewhere; every process calls it."""
+    if communicator.transport.size == 1:
+        return state
+    own: list[Tensor] = []
+    _changed(state, own.append)
+    everybody = communicator.transport.gather([rows.cpu() for rows in own])
+    if everybody is None:
+        return None
+    whole = iter([torch.cat(parts) for parts in zip(*everybody, strict=True)])
+    return _changed(state, lambda rows: next(whole))
+
+
+def dealt(state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
+    """The part of a whole state that this process hosts; the server's one row belongs to rank 0."""
+    if communicator.transport.size == 1:
+        return state
+    first, last = communicator.workers[0], communicator.workers[-1]
+
+    def own(rows: Tensor) -> Tensor:
+        return rows[first : last + 1] if len(rows) == communicator.n else rows[: communicator.servers]
+
+    return _changed(state, own)
+
+
+def _changed(node: Any, change: Callable[[Tensor], Any], inside: bool = False) -> Any:
+    if isinstance(node, dict):
+        return {name: _changed(value, change, inside or name in ROWS) for name, value in node.items()}
+    return change(node) if inside and isinstance(node, Tensor) else node
