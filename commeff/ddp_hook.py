@@ -23,7 +23,8 @@ class HookState:
         model = DistributedDataParallel(Net())
         model.register_comm_hook(commeff.HookState(ErrorFeedback(TopK(ratio=0.01))), commeff.average_hook)
 
-    The first step is averaged densely, since DDP lays out its buckets anew after it. Memories are not checkpointed: a
+    The first step is averaged densely, since DDP lays out its buckets anew after it; a bucket that changes later begins
+    with empty memory. Memories are not checkpointed: a
     restarted run begins with a dense step and empty ones.
 
     Attributes
@@ -35,6 +36,7 @@ class HookState:
     def __init__(self, encoder: Encoder | Compressor, *, seed: int = 0, group: Any = None) -> None:
         self.communicator = Communicator.per_process(seed, group)
         self._encoder, self.encoders = as_encoder(encoder), dict[int, Encoder]()
+        self._places: dict[int, tuple[int, ...]] = {}  # which parameters a bucket held when its encoder began
         self._pending: list[tuple[Future[Tensor], Handle]] = []
 
     def post(self, bucket: torch.distributed.GradBucket) -> Handle:
@@ -44,7 +46,9 @@ class HookState:
         communicator.device = vectors.device
         if communicator.step == 0:
             return communicator.post_average(dense(vectors))
-        if number not in self.encoders:
+        places = tuple(parameter.data_ptr() for parameter in bucket.parameters())
+        if self._places.get(number) != places:
+            self._places[number] = places
             layout = Layout.of([(str(i), tuple(p.shape)) for i, p in enumerate(bucket.parameters())])
             self.encoders[number] = copy.deepcopy(self._encoder)
             self.encoders[number].start(torch.zeros_like(vectors), layout, communicator)

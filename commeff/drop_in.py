@@ -36,10 +36,16 @@ class DistributedOptimizer:
 
     Raises
     ------
-    ValueError: no process group, or a strategy that does not fit the model or the number of processes.
+    ValueError: no process group, a model wrapped in DDP, or a strategy that does not fit the model or the number of
+    processes.
     """
 
     def __init__(self, model: nn.Module, strategy: Strategy, *, seed: int = 0, group: Any = None) -> None:
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            raise ValueError(
+                "the model is wrapped in DistributedDataParallel, which averages gradients beside the method; "
+                "give model.module"
+            )
         self.communicator, self.strategy, self._model = Communicator.per_process(seed, group), strategy, model
         self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
         for tensor in (self._replicas.parameters, *self._replicas.buffers.values()):

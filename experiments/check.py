@@ -56,7 +56,7 @@ def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
     try:
         cases = list(code.cases(value))
         laws = [*code.LAWS, *([_history(value, cases)] if choice.group == "compressor" else [])]
-    except Exception as error:  # whatever the reader's own code raises
+    except (Exception, SystemExit) as error:  # whatever the reader's own code raises
         yield verdict("form", "broken", said(error, file))
         return
     yield verdict("form", "holds")
@@ -78,7 +78,7 @@ def _tried(law: Law, cases: Sequence[Any], file: str) -> str:
     for case in cases:
         try:
             law(case)
-        except Exception as error:  # a law that does not hold, or whatever the reader's own code raises
+        except (Exception, SystemExit) as error:  # a law that does not hold, or whatever the reader's own code raises
             sentences.append(said(error, file))
     others = f" (and {len(sentences) - 1} more of its {len(cases)} configurations)" if len(sentences) > 1 else ""
     return sentences[0] + others if sentences else ""
@@ -88,7 +88,7 @@ def _history(kind: Any, cases: Sequence[compressors.Compressor]) -> Law:
     """The law that compares with compressors out of a fresh execution of the plug-in's file."""
     try:
         fresh = again(kind)
-    except Exception:  # a file that cannot be executed twice is compared with nothing
+    except (Exception, SystemExit):  # a file that cannot be executed twice is compared with nothing
         fresh = None
     twins: Mapping[Any, Any] = dict(zip(cases, fresh.samples(), strict=True)) if fresh else {}
 
@@ -100,7 +100,7 @@ def _history(kind: Any, cases: Sequence[compressors.Compressor]) -> Law:
     return check_history
 
 
-def said(error: Exception, file: str) -> str:
+def said(error: BaseException, file: str) -> str:
     """A broken law's sentence; any other error with its kind and its line in the plug-in."""
     text = " ".join(str(error).split())
     if isinstance(error, AssertionError) and text:

@@ -95,7 +95,7 @@ def choices(plugin: str, installed: bool = False) -> list[Choice]:
     """The choices that a plug-in file or module adds; one that adds none, or hides a built-in, is refused."""
     try:
         module = load(plugin)
-    except Exception as error:  # whatever the reader's own code raises
+    except (Exception, SystemExit) as error:  # whatever the reader's own code raises
         reason = " ".join(str(error).split())
         raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}") from error
     place = f"{module.__file__}:" if plugin.endswith(".py") else f"{plugin}{'.' if installed else ':'}"

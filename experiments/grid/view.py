@@ -19,6 +19,7 @@ from experiments.grid.scheduler import BAD
 from experiments.progress import quality
 from experiments.store import RunFolder
 
+NOTHING = {"done": "nothing measured", "diverged": "nothing finite measured"}  # where there is no result
 LAST_LINES = 4  # of a traceback
 REFRESH = 0.25  # seconds
 
@@ -80,9 +81,10 @@ class Watch:
         folder = RunFolder(cell.folder)
         known = error or folder.read("status.json").get("error")
         result = quality(folder.read("summary.json")) if state not in BAD else known
+        told = result or NOTHING.get(state, "it goes on from a checkpoint")
         took = clock(seconds) if seconds else "by another runner"
         done = sum(self._states.values())
-        self.say(f"[{done}/{self._total}] {cell.title}: {state}, {result or 'it goes on from a checkpoint'}, {took}")
+        self.say(f"[{done}/{self._total}] {cell.title}: {state}, {told}, {took}")
         if state in BAD:
             for line in last_lines(cell.folder):
                 self.say(f"    {line}")

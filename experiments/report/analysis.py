@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,7 +154,8 @@ def analyse(
 
 
 def _metric(plan: Grid, asked: str | None, records: list[Record]) -> str:
-    known = dict.fromkeys(name for record in records for name in (*record.curve.columns, *record.summary))
+    numbers = (name for r in records for name, v in r.summary.items() if v is None or isinstance(v, (int, float)))
+    known = dict.fromkeys([*(name for record in records for name in record.curve.columns), *numbers])
     if asked is not None:
         if known and asked not in known:
             choices = ", ".join(name for name in FINALS if name in known)
@@ -189,6 +191,8 @@ def _champion(variants: tuple[Variant, ...], metric: str) -> Variant | None:
 def _target(plan: Grid, metric: str, asked: float | None, reference: Variant | None) -> Target | None:
     """The level asked for, the grid's, or a little less than what the baseline (or else the best variant) reaches."""
     if asked is not None:
+        if not math.isfinite(asked):
+            raise ValueError(f"--target {asked} is no level; give a finite number")
         return Target(metric, asked, "asked for")
     for name, level in plan.target.items():
         return Target(name, level, "from the grid file")
@@ -210,7 +214,8 @@ def allowance(level: float, metric: str) -> float:
 
 
 def _row(variant: Variant, metric: str, base: Variant | None, champion: Variant | None, goal: Target | None) -> Row:
-    finals = {name: found for name in FINALS if (found := variant.final(name)) is not None}
+    names = dict.fromkeys((*FINALS, metric))
+    finals = {name: found for name in names if (found := variant.final(name)) is not None}
     theirs = base.final("wire_bytes") if base else None
     ours = finals.get("wire_bytes")
     return Row(
@@ -229,7 +234,8 @@ def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | 
 
 
 def _reached(variant: Variant, goal: Target) -> Reached:
-    finished = [run.record for run in variant.runs if run.record.state in ("done", "diverged")]
+    ended = [run.record for run in variant.runs if run.record.state in ("done", "diverged")]
+    finished = [record for record in ended if not record.curve.empty]
     firsts = [first_reached(record.curve, goal.metric, goal.level) for record in finished]
     found = pd.DataFrame([first for first in firsts if first is not None])
     taken = {way: value for way in WAYS if way in found and (value := estimate(found[way]))}

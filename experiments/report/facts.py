@@ -36,9 +36,8 @@ def standing(analysis: Analysis) -> str:
     states, total = analysis.states, sum(analysis.states.values())
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     if not states.get("done"):
-        return (
-            f"No run is done yet: of {total}, {counts}. There are no final numbers; curves show how far runs have come."
-        )
+        yet = " yet" if analysis.unfinished else ""
+        return f"No run is done{yet}: of {total}, {counts}. There are no final numbers; curves show how far runs came."
     if analysis.unfinished:
         return f"This grid is unfinished: of {total} runs, {counts}. The numbers are of what is done so far."
     if states.keys() <= {"done"}:

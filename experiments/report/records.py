@@ -42,8 +42,8 @@ class Record:
         """
         if self.state != "done":
             return math.nan
-        if metric == "consensus_distance" and metric in self.curve:
-            return float(self.curve[metric].mean())
+        if metric == "consensus_distance":
+            return float(self.curve[metric].mean()) if metric in self.curve else math.nan
         value = self.summary.get(metric)
         return float(value) if isinstance(value, (int, float)) else math.nan
 
@@ -62,6 +62,8 @@ def read_record(folder: Path) -> Record:
         return Record(folder.name, folder)
     faults: list[str] = []
     status = _mapping(folder / "status.json", json.loads, faults)
+    unmeasured = status.get("state") == "done" and not (folder / "metrics.jsonl").is_file()
+    lacking = [f"{folder.name}/metrics.jsonl is missing"] * unmeasured
     return Record(
         id=folder.name,
         folder=folder,
@@ -72,7 +74,7 @@ def read_record(folder: Path) -> Record:
         summary=_mapping(folder / "summary.json", json.loads, faults, expected=status.get("state") == "done"),
         curve=_curve(folder / "metrics.jsonl", faults),
         error=_last_words(folder / "error.txt"),
-        faults=tuple(faults),
+        faults=(*faults, *lacking),
     )
 
 

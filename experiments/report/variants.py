@@ -85,12 +85,8 @@ class Variant:
         return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 
     def has(self, settings: Mapping[str, str]) -> bool:
-        """Does some run of it have all these settings?"""
-        return any(
-            all(run.setting(key) == value for key, value in settings.items())
-            for trial in self.trials
-            for run in trial.runs
-        )
+        """Does some run of it, at the chosen values of what is tuned, have all these settings?"""
+        return any(all(run.setting(key) == value for key, value in settings.items()) for run in self.runs)
 
     def finals(self, metric: str) -> dict[int, float]:
         """Seed -> final number at the chosen values."""

@@ -94,6 +94,14 @@ def test_parallel_sgd_is_ddp_with_a_torch_optimizer() -> None:
         assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
+def test_a_model_under_ddp_is_refused() -> None:
+    def wrapped() -> None:
+        with pytest.raises(ValueError, match=r"give model\.module"):
+            DistributedOptimizer(DistributedDataParallel(net()), methods.psgd(SGD))
+
+    on_processes(2, wrapped)
+
+
 def test_a_loop_goes_on_from_its_state() -> None:
     def stopped() -> tuple[Tensor, Tensor]:
         rank = torch.distributed.get_rank()

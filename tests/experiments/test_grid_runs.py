@@ -101,7 +101,7 @@ def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> 
     written(
         tmp_path,
         "base: {task: quadratic, workers: 4, steps: 60}\n"
-        "grid:\n  - {method: [psgd, local_sgd]}\n"
+        "grid:\n  - {method: [psgd, local_sgd]}\n  - {method: dsgd, optimizer.lr: 1.0e+30}\n"
         "  - {method: compressed_sgd, compressor: dies, compressor.dtype: [float64, float32, bfloat16]}\n",
     )
     (tmp_path / "store").mkdir()
@@ -110,7 +110,8 @@ def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> 
     code, told = finish(begin(tmp_path, "--plugin", str(tmp_path / "mine.py"), "--timeout", "3"))
     assert code == 1
     assert "local_sgd seed 0: killed, ended: its folder cannot be written" in told
-    assert states(tmp_path) == ["done", "failed", "killed", "timeout"]
+    assert states(tmp_path) == ["diverged", "done", "failed", "killed", "timeout"]
+    assert "diverged, nothing finite measured" in told
     assert "RuntimeError: out of order" in told
     assert f"again: commeff train --plugin {tmp_path}/mine.py task=quadratic" in told
     assert "ended by SIGKILL" in told
@@ -120,7 +121,7 @@ def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> 
         [sys.executable, "-m", "experiments.cli", "status", str(tmp_path / "store"), "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    wanted = {"queued": 1, "done": 1, "failed": 1, "timeout": 1, "killed": 1}
+    wanted = {"queued": 1, "done": 1, "diverged": 1, "failed": 1, "timeout": 1, "killed": 1}
     assert json.loads(status.stdout)["mine"]["states"] == wanted
 
 
