@@ -37,6 +37,18 @@ class Stop:
         return self.asked
 
 
+class Seldom:
+    """Passes progress on, a few times a second at most."""
+
+    def __init__(self, tell: Progress) -> None:
+        self._tell, self._told = tell, 0.0
+
+    def __call__(self, step: int, row: dict[str, Any]) -> None:
+        if time.monotonic() - self._told > BETWEEN:
+            self._told = time.monotonic()
+            self._tell(step, row)
+
+
 Train = Callable[[Communicator, Progress, Stop], dict[str, Any]]
 
 
@@ -106,18 +118,15 @@ def _member(rank: int, config: dict[str, Any], train: Train, meeting: Path, line
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stop = Stop()
     threading.Thread(target=_follow, args=(line, stop, os.getppid()), daemon=True).start()
-    last = 0.0
 
     def tell(step: int, row: dict[str, Any]) -> None:
-        nonlocal last
-        if rank == 0 and time.monotonic() - last > BETWEEN:
-            last = time.monotonic()
+        if rank == 0:
             line.send(("progress", (step, row)))
 
     try:
         with joined(rank, config["nproc"], meeting, TIMEOUT):
             communicator = Communicator(workers=config["workers"], seed=config["seed"], distributed=True)
-            summary = train(communicator, tell, stop)
+            summary = train(communicator, Seldom(tell), stop)
         line.send(("summary", summary))
     except Exception as error:
         with suppress(OSError):

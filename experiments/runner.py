@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,11 @@ from commeff.memory import keep_freed_memory
 from commeff.recorder import Recorder
 from commeff.trainer import train
 from experiments.build import Parts, build
-from experiments.processes import Stop, on_processes
+from experiments.processes import Progress, Stop, on_processes
 from experiments.schema import ConfigError
 from experiments.store import FINISHED, RunFolder
 from experiments.system import sys_info
 
-Progress = Callable[[int, dict[str, Any]], None]
 HEARTBEAT = 5.0  # seconds between two notes of progress in status.json
 
 

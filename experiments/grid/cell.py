@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grid.scheduler import BUSY, CLOSED
-from experiments.runner import RunBusy, RunFailed, Stop, run_one
+from experiments.processes import Seldom, Stop
+from experiments.runner import RunBusy, RunFailed, run_one
 from experiments.schema import ConfigError
 from experiments.store import RunFolder
 
 GRACE = 60.0  # seconds that a cell has to write a checkpoint once it should stop
-BETWEEN = 0.25  # seconds between two notes of progress
 
 
 def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
@@ -38,10 +38,15 @@ def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
         os._exit(CLOSED)
     faulthandler.enable()
     stop = Stop()
+
+    def tell(step: int, row: dict[str, Any]) -> None:
+        with suppress(OSError):  # the runner is gone, as the listener hears too
+            line.send((step, row))
+
     threading.Thread(target=_listen, args=(line, stop), daemon=True).start()
     code = 0
     try:
-        run_one(config, folder, _Teller(line), stop)
+        run_one(config, folder, Seldom(tell), stop)
     except RunBusy:
         code = BUSY
     except RunFailed:
@@ -66,16 +71,3 @@ def _listen(line: Connection, stop: Stop) -> None:
     stop.asked = True
     time.sleep(GRACE)
     os._exit(1)
-
-
-class _Teller:
-    """Tells the runner the step and the last measurements, a few times a second."""
-
-    def __init__(self, line: Connection) -> None:
-        self._line, self._told = line, 0.0
-
-    def __call__(self, step: int, row: dict[str, Any]) -> None:
-        if time.monotonic() - self._told > BETWEEN:
-            self._told = time.monotonic()
-            with suppress(OSError):  # the runner is gone, as the listener hears too
-                self._line.send((step, row))

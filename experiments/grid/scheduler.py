@@ -95,7 +95,8 @@ class Scheduler:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["__main__", *PRELOAD])
         self._running: list[_Running] = []
-        self._begun, self._view = time.time(), cast(View, None)
+        self._begun = time.time()
+        self._view: View
 
     def _start(self, target: Callable[..., object], *arguments: object) -> tuple[BaseProcess, Connection]:
         """Fork a process from the server, and the line to it.
