@@ -10,7 +10,7 @@ GRIDS := experiments/grids
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language screenshot install clean
+.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language cluster screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -46,6 +46,9 @@ cifar10: install
 language: install
 	$(BIN)/commeff grid $(GRIDS)/language_methods.yaml data_dir=$(DATA) --no-report
 	$(BIN)/commeff report runs/language_methods --out results/language_methods
+
+cluster: install
+	$(BIN)/python -m experiments.tables.networks
 
 # Of the README; wants a Chromium.
 screenshot:

@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from commeff.communicator import Communicator
+from commeff.memory import keep_freed_memory
 from commeff.replicas import Stacked, write_row
-from commeff.replicas.stacked import trainable
+from commeff.replicas.arrivals import Arrivals, trainable
 from commeff.strategy import Strategy
+from commeff.transforms import BUCKET_MB, bucketed
 
 
 class DistributedOptimizer:
@@ -25,10 +27,13 @@ class DistributedOptimizer:
             loss_function(model(inputs), targets).backward()
             optimizer.step()
 
+    Gradients are sent while backward still runs, in buckets of about `bucket_mb`, so they are final when backward has
+    made them: to clip them, to change them otherwise, or to go backward several times before a step, give bucket_mb=0.
+
     All models begin as that of rank 0, buffers too. From there on a worker's parameters are its own, wherever the
     method lets them differ: evaluate `average_into(another model)`. BatchNorm statistics are never averaged. Schedules
     belong to the strategy (`commeff.scheduled`). A method over several minibatches a step (`strategy.accumulate`) wants
-    as many backward passes, each of its loss divided by their number.
+    as many backward passes, each of its loss divided by their number; nothing is sent before the step then.
 
     Attributes
     ----------
@@ -40,22 +45,40 @@ class DistributedOptimizer:
     processes.
     """
 
-    def __init__(self, model: nn.Module, strategy: Strategy, *, seed: int = 0, group: Any = None) -> None:
+    def __init__(
+        self, model: nn.Module, strategy: Strategy, *, seed: int = 0, group: Any = None, bucket_mb: float = BUCKET_MB
+    ) -> None:
         if isinstance(model, nn.parallel.DistributedDataParallel):
             raise ValueError(
                 "the model is wrapped in DistributedDataParallel, which averages gradients beside the method; "
                 "give model.module"
             )
-        self.communicator, self.strategy, self._model = Communicator.per_process(seed, group), strategy, model
+        self.communicator, self._model = Communicator.per_process(seed, group), model
+        self.strategy = strategy = bucketed(strategy, bucket_mb)
+        keep_freed_memory()
         self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
+        fields, row = self._replicas.layout.fields, self._replicas.gradients[0]
+        self._places = {
+            field.start: (parameter, row[field.start : field.stop].view(field.shape))
+            for parameter, field in zip(trainable(model).values(), fields, strict=True)
+        }
         for tensor in (self._replicas.parameters, *self._replicas.buffers.values()):
             self.communicator.transport.broadcast(tensor)
         strategy.start(self._replicas.parameters, self._replicas.layout, self.communicator)
+        self._arrivals = Arrivals([model], self._replicas.layout)
+        self._early = bucket_mb > 0 and strategy.accumulate == 1
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._posted = False
+        self._sent: int | None = None  # the version of the gradients when the last of them were sent
+        self._arrivals.listen(self._arrived if self._early else None)
 
     def zero_grad(self) -> None:
-        """Set all gradients to zero."""
+        """Set all gradients to zero; communication that needs none sets out."""
         self._gather()
         self._replicas.gradients.zero_()
+        self._post()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One model update of all workers; every process calls it. Returns what the closure does."""
@@ -63,13 +86,31 @@ class DistributedOptimizer:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._gather()
         replicas = self._replicas
+        changed = self._sent not in (None, replicas.gradients._version)
+        if changed or (self._gather() and self._sent is not None):
+            raise RuntimeError(
+                "the gradients were changed after backward, when some of them had been sent; to clip them or to change "
+                "them otherwise before the step, give bucket_mb=0"
+            )
         with torch.no_grad():
-            self.strategy.post(replicas.parameters, self.communicator)
+            self._post()
             replicas.load(self.strategy.step(replicas.parameters, replicas.gradients, self.communicator, donate=True))
         self.communicator.step += 1
+        self._begin_anew()
         return loss
+
+    def _post(self) -> None:
+        if not self._posted:
+            self.strategy.post(self._replicas.parameters, self.communicator)
+            self._posted = True
+
+    def _arrived(self, start: int, stop: int) -> None:
+        """Backward has made the gradients of one tensor."""
+        self._placed(start)
+        self._post()
+        if self.strategy.ready(self._replicas.gradients, start, stop, self.communicator):
+            self._sent = self._replicas.gradients._version
 
     def average_into(self, model: nn.Module) -> nn.Module:
         """Write the mean of all workers' parameters into another model of this kind; every process calls it."""
@@ -85,12 +126,19 @@ class DistributedOptimizer:
         self.strategy.load_state_dict(state["strategy"])
         self.communicator.step = state["step"]
 
-    def _gather(self) -> None:
-        """Gradients live in one vector; what the model's own `zero_grad` has thrown away is put back into it."""
-        row = self._replicas.gradients[0]
-        for parameter, field in zip(trainable(self._model).values(), self._replicas.layout.fields, strict=True):
-            place = row[field.start : field.stop].view(field.shape)
-            if parameter.grad is None:
-                parameter.grad = place.zero_()
-            elif parameter.grad.data_ptr() != place.data_ptr():
-                parameter.grad = place.copy_(parameter.grad)
+    def _gather(self) -> bool:
+        """All gradients into their places; says whether any came from elsewhere."""
+        return sum(self._placed(start) for start in self._places) > 0
+
+    def _placed(self, start: int) -> bool:
+        """Gradients live in one vector; what the model's own `zero_grad` has thrown away is put back into it. Says
+        whether the gradient of the tensor that begins there came from elsewhere.
+        """
+        parameter, place = self._places[start]
+        if parameter.grad is None:
+            parameter.grad = place.zero_()
+            return False
+        if parameter.grad.data_ptr() == place.data_ptr():
+            return False
+        parameter.grad = place.copy_(parameter.grad)
+        return True

@@ -20,13 +20,16 @@ from commeff.transforms import (
     Ahead,
     Average,
     Choco,
+    Delayed,
     ErrorFeedback,
     Every,
     Gossip,
+    Hierarchical,
     Outer,
     PowerSGD,
     RelativeTo,
     Scaled,
+    Sharded,
     Smooth,
     ThroughServer,
     Tracking,
@@ -70,28 +73,39 @@ def mem_sgd(optimizer: OptimizerFactory, compressor: Compressor) -> Strategy:
     return Strategy(local, gradients=Scaled(local, Average(ErrorFeedback(compressor))))
 
 
-def double_squeeze(optimizer: OptimizerFactory, compressor: Compressor) -> Strategy:
+Server = Literal["row", "sharded"]
+
+
+def double_squeeze(optimizer: OptimizerFactory, compressor: Compressor, server: Server = "row") -> Strategy:
     """DoubleSqueeze: workers send C(gamma g_i + e_i), the server answers C(mean + e); both remember what they did not
     say.
 
-    Memory: e_i at each worker, e at the server. Sends: one message up and one down.
+    server "row": one server, whose link carries n messages up and down. "sharded": worker b is the server of the b-th
+    of n equal blocks of coordinates, which are compressed one by one.
+    Memory: e_i at each worker, e at the server. Sends: one message up and one down (n small ones, if sharded).
     Source: Tang et al., arXiv 1905.05957, Algorithm 1.
     """
-    return neolithic(optimizer, compressor, rounds=1)
+    return neolithic(optimizer, compressor, rounds=1, server=server)
 
 
-def neolithic(optimizer: OptimizerFactory, compressor: Compressor, rounds: int = 2, ef: bool = True) -> Strategy:
+def neolithic(
+    optimizer: OptimizerFactory, compressor: Compressor, rounds: int = 2, ef: bool = True, server: Server = "row"
+) -> Strategy:
     """NEOLITHIC: DoubleSqueeze with `rounds` messages of C(v - what was said so far) in the place of one.
 
     Gradients are averaged over `rounds` minibatches, so that one costs as many bytes as in DoubleSqueeze. Both sides
     carry error feedback, the reading in which rounds = 1 is DoubleSqueeze; ef=False is the other one, without.
-    Memory and messages as there, rounds-fold.
+    Memory, messages and `server` as there, rounds-fold.
     Source: Huang, Chen, Yin, Yuan, arXiv 2206.03665, Algorithm 1.
     """
     local = Local(optimizer)
     said = Repeated(compressor, rounds) if rounds > 1 else compressor
     encode = ErrorFeedback if ef else contractive
-    return Strategy(local, Scaled(local, ThroughServer(up=encode(said), down=encode(said))), accumulate=rounds)
+    through = ThroughServer(up=encode(said), down=encode(said))
+    servers: dict[str, Transform] = {"row": through, "sharded": Sharded(through)}
+    if server not in servers:
+        raise ValueError(f"server = {server!r} was asked for; choose from {', '.join(map(repr, servers))}")
+    return Strategy(local, Scaled(local, servers[server]), accumulate=rounds)
 
 
 def _changes(compressor: Compressor, first: Literal["dense", "compressed"]) -> Encoder | Compressor:
@@ -159,6 +173,18 @@ def dsgd(optimizer: OptimizerFactory, topology: Topology, order: Literal["atc", 
     return Strategy(Local(optimizer), parameters=_ordered(Gossip(topology), order, {"atc": False, "awc": True}))
 
 
+def hierarchical_dsgd(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
+    """Decentralized SGD between nodes, averaging inside:  x_i <- sum_b W[a, b] mean over node b of (x_j - gamma g_j).
+
+    The topology connects nodes of n / topology.n consecutive workers, which share the node's gossip between them. One
+    node is parallel SGD, nodes of one worker are dsgd.
+    Memory: the optimizer's, local to each worker. Sends, for nodes of q: 2 (q - 1)/q of x_i inside the node, 1/q of it
+    to each neighbouring node.
+    Source: Assran et al., arXiv 1811.10792, whose nodes are machines of 8 GPUs.
+    """
+    return Strategy(Local(optimizer), parameters=Hierarchical(topology))
+
+
 def d2(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
     """D2:  x^{k+1} = W (2 x^k - x^{k-1} - gamma_k g^k + gamma_{k-1} g^{k-1}),  x^1 = W (x^0 - gamma_0 g^0).
 
@@ -211,6 +237,17 @@ def local_sgd(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
     Source: Stich, arXiv 1805.09767; McMahan et al., arXiv 1602.05629.
     """
     return Strategy(Local(optimizer), parameters=Every(period, Average()))
+
+
+def dasgd(optimizer: OptimizerFactory, period: int = 8, delay: int = 1) -> Strategy:
+    """DaSGD: local SGD whose average arrives `delay` steps later, hidden behind them:
+    x_i <- x_i + (mean x_j - x_i) of `delay` steps ago.
+
+    delay = 0 is local SGD. Memory: the optimizer's, local, and the corrections under way. Sends: x_i by all-reduce
+    every `period` steps.
+    Source: Zhou et al., arXiv 2006.00441.
+    """
+    return Strategy(Local(optimizer), parameters=Delayed(Every(period, Average()), delay))
 
 
 def slowmo(optimizer: OptimizerFactory, period: int = 8, beta: float = 0.5, alpha: float = 1.0) -> Strategy:

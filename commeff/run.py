@@ -14,14 +14,15 @@ from commeff.replicas import Stacked
 from commeff.strategy import Strategy
 from commeff.task import Task
 
-NUMBERS = ("losses", "counted", "step", "seconds", "samples", "row")
+NUMBERS = ("losses", "counted", "step", "seconds", "exposed", "samples", "row")
 
 
 @dataclass
 class Run:
     """A run under way: everything that decides its future, and what it has measured since the last row.
 
-    A step is one model update; `samples` counts what all workers together have drawn for them.
+    A step is one model update; `samples` counts what all workers together have drawn for them. `exposed` is the part of
+    `seconds` in which this process stood still for others.
     """
 
     replicas: Stacked
@@ -31,6 +32,7 @@ class Run:
     counted: int = 0
     step: int = 0
     seconds: float = 0.0
+    exposed: float = 0.0
     samples: int = 0
     row: dict[str, Any] = field(default_factory=dict)
 
@@ -50,15 +52,20 @@ class Run:
 
     def advance(self, task: Task, l2: float) -> None:
         """One model update."""
-        begun, x = time.perf_counter(), self.replicas.parameters
+        begun, waited, x = time.perf_counter(), self.communicator.transport.waited, self.replicas.parameters
         step, rounds = self.communicator.step, self.strategy.accumulate
         batches = [task.batch(step * rounds + r, self.communicator.workers) for r in range(rounds)]
         self.strategy.post(x, self.communicator)
-        gradient, losses = self.replicas.compute(task.loss, batches, step, l2)
+        ready = self._ready if self.communicator.transport.size > 1 else None
+        gradient, losses = self.replicas.compute(task.loss, batches, step, l2, ready)
         self.replicas.load(self.strategy.step(x, gradient, self.communicator, donate=True))
         self.losses, self.counted, self.step = self.losses + losses, self.counted + 1, step + 1
         self.samples += self.communicator.n * sum(len(batch[0][0]) for batch in batches)
         self.seconds += time.perf_counter() - begun
+        self.exposed += self.communicator.transport.waited - waited
+
+    def _ready(self, start: int, stop: int) -> None:
+        self.strategy.ready(self.replicas.gradients, start, stop, self.communicator)
 
     def measure(self, task: Task) -> None:
         """A new row: the mean minibatch loss since the last one, and how well the average model does."""
@@ -74,3 +81,5 @@ class Run:
         self.row |= {"samples": self.samples} | epochs | measure(task, self.replicas, self.communicator)
         ledger = self.communicator.ledger
         self.row |= {"payload_bytes": ledger.payload_bytes, "wire_bytes": ledger.wire_bytes}
+        if self.communicator.transport.size > 1:
+            self.row |= {"exposed_seconds": self.exposed}

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from commeff.flow import Flow, Stages
 from compressors import Compressor, Layout, Message
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Stateful:
             )
         for name, value in {**state["rows"], **state["shared"]}.items():
             mine = getattr(self, name)
+            if isinstance(mine, Tensor) and mine.shape[:1] == (0,):
+                value = value[:0]  # the server's row, which another process hosts
             if isinstance(mine, Tensor) and mine.shape != value.shape:
                 raise ValueError(f"the saved {name} has shape {tuple(value.shape)}, this run needs {tuple(mine.shape)}")
             setattr(self, name, copy.deepcopy(value))
@@ -140,13 +143,35 @@ class Transform(Piece, ABC):
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start communication early, before the gradient at x is computed. Never needed for correctness."""
 
+    def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
+        """Columns [start, stop) of the rows that the next call gets are final: send what can be sent. Never needed for
+        correctness. Says whether anything has been sent, so that all must stay as it is.
+        """
+        return False
+
     @abstractmethod
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         """The transformed rows."""
 
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        """The same in stages, which pause where they wait for others."""
+        return self(vectors, communicator)
+        yield
+
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         """The same, with the input's memory given away: what works in place at memory speed may do so."""
         return self(vectors, communicator)
+
+
+class Staged(Transform):
+    """A transform that is written in stages: `arrived = yield communicator.post_average(message)`."""
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        return Flow(self.stages(vectors, communicator)).finish()
+
+    @abstractmethod
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        """The transformed rows, in stages."""
 
 
 class Encoder(Piece, ABC):
@@ -164,15 +189,15 @@ class Keep(Transform):
         return vectors
 
 
-class Chain(Transform):
+class Chain(Staged):
     """v -> last(...(first(v))): transforms one after the other."""
 
     def __init__(self, *links: Transform) -> None:
         self.links = links
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         for i, link in enumerate(self.links):
-            vectors = link(vectors, communicator.at(f"links.{i}"))
+            vectors = yield from link.stages(vectors, communicator.at(f"links.{i}"))
         return vectors
 
 
@@ -225,6 +250,12 @@ class Strategy(Stateful):
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed."""
         self.parameters.post(x, communicator.at("parameters"))
+
+    def ready(self, gradient: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
+        """Columns [start, stop) of the gradient that `step` will get are final: send what can be sent. Says whether
+        anything has been sent.
+        """
+        return self.gradients.ready(gradient, start, stop, communicator.at("gradients"))
 
     def step(
         self,

@@ -41,9 +41,10 @@ def train(
 
     With checkpoints, it goes on where the last run in the same folder stopped. The summary's `state` is "done",
     "diverged" (a loss is no longer finite) or "stopped" (should_stop said so, and a checkpoint was written). `seconds`
-    is the time of the steps alone. Losses and accuracies are those of the average model with re-estimated BatchNorm
-    statistics, `test_*` on data that nothing was chosen by; `local_*` are means over the workers' own models with their
-    own statistics.
+    is the time of the steps alone; on several processes `exposed_seconds` is what rank 0 waited for others in them.
+    What of the gradients can be sent early (`commeff.transforms.bucketed`) is sent while others are still computed.
+    Losses and accuracies are those of the average model with re-estimated BatchNorm statistics, `test_*` on data that
+    nothing was chosen by; `local_*` are means over the workers' own models with their own statistics.
     """
     if task.workers != communicator.n:
         raise ValueError(

@@ -30,13 +30,13 @@ def gathered(state: dict[str, Any], communicator: Communicator) -> dict[str, Any
 
 
 def dealt(state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
-    """The part of a whole state that this process hosts; the server's one row belongs to rank 0."""
+    """The part of a whole state that this process hosts; a server's one row is left to who hosts it."""
     if communicator.transport.size == 1:
         return state
     first, last = communicator.workers[0], communicator.workers[-1]
 
     def own(rows: Tensor) -> Tensor:
-        return rows[first : last + 1] if len(rows) == communicator.n else rows[: communicator.servers]
+        return rows[first : last + 1] if len(rows) == communicator.n else rows
 
     return _changed(state, own)
 

@@ -99,8 +99,10 @@ def _row_bytes(part: Tensor) -> int:
 
 
 def _read(piece: Tensor, like: Tensor) -> Tensor:
-    """The bytes ``piece`` (r, bytes) as rows of the kind of ``like``."""
-    return piece.flatten().clone().view(like.dtype).view(len(piece), *like.shape[1:])
+    """The bytes ``piece`` (r, bytes) as rows of the kind of ``like``; not copied where they lie as they should."""
+    flat = piece.flatten()
+    aligned = flat if flat.data_ptr() % like.element_size() == 0 else flat.clone()
+    return aligned.view(like.dtype).view(len(piece), *like.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)

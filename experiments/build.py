@@ -18,6 +18,7 @@ from commeff.local import scheduled
 from commeff.strategy import Strategy
 from commeff.task import Task
 from commeff.trainer import ENGINES
+from commeff.transforms import bucketed
 from experiments.schema import ConfigError
 from experiments.targets import locate
 from topologies import Topology
@@ -64,11 +65,16 @@ def build(config: Mapping[str, Any]) -> Parts:
         raise ConfigError(faults)
     parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     with refused("method", faults):
-        strategy: Strategy = instantiate(config["method"], parts)
+        strategy: Strategy = bucketed(instantiate(config["method"], parts), config["bucket_mb"])
         size = rehearse(config, parts["task"], strategy)
     if faults:
         raise ConfigError(faults)
-    return Parts(parts["task"], strategy, Communicator(workers=config["workers"], seed=config["seed"]), size)
+    return Parts(parts["task"], strategy, communicator(config), size)
+
+
+def communicator(config: Mapping[str, Any], distributed: bool = False) -> Communicator:
+    """The workers of a run: all in this process, or dealt to those of torch.distributed's default group."""
+    return Communicator(config["workers"], config["seed"], distributed=distributed, collective=config["collective"])
 
 
 def topology(config: Mapping[str, Any]) -> Topology:
@@ -82,10 +88,10 @@ def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> int:
 
     Gives the bytes of parameters, buffers and memories, which are what a checkpoint holds.
     """
-    communicator = Communicator(workers=config["workers"], seed=config["seed"])
-    replicas = ENGINES[config["engine"]](task.model, communicator.workers, communicator.seed)
-    strategy.start(replicas.parameters, replicas.layout, communicator)
-    strategy.step(replicas.parameters, replicas.gradients, communicator)
+    everybody = communicator(config)
+    replicas = ENGINES[config["engine"]](task.model, everybody.workers, everybody.seed)
+    strategy.start(replicas.parameters, replicas.layout, everybody)
+    strategy.step(replicas.parameters, replicas.gradients, everybody)
     return _bytes({"replicas": replicas.parameters, "buffers": replicas.buffers, "strategy": strategy.state_dict()})
 
 

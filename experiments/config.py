@@ -23,6 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from commeff.communicator.collectives import COLLECTIVES
 from experiments import schema
 from experiments.groups import GROUPS, OPTIONAL, built_in, node, takes
 from experiments.plugins import Choice
@@ -32,10 +33,14 @@ from experiments.targets import split
 SHORTHANDS = {"model": "task.model"}
 FOLLOWS = ("${optimizer}", "${compressor}", "${topology}", "${workers}")  # keys with these values are not set by hand
 
+FREE = ("topology.n",)  # follows like others, but a topology between nodes of several workers is set by hand
+
 # The keys of config.yaml that belong to no group: type, and the least value of a number.
 RUN: dict[str, tuple[Any, float]] = {
     "workers": (int, 1),
     "nproc": (int, 1),
+    "collective": (Literal[tuple(COLLECTIVES)], 0),
+    "bucket_mb": (float, 0),
     "steps": (int, 1),
     "seed": (int, 0),
     "data_dir": (str | None, 0),
@@ -58,7 +63,7 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = ()) -> dict[str, 
     raw: Any = OmegaConf.to_container(config, resolve=False)
     used = [group for group in GROUPS if group not in OPTIONAL or group in takes(raw["method"])]
     leaves = dict(_leaves(raw))
-    names = [*(key for key, value in leaves.items() if value not in FOLLOWS), *places]
+    names = [*(key for key, value in leaves.items() if value not in FOLLOWS or key in FREE), *places]
     faults += [
         f"{token!r}: keys are neither added nor removed{did_you_mean(key, names)}" for token, key in signed.items()
     ]
@@ -70,7 +75,7 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = ()) -> dict[str, 
             faults.append(_takes_none(raw["method"], group, key))
         elif key not in leaves:
             faults.append(f"unknown key {key!r}{did_you_mean(key, names) or '; `commeff show` prints those there are'}")
-        elif leaves[key] in FOLLOWS:
+        elif leaves[key] in FOLLOWS and key not in FREE:
             source = leaves[key][2:-1]
             faults.append(f"{key} follows {source}; set {source}=... instead")
         elif (fault := _fault(config, key, value)) is not None:

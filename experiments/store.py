@@ -23,6 +23,7 @@ VERSION = 1  # of the store's layout
 IRRELEVANT = ("checkpoint_every", "data_dir", "nproc")  # keys that do not decide the result, wherever they stand
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed")
 FINISHED = ("done", "diverged")
+COUNTS = ("restarts", "preemptions")  # in status.json, once they are not 0
 SILENCE = 600.0  # seconds after which a run on another machine counts as dead
 
 
@@ -80,6 +81,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._found: str | None = None  # the state in which a claim has found it, until it runs
 
     @contextmanager
     def claimed(self) -> Iterator[bool]:
@@ -89,7 +91,9 @@ class RunFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as lock:
-            yield self._locked(lock)
+            own = self._locked(lock)
+            self._found = self.read("status.json").get("state") if own else None
+            yield own
 
     def _locked(self, lock: IO[str]) -> bool:
         """Try to lock; a few times, since others may look at the lock for a moment."""
@@ -131,11 +135,20 @@ class RunFolder:
         return read_json(self.path / name)
 
     def mark(self, state: str, **facts: Any) -> None:
-        """Say in status.json how the run stands: one of `STATES`."""
-        self.write(
-            "status.json",
-            {"state": state, **facts, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()},
-        )
+        """Say in status.json how the run stands: one of `STATES`.
+
+        What is kept from mark to mark is how often the run began again (`restarts`), and how many of these times it had
+        been stopped by a signal or had died (`preemptions`): it was "killed", or still said "running", when claimed.
+        """
+        before = self.read("status.json")
+        counts = {name: before[name] if isinstance(before.get(name), int) else 0 for name in COUNTS}
+        if state == "running" and self._found is not None:
+            counts["restarts"] += 1
+            counts["preemptions"] += self._found in ("killed", "running")
+            self._found = None
+        place = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
+        told = {name: count for name, count in counts.items() if count}
+        self.write("status.json", {"state": state, **facts, **told, **place})
 
     @property
     def state(self) -> str:

@@ -15,11 +15,13 @@ PACKAGES = ("topologies", "compressors", "commeff", "experiments")
 OUTSIDE = {  # what each package may import beside the standard library
     "topologies": {"networkx", "numpy", "scipy"},
     "compressors": {"torch", "numpy"},
-    "commeff": {"torch", "numpy", "topologies", "compressors"},
+    "commeff": {"torch", "numpy", "scipy", "yaml", "topologies", "compressors"},
 }
 ONLY_IN = {  # modules with few homes
     "networkx": ("topologies",),
-    "torch.distributed": ("commeff.communicator", "commeff.parallelism"),
+    "scipy": ("topologies", "commeff.planner", "experiments"),
+    "yaml": ("commeff.cluster", "experiments"),
+    "torch.distributed": ("commeff.communicator", "commeff.parallelism", "experiments.bench"),
     "hydra": ("experiments.config",),
     "omegaconf": ("experiments.config",),
     "torchvision": ("experiments.tasks",),

@@ -105,7 +105,7 @@ def lazy(topology: Topology) -> Topology:
     >>> round(ring(8).at(0).lambda_min, 12), round(lazy(ring(8)).at(0).lambda_min, 12)
     (-0.333333333333, 0.333333333333)
     """
-    return _combined(_halfway, topology)
+    return combined(_halfway, topology)
 
 
 def hierarchical(groups: int, inner: Topology, outer: Topology) -> Topology:
@@ -131,10 +131,10 @@ def hierarchical(groups: int, inner: Topology, outer: Topology) -> Topology:
     """
     if integer("hierarchical: groups", groups, 1) != outer.n:
         raise ValueError(f"hierarchical: outer mixes {outer.n} groups, not {groups}; make groups equal outer.n")
-    return _combined(_kronecker, outer, inner)
+    return combined(_kronecker, outer, inner)
 
 
-def _combined(combine: Callable[..., MixingMatrix], *parts: Topology) -> Topology:
+def combined(combine: Callable[..., MixingMatrix], *parts: Topology) -> Topology:
     """The topology whose matrix at every step is `combine` of those of the parts."""
     draw = partial(_combined_at, combine, parts)
     periods = [part.period for part in parts if part.period is not None]

@@ -4,57 +4,51 @@ alone bills.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from commeff.communicator.ledger import Ledger
+from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody, mean
+from commeff.communicator.collectives import collective as named
+from commeff.communicator.hosting import Common, Hosting
 from commeff.communicator.mixing import Exchange
 from commeff.communicator.transport import Transport
-from compressors import Message, WorkerRandom
+from compressors import DenseMessage, Message
 from topologies import MixingMatrix
 
-SERVER = -1  # the server's id in the keys of its randomness
+T = TypeVar("T")
 
 
-class Handle:
+class Handle(Generic[T]):
     """Communication under way; `wait()` gives its result, as often as it is asked."""
 
-    def __init__(self, finish: Callable[[], Tensor]) -> None:
-        self._finish = finish
-        self._result: Tensor | None = None
+    def __init__(self, finish: Callable[[], T]) -> None:
+        self._finish: Callable[[], T] | None = finish
+        self._result: T
 
-    def wait(self) -> Tensor:
+    def wait(self) -> T:
         """The result."""
-        if self._result is None:
+        if self._finish is not None:
             self._result = self._finish()
+            self._finish = None
         return self._result
 
 
-@dataclass
-class _Common:
-    """What every view of one communicator shares."""
-
-    n: int
-    seed: int
-    transport: Transport
-    bounds: list[int]
-    step: int = 0
-    device: torch.device | str = "cpu"
-    active: Tensor | None = None
-    ledger: Ledger = field(default_factory=Ledger)
-    plans: dict[int, tuple[MixingMatrix, Exchange]] = field(default_factory=dict)
-
-
-class Communicator:
+class Communicator(Hosting):
     """n workers, of which this process hosts some; method code knows no more than that.
 
     `Communicator(workers=n)` hosts all n: simulation. `Communicator(workers=n, group=group)` on every process of a
-    torch.distributed group hosts an equal consecutive share; the server's row is at rank 0.
+    torch.distributed group hosts an equal consecutive share. The server's row is with worker 0, or where `homed` puts
+    it.
+
+    Parameters
+    ----------
+    workers : n.  seed : the key of all randomness.
+    group : the processes.  distributed : whether there are any; with group=None the default group is meant then.
+    collective : how averages travel: auto (all_reduce for messages that sum, all_gather for others), all_reduce, ring,
+    tree, all_gather or server. What a collective cannot carry is refused.
 
     Attributes
     ----------
@@ -72,7 +66,14 @@ class Communicator:
     (8, 8)
     """
 
-    def __init__(self, workers: int, seed: int = 0, group: Any = None, distributed: bool | None = None) -> None:
+    def __init__(
+        self,
+        workers: int,
+        seed: int = 0,
+        group: Any = None,
+        distributed: bool | None = None,
+        collective: str = "auto",
+    ) -> None:
         if workers < 1:
             raise ValueError(f"{workers} workers were asked for; a run needs at least 1")
         transport = Transport(group, alone=not (group is not None if distributed is None else distributed))
@@ -81,98 +82,18 @@ class Communicator:
                 f"{transport.size} processes cannot host {workers} workers; start at most {workers} processes"
             )
         bounds = [workers * r // transport.size for r in range(transport.size + 1)]
-        self._common = _Common(workers, seed, transport, bounds)
-        self._views: dict[Any, Communicator] = {}
-        self.path: tuple[str, ...] = ()
+        self._common = Common(workers, seed, transport, bounds, named(collective))
+        self._views = {}
+        self.path = ()
         self._label = ""
         self.start = 0
-        self.workers: Sequence[int] = range(bounds[transport.rank], bounds[transport.rank + 1])
+        self.home = 0
+        self.workers = range(bounds[transport.rank], bounds[transport.rank + 1])
 
     @classmethod
     def per_process(cls, seed: int = 0, group: Any = None) -> Communicator:
         """One worker on each process of a torch.distributed group, the default one unless given."""
         return cls(Transport(group, alone=False).size, seed, group, distributed=True)
-
-    def _view(self, key: Any, path: tuple[str, ...], start: int, workers: Sequence[int]) -> Communicator:
-        view = self._views.get(key)
-        if view is None:
-            view = self._views[key] = object.__new__(Communicator)
-            view._common, view._views = self._common, {}
-            view.path, view.start, view.workers = path, start, workers
-            view._label = "/".join(path)
-        return view
-
-    def at(self, name: str) -> Communicator:
-        """One level deeper in the path that keys randomness and labels the ledger."""
-        return self._view(name, (*self.path, name), self.start, self.workers)
-
-    def columns(self, start: int) -> Communicator:
-        """The communicator of a block of columns that begins `start` columns further on: the same stream of
-        randomness, moved.
-        """
-        return self._view(start, self.path, self.start + start, self.workers)
-
-    @property
-    def server(self) -> Communicator:
-        """A view whose only rows are the server's: its randomness, its rows."""
-        return self._view(None, (*self.path, "server"), self.start, (SERVER,) * self.servers)
-
-    @property
-    def n(self) -> int:
-        """All workers."""
-        return self._common.n
-
-    @property
-    def seed(self) -> int:
-        """The key of all randomness."""
-        return self._common.seed
-
-    @property
-    def ledger(self) -> Ledger:
-        """What was sent, per worker."""
-        return self._common.ledger
-
-    @property
-    def transport(self) -> Transport:
-        """The processes, and the bytes handed to them."""
-        return self._common.transport
-
-    @property
-    def servers(self) -> int:
-        """1 if the server's row is hosted here, else 0."""
-        return int(self._common.transport.rank == 0)
-
-    @property
-    def step(self) -> int:
-        """Model updates since the start; the driver moves it."""
-        return self._common.step
-
-    @step.setter
-    def step(self, value: int) -> None:
-        self._common.step = value
-
-    @property
-    def active(self) -> Tensor | None:
-        """(w,) bool: who takes part in this step; None = all."""
-        return self._common.active
-
-    @active.setter
-    def active(self, value: Tensor | None) -> None:
-        self._common.active = value
-
-    @property
-    def device(self) -> torch.device | str:
-        """Where random numbers are made: where the rows are, says `Strategy.start`. They are the same anywhere."""
-        return self._common.device
-
-    @device.setter
-    def device(self, value: torch.device | str) -> None:
-        self._common.device = value
-
-    def random(self, purpose: str) -> WorkerRandom:
-        """A stream for each hosted row, keyed by (seed, step, worker, path, purpose): equal on every engine."""
-        common = self._common
-        return WorkerRandom(common.seed, self.workers, common.step, (*self.path, purpose), self.start, common.device)
 
     def average(self, message: Message) -> Tensor:
         """(1/n) sum_j decode(m_j), as (w, d); the rows may be views of one row."""
@@ -182,63 +103,88 @@ class Communicator:
         """sum_j W[i, j] decode(m_j) for every hosted i. out may be the very memory the message was made of."""
         return self.post_mix(message, matrix, out).wait()
 
-    def post_average(self, message: Message) -> Handle:
+    def post_average(self, message: Message) -> Handle[Tensor]:
         """`average`, begun now."""
-        summed = message.summable
-        fan = 2 * (self.n - 1) / self.n if summed else self.n - 1
-        self._bill("all_reduce" if summed else "all_gather", message, wire=fan, messages=min(1, self.n - 1))
-        arrived = self._sum(message) if summed else self._everybody(message)
-        return Handle(lambda: (arrived().decode() if summed else self._mean(arrived())).expand(len(self.workers), -1))
+        chosen = self._common.collective or (ALL_REDUCE if message.summable else ALL_GATHER)
+        chosen.check(message)
+        self._bill(chosen.kind, message, wire=chosen.wire(self.n), messages=min(1, self.n - 1))
+        arrived = chosen.post(message, self.n, self._common.bounds, self.transport)
+        return Handle(lambda: arrived().expand(len(self.workers), -1))
 
-    def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle:
-        """`mix`, begun now."""
+    def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle[Tensor]:
+        """`mix`, begun now. The message's memory is read until the result is there."""
         plan = self._plan(matrix)
         self._bill("mix", message, wire=plan.out_degree, messages=plan.out_degree, senders=plan.senders)
         arrived = self._receive(message, plan)
-        own = message.decode()
-        if out is None:
-            out = own.clone(memory_format=torch.contiguous_format)
-        elif out.data_ptr() != own.data_ptr():
-            out.copy_(own)
-        plan.local.run(out)
 
         def wait() -> Tensor:
-            received = arrived()
-            if received is not None:
-                received.add_to(out, plan.weights.to(out))
-            return out
+            received, own = arrived(), message.decode()
+            mixed = own.clone(memory_format=torch.contiguous_format) if out is None else out
+            if out is not None and out.data_ptr() != own.data_ptr():
+                out.copy_(own)
+            if received is None:
+                return plan.local.run(mixed)
+            if isinstance(received, DenseMessage):
+                return plan.all.run(mixed, received.decode())
+            plan.local.run(mixed)
+            received.add_to(mixed, plan.weights.to(mixed))
+            return mixed
 
         return Handle(wait)
 
     def gather(self, message: Message) -> Message:
         """All n messages in worker order, at every process."""
+        return self.post_gather(message).wait()
+
+    def post_gather(self, message: Message) -> Handle[Message]:
+        """`gather`, begun now."""
         self._bill("all_gather", message, wire=self.n - 1, messages=min(1, self.n - 1))
-        return self._everybody(message)()
+        return Handle(everybody(message, self._common.bounds, self.transport))
 
     def to_server(self, message: Message) -> Tensor:
         """The mean of all messages at the server: (s, d)."""
+        return self.post_to_server(message).wait()
+
+    def post_to_server(self, message: Message) -> Handle[Tensor]:
+        """`to_server`, begun now."""
         self._bill("to_server", message, wire=1, messages=1)
-        common, size = self._common, message.row_bytes
-        rank, rows = common.transport.rank, message.to_buffer()
-        counts = [common.bounds[r + 1] - common.bounds[r] for r in range(common.transport.size)]
-        incoming = {r: rows.new_empty(counts[r], size) for r in range(1, common.transport.size) if rank == 0}
-        common.transport.exchange("to_server", {0: rows} if rank else {}, incoming)()
-        everything = message.from_buffer(torch.cat([rows, *incoming.values()])) if incoming else message
-        return self._mean(everything)[: self.servers]
+        transport, bounds, host = self.transport, self._common.bounds, self._host
+        rows = message.to_buffer() if transport.size > 1 else torch.empty(0)
+        others = [rank for rank in range(transport.size) if rank != host and self.servers]
+        incoming = {rank: rows.new_empty(bounds[rank + 1] - bounds[rank], message.row_bytes) for rank in others}
+        done = transport.exchange("to_server", {} if self.servers else {host: rows}, incoming)
+
+        def wait() -> Tensor:
+            done()
+            if not self.servers:
+                return torch.empty(0, message.d, dtype=message.dtype, device=message.parts[0].device)
+            everything = [rows if rank == host else incoming[rank] for rank in range(transport.size)]
+            return mean(message.from_buffer(torch.cat(everything)) if others else message)
+
+        return Handle(wait)
 
     def from_server(self, message: Message) -> Tensor:
         """The server's message at every worker: (w, d)."""
+        return self.post_from_server(message).wait()
+
+    def post_from_server(self, message: Message) -> Handle[Tensor]:
+        """`from_server`, begun now."""
         self._bill("from_server", message, wire=1, messages=1)
-        transport = self.transport
-        buffer = (
-            message.to_buffer()
-            if self.servers
-            else torch.empty(1, message.row_bytes, dtype=torch.uint8, device=message.parts[0].device)
-        )
-        outgoing = dict.fromkeys(range(1, transport.size), buffer) if self.servers else {}
-        transport.exchange("from_server", outgoing, {} if self.servers else {0: buffer})()
-        arrived = message if self.servers else message.from_buffer(buffer)
-        return arrived.decode().expand(len(self.workers), -1)
+        transport, host = self.transport, self._host
+        device = message.parts[0].device
+        if self.servers:
+            said = message.to_buffer() if transport.size > 1 else torch.empty(0)
+            done = transport.exchange("from_server", {r: said for r in range(transport.size) if r != host}, {})
+        else:
+            said = torch.empty(1, message.row_bytes, dtype=torch.uint8, device=device)
+            done = transport.exchange("from_server", {}, {host: said})
+
+        def wait() -> Tensor:
+            done()
+            arrived = message if self.servers else message.from_buffer(said)
+            return arrived.decode().expand(len(self.workers), -1)
+
+        return Handle(wait)
 
     def observe(self, rows: Tensor) -> Tensor:
         """The mean of (w, ...) rows over all workers in float64, for measuring and logging: no part of a method, not
@@ -255,42 +201,19 @@ class Communicator:
         payload = size * senders if messages else 0
         common.ledger.bill(common.step, self._label, kind, payload, wire * size, messages * count, count)
 
-    def _mean(self, message: Message) -> Tensor:
-        """(1, d): the mean of the rows of a message."""
-        out = torch.zeros(1, message.d, dtype=message.dtype, device=message.parts[0].device)
-        message.add_to(out, out.new_full((1, message.rows), 1 / message.rows))
-        return out
-
-    def _sum(self, message: Message) -> Callable[[], Message]:
-        """Posts the all-reduce of a message whose parts may be added on the way: one row, the mean of all n.
-
-        The parts are averaged in the dtype in which they travel, here as on processes: a 16-bit all-reduce rounds.
-        """
-        share = message.rows / self.n
-        means = [part.mean(0, keepdim=True) for part in message.parts]
-        waits = [self.transport.sum(mean if share == 1 else mean * share) for mean in means]
-        return lambda: message.with_parts(tuple(wait() for wait in waits))
-
-    def _everybody(self, message: Message) -> Callable[[], Message]:
-        if self.transport.size == 1:
-            return lambda: message
-        bounds = self._common.bounds
-        sizes = [stop - start for start, stop in pairwise(bounds)]
-        rows = self.transport.all_gather(message.to_buffer(), sizes)
-        return lambda: message.from_buffer(rows())
-
     def _receive(self, message: Message, plan: Exchange) -> Callable[[], Message | None]:
         """Posts what the plan says; gives the messages that come in, in the order of the plan's weights."""
         if not plan.outgoing and not plan.incoming:
             return lambda: None
         rows = message.to_buffer()
-        outgoing = {peer: rows[wanted] for peer, wanted in plan.outgoing.items()}
-        incoming = {peer: rows.new_empty(count, rows.shape[1]) for peer, count in plan.incoming.items()}
-        done = self.transport.exchange("mix", outgoing, incoming)
+        outgoing = {peer: _rows(rows, wanted) for peer, wanted in plan.outgoing.items()}
+        received = rows.new_empty(sum(plan.incoming.values()), rows.shape[1])
+        pieces = received.split([*plan.incoming.values()])
+        done = self.transport.exchange("mix", outgoing, dict(zip(plan.incoming, pieces, strict=True)))
 
         def wait() -> Message | None:
             done()
-            return message.from_buffer(torch.cat(list(incoming.values()))) if incoming else None
+            return message.from_buffer(received) if len(received) else None
 
         return wait
 
@@ -306,3 +229,10 @@ class Communicator:
                 plans.clear()
             plans[id(matrix)] = matrix, Exchange.plan(matrix, self._common.bounds, self.transport.rank)
         return plans[id(matrix)][1]
+
+
+def _rows(rows: Tensor, wanted: list[int]) -> Tensor:
+    """Some rows, without a copy where they lie together; row by row is many times faster than by index."""
+    if wanted[-1] - wanted[0] == len(wanted) - 1:
+        return rows[wanted[0] : wanted[-1] + 1]
+    return torch.cat([rows[i : i + 1] for i in wanted])

@@ -60,17 +60,18 @@ class InPlace:
             free.extend(slot_of.pop(j) for j, _ in others if j < i and last_need[j] == i)
         return InPlace(tuple(program), slots)
 
-    def run(self, x: Tensor) -> Tensor:
-        """Overwrite x (n, d), block by block of columns."""
+    def run(self, x: Tensor, more: Tensor | None = None) -> Tensor:
+        """Overwrite x (n, d), block by block of columns. W's columns n, n + 1, ... stand for the rows of `more`."""
         width = max(1, x.shape[1] if x.is_cuda else min(WIDTH, x.shape[1]))
         scratch = x.new_empty(self.slots, width)
         for start in range(0, x.shape[1], width):
             block = x[:, start : start + width]
             fresh, kept = block.unbind(), scratch[:, : block.shape[1]].unbind()
+            sources = fresh if more is None else (*fresh, *more[:, start : start + width].unbind())
             for target, row in zip(fresh, self.rows, strict=True):
                 if row.keep is not None:
                     kept[row.keep].copy_(target)
-                _overwrite(target, row, fresh, kept)
+                _overwrite(target, row, sources, kept)
         return x
 
 
@@ -103,9 +104,10 @@ class Exchange:
     """
 
     local: InPlace
+    all: InPlace  # the same with the rows that come in, numbered after our own in the order of `incoming`
     outgoing: dict[int, list[int]]  # peer -> local rows it needs
     incoming: dict[int, int]  # peer -> how many rows come from it
-    weights: Tensor  # (w, rows that come in), in the order of `incoming`
+    weights: Tensor  # (w, rows that come in)
     out_degree: float  # mean over all workers of how many others receive its message
     senders: float  # share of the workers whose message anybody else receives
 
@@ -129,12 +131,16 @@ class Exchange:
         order = [j for peer in sorted(wanted) for j in sorted(wanted[peer])]
         column = {j: c for c, j in enumerate(order)}
         remote = torch.zeros(len(mine), len(order), dtype=torch.float64)
+        whole = [(list(ids), list(weights)) for ids, weights in local]
         for i in mine:
             for j, weight in zip(*matrix.rows[i], strict=True):
                 if j in column:
                     remote[i - mine.start, column[j]] = weight
+                    whole[i - mine.start][0].append(len(mine) + column[j])
+                    whole[i - mine.start][1].append(weight)
         return Exchange(
             local=InPlace.of(local),
+            all=InPlace.of(whole),
             outgoing={peer: sorted(rows) for peer, rows in sorted(needed.items())},
             incoming={peer: len(wanted[peer]) for peer in sorted(wanted)},
             weights=remote,

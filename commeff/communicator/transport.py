@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from commeff.communicator.exchange import Exchange
+from commeff.communicator.shared import SharedMemory
+
+try:
+    from torch.distributed import all_gather_single
+except ImportError:  # its name before torch 2.13
+    from torch.distributed import all_gather_into_tensor as all_gather_single
+
+FEW = 4  # processes up to which everybody adds everything, where memory is shared
+
 
 class Transport:
     """The processes of one torch.distributed group, or this process alone when there is none.
 
-    `sent` counts the bytes this process handed to each kind of operation. Operations are posted and return a function
-    that waits for the result, so that whoever has something else to do can do it in between.
+    Operations are posted and return a function that waits for the result, so that whoever has something else to do can
+    do it in between. gloo moves host memory: what lies on a GPU is copied there and back. Large tensors do not take the
+    loopback but the memory that processes of one machine share; they count like others.
+
+    Attributes
+    ----------
+    sent : the bytes this process handed to each kind of operation.
+    waited : seconds that this process has stood still for others: communication that nothing was hidden behind.
     """
 
     def __init__(self, group: Any = None, alone: bool = True) -> None:
@@ -26,21 +44,55 @@ class Transport:
         self.group = group
         self.size = 1 if alone else dist.get_world_size(group)
         self.rank = 0 if alone else dist.get_rank(group)
+        self._nccl = not alone and "nccl" in dist.get_backend(group)
+        self._memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
+        self._held: list[Exchange] | None = None
         self.sent: Counter[str] = Counter()
+        self.waited = 0.0
 
     def _count(self, kind: str, tensor: Tensor) -> None:
         self.sent[kind] += tensor.numel() * tensor.element_size()
+
+    def _reachable(self, tensor: Tensor) -> Tensor:
+        """The tensor where the backend can send it from."""
+        return tensor if self._nccl else tensor.cpu()
+
+    def _timed(self, wait: Callable[[], Any]) -> None:
+        begun = time.perf_counter()
+        wait()
+        self.waited += time.perf_counter() - begun
 
     def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """The sum of everybody's tensor, in place."""
         if self.size == 1:
             return lambda: tensor
         self._count("all_reduce", tensor)
-        work = dist.all_reduce(tensor, group=self.group, async_op=True)
+        moved = self._reachable(tensor)
+        if self._memory is not None and self.size <= FEW and self._memory.reaches(moved, range(self.size)):
+            return self._summed(tensor, moved)
+        work = dist.all_reduce(moved, group=self.group, async_op=True)
 
         def wait() -> Tensor:
-            work.wait()
-            return tensor
+            self._timed(work.wait)
+            return tensor if moved is tensor else tensor.copy_(moved)
+
+        return wait
+
+    def _summed(self, tensor: Tensor, moved: Tensor) -> Callable[[], Tensor]:
+        """The sum by shared memory: everybody adds all tensors in the order of ranks, so that all get the same."""
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        exchange = Exchange(dict.fromkeys(peers, moved), dict.fromkeys(peers, moved), self._memory)
+        self._post([exchange])
+
+        def wait() -> Tensor:
+            self._timed(exchange.wait)
+            before = [exchange.arrived(peer) for peer in peers if peer < self.rank]
+            if before:
+                moved.add_(before[0] if len(before) == 1 else sum(before[1:], before[0]))
+            for peer in peers[self.rank :]:
+                moved.add_(exchange.arrived(peer))
+            exchange.release()
+            return tensor if moved is tensor else tensor.copy_(moved)
 
         return wait
 
@@ -49,23 +101,27 @@ class Transport:
         if self.size == 1:
             return lambda: rows
         self._count("all_gather", rows)
-        most = max(sizes)
-        padded = (
-            rows if rows.shape[0] == most else torch.cat([rows, rows.new_zeros(most - rows.shape[0], rows.shape[1])])
-        )
-        everything = rows.new_empty(self.size * most, rows.shape[1])
-        work = dist.all_gather_into_tensor(everything, padded.contiguous(), group=self.group, async_op=True)
+        most, moved = max(sizes), self._reachable(rows)
+        missing = moved.new_zeros(most - moved.shape[0], moved.shape[1])
+        padded = torch.cat([moved, missing]) if len(missing) else moved.contiguous()
+        everything = moved.new_empty(self.size * most, moved.shape[1])
+        work = all_gather_single(everything, padded, group=self.group, async_op=True)
 
         def wait() -> Tensor:
-            work.wait()
-            return torch.cat([everything[r * most : r * most + size] for r, size in enumerate(sizes)])
+            self._timed(work.wait)
+            if min(sizes) == most:
+                return everything.to(rows.device)
+            return torch.cat([everything[r * most : r * most + size] for r, size in enumerate(sizes)]).to(rows.device)
 
         return wait
 
     def broadcast(self, tensor: Tensor) -> None:
         """Rank 0's tensor at every process, in place: how a run begins. No part of a method, not counted."""
         if self.size > 1:
-            dist.broadcast(tensor, group=self.group, group_src=0)
+            moved = self._reachable(tensor)
+            dist.broadcast(moved, group=self.group, group_src=0)
+            if moved is not tensor:
+                tensor.copy_(moved)
 
     def gather(self, values: Any) -> list[Any] | None:
         """Everybody's values in rank order at rank 0, None elsewhere: for checkpoints. Not counted."""
@@ -74,18 +130,66 @@ class Transport:
         return everybody
 
     def exchange(self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> Callable[[], None]:
-        """Send a buffer to each peer in `outgoing` and fill the buffers of `incoming`.
-
-        Receives are posted before sends: on a narrow link gloo is half-duplex otherwise.
-        """
-        outgoing = {peer: buffer.contiguous() for peer, buffer in outgoing.items()}
-        received = [dist.irecv(buffer, group=self.group, group_src=peer) for peer, buffer in incoming.items()]
+        """Send a buffer to each peer in `outgoing` and fill the buffers of `incoming`."""
         for buffer in outgoing.values():
             self._count(kind, buffer)
-        sent = [dist.isend(buffer, group=self.group, group_dst=peer) for peer, buffer in outgoing.items()]
+        exchange = Exchange(
+            {peer: self._reachable(buffer).contiguous() for peer, buffer in outgoing.items()},
+            {peer: self._reachable(buffer) for peer, buffer in incoming.items()},
+            self._memory,
+        )
+        if self._held is None:
+            self._post([exchange])
+        else:
+            self._held.append(exchange)
 
         def wait() -> None:
-            for work in (*received, *sent):
-                work.wait()  # type: ignore[union-attr]
+            if not exchange.posted:
+                self._flush()
+            if exchange.works:
+                self._timed(exchange.wait)
+            for peer, buffer in incoming.items():
+                arrived = exchange.arrived(peer)
+                if arrived is not buffer:
+                    buffer.copy_(arrived)
+            exchange.release()
 
         return wait
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Exchanges inside are posted at the end, as one: all receives before the first send."""
+        if self._held is not None:
+            yield
+            return
+        self._held = []
+        try:
+            yield
+            self._flush()
+        finally:
+            self._held = None
+
+    def _flush(self) -> None:
+        if self._held:
+            held, self._held[:] = list(self._held), []
+            self._post(held)
+
+    def _post(self, exchanges: list[Exchange]) -> None:
+        """Receives before sends: on a narrow link gloo is half-duplex otherwise. NCCL takes all of them as one group,
+        in which the order between two processes is that of the exchanges on both sides.
+        """
+        receives = [(e, peer, buffer) for e in exchanges for peer, buffer in e.receives()]
+        sends = [(e, peer, buffer) for e in exchanges for peer, buffer in e.sends()]
+        for exchange in exchanges:
+            exchange.posted = True
+        if self._nccl and any(buffer.is_cuda for _, _, buffer in (*receives, *sends)):
+            operations = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=p) for _, p, buffer in receives]
+            operations += [dist.P2POp(dist.isend, buffer, group=self.group, group_peer=p) for _, p, buffer in sends]
+            works = dist.batch_isend_irecv(operations)
+            for exchange in exchanges:
+                exchange.works = works
+            return
+        for exchange, peer, buffer in receives:
+            exchange.works.append(dist.irecv(buffer, group=self.group, group_src=peer))
+        for exchange, peer, buffer in sends:
+            exchange.works.append(dist.isend(buffer, group=self.group, group_dst=peer))

@@ -108,9 +108,10 @@ def run(
     donate: bool = False,
     push: float = 0.0,
     device: str = "cpu",
+    early: bool = False,
 ) -> tuple[Tensor, Communicator]:
     """Drive a strategy; gives the trajectory (steps, w, d) and the communicator. `push` is added to worker 0's first
-    gradient.
+    gradient. `early` says of each tensor when its gradient is ready, from the last to the first.
     """
     communicator = communicator or Communicator(workers=n, seed=3)
     x = start(n, device=device)[list(communicator.workers)]
@@ -121,6 +122,8 @@ def run(
         if 0 in communicator.workers and communicator.step == 0:
             gradient[0] += push
         strategy.post(x, communicator)
+        for field in reversed(LAYOUT.fields) if early else ():
+            strategy.ready(gradient, field.start, field.stop, communicator)
         x = strategy.step(x, gradient, communicator, donate=donate)
         trajectory.append(x.clone())
     return torch.stack(trajectory), communicator

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from commeff.replicas.stacked import trainable
+from commeff.replicas.arrivals import trainable
 from compressors import Layout
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from commeff.replicas.arrivals import Arrivals, Listener, trainable
 from compressors import Layout, WorkerRandom
 
 Loss = Callable[..., Tensor]
@@ -19,11 +20,6 @@ T = TypeVar("T")
 # Small models wait for each other and go backward in one call, which costs less than their arithmetic does; the numbers
 # are the same.
 TOGETHER = 2**19
-
-
-def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that a run moves, by name; frozen ones stay as they are, in each replica."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 class Stacked:
@@ -78,6 +74,7 @@ class Stacked:
             for name, buffer in replica.named_buffers():
                 buffer.data = self.buffers[name][i]
         self._draws: bool | None = None  # whether the model uses torch's randomness: seen at the first minibatch
+        self._arrivals: Arrivals | None = None
 
     def _check(self, model: nn.Module) -> None:
         """Refuse a model that the engine cannot run; the loop runs all."""
@@ -87,23 +84,28 @@ class Stacked:
         if x.data_ptr() != self.parameters.data_ptr() or x.stride() != self.parameters.stride():
             self.parameters.copy_(x)
 
-    def compute(self, loss: Loss, batches: Sequence[Batch], step: int, l2: float = 0.0) -> tuple[Tensor, Tensor]:
+    def compute(
+        self, loss: Loss, batches: Sequence[Batch], step: int, l2: float = 0.0, ready: Listener | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The gradient of each worker's mean loss over its batches, with l2 x added: (w, d), and the losses (w,).
 
         batches : one tuple of (w, b, ...) tensors for each accumulated minibatch.
+        ready : is told of columns whose gradients are final while others are still computed.
         """
-        self.gradients.zero_()
+        torch.mul(self.parameters, l2, out=self.gradients) if l2 else self.gradients.zero_()
+        if ready is not None and self._arrivals is None:
+            self._arrivals = Arrivals(self.models, self.layout)
+        losses = []
         with nullcontext() if self._draws is False else torch.random.fork_rng():
-            losses = [self._backward(loss, batch, step, r) for r, batch in enumerate(batches)]
+            for r, batch in enumerate(batches):
+                if self._arrivals is not None:
+                    self._arrivals.listen(ready if r == len(batches) - 1 else None)
+                losses.append(self._backward(loss, batch, step, r, 1 / len(batches)))
         self._draws = bool(self._draws)
-        if len(batches) > 1:
-            self.gradients /= len(batches)
-        if l2:
-            self.gradients.add_(self.parameters, alpha=l2)
         return self.gradients, losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
-    def _backward(self, loss: Loss, batch: Batch, step: int, r: int) -> Tensor:
-        """Adds one minibatch's gradients; the loop over models is the definition."""
+    def _backward(self, loss: Loss, batch: Batch, step: int, r: int, weight: float) -> Tensor:
+        """Adds `weight` times one minibatch's gradients; the loop over models is the definition."""
         losses: list[Tensor] = []
         together = max(1, TOGETHER // max(1, self.layout.d))
         rows = list(zip(self.workers, self.models, zip(*(part.unbind() for part in batch), strict=True), strict=True))
@@ -116,7 +118,7 @@ class Stacked:
                     for worker, replica, parts in rows[first : first + together]
                 ]
             )
-            pending.backward(torch.ones_like(pending))
+            pending.backward(torch.full_like(pending, weight))
             losses.append(pending.detach())
         return losses[0] if len(losses) == 1 else torch.cat(losses)
 

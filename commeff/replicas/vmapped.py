@@ -22,7 +22,7 @@ class Vmapped(Stacked):
         if len(names) > len(list(model.modules())):
             raise ValueError("engine vmap was asked for a model that holds one module under two names; use engine loop")
 
-    def _backward(self, loss: Loss, batch: Batch, step: int, r: int) -> Tensor:
+    def _backward(self, loss: Loss, batch: Batch, step: int, r: int, weight: float) -> Tensor:
         base, w = self.models[0], len(self.workers)
 
         def of_one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *parts: Tensor) -> Tensor:
@@ -33,5 +33,5 @@ class Vmapped(Stacked):
         together = partial(batched, rows, self.buffers, *batch)
         gradients, losses = self._on_own_stream(together, self.workers[0], step, r)
         for field in self.layout.fields:
-            self.gradients[:, field.start : field.stop] += gradients[field.name].reshape(w, -1)
+            self.gradients[:, field.start : field.stop].add_(gradients[field.name].reshape(w, -1), alpha=weight)
         return losses

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.strategy import Encoder, Transform
+from commeff.flow import Stages
+from commeff.strategy import Encoder, Staged
 from commeff.transforms.encoders import as_encoder, dense
 from compressors import Compressor, Dense, Layout
 from topologies import Topology
@@ -13,7 +14,7 @@ from topologies import Topology
 DENSE = Dense()
 
 
-class Average(Transform):
+class Average(Staged):
     """v_i -> (1/n) sum_j C(v_j), at every worker.
 
     Memory: the encoder's. Sends: one message a call, by all-reduce if messages sum, otherwise by all-gather.
@@ -22,11 +23,11 @@ class Average(Transform):
     def __init__(self, encoder: Encoder | Compressor = DENSE) -> None:
         self.encoder = as_encoder(encoder)
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        return communicator.average(self.encoder.encode(vectors, communicator, "up"))
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        return (yield communicator.post_average(self.encoder.encode(vectors, communicator, "up")))
 
 
-class ThroughServer(Transform):
+class ThroughServer(Staged):
     """v_i -> D((1/n) sum_j C(v_j)): workers send up with the encoder C, the server answers all with its own encoder D.
 
     Memory: that of `up` at the workers, of `down` at the server. Sends: one message up and one down, per worker.
@@ -39,9 +40,9 @@ class ThroughServer(Transform):
         self.up.start(v, layout, communicator)
         self.down.start(v.new_zeros(communicator.servers, layout.d), layout, communicator.server)
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        at_server = communicator.to_server(self.up.encode(vectors, communicator, "up"))
-        return communicator.from_server(self.down.encode(at_server, communicator.server, "down"))
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        at_server = yield communicator.post_to_server(self.up.encode(vectors, communicator, "up"))
+        return (yield communicator.post_from_server(self.down.encode(at_server, communicator.server, "down")))
 
 
 def fitting(topology: Topology) -> Topology:
@@ -63,7 +64,7 @@ def check_size(topology: Topology, communicator: Communicator) -> None:
         raise ValueError(f"the topology connects {topology.n} workers but the run has {n}; make both equal")
 
 
-class Gossip(Transform):
+class Gossip(Staged):
     """v_i -> sum_j W[i, j] v_j with the mixing matrix of the step.
 
     Memory: none. Sends: v_i to every worker that receives from i.
@@ -75,8 +76,8 @@ class Gossip(Transform):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         check_size(self.topology, communicator)
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        return communicator.mix(dense(vectors), self.topology.at(communicator.step))
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        return (yield communicator.post_mix(dense(vectors), self.topology.at(communicator.step)))
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         out = vectors if vectors.is_contiguous() else None

@@ -5,21 +5,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.strategy import Strategy, Transform
+from commeff.flow import Flow, Stages
+from commeff.strategy import Keep, Staged, Strategy, Transform
 from compressors import Layout
 
+BUCKET_MB = 25.0  # of gradients that travel together, as in DistributedDataParallel
 
-class Blocks(Transform):
+
+class Blocks(Staged):
     """v -> (inner(v[:, b]) for each block b): buckets, shards, fragments. `cuts` are the columns at which a new block
     begins.
 
     The partition must respect what the inner transform works on (its scope): any columns for `coordinate`, whole
     tensors for `tensor`, and nothing for `whole`. Memory and messages are those of the inner transform, per block.
+    Blocks go out from the last to the first, as gradients come; a block whose columns are `ready` goes out at once.
     """
 
     own_scope = "whole"
@@ -29,20 +34,21 @@ class Blocks(Transform):
         self.blocks: tuple[Transform, ...] = ()
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        self._spans = self._partition(v, layout, communicator)
+        self.blocks = tuple(copy.deepcopy(self._inner) for _ in self._spans)
+        for i, (a, b) in enumerate(self._spans):
+            self.blocks[i].start(v[:, a:b], layout.slice(a, b), self._below(i, communicator))
+        self._begin_anew()
+
+    def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
         bounds = (0, *self.cuts, layout.d)
         if list(bounds) != sorted(set(bounds)):
             raise ValueError(
                 f"blocks were asked to begin at columns {list(self.cuts)}; "
                 f"cuts increase and lie strictly inside 0 and {layout.d}"
             )
-        self._spans = list(pairwise(bounds))
-        self._check_scope(layout)
-        self.blocks = tuple(copy.deepcopy(self._inner) for _ in self._spans)
-        for block, (a, b) in zip(self.blocks, self._spans, strict=True):
-            block.start(v[:, a:b], layout.slice(a, b), communicator.columns(a))
-
-    def _check_scope(self, layout: Layout) -> None:
-        between_tensors = not any(layout.cuts_tensor(a, b) for a, b in self._spans)
+        spans = list(pairwise(bounds))
+        between_tensors = not any(layout.cuts_tensor(a, b) for a, b in spans)
         fine = {"coordinate": True, "tensor": between_tensors, "whole": not self.cuts}
         scope = self._inner.scope
         if not fine[scope]:
@@ -52,10 +58,142 @@ class Blocks(Transform):
                 f"but {type(self._inner).__name__} works on {unit}; "
                 "cut nowhere finer, or choose a compressor of narrower scope (PerTensor, Blockwise)"
             )
+        return spans
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        pieces = zip(self.blocks, self._spans, strict=True)
-        return torch.cat([block(vectors[:, a:b], communicator.columns(a)) for block, (a, b) in pieces], dim=1)
+    def _below(self, block: int, communicator: Communicator) -> Communicator:
+        return communicator.columns(self._spans[block][0])
+
+    def _begin_anew(self) -> None:
+        self._missing = [b - a for a, b in self._spans]
+        self._flows: dict[int, Flow] = {}
+
+    def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
+        if len(self._spans) == 1:
+            return False  # nothing is left to hide it behind
+        for i, (a, b) in enumerate(self._spans):
+            self._missing[i] -= max(0, min(b, stop) - max(a, start))
+        # In one order, whatever the order in which gradients come: it is the same on every process.
+        i = len(self._spans) - 1 - len(self._flows)
+        while i >= 0 and not self._missing[i]:
+            self._begin(i, vectors, communicator)
+            i -= 1
+        return bool(self._flows)
+
+    def _begin(self, i: int, vectors: Tensor, communicator: Communicator) -> None:
+        a, b = self._spans[i]
+        self._flows[i] = Flow(self.blocks[i].stages(vectors[:, a:b], self._below(i, communicator)))
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        with communicator.together():
+            for i in reversed(range(len(self._spans))):
+                if i not in self._flows:
+                    self._begin(i, vectors, communicator)
+        flows = self._flows
+        self._begin_anew()
+        while any(flow.handle is not None for flow in flows.values()):
+            with communicator.together():
+                for flow in flows.values():
+                    if flow.handle is not None:
+                        flow.send((yield flow.handle))
+        return _side_by_side([flows[i].finish() for i in range(len(flows))])
+
+
+class Sharded(Blocks):
+    """n blocks of equal width, the server's row of each with another worker: a server that no single link carries.
+
+    A shard is a vector of its own: compressors see one at a time.
+    """
+
+    def __init__(self, inner: Transform) -> None:
+        super().__init__(inner, ())
+
+    def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
+        n, d = communicator.n, layout.d
+        spans = [(d * i // n, d * (i + 1) // n) for i in range(n)]
+        if d < n:
+            raise ValueError(f"a server in {n} shards was asked for, but there are {d} coordinates; use server='row'")
+        if self._inner.scope == "tensor" and any(layout.cuts_tensor(a, b) for a, b in spans):
+            raise ValueError(
+                f"a server in {n} shards was asked for, which cuts tensors, but the compressor works on whole tensors; "
+                "use server='row', or a compressor that needs no shapes"
+            )
+        return spans
+
+    def _below(self, block: int, communicator: Communicator) -> Communicator:
+        return super()._below(block, communicator).homed(block)
+
+
+class Buckets(Blocks):
+    """Blocks that change nothing but when things are sent: whole tensors, about `megabytes` together.
+
+    The bucket that goes first, that of the last tensors, holds at most 1 MB where there are several. What works on the
+    whole vector stays in one bucket. The saved state does not know of buckets.
+    """
+
+    def __init__(self, inner: Transform, megabytes: float) -> None:
+        if megabytes <= 0:
+            raise ValueError(f"buckets of {megabytes} MB were asked for; give a positive size")
+        super().__init__(inner, ())
+        self.megabytes = megabytes
+
+    def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
+        most = self.megabytes * 1e6 / v.element_size()
+        if self._inner.scope == "whole" or layout.d <= most:
+            return [(0, layout.d)]
+        cuts, end, limit = [layout.d], layout.d, min(most, 1e6 / v.element_size())
+        for field in reversed(layout.fields):
+            if end - field.start > limit and field.stop < end:
+                end, limit = field.stop, most
+                cuts.append(end)
+        return list(pairwise([0, *reversed(cuts)]))
+
+    def state_dict(self) -> dict[str, Any]:
+        widths = [b - a for a, b in self._spans]
+        whole: dict[str, Any] = _merged([block.state_dict() for block in self.blocks], widths)
+        return whole
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for block, (a, b) in zip(self.blocks, self._spans, strict=True):
+            block.load_state_dict(_cut(state, a, b, self._spans[-1][1]))
+
+
+def _side_by_side(pieces: list[Tensor]) -> Tensor:
+    """The blocks' results as one; views of one row stay that."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if all(piece.stride(0) == 0 for piece in pieces):
+        return torch.cat([piece[:1] for piece in pieces], dim=1).expand(len(pieces[0]), -1)
+    return torch.cat(pieces, dim=1)
+
+
+def _merged(values: list[Any], widths: list[int]) -> Any:
+    """Columns side by side, tables joined; the rest is equal in all blocks."""
+    first = values[0]
+    if isinstance(first, dict):
+        merged = {}
+        for key in dict.fromkeys(key for value in values for key in value):
+            holders = [(value[key], width) for value, width in zip(values, widths, strict=True) if key in value]
+            merged[key] = _merged([value for value, _ in holders], [width for _, width in holders])
+        return merged
+    if isinstance(first, Tensor) and first.ndim == 2 and [value.shape[1] for value in values] == widths:
+        return torch.cat(values, dim=1)
+    return first
+
+
+def _cut(value: Any, a: int, b: int, d: int) -> Any:
+    """The inverse of `_merged` for columns [a, b) of d."""
+    if isinstance(value, dict):
+        return {key: _cut(inner, a, b, d) for key, inner in value.items()}
+    if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] == d:
+        return value[:, a:b]
+    return value
+
+
+def bucketed(strategy: Strategy, megabytes: float) -> Strategy:
+    """The strategy whose gradients travel in buckets while others are still computed; 0: in one piece, afterwards."""
+    if not megabytes or isinstance(strategy.gradients, Keep):
+        return strategy
+    return Strategy(strategy.local, Buckets(strategy.gradients, megabytes), strategy.parameters, strategy.accumulate)
 
 
 def blocked(strategy: Strategy, cuts: Sequence[int]) -> Strategy:

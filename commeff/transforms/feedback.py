@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.strategy import Encoder, Transform
+from commeff.flow import Stages
+from commeff.strategy import Encoder, Staged, Transform
 from commeff.transforms.encoders import as_encoder
 from compressors import Compressor, Layout
 
 
-class EF21(Transform):
+class EF21(Staged):
     """c_i = C(v_i - public_i);  public_i += c_i;  mean += (1/n) sum_j c_j;  -> mean   (arXiv 2106.05203, Algorithm 2).
 
     Memory: public, what everybody knows of worker i's vector; mean, one row, always the mean of all public. Sends: c_i,
@@ -28,10 +29,11 @@ class EF21(Transform):
         super().start(v, layout, communicator)
         self.public, self.mean = torch.zeros_like(v), v.new_zeros(1, layout.d)
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         change = self.changes.encode(vectors - self.public, communicator, "up")
+        handle = communicator.post_average(change)
         self.public += change.decode()
-        self.mean += communicator.average(change)[:1]
+        self.mean += (yield handle)[:1]
         return self.mean.clone().expand_as(vectors)
 
 

@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.strategy import Transform
+from commeff.flow import Flow, Stages
+from commeff.strategy import Staged, Transform
 from commeff.transforms.averaging import check_size, fitting
 from commeff.transforms.encoders import Plain
 from compressors import Compressor, Layout, contractive
 from topologies import Topology
 
 
-class Tracking(Transform):
+class Tracking(Staged):
     """y^k = M(y^{k-1} + g^k - g^{k-1}), y^{-1} = g^{-1} = 0, for an averaging M   (arXiv 1607.03218).
 
     If M preserves the mean, the mean of y is the mean of g at every step. Memory: tracked, last_gradient. Sends what M
@@ -29,13 +30,14 @@ class Tracking(Transform):
         super().start(v, layout, communicator)
         self.tracked, self.last_gradient = torch.zeros_like(v), torch.zeros_like(v)
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        self.tracked = self.inner(self.tracked + vectors - self.last_gradient, communicator.at("inner"))
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        moved = self.tracked + vectors - self.last_gradient
         self.last_gradient = vectors.clone()
+        self.tracked = yield from self.inner.stages(moved, communicator.at("inner"))
         return self.tracked.clone()
 
 
-class Choco(Transform):
+class Choco(Staged):
     """q_i = C(x_i - public_i);  public_i += q_i;  x_i + gamma sum_j W[i, j] (public_j - public_i)   (arXiv 1902.00340,
     Algorithm 2).
 
@@ -63,10 +65,11 @@ class Choco(Transform):
         check_size(self.topology, communicator)
         self.public, self.neighbours = torch.zeros_like(v), torch.zeros_like(v)
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         change = self.compressor.encode(vectors - self.public, communicator, "up")
+        handle = communicator.post_mix(change, self.topology.at(communicator.step))
         self.public += change.decode()
-        self.neighbours += communicator.mix(change, self.topology.at(communicator.step))
+        self.neighbours += yield handle
         return torch.add(vectors, self.neighbours - self.public, alpha=self.gamma)
 
 
@@ -74,20 +77,32 @@ class Ahead(Transform):
     """out^k = M(out^{k-1}) + (v^k - out^{k-1}): mix what was, add what the local step changed
     (adapt-while-communicate).
 
-    The mixing needs nothing of the step's gradient, so it can travel while that is computed. Memory: last. Sends what M
-    sends.
+    The mixing needs nothing of the step's gradient, so `post` sends it on its way while that is computed. Memory: last.
+    Sends what M sends.
     """
 
     rows = ("last",)
 
     def __init__(self, inner: Transform) -> None:
         self.inner = inner
+        self._mixed: Flow | None = None
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        self.last = v.clone()
+        self.last, self._mixed = v.clone(), None
+
+    def _begun(self, communicator: Communicator) -> Flow:
+        return Flow(self.inner.stages(self.last, communicator.at("inner")))
+
+    def post(self, x: Tensor, communicator: Communicator) -> None:
+        self._mixed = self._begun(communicator)
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        out = self.inner(self.last, communicator.at("inner")) + (vectors - self.last)
-        self.last = out.clone()
+        return self.donated(vectors.clone(), communicator)
+
+    def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        mixed = (self._mixed or self._begun(communicator)).finish()
+        self._mixed = None
+        out = vectors.sub_(self.last).add_(mixed)
+        self.last.copy_(out)
         return out

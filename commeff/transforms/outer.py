@@ -5,13 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from commeff.communicator import Communicator
+from commeff.flow import Stages
 from commeff.local import Local, OptimizerFactory
-from commeff.strategy import LocalStep, Transform
+from commeff.strategy import LocalStep, Staged, Transform
 from commeff.transforms.timing import one_rate
 from compressors import Layout
 
 
-class Outer(Transform):
+class Outer(Staged):
     """anchor <- outer(anchor, M(anchor - x));  -> anchor, for an averaging M   (DiLoCo, SlowMo, FedOpt, Qsparse-local).
 
     Memory: anchor, and the outer optimizer's. Sends what M sends.
@@ -27,8 +28,9 @@ class Outer(Transform):
         self.anchor = v.clone()
         self.outer.start(self.anchor, layout)
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        self.anchor = self.outer(self.anchor, self.average(self.anchor - vectors, communicator.at("average")))
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        moved = yield from self.average.stages(self.anchor - vectors, communicator.at("average"))
+        self.anchor = self.outer(self.anchor, moved)
         return self.anchor.clone()
 
 

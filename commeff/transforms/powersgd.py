@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from commeff.communicator import Communicator
-from commeff.strategy import Transform
+from commeff.communicator import Communicator, Handle
+from commeff.flow import Stages
+from commeff.strategy import Staged
 from commeff.transforms.encoders import dense
 from compressors import Layout
 
@@ -25,9 +27,8 @@ class Stack:
     def read(self, v: Tensor) -> Tensor:
         """(w, d) -> (w, count, rows, columns)."""
         size = self.rows * self.columns
-        return torch.stack(
-            [v[:, s : s + size].reshape(v.shape[0], self.rows, self.columns) for s in self.starts], dim=1
-        )
+        pieces = [v[:, s : s + size].unflatten(1, (1, self.rows, self.columns)) for s in self.starts]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
     def write(self, out: Tensor, matrices: Tensor) -> None:
         """The inverse of `read`, into the columns of out."""
@@ -36,7 +37,12 @@ class Stack:
             out[:, s : s + size] = matrices[:, i].reshape(-1, size)
 
 
-class PowerSGD(Transform):
+def thin(matrix: Tensor, factor: Tensor) -> Tensor:
+    """matrix @ factor for a factor of few columns, with the operands in the order that is fast on CPU."""
+    return (factor.mT @ matrix.mT).mT
+
+
+class PowerSGD(Staged):
     """Per tensor, M_i = v_i + e_i as a matrix:  P = orth(mean M_i Q);  Q = mean M_i^T P;  -> P Q^T;  e_i = M_i - P Q^T
     (arXiv 1905.13727).
 
@@ -71,36 +77,54 @@ class PowerSGD(Transform):
         wide = torch.promote_types(v.dtype, torch.float32)
         self.error = torch.zeros_like(v, dtype=wide)
         random = communicator.random("right")
-        self.right = []
+        self._names = {piece.start: piece.name for piece in layout.fields}
+        self._right = []
         for stack in self._stacks:
             size = stack.columns * stack.rank
             draws = [random.shifted(s).normal(size, shared=True, dtype=wide)[0] for s in stack.starts]
-            self.right.append(torch.stack(draws).reshape(1, -1, stack.columns, stack.rank))
+            self._right.append(torch.stack(draws).reshape(1, -1, stack.columns, stack.rank))
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        wanted = vectors + self.error
+    @property
+    def right(self) -> dict[str, Tensor]:
+        """The last Q of every approximated tensor, by its name."""
+        return {
+            self._names[start]: q
+            for stack, qs in zip(self._stacks, self._right, strict=True)
+            for start, q in zip(stack.starts, qs[0], strict=True)
+        }
+
+    @right.setter
+    def right(self, named: dict[str, Tensor]) -> None:
+        self._right = [torch.stack([named[self._names[s]] for s in stack.starts])[None] for stack in self._stacks]
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        wanted = self.error.add_(vectors)
         matrices = [stack.read(wanted) for stack in self._stacks]
-        lefts, raw = self._averages(
-            [m @ q for m, q in zip(matrices, self.right, strict=True)], wanted[:, self._raw], communicator.at("left")
+        lefts, raw = yield from self._averages(
+            [thin(m, q) for m, q in zip(matrices, self._right, strict=True)],
+            wanted[:, self._raw],
+            communicator.at("left"),
         )
         lefts = [torch.linalg.qr(left).Q for left in lefts]
-        self.right, _ = self._averages(
-            [m.mT @ p for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.at("right")
+        self._right, _ = yield from self._averages(
+            [thin(m.mT, p) for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.at("right")
         )
         out = torch.empty_like(wanted[:1])
         out[:, self._raw] = raw
-        for stack, p, q in zip(self._stacks, lefts, self.right, strict=True):
+        for stack, p, q in zip(self._stacks, lefts, self._right, strict=True):
             stack.write(out, p @ q.mT)
-        self.error = wanted - out
+        self.error = wanted.sub_(out)
         return out.to(vectors.dtype).expand_as(vectors)
 
     @staticmethod
-    def _averages(factors: list[Tensor], rest: Tensor, communicator: Communicator) -> tuple[list[Tensor], Tensor]:
+    def _averages(
+        factors: list[Tensor], rest: Tensor, communicator: Communicator
+    ) -> Generator[Handle[Tensor], Tensor, tuple[list[Tensor], Tensor]]:
         """The exact averages of all factors and of the remaining numbers, in one message."""
         w = rest.shape[0]
         flat = torch.cat([*(f.reshape(w, -1) for f in factors), rest], dim=1)
         if not flat.shape[1]:
             return [], rest[:1]
-        mean = communicator.average(dense(flat))[:1]
+        mean = (yield communicator.post_average(dense(flat)))[:1]
         *parts, last = mean.split([f[0].numel() for f in factors] + [rest.shape[1]], dim=1)
         return [part.reshape(1, *f.shape[1:]) for part, f in zip(parts, factors, strict=True)], last

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.strategy import Keep, LocalStep, Transform
+from commeff.flow import Stages
+from commeff.strategy import Keep, LocalStep, Staged, Transform
 from compressors import Layout
 
 
-class Every(Transform):
+class Every(Staged):
     """`inner` at the steps k with (k + 1) mod period = 0, `otherwise` at the others."""
 
     def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None) -> None:
@@ -26,16 +27,16 @@ class Every(Transform):
         chosen, below = self._now(communicator)
         chosen.post(x, below)
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         chosen, below = self._now(communicator)
-        return chosen(vectors, below)
+        return (yield from chosen.stages(vectors, below))
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         chosen, below = self._now(communicator)
         return chosen.donated(vectors, below)
 
 
-class Scaled(Transform):
+class Scaled(Staged):
     """v -> inner(lr v) / lr, with the learning rate of the local step to come: a memory in the units of x survives a
     schedule.
 
@@ -49,9 +50,11 @@ class Scaled(Transform):
         super().start(v, layout, communicator)
         one_rate(self._local)
 
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         lr = self._local.lr
-        return self.inner(vectors * lr, communicator.at("inner")) / lr if lr else torch.zeros_like(vectors)
+        if not lr:
+            return torch.zeros_like(vectors)
+        return (yield from self.inner.stages(vectors * lr, communicator.at("inner"))) / lr
 
 
 def one_rate(local: LocalStep) -> None:

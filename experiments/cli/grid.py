@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
 from experiments.cli.report import show
+
+if TYPE_CHECKING:
+    from experiments.grid.command import Request
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A grid file; see below.")]
 
@@ -19,7 +23,8 @@ def grid(
     settings: Settings = None,
     store: Annotated[Path | None, typer.Option("--store", help="One folder a run.  [default: runs/NAME]")] = None,
     jobs: Annotated[
-        int | None, typer.Option("-j", "--jobs", help="Cells at a time.  [default: one a core]", show_default=False)
+        int | None,
+        typer.Option("-j", "--jobs", help="Processes at a time.  [default: one a core]", show_default=False),
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a cell may take; 0: no limit.")] = 0.0,
     max_failures: Annotated[
@@ -33,6 +38,15 @@ def grid(
     collect: Annotated[bool, typer.Option("--collect", help="Run nothing: count and report what is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing: list the cells and what they cost.")] = False,
     report_at_end: Annotated[bool, typer.Option("--report/--no-report", help="Write STORE/report at the end.")] = True,
+    launcher: Annotated[str, typer.Option("--launcher", help="Where cells run: local, srun or sbatch.")] = "local",
+    site: Annotated[
+        Path | None,
+        typer.Option("--site", help="Describes a SLURM cluster, for sbatch.  [default: see below]", show_default=False),
+    ] = None,
+    emit: Annotated[
+        Path | None,
+        typer.Option("--emit", help="Write the scripts for sbatch into this folder; submit nothing."),
+    ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -42,6 +56,7 @@ def grid(
     * `commeff grid mine.yaml steps=50 --dry-run` overrides go into the file's base
     * `commeff grid mine.yaml --only method=dsgd --only failed`
     * `commeff grid mine.yaml --shard 1/4` on one machine of four; then `--collect`
+    * `commeff grid mine.yaml --launcher sbatch` submits a SLURM job array, `--emit FOLDER` only writes it
 
     A FILE is a union of products: every list under `grid` is swept, and all of it is run with every seed.
 
@@ -54,12 +69,21 @@ def grid(
         select: {over: optimizer.lr, by: val_accuracy}
 
     The same command again skips what is finished and goes on with the rest, each cell from its checkpoint; two of them
-    on one store share the work. Ctrl-C stops with checkpoints, a second one at once. A cell that fails ends alone.
+    on one store share the work. Ctrl-C stops with checkpoints, a second one at once. A cell that fails ends alone. A
+    cell with `nproc=4` is four processes: it takes four of `-j`, and runs alone if there are not as many.
+
+    On SLURM, a site file says once what jobs ask for (partition, time, modules, ...): `--site`, else the environment
+    variable COMMEFF_SITE, else ~/.config/commeff/site.yaml; experiments/sites/example.yaml has every key. Tasks stop
+    with checkpoints before their time is over and go back into the queue; a last job reports. In a job of several
+    nodes, `--launcher srun` spreads the processes of each cell over them.
     """
     with refusals():
-        from experiments.grid import command
+        from experiments.grid import command, launchers
         from experiments.grid.scheduler import Limits, default_jobs
 
+        given: dict[str, object] = {"-j": jobs, "--max-failures": max_failures, "--collect": collect}
+        given |= {"--dry-run": dry_run, "--emit": emit, "--site": site}
+        launchers.check(launcher, [option for option, value in given.items() if value], "SLURM_JOB_ID" in os.environ)
         request = command.Request(
             file,
             settings or [],
@@ -69,7 +93,11 @@ def grid(
             only or [],
             shard,
             Limits(default_jobs() if jobs is None else jobs, timeout, max_failures),
+            steps=launcher == "srun",
         )
+        if launcher == "sbatch":
+            _submit(request, site, emit, report_at_end, as_json)
+            return
         if dry_run:
             rows, cost = command.dry_run(request)
             typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))
@@ -81,12 +109,29 @@ def grid(
         with refusals():
             from experiments.report import write_report
 
-            show(write_report(request.place, grid=file.stem), as_json)
+            show(write_report(request.place, grid=request.name), as_json)
     elif as_json:
         typer.echo(json.dumps({"store": str(request.place), **outcome.counts}, indent=2))
     if outcome.interrupted:
         typer.echo("interrupted; the same command goes on", err=True)
     raise typer.Exit(outcome.exit_code)
+
+
+def _submit(request: Request, site: Path | None, folder: Path | None, reports: bool, as_json: bool) -> None:
+    """Write the scripts of a job array; hand them to SLURM unless a folder was asked for."""
+    from experiments.grid.sbatch import emit, hand_in
+    from experiments.grid.site import find_site
+
+    described, where = find_site(site)
+    emitted = emit(request, described, folder, reports)
+    typer.echo(f"{where}\n{emitted.words}", err=True)
+    if emitted.folder is None:
+        return
+    jobs = hand_in(emitted.folder) if folder is None else ""
+    if as_json:
+        typer.echo(json.dumps({"folder": str(emitted.folder), "jobs": jobs.splitlines()}, indent=2))
+    else:
+        typer.echo(jobs or f"nothing is submitted; {emitted.folder / 'submit.sh'} does that")
 
 
 def table(rows: list[dict[str, object]]) -> str:

@@ -40,7 +40,7 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json
 
 
 def bench(
-    what: Annotated[Literal["step", "mix"], typer.Argument()],
+    what: Annotated[Literal["step", "mix", "processes"], typer.Argument()],
     csv: Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, hardware and commit here.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -48,12 +48,18 @@ def bench(
 
     * `commeff bench step` 16 stacked workers against 16 copies, and the library against the bare loop
     * `commeff bench mix` gossip against the bandwidth of a copy
+    * `commeff bench processes` communication over gloo against DistributedDataParallel's, on 2 and on 4 processes, and
+      16 workers on 2 processes against 1; some minutes
     """
     from commeff.memory import keep_freed_memory
     from experiments.bench.timing import write
 
     keep_freed_memory()
-    figures = import_module(f"experiments.bench.{what}").run()
+    try:
+        figures = import_module(f"experiments.bench.{what}").run()
+    except RuntimeError as error:  # a process that took part has died
+        typer.echo(f"commeff: {error}", err=True)
+        raise typer.Exit(1) from None
     if csv is not None:
         write(figures, csv, f"commeff bench {what}")
     if as_json:

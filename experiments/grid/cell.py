@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from experiments.grid.scheduler import BUSY, CLOSED
+from experiments.grid.ends import BUSY, CLOSED
 from experiments.processes import Seldom, Stop
 from experiments.runner import RunBusy, RunFailed, run_one
 from experiments.schema import ConfigError
@@ -28,14 +28,7 @@ def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
     Whatever comes over the line means: stop after the step under way, with a checkpoint. So does the runner's death,
     which closes the line: no cell outlives its runner.
     """
-    os.setsid()  # Ctrl-C on the terminal is for the runner
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "log.txt").open("a") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-    except OSError:
-        os._exit(CLOSED)
+    to_log(folder)
     faulthandler.enable()
     stop = Stop()
 
@@ -57,12 +50,29 @@ def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
                 RunFolder(folder).mark("failed", error=str(error))
         print(error, file=sys.stderr)
         code = 1
+    leave(folder, code)
+
+
+def to_log(folder: Path) -> None:
+    """Make this process one of its own, deaf to the terminal, whose words go to log.txt."""
+    os.setsid()  # Ctrl-C on the terminal is for the runner
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "log.txt").open("a") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+    except OSError:
+        os._exit(CLOSED)
+
+
+def leave(folder: Path, code: int) -> NoReturn:
+    """End at once, without destructors: everything is on disk. A log that nobody wrote to goes."""
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
         if code != BUSY and not (folder / "log.txt").stat().st_size:
             (folder / "log.txt").unlink()
-    os._exit(code)  # no destructors: everything is on disk
+    os._exit(code)
 
 
 def _listen(line: Connection, stop: Stop) -> None:

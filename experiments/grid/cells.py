@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.store import FINISHED, RunFolder
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -27,15 +29,33 @@ class Cell:
         return int(self.config["seed"])
 
     @property
+    def finished(self) -> bool:
+        """Whether its result is there."""
+        return RunFolder(self.folder).state in FINISHED
+
+    @property
+    def processes(self) -> int:
+        """How many processes share its workers."""
+        return int(self.config["nproc"])
+
+    def slots(self, jobs: int) -> int:
+        """How many of `jobs` processes at a time it takes: one for each of its own, all of them if it has more."""
+        return min(self.processes, jobs)
+
+    @property
     def title(self) -> str:
         """What tells it from the others, in words."""
         return in_words(self.labels, self.name, self.seed)
 
-    def command(self, store: Path, plugins: Sequence[str] = ()) -> str:
-        """What a reader types to run this cell alone."""
+    def words(self, store: Path, plugins: Sequence[str] = ()) -> list[str]:
+        """What `commeff` is told to run this cell alone."""
         words = [f"{key}={value}" for key, value in self.settings.items()]
         files = [word for plugin in plugins for word in ("--plugin", plugin)]
-        return shlex.join(["commeff", "train", *files, *words, "--store", str(store)])
+        return ["train", *files, *words, "--store", str(store)]
+
+    def command(self, store: Path, plugins: Sequence[str] = ()) -> str:
+        """What a reader types to run this cell alone."""
+        return shlex.join(["commeff", *self.words(store, plugins)])
 
 
 def in_words(labels: Mapping[str, str], name: str | None, seed: int) -> str:

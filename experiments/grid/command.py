@@ -8,12 +8,15 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from experiments.grid.cells import Cell
 from experiments.grid.estimate import rates, seconds_of, total
+from experiments.grid.frozen import SUFFIX, CellList, changed, read_cells
+from experiments.grid.room import check_room, store_faults
 from experiments.grid.scheduler import BAD, Limits, Scheduler
-from experiments.grid.spec import Grid, read_grid
+from experiments.grid.spec import read_grid, text
 from experiments.grid.view import Watch, clock
 from experiments.plugins import Choice
 from experiments.schema import ConfigError
@@ -34,6 +37,17 @@ class Request:
     only: Sequence[str] = ()
     shard: str | None = None
     limits: Limits = field(default_factory=lambda: Limits(jobs=1))
+    steps: bool = False  # cells of several processes are started by srun
+
+    @cached_property
+    def listed(self) -> CellList | None:
+        """The cells of a list that `--launcher sbatch` has written; None for a grid file."""
+        return read_cells(self.file) if self.file.suffix == SUFFIX else None
+
+    @property
+    def name(self) -> str:
+        """Of the grid."""
+        return self.listed.name if self.listed else self.file.stem
 
     @property
     def command(self) -> str:
@@ -43,9 +57,14 @@ class Request:
         return shlex.join(["commeff", "grid", str(self.file), *self.overrides, *files, *place])
 
     @property
+    def files(self) -> Sequence[str]:
+        """The plug-ins."""
+        return self.listed.plugins if self.listed else self.plugins
+
+    @property
     def place(self) -> Path:
         """The store: the one asked for, or runs/NAME."""
-        return self.store or Path("runs") / self.file.stem
+        return self.listed.store if self.listed else self.store or Path("runs") / self.file.stem
 
 
 @dataclass(frozen=True)
@@ -72,11 +91,6 @@ class Outcome:
 
 def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[Cell]]:
     """All cells of the grid, and those asked for; nothing runs, nothing is written."""
-    from experiments.grid.plan import (
-        check_room,
-        plan,
-    )  # with torch and hydra, which the process that watches the cells can spare
-
     limits = request.limits
     faults = [f"-j {limits.jobs} was asked for; give at least 1"] * (limits.jobs < 1)
     faults += [f"--timeout {limits.timeout:g} was asked for; give seconds, or 0 for none"] * (not limits.timeout >= 0)
@@ -84,15 +98,29 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
     cells: list[Cell] = []
     chosen: list[Cell] = []
     try:
-        cells = plan(read_grid(request.file, request.overrides), request.place, request.choices, rehearsed)
+        cells = _cells(request, rehearsed)
         chosen = _shard(_only(cells, request.only), request.shard)
-        if rehearsed:
+        if request.listed and rehearsed:
+            faults += [*changed(chosen), *store_faults(request.place)]
+        if rehearsed and not faults:
             check_room(request.place, chosen, limits.jobs)
     except ConfigError as error:
         faults += error.faults
     if faults:
         raise ConfigError(faults)
     return cells, chosen
+
+
+def _cells(request: Request, rehearsed: bool) -> list[Cell]:
+    if request.listed is None:
+        from experiments.grid.plan import plan  # with torch and hydra, which the process that watches can spare
+
+        return plan(read_grid(request.file, request.overrides), request.place, request.choices, rehearsed)
+    added = [f"{word!r}" for word in request.overrides] + ["--store"] * (request.store is not None)
+    added += ["--plugin"] * bool(request.plugins)
+    if added:
+        raise ConfigError([f"{', '.join(added)}: the cells of {request.file.name} are settled; change the grid file"])
+    return list(request.listed.cells)
 
 
 def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
@@ -105,7 +133,7 @@ def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
         seconds = None if state in FINISHED else seconds_of(cell, known)
         rows.append(
             {"cell": cell.number, "run": cell.folder.name, "what": cell.title, "state": state, "seconds": seconds}
-            | {"command": cell.command(request.place, request.plugins)}
+            | {"command": cell.command(request.place, request.files)}
         )
     return rows, cost(chosen, cells, request.limits.jobs)
 
@@ -123,13 +151,13 @@ def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
 
 def run(request: Request) -> Outcome:
     """Run what is not finished."""
-    scheduler = Scheduler(request.limits)
-    cells, chosen = scheduler.apart(prepare, request)
-    grid = _describe(request, cells)
+    scheduler = Scheduler(request.limits, request.steps, request.files)
+    cells, chosen = prepare(request) if request.listed else scheduler.apart(prepare, request)
+    title = describe(request, cells)
     left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
     remaining = total(left, rates(cells), request.limits.jobs)
-    with Watch(left, request.place, request.plugins, remaining) as watch:
-        watch.say(f"{grid.title}: {cost(chosen, cells, request.limits.jobs)}; store {request.place}")
+    with Watch(left, request.place, request.files, remaining) as watch:
+        watch.say(f"{title}: {cost(chosen, cells, request.limits.jobs)}; store {request.place}")
         scheduler.run(left, watch)
     outcome = _standing(chosen)
     interrupted = scheduler.interrupts > 0 and outcome.exit_code != 0
@@ -139,12 +167,17 @@ def run(request: Request) -> Outcome:
 def collect(request: Request) -> Outcome:
     """How the cells stand, whoever ran them."""
     cells, chosen = prepare(request, rehearsed=False)
-    _describe(request, cells)
+    describe(request, cells)
     return _standing(chosen)
 
 
-def _describe(request: Request, cells: Sequence[Cell]) -> Grid:
-    """Write STORE/grids/NAME.json: which runs of the store belong to the grid, and what they are called."""
+def describe(request: Request, cells: Sequence[Cell]) -> str:
+    """Write STORE/grids/NAME.json: which runs of the store belong to the grid, and what they are called. Its title.
+
+    Who listed some of the cells has described the whole.
+    """
+    if request.listed:
+        return request.listed.title
     grid = read_grid(request.file, request.overrides)
     described = [
         {
@@ -160,9 +193,9 @@ def _describe(request: Request, cells: Sequence[Cell]) -> Grid:
     rules = {"select": grid.select, "target": grid.target, "baseline": grid.baseline}
     stamp(request.place)
     (request.place / "grids").mkdir(exist_ok=True)
-    text = json.dumps(head | rules | {"cells": described}, indent=1) + "\n"
-    replace(request.place / "grids" / f"{grid.name}.json", text, shared=True)
-    return grid
+    content = json.dumps(head | rules | {"cells": described}, indent=1) + "\n"
+    replace(request.place / "grids" / f"{grid.name}.json", content, shared=True)
+    return grid.title
 
 
 def _standing(cells: Sequence[Cell]) -> Outcome:
@@ -174,7 +207,7 @@ def _only(cells: Sequence[Cell], rules: Sequence[str]) -> list[Cell]:
     for rule in rules:
         key, equals, value = rule.partition("=")
         if equals:
-            kept = [cell for cell in cells if cell.settings.get(key) == value]
+            kept = [cell for cell in cells if cell.settings.get(key, text(cell.config.get(key))) == value]
         elif rule in STATES:
             kept = [cell for cell in cells if RunFolder(cell.folder).state == rule]
         else:

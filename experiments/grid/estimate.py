@@ -9,7 +9,12 @@ from typing import Any
 from experiments.grid.cells import Cell
 from experiments.store import FINISHED, RunFolder
 
-KINDS: tuple[tuple[str, ...], ...] = (("task", "workers", "method"), ("task", "workers"), ())  # nearest first
+KINDS: tuple[tuple[str, ...], ...] = (  # nearest first
+    ("task", "workers", "nproc", "method"),
+    ("task", "workers", "nproc"),
+    ("task", "workers"),
+    (),
+)
 
 
 def seconds_of(cell: Cell, per_step: Mapping[str, Iterable[float]]) -> float | None:
@@ -36,10 +41,17 @@ def rates(cells: Iterable[Cell]) -> dict[str, list[float]]:
 
 
 def total(cells: Iterable[Cell], per_step: Mapping[str, Iterable[float]], jobs: int) -> float | None:
-    """Seconds of all unfinished cells on `jobs` processes; None where nothing is known."""
-    each = [seconds_of(cell, per_step) for cell in cells if RunFolder(cell.folder).state not in FINISHED]
+    """Seconds of all unfinished cells on `jobs` processes; None where nothing is known.
+
+    A cell keeps as many of them busy as it has processes of its own; one of unknown length counts like the mean.
+    """
+    left = [cell for cell in cells if not cell.finished]
+    each = [seconds_of(cell, per_step) for cell in left]
     known = [seconds for seconds in each if seconds is not None]
-    return sum(known) / len(known) * len(each) / jobs if known else None
+    if not known:
+        return None
+    taken = [mean(known) if seconds is None else seconds for seconds in each]
+    return sum(seconds * cell.slots(jobs) for seconds, cell in zip(taken, left, strict=True)) / jobs
 
 
 def _kind(config: Mapping[str, Any], parts: tuple[str, ...]) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +10,11 @@ from pathlib import Path
 from experiments.build import build
 from experiments.config import compose
 from experiments.grid.cells import Cell
+from experiments.grid.room import store_faults
 from experiments.grid.spec import Grid, Settings
 from experiments.plugins import Choice
 from experiments.schema import ConfigError
-from experiments.store import FINISHED, RunFolder, check_version, run_id
+from experiments.store import run_id
 
 
 def plan(grid: Grid, store: Path, plugins: Sequence[Choice] = (), rehearsed: bool = True) -> list[Cell]:
@@ -43,27 +41,10 @@ def plan(grid: Grid, store: Path, plugins: Sequence[Choice] = (), rehearsed: boo
     if rehearsed:
         same: dict[str, int | tuple[str, ...]] = {}
         found = [_rehearsed(cell, faults, same) for cell in found]
-    said = [f"{_cells(numbers, settings)}: {fault}" for fault, numbers in faults.items()] + _store_faults(store)
+    said = [f"{_cells(numbers, settings)}: {fault}" for fault, numbers in faults.items()] + store_faults(store)
     if said:
         raise ConfigError(said)
     return found
-
-
-def check_room(store: Path, cells: Sequence[Cell], jobs: int) -> None:
-    """Refuse cells whose checkpoints the disk cannot take; each is written anew before the old one goes."""
-    sizes = [cell.checkpoint for cell in cells if _unfinished(cell)]
-    needed, free = sum(sizes) + jobs * max(sizes, default=0), shutil.disk_usage(_there(store)).free
-    if free < needed:
-        raise ConfigError(
-            [
-                f"store {store} has {free / 1e6:,.1f} MB free but the checkpoints of the cells take "
-                f"{needed / 1e6:,.1f} MB; free some space or choose another --store"
-            ]
-        )
-
-
-def _unfinished(cell: Cell) -> bool:
-    return RunFolder(cell.folder).state not in FINISHED
 
 
 def _labels(points: Sequence[Settings]) -> list[str]:
@@ -80,7 +61,7 @@ def _labels(points: Sequence[Settings]) -> list[str]:
 
 def _rehearsed(cell: Cell, faults: dict[str, list[int]], same: dict[str, int | tuple[str, ...]]) -> Cell:
     """The cell with the bytes of its checkpoint; it is built once for all its seeds. What refuses goes to `faults`."""
-    if not _unfinished(cell):
+    if cell.finished:
         return cell
     kind = json.dumps({**cell.config, "seed": None, "task": {**cell.config["task"], "seed": None}}, sort_keys=True)
     if kind not in same:
@@ -94,29 +75,6 @@ def _rehearsed(cell: Cell, faults: dict[str, list[int]], same: dict[str, int | t
     for fault in found:
         faults.setdefault(fault, []).append(cell.number)
     return cell
-
-
-def _there(store: Path) -> Path:
-    """The store, or the folder in which it would be made."""
-    return next(place for place in (store, *store.absolute().parents) if os.path.lexists(place))
-
-
-def _store_faults(store: Path) -> list[str]:
-    """Why nothing can be written into the store."""
-    there = _there(store)
-    if not there.is_dir():
-        return [f"store {store}: {there} is no folder; choose another --store"]
-    try:
-        check_version(store)
-        with tempfile.TemporaryFile(dir=there) as probe:
-            probe.write(os.urandom(1 << 16))
-            probe.flush()
-            os.fsync(probe.fileno())
-    except ConfigError as error:
-        return list(error.faults)
-    except OSError as error:
-        return [f"store {store} cannot be written ({error.strerror or error}); choose another --store"]
-    return []
 
 
 def _cells(numbers: Sequence[int], settings: Sequence[Settings]) -> str:

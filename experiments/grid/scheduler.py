@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any, Protocol, TypeVar, cast
 
 from experiments.grid.cells import Cell
+from experiments.grid.ends import BUSY, death, oom_kills
 from experiments.schema import ConfigError
 from experiments.store import FINISHED, RunFolder
 
@@ -37,7 +38,6 @@ PRELOAD = (
     "sklearn.model_selection",
 )
 T = TypeVar("T")
-BUSY, CLOSED = 75, 73  # exit codes of a cell: another process runs it; its folder cannot be written
 BUSY_AGAIN = 1.0  # seconds between two looks at a cell that another runner holds
 OUR_GRACE = 90.0  # seconds that a stopping cell has before it is ended
 BAD = ("failed", "timeout", "oom", "killed")
@@ -64,11 +64,18 @@ class View(Protocol):
 
 @dataclass
 class Limits:
-    """-j, --timeout (seconds a cell, 0: none) and --max-failures (0: any number)."""
+    """-j (processes at a time), --timeout (seconds a cell, 0: none) and --max-failures (0: any number)."""
 
     jobs: int
     timeout: float = 0.0
     max_failures: int = 0
+
+    def admit(self, cell: Cell, running: Sequence[Cell]) -> bool:
+        """Whether -j has room for all processes of a cell. What comes after it waits too: else it might wait for ever.
+
+        A cell of more processes than -j runs alone.
+        """
+        return sum(other.slots(self.jobs) for other in running) + cell.slots(self.jobs) <= self.jobs
 
 
 @dataclass
@@ -84,14 +91,16 @@ class _Running:
 class Scheduler:
     """Runs cells until all have ended, failures are too many, or somebody presses Ctrl-C.
 
-    The first Ctrl-C (or SIGTERM) stops every cell with a checkpoint; the second ends them at once.
+    The first Ctrl-C (or SIGTERM) stops every cell with a checkpoint; the second ends them at once. With `steps`, cells
+    of several processes are steps of the SLURM job that we are in.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, steps: bool = False, plugins: Sequence[str] = ()) -> None:
         self.limits = limits
+        self._steps, self._plugins = steps, tuple(plugins)
         self.states: dict[str, str] = {}
         self.interrupts = 0
-        self._oom_kills = _oom_kills()
+        self._oom_kills = oom_kills()
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["__main__", *PRELOAD])
         self._running: list[_Running] = []
@@ -122,7 +131,7 @@ class Scheduler:
             found, answer = line.recv()
         except EOFError:
             process.join()
-            raise ConfigError([f"planning was {_death(process.exitcode)}; is there enough memory?"]) from None
+            raise ConfigError([f"planning was {death(process.exitcode)}; is there enough memory?"]) from None
         except BaseException:  # Ctrl-C
             process.kill()
             raise
@@ -139,7 +148,7 @@ class Scheduler:
         with self._signals():
             try:
                 while waiting or elsewhere or self._running:
-                    while waiting and len(self._running) < self.limits.jobs and self._goes_on:
+                    while waiting and self._has_room(waiting[0]) and self._goes_on:
                         self._begin(waiting.popleft(), elsewhere)
                     if elsewhere and self._goes_on and time.monotonic() - looked > BUSY_AGAIN:
                         looked = time.monotonic()
@@ -160,6 +169,9 @@ class Scheduler:
         most = self.limits.max_failures
         return not self.interrupts and not (most and sum(s in BAD for s in self.states.values()) >= most)
 
+    def _has_room(self, cell: Cell) -> bool:
+        return self.limits.admit(cell, [running.cell for running in self._running])
+
     def _settled(self, cell: Cell) -> bool:
         """Whether somebody else has finished it, or has failed at it since we began; then it is told."""
         folder = RunFolder(cell.folder)
@@ -175,7 +187,10 @@ class Scheduler:
         if RunFolder(cell.folder).busy:
             elsewhere.append(cell)
             return
-        process, line = self._start(_run_cell, dict(cell.config), cell.folder)
+        if self._steps and cell.processes > 1:
+            process, line = self._start(_run_step, cell, self._plugins)
+        else:
+            process, line = self._start(_run_cell, dict(cell.config), cell.folder)
         self._running.append(_Running(cell, process, line))
         self._view.started(cell)
 
@@ -222,8 +237,8 @@ class Scheduler:
         if running.late and state not in FINISHED:
             state, facts = "timeout", {"error": f"longer than {self.limits.timeout:g} s; it goes on from a checkpoint"}
         elif state in ("queued", "running") or (state == "killed" and code):
-            memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
-            state, facts = "oom" if memory else "killed", {"error": _death(code)}
+            memory = code == -signal.SIGKILL and oom_kills() > self._oom_kills
+            state, facts = "oom" if memory else "killed", {"error": death(code)}
         if facts:
             with suppress(OSError), folder.claimed() as own:
                 if own and folder.state not in FINISHED:
@@ -255,6 +270,12 @@ def _run_cell(config: dict[str, Any], folder: Path, line: Connection) -> None:
     run_cell(config, folder, line)
 
 
+def _run_step(cell: Cell, plugins: Sequence[str], line: Connection) -> None:
+    from experiments.grid.step import run_step
+
+    run_step(cell, plugins, line)
+
+
 def _answer(function: Callable[..., object], arguments: tuple[object, ...], line: Connection) -> None:
     def follow() -> None:
         with suppress(EOFError, OSError):
@@ -275,23 +296,3 @@ def _answer(function: Callable[..., object], arguments: tuple[object, ...], line
 def default_jobs() -> int:
     """As many processes as this process may use cores."""
     return len(os.sched_getaffinity(0))
-
-
-def _death(code: int | None) -> str:
-    """What an exit code tells.
-
-    >>> _death(-9), _death(1)
-    ('ended by SIGKILL', 'ended with exit code 1')
-    """
-    if code == CLOSED:
-        return "ended: its folder cannot be written"
-    return f"ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with exit code {code}"
-
-
-def _oom_kills() -> int:
-    """How many processes of this control group the kernel has ended for want of memory."""
-    try:
-        events = Path("/sys/fs/cgroup/memory.events").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in events.splitlines() if line.startswith("oom_kill "))

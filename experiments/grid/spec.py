@@ -23,12 +23,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from experiments.grid.files import read_mapping
 from experiments.schema import ConfigError, did_you_mean
 
 Settings = dict[str, str]
-MERGE = "tag:yaml.org,2002:merge"  # of `<<: *anchor`
 KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline")
 
 
@@ -55,7 +53,7 @@ class Grid:
 
 def read_grid(path: Path, overrides: Sequence[str] = ()) -> Grid:
     """The grid of a file; `overrides` are `key=value` words put into its base. `ConfigError` has all that is wrong."""
-    raw = _load(path)
+    raw = read_mapping(path, "grid file", KEYS)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, KEYS)}" for key in raw if key not in KEYS]
     base = _base(raw.get("base"), overrides, faults)
     products = [_product(i, given, base, overrides, faults) for i, given in _items(raw, "grid", faults)]
@@ -90,34 +88,6 @@ def text(value: Any) -> str:
         except RecursionError:
             raise ConfigError(["a list of the grid file holds itself; write its values"]) from None
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which no key stands twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
-        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-        if twice:
-            line = node.start_mark.line + 1
-            raise ConfigError([f"{', '.join(twice)} given twice in the part that begins in line {line}; keep one"])
-        return super().construct_mapping(node, deep)
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except OSError as error:
-        raise ConfigError([f"grid file {path} cannot be read: {error.strerror}"]) from None
-    except RecursionError:
-        raise ConfigError([f"grid file {path} refers to itself, or is nested too deeply"]) from None
-    except ConfigError as error:
-        raise ConfigError([f"grid file {path}: {fault}" for fault in error.faults]) from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError([f"grid file {path} is no YAML: {' '.join(str(error).split())}"]) from None
-    if not isinstance(raw, dict):
-        raise ConfigError([f"grid file {path} holds no settings; it is a mapping with the keys {', '.join(KEYS)}"])
-    return {str(key): value for key, value in raw.items()}
 
 
 def _base(given: Any, overrides: Sequence[str], faults: list[str]) -> Settings:

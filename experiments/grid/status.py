@@ -8,7 +8,9 @@ from typing import Any
 
 from experiments.grid.cells import in_words
 from experiments.schema import ConfigError
-from experiments.store import STATES, RunFolder, check_version, read_json
+from experiments.store import COUNTS, STATES, RunFolder, check_version, read_json
+
+FACTS = ("step", "steps", "error", "host", "pid", *COUNTS)
 
 
 def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
@@ -27,7 +29,7 @@ def standing(store: Path, run: str) -> dict[str, Any]:
     folder = RunFolder(store / run)
     status = folder.read("status.json")
     state = "running" if folder.state == "queued" and folder.busy else folder.state
-    facts = {key: status[key] for key in ("step", "steps", "error", "host", "pid") if status.get(key) is not None}
+    facts = {key: status[key] for key in FACTS if status.get(key) is not None}
     return {"run": run, "state": state, **facts}
 
 
@@ -36,12 +38,14 @@ def _words(cell: dict[str, Any]) -> str:
 
 
 def status(store: Path) -> dict[str, Any]:
-    """{grid: {"states": how many are in which state, "cells": one line each}}."""
+    """{grid: {"states": how many are in which state, "preemptions": of all its cells, "cells": one line each}}."""
     table = {}
     for name, cells in grids(store).items():
         lines = [standing(store, cell["run"]) | {"what": _words(cell)} for cell in cells]
         counts = Counter(line["state"] for line in lines)
-        table[name] = {"states": {state: counts[state] for state in STATES if counts[state]}, "cells": lines}
+        states = {state: counts[state] for state in STATES if counts[state]}
+        preemptions = sum(line.get("preemptions", 0) for line in lines)
+        table[name] = {"states": states, "preemptions": preemptions, "cells": lines}
     return table
 
 
@@ -54,12 +58,22 @@ def print_status(table: dict[str, Any], everything: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for name, grid in table.items():
         counts = ", ".join(f"{count} {state}" for state, count in grid["states"].items())
-        console.print(Text(f"{name or 'runs of no grid'}: {counts}"))
+        preempted = f"; {_times(grid['preemptions'])}" if grid["preemptions"] else ""
+        console.print(Text(f"{name or 'runs of no grid'}: {counts}{preempted}"))
         shown = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for cell in grid["cells"]:
             if everything or cell["state"] not in ("done", "queued"):
                 where = f"{cell['step']}/{cell['steps']}" if "step" in cell and "steps" in cell else ""
-                said = (Text(cell[key], overflow="fold") for key in ("what", "error") if key in cell)
-                shown.add_row("", cell["state"], where, cell["run"], *said)
+                words = [cell[key] for key in ("what", "error") if key in cell]
+                words += [_times(cell["preemptions"])] if "preemptions" in cell else []
+                shown.add_row("", cell["state"], where, cell["run"], *(Text(said, overflow="fold") for said in words))
         if shown.row_count:
             console.print(shown)
+
+
+def _times(preemptions: int) -> str:
+    """
+    >>> _times(1), _times(3)
+    ('preempted once', 'preempted 3 times')
+    """
+    return "preempted once" if preemptions == 1 else f"preempted {preemptions} times"

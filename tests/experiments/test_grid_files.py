@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.grid.plan import check_room, plan
+from experiments.grid.plan import plan
+from experiments.grid.room import check_room
 from experiments.grid.spec import read_grid
 from experiments.schema import ConfigError
 from experiments.store import VERSION

@@ -16,6 +16,8 @@ import pytest
 
 from experiments.config import compose
 from experiments.grid.command import Request, prepare
+from experiments.grid.estimate import total
+from experiments.grid.scheduler import Limits
 from experiments.store import RunFolder, run_id
 
 SLOW = "base: {task: digits, workers: 4, steps: 100000, evaluate_every: 50, checkpoint_every: 20}\n"
@@ -200,3 +202,37 @@ def test_collecting_runs_nothing(tmp_path: Path) -> None:
     assert code == 1, "two cells are missing"
     assert "2 queued" in told
     assert runs(tmp_path) == []
+
+
+@pytest.mark.parametrize("last", ["killed", "running", "failed", "timeout"])
+def test_what_interrupts_a_run_is_counted_when_it_comes_back(last: str, tmp_path: Path) -> None:
+    """A run that still says it is running, though nobody holds it, has died; heartbeats do not count."""
+    for times in range(1, 4):
+        run = RunFolder(tmp_path)
+        with run.claimed() as own:
+            assert own
+            run.mark("running", step=0)
+            run.mark("running", step=7)
+            run.mark(last)
+        began = times - 1
+        counts = {"restarts": began, "preemptions": began if last in ("killed", "running") else 0}
+        assert {name: run.read("status.json").get(name, 0) for name in counts} == counts
+    with RunFolder(tmp_path).claimed():
+        RunFolder(tmp_path).mark("killed")
+    assert RunFolder(tmp_path).read("status.json")["restarts"] == 2, "who only says how it ended does not run it"
+
+
+def test_cells_take_as_many_slots_as_they_have_processes(tmp_path: Path) -> None:
+    products = "[{method: psgd}, {method: dsgd, nproc: 2}, {method: choco, nproc: 4}]"
+    text = f"base: {{task: quadratic, workers: 4}}\ngrid: {products}\n"
+    cells, _ = prepare(Request(written(tmp_path, text), store=tmp_path / "store"), rehearsed=False)
+    assert [cell.slots(3) for cell in cells] == [1, 2, 3]
+    seconds = total(cells, {"[]": [0.5]}, 3)
+    assert seconds == pytest.approx(cells[0].config["steps"] * 0.5 * 6 / 3)
+    one, two, four = cells
+    limits = Limits(jobs=3)
+    assert limits.admit(two, [one])
+    assert not limits.admit(two, [one, one])
+    assert limits.admit(four, []), "a cell of more processes than -j would never run"
+    assert not limits.admit(four, [one])
+    assert not limits.admit(one, [four])

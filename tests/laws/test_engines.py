@@ -4,6 +4,7 @@ state and ledger.
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 
 import pytest
@@ -12,13 +13,16 @@ import torch.distributed as dist
 
 import topologies
 from commeff import Chain, Communicator, Local, Strategy, laws, methods
-from commeff.transforms import Average, ThroughServer
+from commeff.communicator import shared
+from commeff.communicator.collectives import COLLECTIVES
+from commeff.transforms import Average, Choco, Delayed, ThroughServer, bucketed
 from compressors import QSGD, Dense, Natural, RandomK, ScaledSign, TopK
 from tests.laws.processes import on_processes
 
 N = laws.WORKERS
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 RING, EXPONENTIAL = topologies.ring(N), topologies.exponential(N)
+PAIR = topologies.from_matrices([[[0.7, 0.3], [0.3, 0.7]], [[1, 0], [0, 1]]])
 
 METHODS = {
     "psgd": lambda: methods.psgd(SGD),
@@ -29,15 +33,25 @@ METHODS = {
     "mem_sgd random-k": lambda: methods.mem_sgd(SGD, RandomK(k=3)),
     "server after averaging": lambda: Strategy(Local(SGD), Chain(Average(), ThroughServer(Dense(), Dense()))),
     "double_squeeze qsgd": lambda: methods.double_squeeze(SGD, QSGD(levels=3)),
+    "double_squeeze sharded": lambda: methods.double_squeeze(SGD, TopK(k=1), server="sharded"),
+    "neolithic": lambda: methods.neolithic(SGD, TopK(k=2), rounds=2),
+    "neolithic sharded": lambda: methods.neolithic(SGD, ScaledSign(), server="sharded"),
+    "ef21_sgdm": lambda: methods.ef21_sgdm(SGD, ScaledSign(), eta=0.3),
     "ef21 top-k": lambda: methods.ef21(SGD, TopK(k=3)),
     "dsgd ring": lambda: methods.dsgd(SGD, RING),
     "dsgd awc exponential": lambda: methods.dsgd(SGD, EXPONENTIAL, order="awc"),
     "dsgd one-peer": lambda: methods.dsgd(SGD, topologies.one_peer_exponential(N)),
     "dsgd star": lambda: methods.dsgd(SGD, topologies.star(N)),
+    "dsgd directed": lambda: methods.dsgd(SGD, topologies.od_equidyn(N, eta=0.5, seed=1)),
+    "hierarchical_dsgd of 2 nodes": lambda: methods.hierarchical_dsgd(SGD, PAIR),
+    "hierarchical_dsgd of 4 nodes": lambda: methods.hierarchical_dsgd(SGD, RING),
+    "hierarchical_dsgd of 1 node": lambda: methods.hierarchical_dsgd(SGD, topologies.complete(1)),
     "d2": lambda: methods.d2(SGD, topologies.lazy(RING)),
     "gradient_tracking": lambda: methods.gradient_tracking(SGD, RING),
     "gossip_pga": lambda: methods.gossip_pga(SGD, RING, period=3),
     "local_sgd": lambda: methods.local_sgd(SGD, period=2),
+    "dasgd": lambda: methods.dasgd(SGD, period=2, delay=1),
+    "delayed gossip": lambda: Strategy(Local(SGD), parameters=Delayed(Choco(RING, ScaledSign(), 0.3), 2)),
     "slowmo": lambda: methods.slowmo(SGD, period=2),
     "diloco": lambda: methods.diloco(SGD, period=2),
     "choco top-k": lambda: methods.choco(SGD, RING, TopK(k=3)),
@@ -79,24 +93,69 @@ def same(left, right):
         assert left == right
 
 
+SIZE = sum(field.stop - field.start for field in laws.LAYOUT.fields[1:]) * 8e-6 + 1e-9  # MB: two buckets
+# Sums over the hosted rows first, so a sum of messages travels however it likes; other messages reach everybody.
+TRAVEL = {f"psgd by {name}": (lambda: methods.psgd(SGD), name) for name in COLLECTIVES}
+TRAVEL |= {"power_sgd by ring": (lambda: methods.power_sgd(SGD, rank=1), "ring")}
+TRAVEL |= {"mem_sgd by all_gather": (lambda: methods.mem_sgd(SGD, TopK(k=3)), "all_gather")}
+RUNS = {name: (build, "auto") for name, build in METHODS.items()} | TRAVEL
+
+
+def world(collective="auto"):
+    group = dist.group.WORLD if dist.is_initialized() else None
+    return Communicator(workers=N, seed=3, group=group, collective=collective)
+
+
 def run_all():
     """Every method on this engine: trajectory, state, ledger rows, bytes handed to the transport."""
     results = {}
-    for name, build in METHODS.items():
-        communicator = Communicator(workers=N, seed=3, group=dist.group.WORLD if dist.is_initialized() else None)
-        strategy = build()
+    for name, (build, collective) in RUNS.items():
+        communicator, strategy = world(collective), build()
         trajectory, _ = laws.run(strategy, communicator=communicator)
         results[name] = trajectory, strategy.state_dict(), communicator.ledger.rows, dict(communicator.transport.sent)
     return results
 
 
+def run_early():
+    """The same in buckets that are sent as soon as they are ready."""
+    results = {}
+    for name, (build, collective) in RUNS.items():
+        communicator, strategy = world(collective), bucketed(build(), SIZE)
+        trajectory, _ = laws.run(strategy, communicator=communicator, early=True)
+        results[name] = trajectory, strategy.state_dict(), communicator.ledger, dict(communicator.transport.sent)
+    return results
+
+
 @pytest.fixture(scope="module")
 def engines():
-    return {"1x4": [run_all()], "2x2": on_processes(2, run_all), "4x1": on_processes(4, run_all)}
+    return {
+        "1x4": [run_all()],
+        "2x2": on_processes(2, run_all),
+        "4x1": on_processes(4, run_all),
+        "4x1 shared": on_processes(4, run_shared),
+    }
 
 
-@pytest.mark.parametrize("engine", ["2x2", "4x1"])
-@pytest.mark.parametrize("name", METHODS)
+def run_shared():
+    """The same with memory shared for every message, however small."""
+    shared.LEAST = 1
+    results = run_all()
+    return results
+
+
+@pytest.fixture(scope="module")
+def early():
+    return {"2x2": on_processes(2, run_early), "4x1": on_processes(4, run_early)}
+
+
+def test_every_method_is_here():
+    published = {name for name, function in vars(methods).items() if inspect.isfunction(function) and name[0] != "_"}
+    covered = {name.split()[0] for name in METHODS}
+    assert published - {"contractive"} <= covered
+
+
+@pytest.mark.parametrize("engine", ["2x2", "4x1", "4x1 shared"])
+@pytest.mark.parametrize("name", RUNS)
 def test_engines_agree(engines, engine, name):
     (one,), many = engines["1x4"], engines[engine]
     trajectory = torch.cat([result[name][0] for result in many], dim=1)
@@ -107,19 +166,53 @@ def test_engines_agree(engines, engine, name):
     assert not one[name][3], "rows hosted together cost nothing on the transport"
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_the_transport_carries_what_the_ledger_says(engines, name):
+@pytest.mark.parametrize("engine", ["2x2", "4x1"])
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_sent_while_gradients_are_computed_changes_nothing(engines, early, engine, name):
+    (one,), many = engines["1x4"], early[engine]
+    trajectory = torch.cat([result[name][0] for result in many], dim=1)
+    assert (trajectory - one[name][0]).abs().max() <= 1e-12
+    same(merged([result[name][1] for result in many]), one[name][1])
+    for result, late in zip(many, engines[engine], strict=True):
+        assert result[name][3].keys() == late[name][3].keys()
+
+
+@pytest.mark.parametrize("engine", ["4x1", "4x1 shared"])
+@pytest.mark.parametrize("name", RUNS)
+def test_the_transport_carries_what_the_ledger_says(engines, engine, name):
     """At one worker per process: what was handed over, times what the collective does with it, is the ledger's wire."""
-    many = engines["4x1"]
+    many = engines[engine]
     billed: dict[str, float] = {}
     for row in many[0][name][2]:
         billed[row.kind] = billed.get(row.kind, 0) + row.wire_bytes
-    factor = {"all_reduce": 2 * (N - 1) / N, "all_gather": N - 1, "mix": 1, "to_server": 1, "from_server": 1}
+    factor = {"all_reduce": 2 * (N - 1) / N, "all_gather": N - 1}  # done by the process group; we do all others
     handed: dict[str, float] = {}
     for result in many:
         for kind, count in result[name][3].items():
-            handed[kind] = handed.get(kind, 0) + factor[kind] * count / N
+            handed[kind] = handed.get(kind, 0) + factor.get(kind, 1) * count / N
     if "to_server" in billed:
-        # the server shares a process with worker 0, whose own messages stay there
+        # the server shares a process with a worker, whose own messages stay there
         billed |= {kind: billed[kind] * (N - 1) / N for kind in ("to_server", "from_server")}
     assert handed == pytest.approx(billed, rel=1e-12)
+
+
+def test_a_collective_that_adds_refuses_what_does_not_sum():
+    for name in ("all_reduce", "ring", "tree", "server"):
+        with pytest.raises(ValueError, match=f"collective = {name} .* do not sum: choose collective=all_gather"):
+            laws.run(methods.mem_sgd(SGD, TopK(k=3)), communicator=world(name))
+    with pytest.raises(ValueError, match="collective = 'rings' was asked for; choose from auto, all_reduce, ring"):
+        world("rings")
+
+
+def test_buckets_go_out_one_by_one(engines, early):
+    assert early["4x1"][0]["psgd"][2].messages == 2 * laws.STEPS
+    assert early["4x1"][0]["compressed_sgd natural"][2].messages == 2 * laws.STEPS
+    assert early["4x1"][0]["mem_sgd top-k"][2].messages == laws.STEPS, "top-k of a bucket is another method"
+
+
+def test_a_sharded_server_is_carried_by_all(engines):
+    row, sharded = ([result[f"double_squeeze {name}"][3] for result in engines["4x1"]] for name in ("qsgd", "sharded"))
+    assert "from_server" in row[0]
+    assert not any("from_server" in sent for sent in row[1:])
+    assert all(sent == sharded[0] for sent in sharded)
+    assert {"to_server", "from_server"} <= sharded[0].keys()

@@ -1,0 +1,208 @@
+"""Networks between nodes: which links a message crosses, and how loaded the busiest link gets.
+
+A network connects *ports*, the NICs of all nodes in order. Every link carries one NIC's bandwidth each way, and
+messages that share a link share it: a set of messages that start together is over when the most loaded link has moved
+its bytes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ports = NDArray[np.int64]
+Sizes = NDArray[np.float64]
+
+
+class Traffic(NamedTuple):
+    """What a set of messages does to a network: bytes over the busiest link, links on the longest path."""
+
+    load: float
+    links: int
+
+
+class Network(ABC):
+    """How the NICs of a cluster are wired."""
+
+    @property
+    @abstractmethod
+    def link_seconds(self) -> float:
+        """What each link of a path adds to the latency."""
+
+    @abstractmethod
+    def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
+        """Bytes over the busiest link and links on the longest path, when all messages are sent at once.
+
+        Parameters
+        ----------
+        sources, destinations : (messages,) ports; port p is NIC p % nics of node p // nics.
+        sizes : (messages,) bytes.
+        nics : NICs in each node.
+        """
+
+    @abstractmethod
+    def description(self) -> dict[str, Any]:
+        """What a YAML file says of it."""
+
+    @property
+    @abstractmethod
+    def oversubscription(self) -> float:
+        """How much slower the worst permutation of neighbours can be than the best: 1 means full bisection."""
+
+
+def busiest(links: Ports, sizes: Sizes) -> float:
+    """The largest sum of bytes with the same link number.
+
+    >>> busiest(np.array([3, 3, 5]), np.array([1.0, 2.0, 2.5]))
+    3.0
+    """
+    return float(np.bincount(links, sizes).max()) if links.size else 0.0
+
+
+def check_hop(hop: float) -> None:
+    """Refuse a link that takes less than no time."""
+    if not 0 <= hop < float("inf"):
+        raise ValueError(f"a hop of {hop} s was asked for; a link adds 0 s or more")
+
+
+@dataclass(frozen=True)
+class FatTree(Network):
+    """Switches in levels above the ports: `down[l]` children under and `up[l]` links above each switch of level l. At
+    the top, one switch for each of the prod(up) ways up, which connects everything.
+
+    Routes are static, destination modulo k: on its way up a message for port d takes, at level l, the link
+
+        d // (up[0] ... up[l-1])  mod  up[l],
+
+    so the ways up and down follow from d alone. This is what InfiniBand subnet managers compute for fat trees (Zahavi,
+    "D-Mod-K routing", 2010) and what SimGrid simulates. `down[l] / up[l]` is the oversubscription of level l.
+
+    >>> tree = FatTree(down=(16,), up=(4,))           # 16 hosts on a leaf switch with 4 links to 4 spines: 4:1
+    >>> hosts = np.arange(256)
+    >>> [tree.traffic(hosts, (hosts + away) % 256, np.ones(256)) for away in (1, 8, 64)]
+    [Traffic(load=1.0, links=4), Traffic(load=2.0, links=4), Traffic(load=4.0, links=4)]
+    """
+
+    down: tuple[int, ...]
+    up: tuple[int, ...]
+    hop: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.down) != len(self.up):
+            raise ValueError(
+                f"a fat tree with down={list(self.down)} and up={list(self.up)} was asked for; "
+                "give one number of children and one of uplinks for each level below the top"
+            )
+        if min((*self.down, *self.up), default=1) < 1:
+            raise ValueError(
+                f"a fat tree with down={list(self.down)} and up={list(self.up)} was asked for; "
+                "every switch needs at least 1 child and 1 uplink"
+            )
+        check_hop(self.hop)
+
+    @property
+    def link_seconds(self) -> float:
+        """The hop."""
+        return self.hop
+
+    def description(self) -> dict[str, Any]:
+        """Kind, children, uplinks, hop."""
+        return {"kind": "fat_tree", "down": [*self.down], "up": [*self.up], "hop": self.hop}
+
+    @property
+    def oversubscription(self) -> float:
+        """The product over the levels of children per uplink, 1 where a level has uplinks to spare."""
+        return float(np.prod([max(1.0, down / up) for down, up in zip(self.down, self.up, strict=True)]))
+
+    def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
+        """See `Network.traffic`. Links of a level are numbered by the switch or port below them and the way taken so
+        far.
+        """
+        here, there, port, size = sources, destinations, destinations, sizes
+        load, links, ways, way = 0.0, 0, 1, np.zeros_like(destinations)
+        for children, uplinks in zip((1, *self.down), (1, *self.up), strict=True):
+            here, there = here // children, there // children
+            rising = here != there
+            here, there, port, size, way = here[rising], there[rising], port[rising], size[rising], way[rising]
+            if not size.size:
+                break
+            way = way + port // ways % uplinks * ways
+            ways *= uplinks
+            load = max(load, busiest(here * ways + way, size), busiest(there * ways + way, size))
+            links += 2
+        return Traffic(load, links)
+
+
+@dataclass(frozen=True)
+class Crossbar(Network):
+    """One switch: messages meet only at the NICs themselves.
+
+    >>> hosts = np.arange(8)
+    >>> Crossbar().traffic(hosts, np.zeros(8, dtype=int), np.ones(8))          # seven send to the first
+    Traffic(load=7.0, links=2)
+    """
+
+    hop: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_hop(self.hop)
+
+    @property
+    def link_seconds(self) -> float:
+        """The hop."""
+        return self.hop
+
+    def description(self) -> dict[str, Any]:
+        """Kind and hop."""
+        return {"kind": "crossbar", "hop": self.hop}
+
+    @property
+    def oversubscription(self) -> float:
+        """1."""
+        return 1.0
+
+    def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
+        """See `Network.traffic`: a tree without levels."""
+        return FatTree((), (), self.hop).traffic(sources, destinations, sizes)
+
+
+@dataclass(frozen=True)
+class Rails(Network):
+    """NIC r of every node on a network of its own, rail r, all wired as `rail` says.
+
+    A message for a GPU on another rail changes rails inside the node of its sender, over NVLink, so it travels on the
+    rail of its destination (NCCL calls this PXN).
+
+    >>> first, second = np.array([0, 1]), np.array([2, 2])            # two NICs of node 0 to NIC 0 of node 1
+    >>> Rails().traffic(first, second, np.ones(2), nics=2)
+    Traffic(load=2.0, links=2)
+    """
+
+    rail: Network = Crossbar()
+
+    @property
+    def link_seconds(self) -> float:
+        """That of one rail."""
+        return self.rail.link_seconds
+
+    def description(self) -> dict[str, Any]:
+        """That of one rail, as rails."""
+        return {**self.rail.description(), "kind": "rails"}
+
+    @property
+    def oversubscription(self) -> float:
+        """That of one rail."""
+        return self.rail.oversubscription
+
+    def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
+        """See `Network.traffic`: the busiest rail."""
+        rails = destinations % nics
+        each = [
+            self.rail.traffic(sources[rails == rail] // nics, destinations[rails == rail] // nics, sizes[rails == rail])
+            for rail in range(nics)
+        ]
+        return Traffic(max(t.load for t in each), max(t.links for t in each))

@@ -1,0 +1,241 @@
+"""How everybody gets the mean of all messages: the collectives, and what each can carry.
+
+A *summable* message may be added part by part on the way, so it can travel through anything that adds. Other messages
+(top-k, signs, quantised) have to reach everybody one by one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from commeff.communicator.transport import Transport
+from compressors import Message
+
+Mean = Callable[[], Tensor]  # waits, and gives the mean as one row (1, d)
+
+
+class Collective(ABC):
+    """A way to the mean of all n messages.
+
+    Attributes
+    ----------
+    kind : its name in the ledger.
+    adds : whether messages are added on the way, which only summable ones allow.
+    """
+
+    kind: str
+    adds = True
+
+    @abstractmethod
+    def wire(self, n: int) -> float:
+        """Messages' worth of bytes that a worker sends, in the mean over n workers."""
+
+    @abstractmethod
+    def post(self, message: Message, n: int, bounds: list[int], transport: Transport) -> Mean:
+        """Begin; worker ids bounds[r] .. bounds[r + 1] - 1 live at process r."""
+
+    def check(self, message: Message) -> None:
+        """Refuse a message that the collective cannot carry."""
+        if self.adds and not message.summable:
+            raise ValueError(
+                f"collective = {self.kind} was asked for, which adds messages on the way, but compressed ones of kind "
+                f"{type(message).__name__} do not sum: choose collective=all_gather, or auto"
+            )
+
+
+class AllGather(Collective):
+    """Every message reaches everybody, who averages: (n - 1) messages' worth each."""
+
+    kind, adds = "all_gather", False
+
+    def wire(self, n: int) -> float:
+        return n - 1
+
+    def post(self, message: Message, n: int, bounds: list[int], transport: Transport) -> Mean:
+        arrived = everybody(message, bounds, transport)
+        return lambda: mean(arrived())
+
+
+class Sum(Collective):
+    """The mean of the hosted rows' parts is added up over the processes, in the dtype in which they travel: a 16-bit
+    all-reduce rounds.
+    """
+
+    def post(self, message: Message, n: int, bounds: list[int], transport: Transport) -> Mean:
+        waits = [self.total(_share(part, n), transport) for part in message.parts]
+        return lambda: message.with_parts(tuple(wait() for wait in waits)).decode()
+
+    @abstractmethod
+    def total(self, share: Tensor, transport: Transport) -> Callable[[], Tensor]:
+        """The sum of everybody's tensor; it may be written into."""
+
+
+class AllReduce(Sum):
+    """The all-reduce of the process group's own choice: 2 (n - 1) / n messages' worth each."""
+
+    kind = "all_reduce"
+
+    def wire(self, n: int) -> float:
+        return 2 * (n - 1) / n
+
+    def total(self, share: Tensor, transport: Transport) -> Callable[[], Tensor]:
+        return transport.sum(share)
+
+
+class Ring(Sum):
+    """n - 1 rounds in which everybody sends an n-th part to the right and adds what comes from the left, and n - 1 in
+    which the finished parts go round: 2 (n - 1) / n messages' worth each.
+    """
+
+    kind = "ring"
+
+    def wire(self, n: int) -> float:
+        return 2 * (n - 1) / n
+
+    def total(self, share: Tensor, transport: Transport) -> Callable[[], Tensor]:
+        size, rank = transport.size, transport.rank
+        if size == 1:
+            return lambda: share
+        flat = share.view(-1)
+        parts = [flat[len(flat) * r // size : len(flat) * (r + 1) // size] for r in range(size)]
+
+        def send(round: int, adding: bool) -> Callable[[], None]:
+            gone = parts[(rank - round + (not adding)) % size]
+            place = parts[(rank - round - adding) % size]
+            came = torch.empty_like(place)
+            done = transport.exchange(self.kind, {(rank + 1) % size: gone}, {(rank - 1) % size: came})
+
+            def wait() -> None:
+                done()
+                place.add_(came) if adding else place.copy_(came)
+
+            return wait
+
+        first = send(0, adding=True)
+
+        def wait() -> Tensor:
+            first()
+            for round in range(1, size - 1):
+                send(round, adding=True)()
+            for round in range(size - 1):
+                send(round, adding=False)()
+            return share
+
+        return wait
+
+
+class Tree(Sum):
+    """Up a binomial tree to process 0, adding, and down again: log2(n) rounds each way, 2 (n - 1) / n messages' worth
+    each in the mean.
+    """
+
+    kind = "tree"
+
+    def wire(self, n: int) -> float:
+        return 2 * (n - 1) / n
+
+    def total(self, share: Tensor, transport: Transport) -> Callable[[], Tensor]:
+        size, rank = transport.size, transport.rank
+        span = 1
+        while rank % (2 * span) == 0 and span < size:
+            span *= 2
+        parent = None if rank == 0 else rank - span
+        children = [rank + step for step in _powers(span) if rank + step < size]
+        come = {child: torch.empty_like(share) for child in children}
+        below = [transport.exchange(self.kind, {}, {child: come[child]}) for child in children]
+
+        def wait() -> Tensor:
+            for child, arrived in zip(children, below, strict=True):
+                arrived()
+                share.add_(come[child])
+            if parent is not None:
+                transport.exchange(self.kind, {parent: share}, {})()
+                transport.exchange(self.kind, {}, {parent: share})()
+            transport.exchange(self.kind, dict.fromkeys(reversed(children), share), {})()
+            return share
+
+        return wait
+
+
+class Server(Sum):
+    """Everybody sends to process 0, which answers everybody: 2 (n - 1) / n messages' worth each in the mean, all of it
+    over one link.
+    """
+
+    kind = "server"
+
+    def wire(self, n: int) -> float:
+        return 2 * (n - 1) / n
+
+    def total(self, share: Tensor, transport: Transport) -> Callable[[], Tensor]:
+        if transport.rank:
+            sent = transport.exchange(self.kind, {0: share}, {})
+
+            def receive() -> Tensor:
+                sent()
+                transport.exchange(self.kind, {}, {0: share})()
+                return share
+
+            return receive
+        come = {rank: torch.empty_like(share) for rank in range(1, transport.size)}
+        arrived = transport.exchange(self.kind, {}, come)
+
+        def answer() -> Tensor:
+            arrived()
+            for values in come.values():
+                share.add_(values)
+            transport.exchange(self.kind, dict.fromkeys(come, share), {})()
+            return share
+
+        return answer
+
+
+ALL_REDUCE: Final = AllReduce()
+ALL_GATHER: Final = AllGather()
+EACH: tuple[Collective, ...] = (ALL_REDUCE, Ring(), Tree(), ALL_GATHER, Server())
+COLLECTIVES: Mapping[str, Collective | None] = {"auto": None, **{each.kind: each for each in EACH}}
+
+
+def collective(name: str) -> Collective | None:
+    """The collective of that name; None for "auto", which adds what sums and gathers the rest."""
+    if name not in COLLECTIVES:
+        raise ValueError(f"collective = {name!r} was asked for; choose from {', '.join(COLLECTIVES)}")
+    return COLLECTIVES[name]
+
+
+def everybody(message: Message, bounds: list[int], transport: Transport) -> Callable[[], Message]:
+    """Posts the hosted messages to all; gives all n in worker order."""
+    if transport.size == 1:
+        return lambda: message
+    rows = transport.all_gather(message.to_buffer(), [stop - start for start, stop in pairwise(bounds)])
+    return lambda: message.from_buffer(rows())
+
+
+def mean(message: Message) -> Tensor:
+    """(1, d): the mean of the rows of a message."""
+    out = torch.zeros(1, message.d, dtype=message.dtype, device=message.parts[0].device)
+    message.add_to(out, out.new_full((1, message.rows), 1 / message.rows))
+    return out
+
+
+def _share(part: Tensor, n: int) -> Tensor:
+    """(1, ...): what the hosted rows contribute to the mean over n, in memory of its own."""
+    if len(part) == 1:
+        return part / n
+    share = part.mean(0, keepdim=True)
+    return share if len(part) == n else share.mul_(len(part) / n)
+
+
+def _powers(span: int) -> list[int]:
+    """1, 2, 4, ... below span.
+
+    >>> _powers(8), _powers(1)
+    ([1, 2, 4], [])
+    """
+    return [1 << k for k in range(span.bit_length() - 1)]

@@ -1,0 +1,76 @@
+"""Averaging that arrives some steps later, hidden behind the steps in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.flow import Flow
+from commeff.strategy import Transform
+from compressors import Layout
+
+
+@dataclass
+class Underway:
+    """M(v) - v of an earlier step, where M may still be travelling."""
+
+    v: Tensor
+    flow: Flow
+    communicator: Communicator
+    step: int
+
+    def wait(self) -> Tensor:
+        """The correction, made with the clock of the step at which it was begun."""
+        with self.communicator.at_step(self.step):
+            return self.flow.finish() - self.v
+
+
+class Delayed(Transform):
+    """out^k = v^k + (M(v^{k-delay}) - v^{k-delay}): what M finds travels during `delay` steps, and is then added to
+    what has happened meanwhile.
+
+    If M preserves the mean, so does this. The first `delay` results are v itself; delay = 0 is M. Memory: corrections,
+    the M(v) - v of the last `delay` steps. Sends what M sends, at the same steps.
+    """
+
+    rows = ("corrections",)
+
+    def __init__(self, inner: Transform, delay: int) -> None:
+        if not isinstance(delay, int) or delay < 0:
+            raise ValueError(f"a delay of {delay} steps was asked for; it takes a whole number, at least 0")
+        self.inner, self.delay = inner, delay
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self._like = v
+        self._queue: list[Underway | Tensor | None] = [None] * self.delay  # None is a correction of zero
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        if not self.delay:
+            return self.inner(vectors, communicator.at("inner"))
+        below, v = communicator.at("inner"), vectors.clone()
+        flow = Flow(self.inner.stages(v, below))
+        unmoved = flow.handle is None and flow.finish() is v
+        self._queue.append(None if unmoved else Underway(v, flow, below, communicator.step))
+        correction = _known(self._queue.pop(0))
+        return vectors if correction is None else vectors + correction
+
+    @property
+    def corrections(self) -> Tensor:
+        """(w, delay, d): the corrections to come; what travels is waited for."""
+        self._queue = [_known(correction) for correction in self._queue]
+        out = self._like.new_zeros(self._like.shape[0], self.delay, self._like.shape[1])
+        for i, correction in enumerate(self._queue):
+            if isinstance(correction, Tensor):
+                out[:, i] = correction
+        return out
+
+    @corrections.setter
+    def corrections(self, found: Tensor) -> None:
+        self._queue = [rows.clone() for rows in found.unbind(1)]
+
+
+def _known(correction: Underway | Tensor | None) -> Tensor | None:
+    return correction.wait() if isinstance(correction, Underway) else correction

@@ -1,0 +1,50 @@
+"""Dense averaging inside a node, gossip between nodes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+import topologies
+from commeff.communicator import Communicator
+from commeff.flow import Stages
+from commeff.strategy import Staged
+from commeff.transforms.averaging import fitting
+from commeff.transforms.encoders import dense
+from compressors import Layout
+from topologies import Topology
+
+
+class Hierarchical(Staged):
+    """v_i -> sum_b W[a, b] (mean of v_j over the workers j of node b), for worker i of node a.
+
+    The topology connects the nodes, of n / topology.n consecutive workers each. Member m of each node averages, gossips
+    and spreads the m-th of q equal parts of the vector, so that all links of a node are used: the mixing matrix is that
+    of `topologies.hierarchical(nodes, complete(q), topology)`, at a fraction of its bytes.
+    Memory: none. Sends: 2 (q - 1)/q of v_i inside the node, 1/q of it to each neighbouring node.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = fitting(topology)
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        q, rest = divmod(communicator.n, self.topology.n)
+        if rest:
+            raise ValueError(
+                f"a topology over {self.topology.n} nodes was asked for, to which {communicator.n} workers cannot be "
+                "dealt equally; make the number of workers a multiple of it"
+            )
+        self._rounds = topologies.sharded(self.topology, q)
+        self._spans = [(layout.d * m // q, layout.d * (m + 1) // q) for m in range(q)]
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        out, step = vectors.clone(), communicator.step
+        for name in ("collect", "between", "spread"):
+            with communicator.together():
+                below = communicator.at(name)
+                handles = [
+                    below.columns(a).post_mix(dense(out[:, a:b]), getattr(rounds, name).at(step))
+                    for rounds, (a, b) in zip(self._rounds, self._spans, strict=True)
+                ]
+            for handle, (a, b) in zip(handles, self._spans, strict=True):
+                out[:, a:b] = yield handle
+        return out

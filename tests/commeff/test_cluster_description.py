@@ -1,0 +1,134 @@
+"""Clusters as YAML: what ships, what is read, what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import yaml
+
+from commeff.cluster import Cluster, Crossbar, FatTree, Rails, names
+from commeff.cluster.description import SHIPPED, parse
+
+SMALL = {
+    "gpu": {"name": "T", "memory": "16 GiB", "memory_bandwidth": "300 GB/s", "peak": {"fp32": "8 TFLOP/s"}},
+    "inter": {"bandwidth": "10 Gb/s", "latency": "20 us"},
+}
+
+
+def changed(**keys: object) -> dict[str, object]:
+    return {**SMALL, **keys}
+
+
+def refusal(content: object, gpus: int | None = None) -> str:
+    with pytest.raises(ValueError, match=r".") as error:
+        parse(content, "small", gpus)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_shipped_cluster_loads_with_more_nodes_and_says_where_its_numbers_come_from(name: str) -> None:
+    one = Cluster.named(name)
+    many = Cluster.named(name, gpus=16 * one.per_node)
+    assert (many.nodes, many.name, many.gpu) == (16, name, one.gpu)
+    assert pickle.loads(pickle.dumps(many)) == many
+    assert hash(many) != hash(one)
+    numbers = [line for line in (SHIPPED / f"{name}.yaml").read_text().splitlines() if "/s" in line.split("#")[0]]
+    assert all("#" in line or "peak" in line for line in numbers)
+
+
+def test_the_names_of_the_contract_are_there_with_their_nics() -> None:
+    speeds = {
+        "v100_25g": (1, 25),
+        "a100_selene": (8, 200),
+        "a100_4nic": (4, 200),
+        "h100_400g": (8, 400),
+        "h200_400g": (8, 400),
+    }
+    for name, (nics, gigabits) in speeds.items():
+        cluster = Cluster.named(name, gpus=16)
+        assert (cluster.nics, cluster.per_node) == (nics, 8)
+        assert 0.9 < cluster.inter.bandwidth * 8e-9 / gigabits <= 1
+        assert cluster.intra.bandwidth > cluster.inter.bandwidth
+    assert {"ethernet_1g", "ethernet_100m"} < {*names()}
+
+
+def test_units_are_read_and_bits_are_not_bytes() -> None:
+    cluster = parse(changed(inter={"bandwidth": "10 Gb/s", "latency": "20 us", "burst": "256 KiB"}), "small")
+    assert (cluster.inter.bandwidth, cluster.inter.latency, cluster.inter.burst) == (1.25e9, 2e-5, 262144)
+    assert (cluster.gpu.memory_bytes, cluster.gpu.peak_flops) == (16 * 2**30, {"fp32": 8e12})
+    assert parse(changed(inter={"bandwidth": 1.25e9, "latency": 2e-5}), "small").inter.bandwidth == 1.25e9
+
+
+def test_networks_are_read() -> None:
+    def network(**keys: object) -> object:
+        return parse(changed(network=keys), "small").network
+
+    assert network(kind="crossbar", hop="1 us") == Crossbar(1e-6)
+    assert network(kind="fat_tree", down=[16], up=[4]) == FatTree((16,), (4,))
+    assert network(kind="rails") == Rails(Crossbar())
+    assert network(kind="rails", down=[16], up=[4]) == Rails(FatTree((16,), (4,)))
+    assert FatTree((16, 8), (4, 16)).oversubscription == 4
+
+
+def test_what_cannot_be_is_refused_in_one_line_with_a_way_out() -> None:
+    cases = {
+        refusal(changed(inter={"bandwidth": "-1 Gb/s", "latency": 0})): (
+            "inter: a bandwidth of -125000000.0",
+            "above 0",
+        ),
+        refusal(changed(inter={"bandwidth": "10 Gb", "latency": 0})): ("'10 Gb'", "200 Gb/s"),
+        refusal(changed(inter={"bandwidth": "fast", "latency": 0})): ("'fast'", "25 GB/s"),
+        refusal(changed(inter={"bandwidth": 1e9})): ("inter", "latency is missing"),
+        refusal(changed(intre={})): ("'intre'", "did you mean int"),
+        refusal(changed(per_node=8)): ("intra is missing",),
+        refusal(changed(per_node=0)): ("0 GPUs per node", "at least 1"),
+        refusal(changed(nics=1.5)): ("1.5 NICs", "whole number"),
+        refusal(changed(per_node=8, intra=SMALL["inter"]), gpus=12): ("12 GPUs", "8 or 16"),
+        refusal(changed(network={"kind": "torus"})): ("'torus'", "fat_tree"),
+        refusal(changed(network={"kind": "crossbar", "up": [4]})): ("'up'", "hop"),
+        refusal(changed(network={"kind": "fat_tree", "down": [16], "up": 4})): ("network: up", "[16]"),
+        refusal(changed(network={"kind": "fat_tree", "down": [16], "up": []})): ("down=[16]", "each level"),
+        refusal(changed(gpu={**SMALL["gpu"], "peak": {"fp64": 1e12}})): ("'fp64'", "bf16"),  # type: ignore[dict-item]
+        refusal(changed(gpu={**SMALL["gpu"], "hour_cost": "3 USD"})): ("'3 USD'", "US dollars"),  # type: ignore[dict-item]
+        refusal([1, 2]): ("[1, 2]", "known keys"),
+    }
+    for said, words in cases.items():
+        assert "\n" not in said
+        assert all(word in said for word in words), said
+
+
+def test_an_unknown_name_and_a_missing_or_broken_file_are_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="did you mean h200_400g") as error:
+        Cluster.named("h200-400g")
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"nowhere.yaml: No such file"):
+        Cluster.load(tmp_path / "nowhere.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("gpu: {name: [")
+    with pytest.raises(ValueError, match=r"broken.yaml: not YAML: [^\n]*$"):
+        Cluster.load(broken)
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_saved_is_loaded_again(name: str, tmp_path: Path) -> None:
+    cluster = Cluster.named(name, gpus=16)
+    cluster.save(tmp_path / "profile.yaml")
+    assert Cluster.load(tmp_path / "profile.yaml") == cluster
+
+
+def test_a_tree_and_a_burst_are_saved_too(tmp_path: Path) -> None:
+    for kind in ("fat_tree", "rails"):
+        inter = {"bandwidth": "10 Gb/s", "latency": 0, "burst": "1 KiB"}
+        network = {"kind": kind, "down": [16, 4], "up": [4, 4], "hop": "1 us"}
+        cluster = parse(changed(inter=inter, network=network), "small", 8)
+        cluster.save(tmp_path / "profile.yaml")
+        assert Cluster.load(tmp_path / "profile.yaml") == cluster
+
+
+def test_a_file_of_ones_own_is_named_after_itself(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    cluster = Cluster.load(path, gpus=64)
+    assert (cluster.name, cluster.gpus, cluster.nodes, cluster.intra) == ("mine", 64, 64, cluster.inter)

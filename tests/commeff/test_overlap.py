@@ -1,0 +1,170 @@
+"""What travels while something else is done: buckets, delays, nodes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import topologies
+from commeff import Communicator, DistributedOptimizer, Keep, Local, Strategy, laws, methods
+from commeff.transforms import Average, Buckets, Delayed, Gossip, bucketed
+from compressors import Layout, Natural, TopK
+from tests.laws.processes import on_processes
+
+SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
+PLAIN = partial(torch.optim.SGD, lr=0.05)
+
+
+def trajectory(strategy: Strategy) -> torch.Tensor:
+    return laws.run(strategy)[0]
+
+
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_delayed_averaging_is_its_recursion(delay: int) -> None:
+    found = trajectory(Strategy(Local(PLAIN), parameters=Delayed(Average(), delay)))
+    x, moved = laws.start(), []
+    for step in range(laws.STEPS):
+        x = x - 0.05 * laws.slope(x, step)
+        moved.append(x)
+        if step >= delay:
+            old = moved[step - delay]
+            x = x + old.mean(0) - old
+        assert (found[step] - x).abs().max() <= 1e-12
+
+
+def test_without_a_delay_dasgd_is_local_sgd() -> None:
+    delayed, plain = methods.dasgd(SGD, period=3, delay=0), methods.local_sgd(SGD, period=3)
+    assert torch.equal(trajectory(delayed), trajectory(plain))
+    later = trajectory(methods.dasgd(SGD, period=3, delay=1))
+    assert torch.equal(later[:3], trajectory(Strategy(Local(SGD)))[:3])
+    assert not torch.equal(later[3], later[2])
+
+
+def test_a_state_saved_under_way_does_not_disturb_the_run() -> None:
+    undisturbed = trajectory(methods.dasgd(SGD, period=2, delay=1))
+    strategy, communicator, x = methods.dasgd(SGD, period=2, delay=1), Communicator(workers=4, seed=3), laws.start()
+    strategy.start(x, laws.LAYOUT, communicator)
+    for communicator.step in range(laws.STEPS):
+        x = strategy.step(x, laws.slope(x, communicator.step), communicator)
+        assert strategy.state_dict()["parts"]["parameters"]["rows"]["corrections"].shape == (4, 1, laws.LAYOUT.d)
+        assert torch.equal(x, undisturbed[communicator.step])
+
+
+@pytest.mark.parametrize("outer", [topologies.ring(3), topologies.exponential(2), topologies.one_peer_exponential(2)])
+@pytest.mark.parametrize("q", [1, 2, 4])
+def test_nodes_that_share_their_gossip_mix_as_the_product_graph(outer: topologies.Topology, q: int) -> None:
+    n = outer.n * q
+    product = topologies.hierarchical(outer.n, topologies.complete(q), outer)
+    shared, ledger = laws.run(methods.hierarchical_dsgd(SGD, outer), n=n)
+    whole, _ = laws.run(Strategy(Local(SGD), parameters=Gossip(product)), n=n)
+    assert (shared - whole).abs().max() <= 1e-12
+    bytes_a_step, degree = 8 * laws.LAYOUT.d, outer.at(0).out_degrees.mean()
+    sent = laws.STEPS * bytes_a_step * (2 * (q - 1) + degree) / q
+    assert ledger.ledger.wire_bytes == pytest.approx(sent, rel=1e-12)
+
+
+def test_nodes_that_do_not_divide_the_workers_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 nodes was asked for, to which 4 workers cannot be dealt equally"):
+        trajectory(methods.hierarchical_dsgd(SGD, topologies.ring(3)))
+
+
+def spans(sizes: list[int], megabytes: float, inner: Average | None = None) -> list[int]:
+    layout = Layout.of([(f"t{i}", (size,)) for i, size in enumerate(sizes)])
+    buckets = Buckets(inner or Average(), megabytes)
+    buckets.start(torch.zeros(1, layout.d), layout, Communicator(workers=1))
+    return [b - a for a, b in buckets._spans]
+
+
+def test_buckets_hold_whole_tensors_and_the_first_to_go_is_small() -> None:
+    million = 1_000_000  # numbers, of 4 bytes
+    assert spans([million] * 5, 25) == [5 * million], "what fits into one bucket stays together"
+    assert spans([million] * 5, 8) == [2 * million, 2 * million, million]
+    assert spans([million] * 5 + [1000] * 10, 8) == [million, 2 * million, 2 * million, 10_000]
+    assert spans([5 * million, 1000], 8) == [5 * million, 1000], "a large tensor is not cut"
+    assert spans([million] * 5, 8, Average(TopK(k=3))) == [5 * million], "top-k needs the whole vector"
+    with pytest.raises(ValueError, match="buckets of -1 MB were asked for"):
+        Buckets(Average(), -1)
+
+
+@pytest.mark.parametrize("build", [lambda: methods.power_sgd(SGD, 1), lambda: methods.ef21(SGD, Natural())])
+def test_a_saved_state_does_not_know_of_buckets(build) -> None:
+    plain, parted = build(), bucketed(build(), 50e-6)
+    layout = Layout.of([("a", (3, 4)), ("b", (5,)), ("c", (4, 3))])
+    for strategy in (plain, parted):
+        communicator = Communicator(workers=2)
+        x = torch.zeros(2, layout.d, dtype=torch.float64)
+        strategy.start(x, layout, communicator)
+        for communicator.step in range(3):
+            x = strategy.step(x, torch.sin(x + torch.arange(layout.d) + communicator.step), communicator)
+    one, other = plain.state_dict()["parts"]["gradients"], parted.state_dict()["parts"]["gradients"]
+    assert one.keys() == other.keys()
+    assert one["rows"]
+    for name, value in one["rows"].items():
+        assert torch.allclose(value, other["rows"][name], rtol=0, atol=1e-12)
+    plain.load_state_dict(parted.state_dict())
+    parted.load_state_dict(plain.state_dict())
+
+
+def test_where_nothing_travels_there_are_no_buckets() -> None:
+    assert isinstance(bucketed(methods.dsgd(SGD, topologies.ring(4)), 25).gradients, Keep)
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 50), nn.Tanh(), nn.Linear(50, 3)).double()
+
+
+def data(rank: int) -> torch.Tensor:
+    return torch.randn(8, 6, generator=torch.Generator().manual_seed(rank)).double()
+
+
+def test_the_drop_in_sends_while_backward_runs() -> None:
+    def loop() -> list[tuple[float, torch.Tensor]]:
+        found = []
+        for megabytes in (0, 0.5e-3):
+            model = net()
+            optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=megabytes)
+            for _ in range(4):
+                optimizer.zero_grad()
+                model(data(torch.distributed.get_rank())).square().sum().backward()
+                optimizer.step()
+            weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+            found.append((optimizer.communicator.ledger.messages, weights))
+        return found
+
+    for (plain, x), (early, y) in on_processes(2, loop):
+        assert (plain, early) == (4, 16)
+        assert torch.allclose(x, y, rtol=0, atol=1e-12)
+
+
+def complaint(megabytes: float, change: str) -> str:
+    """What is said when gradients are clipped after backward, or made twice."""
+    model, inputs = net(), data(torch.distributed.get_rank())
+    optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=megabytes)
+    try:
+        for _ in range(2 if change == "twice" else 1):
+            model(inputs).square().sum().backward()
+        if change == "clip":
+            nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        if change == "replace":
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return "fine"
+
+
+def test_gradients_that_were_sent_may_not_change() -> None:
+    changes = ("nothing", "twice", "clip", "replace")
+    found = on_processes(2, lambda: [complaint(size, change) for size in (0.5e-3, 0) for change in changes])
+    for nothing, twice, clip, replace, *in_one_piece in found:
+        assert nothing == "fine"
+        assert "came a second time" in twice
+        assert "changed after backward" in clip
+        assert "changed after backward" in replace
+        assert all("bucket_mb=0" in said for said in (twice, clip, replace))
+        assert in_one_piece == ["fine"] * 4

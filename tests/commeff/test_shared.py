@@ -1,0 +1,94 @@
+"""Memory shared by processes: large messages arrive whole, blocks are used again, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from commeff.communicator import Transport, shared
+from tests.laws.processes import on_processes
+
+LARGE = shared.LEAST // 8 + 1  # float64 numbers that go by shared memory
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no memfd_create")
+
+
+def transport() -> Transport:
+    return Transport(dist.group.WORLD, alone=False)
+
+
+def ring_of_messages() -> list[float]:
+    """Everybody sends ever other numbers to the right; gives the sums of what came, and the number of blocks used."""
+    ours = transport()
+    right, left = (ours.rank + 1) % ours.size, (ours.rank - 1) % ours.size
+    found = []
+    for step in range(20):
+        given = torch.arange(LARGE, dtype=torch.float64) + 1000 * step + ours.rank
+        came = torch.empty_like(given)
+        ours.exchange("mix", {right: given}, {left: came})()
+        assert torch.equal(came, given - ours.rank + left)
+        found.append(float(came[0]))
+    assert ours._memory is not None
+    return [len(ours._memory._own), ours.sent["mix"] / given.nbytes, *found]
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_messages_arrive_and_blocks_are_used_again(n: int) -> None:
+    for rank, (blocks, sent, *found) in enumerate(on_processes(n, ring_of_messages)):
+        assert found == [1000 * step + (rank - 1) % n for step in range(20)]
+        assert blocks <= 3, "a block that has been read is free again"
+        assert sent == 20, "shared bytes count like those on the wire"
+
+
+def test_messages_may_overtake_nobody_and_wait_for_nobody() -> None:
+    """Many are posted before the first is waited for, large and small ones mixed."""
+
+    def crowd() -> bool:
+        ours, waits, buffers = transport(), [], []
+        peer = 1 - ours.rank
+        for i in range(12):
+            size = LARGE if i % 3 else 5
+            buffers.append(torch.empty(size, dtype=torch.float64))
+            waits.append(ours.exchange("mix", {peer: torch.full((size,), float(i)).double()}, {peer: buffers[-1]}))
+        for wait in reversed(waits):
+            wait()
+        return all(bool((buffer == i).all()) for i, buffer in enumerate(buffers))
+
+    assert on_processes(2, crowd) == [True, True]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_everybody_gets_the_same_sum_to_the_last_bit(n: int) -> None:
+    def total() -> torch.Tensor:
+        given = torch.rand(LARGE, generator=torch.Generator().manual_seed(dist.get_rank())).double()
+        return transport().sum(given)()
+
+    first, *others = on_processes(n, total)
+    expected = sum(torch.rand(LARGE, generator=torch.Generator().manual_seed(rank)).double() for rank in range(n))
+    assert torch.allclose(first, expected, rtol=0, atol=1e-12)
+    assert all(torch.equal(first, other) for other in others)
+
+
+def test_it_can_be_switched_off_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def near() -> list[int]:
+        if dist.get_rank() == 1:
+            os.environ[shared.SWITCH] = "0"
+        memory = transport()._memory
+        assert memory is not None
+        return sorted(memory.near)
+
+    assert on_processes(3, near) == [[2], [], [0]]
+
+
+def test_nothing_stays_in_the_file_system() -> None:
+    def leave() -> None:
+        ring_of_messages()
+        os.kill(os.getpid(), 9) if dist.get_rank() == 0 else None
+
+    before = set(Path("/dev/shm").iterdir())
+    with pytest.raises(RuntimeError, match="rank 0 ended without an answer"):
+        on_processes(2, leave)
+    assert {path for path in Path("/dev/shm").iterdir() if "commeff" in path.name} <= before
