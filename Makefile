@@ -10,7 +10,7 @@ GRIDS := experiments/grids
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language cluster screenshot install clean
+.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language cluster planner screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -49,6 +49,9 @@ language: install
 
 cluster: install
 	$(BIN)/python -m experiments.tables.networks
+
+planner: install
+	$(BIN)/python -m experiments.planning tables
 
 # Of the README; wants a Chromium.
 screenshot:

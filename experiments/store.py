@@ -20,7 +20,10 @@ from experiments.schema import ConfigError
 from experiments.targets import foreign, source_digest, split
 
 VERSION = 1  # of the store's layout
-IRRELEVANT = ("checkpoint_every", "data_dir", "nproc")  # keys that do not decide the result, wherever they stand
+# Keys that do not decide the result, wherever they stand.
+IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
+# Keys that are younger than the first runs, and the value that says what was done before: it does not count.
+YOUNGER = {"collective": "auto", "server": "row"}
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed")
 FINISHED = ("done", "diverged")
 COUNTS = ("restarts", "preemptions")  # in status.json, once they are not 0
@@ -48,7 +51,11 @@ def run_id(config: Mapping[str, Any]) -> str:
 def _relevant(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
-    return {name: _relevant(value) for name, value in node.items() if name not in IRRELEVANT}
+    return {
+        name: _relevant(value)
+        for name, value in node.items()
+        if name not in IRRELEVANT and (name not in YOUNGER or value != YOUNGER[name])
+    }
 
 
 def _targets(node: Any) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 def _new_memory(length: int) -> int:
     """A file without a name, which is gone with the last process that has it open; -1 where there are none."""
-    if not hasattr(os, "memfd_create"):
+    if sys.platform != "linux":
         return -1
     fd = os.memfd_create("commeff")
     os.ftruncate(fd, length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from commeff.communicator import Transport, shared
 from tests.laws.processes import on_processes
 
 LARGE = shared.LEAST // 8 + 1  # float64 numbers that go by shared memory
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no memfd_create")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has memfd_create")
 
 
 def transport() -> Transport:

@@ -1,0 +1,31 @@
+"""Predict a training step on a cluster: seconds, memory and bytes of a policy, from counted work and eight constants.
+
+>>> from commeff.cluster import Cluster
+>>> from commeff.planner import Model, Policy, predict
+>>> model = Model(layers=48, hidden=8192, heads=64, sequence=2048, vocab=51200)
+>>> policy = Policy(tensor=8, pipeline=2, data=32, micro_batch=4, recompute="full")
+>>> predict(model, policy, Cluster.named("a100_selene", gpus=512), global_batch=1536).fits
+True
+"""
+
+from commeff.planner.constants import MEASURED, Constants
+from commeff.planner.estimate import Estimate, estimate
+from commeff.planner.model import Model
+from commeff.planner.policies import Policies
+from commeff.planner.policy import Policy
+from commeff.planner.predict import Prediction, predict, timeline
+from commeff.planner.timeline import Timeline
+
+__all__ = [
+    "MEASURED",
+    "Constants",
+    "Estimate",
+    "Model",
+    "Policies",
+    "Policy",
+    "Prediction",
+    "Timeline",
+    "estimate",
+    "predict",
+    "timeline",
+]

@@ -1,0 +1,179 @@
+"""Seconds of one transformer layer, and of embedding and head, on one rank: products, element-wise work, collectives.
+
+Every count of bytes is for 16-bit activations and the fused kernels of Megatron-LM, and is spelt out where it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commeff.cluster import GPU, Cluster
+from commeff.planner.constants import Constants
+from commeff.planner.gemm import gemm_seconds, seconds_per_flop
+from commeff.planner.links import Groups
+from commeff.planner.model import Model
+from commeff.planner.policies import Count, Numbers, Policies
+from commeff.planner.policy import RECOMPUTES
+
+FORWARD_KERNELS, BACKWARD_KERNELS, TENSOR_KERNELS = 16, 36, 2  # of a GPT layer; the last for collectives, each way
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """Seconds of one micro-batch through one piece of the model, forward and backward."""
+
+    forward: Numbers
+    backward: Numbers  # without what is recomputed
+    weights: Numbers  # of `backward`: gradients of weights, which a zero-bubble schedule may do later
+    again: Numbers  # recomputed in the backward pass
+    tensor: Numbers  # exposed tensor-parallel communication, both ways and recomputed
+    tensor_forward: Numbers  # of it, in the forward pass
+
+    @property
+    def there(self) -> Numbers:
+        """The whole forward pass."""
+        return self.forward + self.tensor_forward
+
+    @property
+    def back(self) -> Numbers:
+        """The whole backward pass."""
+        return self.backward + self.again + self.tensor - self.tensor_forward
+
+
+def layer_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
+    """One layer."""
+    gpu, t = cluster.gpu, policies.tensor
+    dense, dense_input, dense_weights = _products(model, policies, gpu, constants)
+    core, core_back = _attention(model, policies, gpu, constants)
+    light, light_back = _light(model, policies, gpu, constants)
+    groups = Groups.of(cluster, t, np.ones_like(t))
+    collectives = tensor_seconds(model, policies, groups)
+    exposed = collectives - policies.hidden(0.0) * np.minimum(collectives, dense)
+    exposed_back = collectives - policies.hidden(constants.hidden_share) * np.minimum(collectives, dense_weights)
+    kernels = TENSOR_KERNELS * (t > 1) * constants.kernel_seconds
+    issue = FORWARD_KERNELS * constants.kernel_seconds + kernels
+    issue_back = BACKWARD_KERNELS * constants.kernel_seconds + kernels
+    forward = busy(dense + core + light, issue)
+    backward = busy(dense_input + dense_weights + core_back + light_back, issue_back)
+    again = np.select(
+        [policies.recompute == RECOMPUTES.index("full"), policies.recompute == RECOMPUTES.index("selective")],
+        [forward, core],
+        0.0,
+    )
+    repeated = 1 + (policies.recompute == RECOMPUTES.index("full"))
+    return Pass(forward, backward, dense_weights, again, repeated * exposed + exposed_back, exposed)
+
+
+def busy(work: Numbers, issue: Numbers) -> Numbers:
+    """Seconds of kernels that take `work` on the GPU and `issue` on the CPU that launches them: sqrt(work^2 + issue^2).
+
+    The slower of the two where they are far apart, and 1.4 times either where they are equal: some kernels of a pass
+    wait for the CPU and others for the GPU.
+    """
+    return np.sqrt(work**2 + issue**2)
+
+
+def tensor_seconds(model: Model, policies: Policies, groups: Groups) -> Numbers:
+    """Two all-reduces of b s h numbers each way (Shoeybi 2019); with sequence parallelism each is an all-gather and a
+    reduce-scatter, of the same bytes (Korthikanti 2022).
+    """
+    size = 2.0 * policies.micro_batch * model.sequence * model.hidden
+    split = 2 * groups.reduce_scatter(size)
+    return 2 * np.where(policies.sequence_parallel, split, groups.all_reduce(size))
+
+
+def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
+    """Logits and cross-entropy over a vocabulary split over the tensor ranks (padded to a multiple of 8 t).
+
+    Element-wise bytes for each logit: forward 30 (to fp32 6, maximum 4, shift and exponential 12, sum 4, division 4
+    and a bit), backward 14 (softmax minus target 8, to 16 bits 6).
+    """
+    gpu, t = cluster.gpu, policies.tensor
+    tokens = policies.micro_batch * model.sequence
+    columns = np.where(t > 1, 8 * np.ceil(model.vocab / (8 * t)), model.vocab)
+    h, rate = model.hidden, gpu.memory_bandwidth * constants.memory_efficiency
+    shapes: tuple[tuple[Count, Count, Count], ...] = ((tokens, columns, h), (tokens, h, columns), (columns, h, tokens))
+    products = [gemm_seconds(*shape, 1, gpu, policies.precision, constants) for shape in shapes]
+    logits = tokens * columns / rate
+    groups = Groups.of(cluster, t, np.ones_like(t))
+    exchange = 2 * groups.all_reduce(4.0 * tokens)  # maxima and sums
+    gradient = groups.all_reduce(2.0 * tokens * model.hidden)
+    zero = np.zeros_like(logits)
+    return Pass(
+        forward=products[0] + 30 * logits,
+        backward=products[1] + products[2] + 14 * logits,
+        weights=products[2],
+        again=zero,
+        tensor=exchange + gradient,
+        tensor_forward=exchange,
+    )
+
+
+def embedding_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
+    """Lookup, positions and dropout: about 10 bytes for each number of b s h each way; an all-reduce over the tensor
+    ranks forward.
+    """
+    numbers = policies.micro_batch * model.sequence * model.hidden
+    seconds = 10.0 * numbers / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
+    groups = Groups.of(cluster, policies.tensor, np.ones_like(policies.tensor))
+    exchange = groups.all_reduce(2.0 * numbers)
+    zero = np.zeros_like(seconds)
+    return Pass(seconds, seconds, zero, zero, exchange, exchange)
+
+
+def _products(model: Model, policies: Policies, gpu: GPU, constants: Constants) -> tuple[Numbers, Numbers, Numbers]:
+    """Seconds of the matrices with weights: forward, gradients of inputs, gradients of weights."""
+    t, tokens = policies.tensor, policies.micro_batch * model.sequence
+    keys = np.maximum(model.key_width / t, model.head_width)  # below one head they are replicated
+    gates = 2 if model.gated else 1
+    shapes = (
+        (model.hidden, model.query_width / t + 2 * keys),
+        (model.query_width / t, model.hidden),
+        (model.hidden, gates * model.ffn_width / t),
+        (model.ffn_width / t, model.hidden),
+    )
+
+    def total(*products: tuple[Count, Count, Count]) -> Numbers:
+        seconds = [gemm_seconds(*p, 1, gpu, policies.precision, constants) for p in products]
+        return np.sum(np.broadcast_arrays(*seconds), axis=0)
+
+    forward = total(*((tokens, out, into) for into, out in shapes))
+    inputs = total(*((tokens, into, out) for into, out in shapes))
+    weights = total(*((into, out, tokens) for into, out in shapes))
+    return forward, inputs, weights
+
+
+def _attention(model: Model, policies: Policies, gpu: GPU, constants: Constants) -> tuple[Numbers, Numbers]:
+    """Seconds of scores, softmax, dropout and context, forward and backward.
+
+    Bytes for each of the a s^2 b / t scores: softmax 4 and dropout 5 forward; 6 and 5 backward. A flash kernel moves
+    none of them, skips the masked half, and computes the scores once more in its backward pass.
+    """
+    b, s, width = policies.micro_batch, model.sequence, model.head_width
+    heads = b * model.heads / policies.tensor
+    scores = gemm_seconds(s, s, width, heads, gpu, policies.precision, constants)
+    context = gemm_seconds(s, width, s, heads, gpu, policies.precision, constants)
+    transposed = gemm_seconds(s, width, s, heads, gpu, policies.precision, constants)
+    if model.flash_attention:
+        tile = 2.0 * s * s * (width + constants.gemm_ramp) * heads
+        half = tile / 2 * seconds_per_flop(gpu, policies.precision, constants)
+        return 2 * half, 5 * half
+    byte = s * s * heads / (gpu.memory_bandwidth * constants.memory_efficiency)
+    return scores + context + 9 * byte, 2 * scores + context + transposed + 11 * byte
+
+
+def _light(model: Model, policies: Policies, gpu: GPU, constants: Constants) -> tuple[Numbers, Numbers]:
+    """Seconds of everything else that is element-wise, forward and backward.
+
+    Bytes for each number of b s h: two norms 4 forward, 6 backward each; two (bias, dropout, residual) 7 forward, 11
+    backward each: these are done by every tensor rank unless sequence_parallel. Split over the ranks: the context is
+    laid out anew, 4 each way; GeLU moves 4 forward, 6 backward for each of f numbers, a gate 6 and 10.
+    """
+    tokens, t = policies.micro_batch * model.sequence, policies.tensor
+    shared = tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
+    there, back = (6, 10) if model.gated else (4, 6)
+    inner, context = tokens * model.ffn_width / t, tokens * model.query_width / t
+    rate = gpu.memory_bandwidth * constants.memory_efficiency
+    return (22 * shared + 4 * context + there * inner) / rate, (34 * shared + 4 * context + back * inner) / rate

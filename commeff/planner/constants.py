@@ -1,0 +1,52 @@
+"""The global physical constants of the planner: seven numbers, shared by every model, policy, cluster and table.
+
+Nothing else in this package is fitted. What a mechanism moves or computes is counted, and links carry what their
+cluster says; these say how fast real GPUs do the rest. No row of a table has a constant of its own.
+
+Five are what `python -m experiments.planning fit` finds on three measured tables, each of the same weight, all
+A100-80GB: vtrain_single.csv under both readings of its recomputation, korthikanti2022_layer.csv and megatron2021.csv.
+Two of the five end on the bounds that the fit was given, `memory_efficiency` above and `hidden_share` below.
+
+Two are recalled: `operand_ratio` makes large bf16 products reach 570 of an H100's 989 TFLOP/s where an A100 reaches 215
+of 312; `reserve_bytes` is 0.5 GB of CUDA context, 1 GB of communicators, and fragmentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Constants:
+    """How much of its data sheet a machine reaches.
+
+    Parameters
+    ----------
+    gemm_efficiency : share of the tensor peak in the main loop of a matrix product whose operands are at hand.
+    operand_ratio : bandwidth at which operands reach the tensor cores, over the memory's; caches grow with memories,
+        but slower than peaks, so newer GPUs reach a smaller share of theirs.
+    gemm_ramp : columns of the inner dimension that filling the pipeline and writing a tile back are worth.
+    memory_efficiency : share of the memory bandwidth that element-wise kernels reach.
+    kernel_seconds : what a framework spends on the CPU to issue one kernel.
+    hidden_share : share of hideable communication that overlap="partial" hides.
+    reserve_bytes : memory that a CUDA context, communicators and fragmentation take.
+    """
+
+    gemm_efficiency: float
+    operand_ratio: float
+    gemm_ramp: float
+    memory_efficiency: float
+    kernel_seconds: float
+    hidden_share: float
+    reserve_bytes: float
+
+
+MEASURED = Constants(
+    gemm_efficiency=0.861,
+    operand_ratio=8,
+    gemm_ramp=16,
+    memory_efficiency=0.85,
+    kernel_seconds=45.7e-6,
+    hidden_share=0.25,
+    reserve_bytes=3e9,
+)

@@ -1,0 +1,69 @@
+"""Bytes on the fullest rank, part by part."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commeff.planner.constants import Constants
+from commeff.planner.model import Model
+from commeff.planner.policies import Numbers, Policies
+from commeff.planner.policy import RECOMPUTES
+from commeff.planner.stages import Stages
+
+# Bytes for each parameter: weights, gradients, optimizer (Adam: two moments, and an fp32 copy of 16-bit weights).
+# With
+# bf16, gradients are summed in fp32: 18 in all; with fp16 they travel as fp16 and are copied to fp32 for the step:
+# 20;
+# fp32 16 (the table of Megatron-LM's distributed optimizer). ZeRO's own count, 16, has 2-byte gradients.
+STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp8": (2, 4, 12)}
+
+
+def layer_activations(model: Model, policies: Policies) -> Numbers:
+    """Bytes that one layer keeps of one micro-batch for its backward pass, nothing recomputed, 16-bit.
+
+    s b h (10 + 24/t + 5 a s/(h t)) for a GPT block (Korthikanti 2022, Table 2): inputs of two norms and two matrices
+    and two dropout masks, 10, on all tensor ranks unless sequence_parallel; queries, keys, values, context 8 and the
+    inside of the feed-forward 16, split; softmax, mask and dropped softmax 5 for each score, kept by nobody with
+    flash attention or selective recomputation.
+    """
+    t, tokens = policies.tensor, policies.micro_batch * model.sequence
+    shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
+    keys = np.maximum(model.key_width / t, model.head_width)
+    split = 4 * model.query_width / t + 4 * keys + (6 if model.gated else 4) * model.ffn_width / t
+    kept = policies.recompute != RECOMPUTES.index("selective")
+    scores = 0.0 if model.flash_attention else 5.0 * kept * model.heads * model.sequence / t
+    return shared + tokens * (split + scores)
+
+
+def activations(model: Model, policies: Policies, stages: Stages) -> Numbers:
+    """Of the layers of each stage. Full recomputation keeps the input of every layer, 2 s b h, and works through one
+    layer at a time.
+    """
+    whole = layer_activations(model, policies)
+    split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
+    inputs = 2.0 * policies.micro_batch * model.sequence * model.hidden / split * ~policies.offload_checkpoints
+    full = policies.recompute == RECOMPUTES.index("full")
+    return stages.layers * stages.flying * np.where(full, inputs, whole) + full * whole
+
+
+def memory(model: Model, policies: Policies, stages: Stages, constants: Constants) -> dict[str, Numbers]:
+    """Bytes by part on the fullest rank. Beside the layers, the first stage keeps a dropout mask of the embedding for
+    each micro-batch in flight, and the last the fp32 logits of one.
+    """
+    shard, parameters = policies.shard, stages.parameters(model, policies)
+    weights, gradients, optimizer = STATES[policies.precision]
+    gathered = (policies.zero == 3) & (shard > 1)  # one layer whole, and the next on its way
+    tokens = policies.micro_batch * model.sequence
+    masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
+    layer = model.layer_parameters / policies.tensor
+    parts = {
+        "weights": weights * (parameters / np.where(policies.zero == 3, shard, 1) + 2 * gathered * layer),
+        "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1),
+        "optimizer": optimizer * parameters / np.where(policies.zero >= 1, shard, 1),
+        "activations": activations(model, policies, stages) + stages.first * stages.flying * masks,
+        "logits": stages.last * 4.0 * tokens * model.vocab / policies.tensor,
+        "method": policies.memory_bytes * parameters / np.where(policies.zero >= 1, shard, 1),
+        "reserve": np.full_like(parameters, constants.reserve_bytes),
+    }
+    fullest = np.argmax(sum(parts.values()), axis=0)[None]
+    return {name: np.take_along_axis(part, fullest, axis=0)[0] for name, part in parts.items()}

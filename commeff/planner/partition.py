@@ -1,0 +1,118 @@
+"""The lectures' tensor-partition example: y = W_k ... W_2 W_1 x on n devices, every matrix cut by rows or by columns.
+
+A vector is *whole* (every device has all of it) or *split* (every device has 1/n of it); x and y are whole. A matrix
+cut by rows needs a whole input and gives a split output. One cut by columns needs a split input and gives n partial
+sums. Backward, the roles change: a cut by rows gives partial sums of the gradient of its input. What runs between two
+layouts, and the numbers that each device sends for a vector of width w, in units of (n-1)/n w:
+
+    from           to      forward             backward
+    split          row     all-gather 1        reduce-scatter 1
+    split          column  nothing             nothing
+    partial sums   row     all-reduce 2        all-reduce 2
+    partial sums   column  reduce-scatter 1    all-gather 1
+    whole (x)      row     nothing             all-reduce 2
+    whole (x)      column  nothing             all-gather 1
+    partial sums   y       all-reduce 2        nothing
+    split          y       all-gather 1        nothing
+
+What stands between two matrices and acts on every number (or every head) alone changes nothing: partial sums are added
+up before it in every case. (The lecture writes W x. Where inputs are rows, as in Megatron-LM, its "column-parallel"
+layer is the one cut by rows here.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Literal
+
+Cut = Literal["row", "column"]
+FORWARD = {
+    ("row", "row"): ("all-gather", 1),
+    ("row", "column"): ("", 0),
+    ("column", "row"): ("all-reduce", 2),
+    ("column", "column"): ("reduce-scatter", 1),
+    ("x", "row"): ("", 0),
+    ("x", "column"): ("", 0),
+    ("column", "y"): ("all-reduce", 2),
+    ("row", "y"): ("all-gather", 1),
+}
+BACKWARD = {
+    ("row", "row"): ("reduce-scatter", 1),
+    ("row", "column"): ("", 0),
+    ("column", "row"): ("all-reduce", 2),
+    ("column", "column"): ("all-gather", 1),
+    ("x", "row"): ("all-reduce", 2),
+    ("x", "column"): ("all-gather", 1),
+    ("column", "y"): ("", 0),
+    ("row", "y"): ("", 0),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A choice for every matrix, and what it costs.
+
+    Parameters
+    ----------
+    cuts : of W_1, W_2, ...
+    forward, backward : the collectives, each with the vector it works on: x, 1 (which is W_1 x), 2, ..., y.
+    numbers : that each device sends for one vector x, both ways.
+    """
+
+    cuts: tuple[Cut, ...]
+    forward: tuple[str, ...]
+    backward: tuple[str, ...]
+    numbers: float
+
+
+def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> Plan:
+    """What a choice of cuts communicates, for widths of x, W_1 x, ..., y.
+
+    >>> plan(("row", "column"), (4, 16, 4), devices=2)                # a feed-forward: Megatron-LM's choice
+    Plan(cuts=('row', 'column'), forward=('all-reduce y',), backward=('all-reduce x',), numbers=8.0)
+    """
+    if len(widths) != len(cuts) + 1:
+        raise ValueError(f"{len(cuts)} matrices were cut but {len(widths)} widths given; give {len(cuts) + 1}")
+    names = ["x", *(str(i + 1) for i in range(len(cuts) - 1)), "y"]
+    numbers = 0.0
+    said: tuple[list[str], list[str]] = ([], [])
+    for step, name, width in zip(pairwise(("x", *cuts, "y")), names, widths, strict=True):
+        for table, words in zip((FORWARD, BACKWARD), said, strict=True):
+            collective, units = table[step]
+            numbers += units * width * (devices - 1) / devices
+            words.extend([f"{collective} {name}"] if collective else [])
+    return Plan(tuple(cuts), tuple(said[0]), tuple(reversed(said[1])), numbers)
+
+
+def plans(widths: Sequence[int], devices: int) -> list[Plan]:
+    """All choices, cheapest first.
+
+    >>> for found in plans((1, 1, 1, 1), devices=2):                  # the lecture's y = W3 W2 W1 x, two devices
+    ...     print(found.numbers, *found.cuts)
+    3.0 row row column
+    3.0 row column column
+    3.5 row row row
+    3.5 row column row
+    3.5 column row column
+    3.5 column column column
+    4.0 column row row
+    4.0 column column row
+    """
+    every: list[tuple[Cut, ...]] = list(product(("row", "column"), repeat=len(widths) - 1))
+    return sorted((plan(cuts, widths, devices) for cuts in every), key=lambda found: found.numbers)
+
+
+def blocks(hidden: int) -> dict[str, tuple[int, ...]]:
+    """Widths of chains in a transformer: the lecture's three equal matrices; the feed-forward h to 4 h to h; attention,
+    in which heads act alone, as h to h (queries, keys and values make one head's output) to h.
+
+    >>> {name: plans(widths, 8)[0].cuts for name, widths in blocks(1024).items()}
+    {'W3 W2 W1': ('row', 'row', 'column'), 'feed-forward': ('row', 'column'), 'attention': ('row', 'column')}
+    """
+    return {
+        "W3 W2 W1": (hidden,) * 4,
+        "feed-forward": (hidden, 4 * hidden, hidden),
+        "attention": (hidden, hidden, hidden),
+    }

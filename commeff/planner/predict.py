@@ -1,0 +1,119 @@
+"""One policy priced: step time, utilisation, memory, and the parts they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from commeff.cluster import Cluster
+from commeff.planner.constants import MEASURED, Constants
+from commeff.planner.estimate import Estimate, Pieces, estimate, finish
+from commeff.planner.model import Model
+from commeff.planner.policies import Numbers, Policies
+from commeff.planner.policy import Policy
+from commeff.planner.stages import Stages
+from commeff.planner.timeline import Timeline, play
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a step costs.
+
+    Parameters
+    ----------
+    step_seconds : of one optimizer step.
+    tflops_per_gpu : FLOPs of the step, recomputed ones too, for each GPU and second, in 10^12 (as the Megatron
+        papers).
+    hfu, mfu : shares of the peak, with and without recomputed FLOPs.
+    memory_bytes, fits : on the fullest rank, and whether the GPU has them.
+    breakdown : {"seconds": by part, "bytes": by part}; they add up to step_seconds and memory_bytes.
+    """
+
+    step_seconds: float
+    tflops_per_gpu: float
+    hfu: float
+    mfu: float
+    memory_bytes: float
+    fits: bool
+    breakdown: dict[str, dict[str, float]]
+
+
+def predict(
+    model: Model, policy: Policy, cluster: Cluster, *, global_batch: int, constants: Constants = MEASURED
+) -> Prediction:
+    """Price one policy.
+
+    >>> model = Model(layers=80, hidden=12288, heads=96, sequence=2048, vocab=51200)
+    >>> policy = Policy(tensor=8, pipeline=8, data=24, recompute="full")
+    >>> p = predict(model, policy, Cluster.named("a100_selene", gpus=1536), global_batch=2304)
+    >>> p.fits, p.mfu < p.hfu, abs(sum(p.breakdown["seconds"].values()) / p.step_seconds - 1) < 1e-12
+    (True, True, True)
+    """
+    policy.check(model, cluster, global_batch)
+    policies = Policies.of([policy])
+    if policy.stages is None:
+        found = estimate(model, policies, cluster, global_batch, constants)
+    else:
+        found = _uneven(model, policy, cluster, global_batch, constants)
+    seconds = {name: float(np.ravel(value)[0]) for name, value in found.seconds.items()}
+    parts = {name: float(np.ravel(value)[0]) for name, value in found.bytes.items()}
+    step, held = sum(seconds.values()), sum(parts.values())
+    flops = global_batch * model.flops
+    done = flops + global_batch * model.recomputed_flops(policy.recompute)
+    peak = cluster.gpus * cluster.gpu.peak_flops[policy.precision]
+    return Prediction(
+        step_seconds=step,
+        tflops_per_gpu=done / step / cluster.gpus / 1e12,
+        hfu=done / step / peak,
+        mfu=flops / step / peak,
+        memory_bytes=held,
+        fits=held <= cluster.gpu.memory_bytes,
+        breakdown={"seconds": seconds, "bytes": parts},
+    )
+
+
+def timeline(
+    model: Model, policy: Policy, cluster: Cluster, *, global_batch: int, constants: Constants = MEASURED
+) -> Timeline:
+    """The pipeline of one step, event by event, with the layers, embedding and head where the policy puts them."""
+    policy.check(model, cluster, global_batch)
+    policies = Policies.of([policy])
+    pieces = Pieces.of(model, policies, cluster, constants)
+    layers = policy.layers_of(model)
+    send = float(pieces.boundary[0]) if policy.pipeline > 1 else 0.0
+
+    def seconds(of: str, extra: float) -> list[float]:
+        each = [count * float(getattr(pieces.layer, of)[0]) + extra for count in layers]
+        each[0] += float(getattr(pieces.embedding, of)[0])
+        each[-1] += float(getattr(pieces.head, of)[0])
+        return each
+
+    m = int(policies.micro_batches(global_batch)[0])
+    forward, backward, late = seconds("there", send), seconds("back", send), seconds("weights", 0.0)
+    return play(policy.schedule, m, forward, backward, late, policy.chunks)
+
+
+def _uneven(model: Model, policy: Policy, cluster: Cluster, global_batch: int, constants: Constants) -> Estimate:
+    """A policy whose stages differ: the event loop says when the last one ends and what each keeps."""
+    policies = Policies.of([policy])
+    run = timeline(model, policy, cluster, global_batch=global_batch, constants=constants)
+    pieces = Pieces.of(model, policies, cluster, constants)
+    m, p = policies.micro_batches(global_batch), policy.pipeline
+    layers = np.array(policy.layers_of(model)).reshape(policy.chunks, p).sum(axis=0)
+    slowest = max(range(p), key=run.busy)
+    ends = [piece for piece, at in ((pieces.embedding, 0), (pieces.head, p - 1)) if at == slowest]
+
+    def part(*names: str) -> Numbers:
+        each = [layers[slowest] * getattr(pieces.layer, n) + sum(getattr(end, n) for end in ends) for n in names]
+        return m * np.sum(each, axis=0)
+
+    seconds = {
+        "compute": part("forward", "backward"),
+        "recompute": part("again"),
+        "tensor": part("tensor"),
+        "pipeline": m * 2 * policy.chunks * pieces.boundary * (p > 1),
+        "bubble": np.array([run.seconds - run.busy(slowest)]),
+    }
+    stages = Stages.uneven(model, layers, np.array(run.peaks) / policy.chunks)
+    return finish(model, policies, cluster, constants, pieces, stages, m, seconds)

@@ -1,0 +1,107 @@
+"""The event loop: plays a schedule over (stage, micro-batch) and says when everything happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from commeff.planner.schedules import Task, order
+
+
+@dataclass(frozen=True)
+class Event:
+    """A task that ran."""
+
+    stage: int
+    task: Task
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What happened.
+
+    Parameters
+    ----------
+    events : by stage, in order.
+    seconds : until the last task ended.
+    peaks : for every stage, the most micro-batches at once of each chunk added up, from the start of F to the end of
+        the task that frees them (W where backward is split, else B).
+    """
+
+    events: list[list[Event]]
+    seconds: float
+    peaks: list[int]
+
+    def busy(self, stage: int) -> float:
+        """Seconds that a stage works."""
+        return sum(event.end - event.start for event in self.events[stage])
+
+
+def play(
+    schedule: str,
+    micro_batches: int,
+    forward: Sequence[float],
+    backward: Sequence[float],
+    weights: Sequence[float] | None = None,
+    chunks: int = 1,
+) -> Timeline:
+    """Run a schedule.
+
+    Parameters
+    ----------
+    forward, backward : seconds of one micro-batch on every piece of the model in order; piece c p + i is chunk c of
+        stage i. `backward` is the whole backward pass.
+    weights : of `backward`, the gradients of weights, which zero_bubble does later.
+
+    >>> play("1f1b", 8, [1.0] * 4, [2.0] * 4).seconds, (8 + 4 - 1) * 3.0
+    (33.0, 33.0)
+    """
+    stages = len(forward) // chunks
+    split = schedule == "zero_bubble"
+    late = list(weights) if split and weights is not None else [0.0] * len(forward)
+    lasts = {"F": list(forward), "B": [b - w for b, w in zip(backward, late, strict=True)], "W": late}
+    orders = order(schedule, stages, micro_batches, chunks)
+    ended: dict[tuple[str, int, int], float] = {}
+    events: list[list[Event]] = [[] for _ in range(stages)]
+    clocks, todo = [0.0] * stages, sum(len(tasks) for tasks in orders)
+    while todo:
+        before = todo
+        for stage, tasks in enumerate(orders):
+            while len(events[stage]) < len(tasks):
+                task = tasks[len(events[stage])]
+                piece = task.chunk * stages + stage
+                ready = _ready(task, piece, len(forward), ended, schedule == "naive")
+                if ready is None:
+                    break
+                start = max(ready, clocks[stage])
+                clocks[stage] = ended[task.what, task.micro_batch, piece] = start + lasts[task.what][piece]
+                events[stage].append(Event(stage, task, start, clocks[stage]))
+                todo -= 1
+        if todo == before:
+            raise ValueError(
+                f"schedule={schedule} with {stages} stages and {micro_batches} micro-batches waits for itself"
+            )
+    return Timeline(events, max(clocks), [_peak(stage, "W" if split else "B") for stage in events])
+
+
+def _ready(task: Task, piece: int, pieces: int, ended: dict[tuple[str, int, int], float], alone: bool) -> float | None:
+    """When what a task needs is there; None if not known yet. `alone`: one micro-batch in the pipeline at a time."""
+    i = task.micro_batch
+    if task.what == "W":
+        return ended.get(("B", i, piece))
+    if task.what == "F" and piece == 0:
+        return ended.get(("B", i - 1, 0)) if alone and i else 0.0
+    if task.what == "F":
+        return ended.get(("F", i, piece - 1))
+    return ended.get(("F", i, piece) if piece == pieces - 1 else ("B", i, piece + 1))
+
+
+def _peak(events: list[Event], frees: str) -> int:
+    held = most = 0
+    for event in events:
+        held += event.task.what == "F"
+        most = max(most, held)
+        held -= event.task.what == frees
+    return most

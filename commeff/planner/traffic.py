@@ -1,0 +1,111 @@
+"""Seconds of what crosses the links outside a layer: stage to stage, ZeRO within a worker, methods between workers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from commeff.cluster import Cluster
+from commeff.planner.constants import Constants
+from commeff.planner.links import Groups
+from commeff.planner.memory import STATES
+from commeff.planner.model import Model
+from commeff.planner.policies import Numbers, Policies
+
+ENCODING = 24  # bytes of memory traffic for each number compressed and added up again: error in and out, scan, send
+
+
+def boundary_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
+    """One micro-batch from a stage to the next: b s h 16-bit numbers, each tensor rank sending its part, which the
+    receivers gather in the node unless they keep sequences split (Narayanan 2021, the scatter/gather optimisation).
+    """
+    t, size = policies.tensor, 2.0 * policies.micro_batch * model.sequence * model.hidden
+    groups = Groups.of(cluster, policies.pipeline, t * policies.data)
+    inside = Groups.of(cluster, t, np.ones_like(t))
+    gather = np.where(policies.sequence_parallel, 0.0, inside.reduce_scatter(size))
+    return groups.neighbours(size / t) + (policies.pipeline > 1) * gather
+
+
+class Sharing(NamedTuple):
+    """Seconds a step that ranks of one worker talk to each other."""
+
+    gradients: Numbers  # once a step, may hide behind the last backward pass
+    gathers: Numbers  # of weights (ZeRO-3) and scattered gradients in every micro-batch, may hide behind computation
+
+
+def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numbers, cluster: Cluster) -> Sharing:
+    """Traffic of the `shard` ranks of a worker, P local parameters (Rajbhandari 2020).
+
+    ZeRO 0: all-reduce of gradients. 1: reduce-scatter of gradients, all-gather of weights. 2: the reduce-scatter in
+    every micro-batch, as there is no room to add up whole gradients. 3: in every micro-batch two all-gathers of
+    weights and a reduce-scatter: 3 Psi instead of 2 Psi for one micro-batch.
+    """
+    weights, gradients, _ = STATES[policies.precision]
+    groups = Groups.of(cluster, policies.shard, policies.tensor)
+    reduce, gather = groups.reduce_scatter(gradients * parameters), groups.reduce_scatter(weights * parameters)
+    often = micro_batches - 1
+    once = np.select([policies.zero == 0, policies.zero < 3], [2 * reduce, reduce + gather], reduce)
+    many = np.select(
+        [policies.zero == 3, policies.zero == 2], [2 * micro_batches * gather + often * reduce, often * reduce], 0.0
+    )
+    return Sharing(once, many)
+
+
+def tied_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
+    """The first and the last stage add up the gradients of their copies of a tied embedding."""
+    if not model.tied_embeddings:
+        return np.zeros_like(policies.tensor, dtype=float)
+    two = np.minimum(policies.pipeline, 2)
+    groups = Groups.of(cluster, two, policies.tensor * policies.data * np.maximum(policies.pipeline - 1, 1))
+    return groups.all_reduce(STATES[policies.precision][1] * model.embedding_parameters / policies.tensor)
+
+
+def worker_seconds(
+    model: Model, parameters: Numbers, policies: Policies, cluster: Cluster, constants: Constants
+) -> Numbers:
+    """Seconds a step that workers talk to each other, each rank of a worker about its own share of P numbers.
+
+    psgd: all-reduce of gradients. Compressed: all-reduce of what adds up, all-gather of what does not, (n-1)
+    messages, and encoding. Gossip: `degree` models. Periodic: one all-reduce of models, spread over `period` steps.
+    The ranks of a worker have its gradients scattered among them already, so each sends P / shard numbers.
+    """
+    weights, gradients, _ = STATES[policies.precision]
+    numbers = parameters / policies.shard
+    groups = Groups.of(cluster, policies.workers, policies.tensor * policies.shard)
+    low_rank = low_rank_numbers(model, policies) / policies.shard
+    payload = np.where(policies.rank > 0, 4.0 * low_rank, policies.value_bytes * numbers)
+    message = np.where(policies.compresses, payload, gradients * numbers)
+    reduced = np.where(policies.summable, groups.all_reduce(message), groups.gather(message))
+    encoded = policies.compresses * (ENCODING + 4 * policies.rank) * numbers / cluster.gpu.memory_bandwidth
+    gossip = groups.neighbours(weights * numbers, policies.degree, cluster.network.oversubscription)
+    average = groups.all_reduce(weights * numbers) / policies.period
+    talks = policies.workers > 1
+    return talks * (
+        policies.gradients * (reduced + encoded / constants.memory_efficiency)
+        + policies.gossip * gossip
+        + policies.periodic * average
+    )
+
+
+def low_rank_numbers(model: Model, policies: Policies) -> Numbers:
+    """Numbers in the two factors of every matrix, of rank r: r (rows + columns), matrices split over the tensor ranks
+    (Vogels 2019).
+    """
+    t = policies.tensor
+    gates = 2 if model.gated else 1
+    edges = (
+        4 * model.hidden
+        + (2 * model.query_width + 2 * model.key_width) / t
+        + (1 + gates) * (model.hidden + model.ffn_width / t)
+    )
+    return policies.rank * (model.layers / policies.pipeline * edges + model.vocab / t + model.hidden)
+
+
+def optimizer_seconds(parameters: Numbers, policies: Policies, cluster: Cluster, constants: Constants) -> Numbers:
+    """Adam reads weights, two moments and gradients and writes weights, two moments and their 16-bit copies, 30 bytes
+    for each parameter; diloco's outer step, averaged over its period, reads and writes anchor and momentum.
+    """
+    parameters = parameters / np.where(policies.zero >= 1, policies.shard, 1)
+    outer = policies.periodic * 2 * policies.memory_bytes / policies.period
+    return (30 + outer) * parameters / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)

@@ -1,0 +1,1 @@
+"""The planner against published measurements: tables, the fit of the constants, reports in results/planner."""

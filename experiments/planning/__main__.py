@@ -1,0 +1,44 @@
+"""`python -m experiments.planning tables` writes results/planner; `fit` prints the constants that a fit finds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commeff.planner import MEASURED
+
+app = typer.Typer(add_completion=False, help=__doc__)
+Evaluations = Annotated[int, typer.Option(help="Choices of constants that one fit may try.")]
+
+
+@app.command("fit")
+def fit_command(evaluations: Evaluations = 400) -> None:
+    """Fit the five constants on the three measured tables, and print them beside those that ship."""
+    from experiments.planning.fit import BOUNDS, TABLES, Measured, fit, mape
+
+    measured = Measured()
+    found = fit(measured, evaluations=evaluations)
+    for name, value in asdict(found).items():
+        fitted = "" if name in BOUNDS else "   not fitted"
+        typer.echo(f"{name:20} {value:12.6g}   ships {getattr(MEASURED, name):12.6g}{fitted}")
+    for table in TABLES:
+        typer.echo(f"{table:24} MAPE {mape(measured.of_table(table, found)):5.2f} %")
+
+
+@app.command()
+def tables(
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner"),
+    evaluations: Evaluations = 200,
+) -> None:
+    """Every table of the lectures and every measured table beside the planner's figures, as CSV and one report.md."""
+    from experiments.planning.report import write
+
+    write(out, evaluations)
+    typer.echo(f"wrote {out}/report.md and its tables")
+
+
+if __name__ == "__main__":
+    app()

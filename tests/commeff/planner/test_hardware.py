@@ -1,0 +1,94 @@
+"""The pieces under a layer: products in tiles and waves, groups of ranks on shared links."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from commeff.cluster import Cluster
+from commeff.planner import MEASURED, Model, Policies, Policy
+from commeff.planner.block import layer_pass
+from commeff.planner.gemm import MULTIPROCESSORS, TILE, gemm_seconds, seconds_per_flop
+from commeff.planner.links import Groups
+from commeff.planner.traffic import boundary_seconds
+
+SELENE = Cluster.named("a100_selene", gpus=64)
+WAVE = MULTIPROCESSORS["A100"]
+IDEAL = replace(MEASURED, gemm_ramp=0.0, kernel_seconds=0.0)
+
+
+def product(rows: int, columns: int, inner: int, count: int = 1) -> float:
+    return float(gemm_seconds(rows, columns, inner, count, SELENE.gpu, "fp16", IDEAL))
+
+
+def test_large_products_run_at_the_rate_and_thin_ones_at_the_memory():
+    full = 2.0 * (8 * TILE) * (WAVE * TILE) * 4096
+    assert product(8 * TILE, WAVE * TILE, 4096) == pytest.approx(full * seconds_per_flop(SELENE.gpu, "fp16", IDEAL))
+    moved = 2 * (2**14 * 8 + 8 * 2**14 + 2**28)
+    assert product(2**14, 2**14, 8) == pytest.approx(moved / SELENE.gpu.memory_bandwidth / IDEAL.memory_efficiency)
+
+
+def test_a_tile_more_costs_a_wave_and_edges_are_whole_tiles():
+    one = product(9 * TILE, WAVE // 9 * TILE, 4096)
+    assert product(9 * TILE, (WAVE // 9 + 1) * TILE, 4096) == 2 * one
+    assert product(9 * TILE + 8, WAVE // 9 * TILE, 4096) == 2 * one
+    assert product(9 * TILE, WAVE // 9 * TILE - 8, 4096) == one
+    assert product(3 * TILE, 3 * TILE, 4096, count=WAVE // 9) == one
+    assert product(90 * TILE, 10 * TILE + 8, 4096) == product(90 * TILE, 11 * TILE, 4096)
+
+
+def test_every_product_has_its_two_gradients():
+    """On whole waves and without element-wise work, backward is twice forward; a layer's FLOPs are the model's."""
+    exact = replace(IDEAL, memory_efficiency=1e9)
+    cluster = replace(SELENE, gpu=replace(SELENE.gpu, memory_bandwidth=1e30, name="any"))
+    model = Model(2, 4096, 32, 2048, 1024)
+    layer = layer_pass(model, Policies.of([Policy()]), cluster, exact)
+    assert layer.forward[0] == pytest.approx(model.layer_flops * seconds_per_flop(cluster.gpu, "bf16", exact))
+    assert layer.backward[0] == pytest.approx(2 * layer.forward[0])
+    flash = layer_pass(replace(model, flash_attention=True), Policies.of([Policy()]), cluster, exact)
+    saved = model.attention_flops / 2 * seconds_per_flop(cluster.gpu, "bf16", exact)
+    assert layer.forward[0] - flash.forward[0] == pytest.approx(saved)
+
+
+def test_recomputation_repeats_the_forward_pass_with_its_collectives():
+    model = Model(32, 8192, 64, 2048, 51200)
+    policies = [Policy(tensor=8, recompute=recompute, overlap="none") for recompute in ("none", "selective", "full")]
+    layer = layer_pass(model, Policies.of(policies), SELENE, MEASURED)
+    none, selective, full = layer.again
+    assert none == 0 < selective < full == layer.forward[0]
+    assert layer.tensor.tolist() == pytest.approx([layer.tensor[0], layer.tensor[0], 1.5 * layer.tensor[0]])
+
+
+def test_a_group_rings_through_all_the_cards_of_its_nodes():
+    sizes, strides = np.array([8, 16, 8]), np.array([1, 1, 8])
+    groups = Groups.of(SELENE, sizes, strides)
+    card = SELENE.inter.bandwidth
+    assert groups.inside.tolist() == [8, 8, 1]
+    assert groups.bandwidth.tolist() == [SELENE.intra.bandwidth, 8 * card, card]
+    gathered = groups.reduce_scatter(1e9)
+    assert groups.all_reduce(1e9).tolist() == (2 * gathered).tolist()
+    assert gathered[2] == pytest.approx(7 / 8 * 1e9 / card + 3 * SELENE.inter.latency)
+
+
+def test_alone_nobody_talks():
+    one = Groups.of(SELENE, np.array([1]), np.array([1]))
+    assert one.all_reduce(1e9) == one.gather(1e9) == one.neighbours(1e9) == 0
+
+
+def test_a_stage_sends_its_tensor_in_parts_that_are_gathered_unless_sequences_stay_split():
+    model = Model(32, 4096, 32, 2048, 51200)
+    policies = Policies.of(
+        [
+            Policy(tensor=8, pipeline=8),
+            Policy(tensor=8, pipeline=8, sequence_parallel=True),
+            Policy(tensor=1, pipeline=8, data=8),
+        ]
+    )
+    plain, split, whole = boundary_seconds(model, policies, SELENE)
+    size = 2 * model.sequence * model.hidden
+    assert split == pytest.approx(size / 8 / SELENE.inter.bandwidth + SELENE.inter.latency)
+    assert whole == pytest.approx(size / SELENE.inter.bandwidth + SELENE.inter.latency)
+    gather = 7 / 8 * size / SELENE.intra.bandwidth + 3 * SELENE.intra.latency
+    assert plain == pytest.approx(split + gather)

@@ -1,0 +1,206 @@
+"""Physics: what happens to every part of a prediction when one thing changes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from commeff.cluster import Cluster
+from commeff.planner import MEASURED, Model, Policies, Policy, estimate, predict
+
+MODEL = Model(layers=32, hidden=4096, heads=32, sequence=2048, vocab=51200)
+SELENE = Cluster.named("a100_selene", gpus=64)
+PARTS = ("compute", "recompute", "tensor", "pipeline", "bubble", "data", "workers", "optimizer")
+
+
+def seconds(model=MODEL, cluster=SELENE, batch=512, constants=MEASURED, **policy) -> dict[str, float]:
+    p = predict(model, Policy(**policy), cluster, global_batch=batch, constants=constants)
+    parts = p.breakdown["seconds"]
+    assert tuple(sorted(parts)) == tuple(sorted(PARTS))
+    assert sum(parts.values()) == pytest.approx(p.step_seconds)
+    assert min(parts.values()) >= 0
+    return parts
+
+
+def test_one_formula_prices_one_policy_and_many():
+    choices = [
+        Policy(tensor=t, pipeline=p, data=64 // t // p, micro_batch=b, recompute=r, zero=z, overlap=o)
+        for t, p, b, r, z, o in [
+            (1, 1, 1, "none", 0, "none"),
+            (2, 4, 2, "full", 1, "partial"),
+            (8, 1, 8, "selective", 3, "full"),
+            (4, 16, 1, "none", 0, "partial"),
+        ]
+    ] + [
+        Policy(data=64, workers=8, method="mem_sgd", compressor="qsgd:7"),
+        Policy(data=64, workers=64, method="diloco"),
+    ]
+    together = estimate(MODEL, Policies.of(choices), SELENE, 512)
+    alone = [predict(MODEL, policy, SELENE, global_batch=512) for policy in choices]
+    assert together.step_seconds.tolist() == pytest.approx([p.step_seconds for p in alone], rel=1e-12)
+    assert together.memory_bytes.tolist() == pytest.approx([p.memory_bytes for p in alone], rel=1e-12)
+
+
+def test_doubling_all_bandwidths_halves_exposed_communication():
+    quick = replace(
+        SELENE,
+        intra=replace(SELENE.intra, bandwidth=2 * SELENE.intra.bandwidth, latency=SELENE.intra.latency / 2),
+        inter=replace(SELENE.inter, bandwidth=2 * SELENE.inter.bandwidth, latency=SELENE.inter.latency / 2),
+    )
+    policy = {"tensor": 4, "pipeline": 4, "data": 4, "overlap": "none", "recompute": "full"}
+    slow, fast = seconds(**policy), seconds(cluster=quick, **policy)
+    for part in ("tensor", "pipeline", "data"):
+        assert fast[part] == pytest.approx(slow[part] / 2)
+    for part in ("compute", "recompute", "optimizer"):
+        assert fast[part] == slow[part]
+
+
+def test_doubling_layers_doubles_all_but_head_embedding_and_boundaries():
+    twice = replace(MODEL, layers=2 * MODEL.layers)
+    policy = {"tensor": 4, "pipeline": 4, "data": 4, "recompute": "full", "overlap": "none"}
+    one, two, three = (seconds(model=replace(MODEL, layers=n * MODEL.layers), **policy) for n in (1, 2, 3))
+    assert two["recompute"] == pytest.approx(2 * one["recompute"])
+    assert two["pipeline"] == one["pipeline"]
+    for part in PARTS:
+        assert three[part] - two[part] == pytest.approx(two[part] - one[part]), part
+    assert twice.flops > MODEL.flops
+
+
+def test_doubling_the_batch_doubles_passes_and_leaves_once_a_step_alone():
+    policy = {"tensor": 4, "pipeline": 4, "data": 4, "recompute": "full"}
+    one, two = seconds(**policy), seconds(batch=1024, **policy)
+    for part in ("compute", "recompute", "tensor", "pipeline"):
+        assert two[part] == pytest.approx(2 * one[part])
+    for part in ("bubble", "data", "optimizer"):
+        assert two[part] == pytest.approx(one[part])
+
+
+def test_doubling_hidden_and_heads_quadruples_products_and_doubles_tensor_traffic():
+    large = Model(layers=32, hidden=16384, heads=128, sequence=2048, vocab=8)
+    larger = replace(large, hidden=32768, heads=256)
+    policy = {"tensor": 8, "data": 8, "overlap": "none"}
+    no_latency = replace(SELENE, intra=replace(SELENE.intra, latency=0.0))
+    one, two = (seconds(model=model, cluster=no_latency, **policy) for model in (large, larger))
+    assert 3.5 < two["compute"] / one["compute"] < 4
+    assert two["tensor"] == pytest.approx(2 * one["tensor"], rel=1e-3)
+    assert two["optimizer"] == pytest.approx(4 * one["optimizer"], rel=1e-3)
+
+
+def test_compute_is_bounded_by_the_peak():
+    for hidden in (1024, 4096, 16384):
+        model = replace(MODEL, hidden=hidden)
+        p = predict(model, Policy(data=64, micro_batch=8), SELENE, global_batch=512)
+        assert p.mfu < MEASURED.gemm_efficiency
+        assert p.mfu == p.hfu
+    full = predict(MODEL, Policy(data=64, recompute="full"), SELENE, global_batch=512)
+    assert 1.2 < full.hfu / full.mfu < 4 / 3
+    assert full.tflops_per_gpu == pytest.approx(312 * full.hfu)
+
+
+def test_lower_efficiency_never_helps():
+    policy = {"tensor": 4, "pipeline": 4, "data": 4, "recompute": "selective"}
+    best = sum(seconds(**policy).values())
+    for name, factor in [
+        ("gemm_efficiency", 0.8),
+        ("operand_ratio", 0.8),
+        ("memory_efficiency", 0.8),
+        ("gemm_ramp", 2),
+        ("kernel_seconds", 2),
+        ("hidden_share", 0.5),
+    ]:
+        worse = replace(MEASURED, **{name: factor * getattr(MEASURED, name)})
+        assert sum(seconds(constants=worse, **policy).values()) > best, name
+
+
+def test_overlap_hides_and_hides_more():
+    none, partial, full = (
+        sum(seconds(tensor=4, pipeline=4, data=4, overlap=overlap).values()) for overlap in ("none", "partial", "full")
+    )
+    assert full < partial < none
+
+
+def test_slower_links_never_help():
+    rates = [1.25e8 * 4**i for i in range(6)]
+    for policy in (
+        {"data": 64, "zero": 3},
+        {"tensor": 16, "data": 4},
+        {"pipeline": 8, "data": 8},
+        {"data": 64, "workers": 8, "method": "local_sgd", "period": 16},
+        {"data": 64, "workers": 64, "method": "dsgd"},
+    ):
+        steps = [sum(seconds(cluster=SELENE.with_inter(bandwidth=rate), **policy).values()) for rate in rates]
+        assert all(a >= b for a, b in pairwise(steps))
+
+
+def test_fewer_cards_in_a_node_are_shared():
+    four = replace(SELENE, nics=4)
+    data = [seconds(cluster=c, data=64, overlap="none", tensor=1)["data"] for c in (SELENE, four)]
+    assert 1.5 < data[1] / data[0] <= 2
+
+
+def test_zero_3_moves_three_psi_where_others_move_two():
+    latencies = replace(SELENE, intra=replace(SELENE.intra, latency=0.0), inter=replace(SELENE.inter, latency=0.0))
+    model = replace(MODEL, tied_embeddings=False)
+    policy = {"data": 64, "batch": 64, "overlap": "none", "precision": "fp16", "cluster": latencies, "model": model}
+    moved = [seconds(zero=zero, **policy)["data"] for zero in (0, 1, 2, 3)]
+    assert moved == pytest.approx([moved[0], moved[0], moved[0], 1.5 * moved[0]])
+
+
+def test_periods_divide_what_workers_send():
+    every, tenth = (
+        seconds(data=64, workers=8, zero=1, method="local_sgd", period=period, overlap="none")["workers"]
+        for period in (1, 10)
+    )
+    assert tenth == pytest.approx(every / 10)
+
+
+def test_gossip_does_not_grow_with_workers_and_gathered_messages_do():
+    def workers(gpus: int, **policy) -> float:
+        cluster = Cluster.named("a100_selene", gpus=gpus).with_inter(latency=0.0)
+        return seconds(cluster=cluster, batch=gpus, data=gpus, workers=gpus // 8, overlap="none", **policy)["workers"]
+
+    gossip, gathered = (
+        [workers(g, **p) for g in (64, 256)]
+        for p in (
+            {"method": "dsgd"},
+            {"method": "compressed_sgd", "compressor": "topk:0.1"},
+        )
+    )
+    assert gossip[0] == pytest.approx(gossip[1])
+    assert gathered[1] > 3 * gathered[0]
+
+
+@pytest.mark.parametrize("method", ["compressed_sgd", "mem_sgd", "power_sgd"])
+def test_compression_pays_on_slow_links(method):
+    slow = SELENE.with_inter(bandwidth=1.25e8)
+    compressor = "rank:4" if method == "power_sgd" else "randomk:0.01"
+    policy = {"cluster": slow, "data": 64, "workers": 8, "overlap": "none"}
+    dense, sparse = seconds(**policy), seconds(method=method, compressor=compressor, **policy)
+    assert sparse["workers"] < dense["workers"] / 10
+
+
+def test_odd_vocabularies_are_slow():
+    padded, odd = (seconds(model=replace(MODEL, vocab=vocab), data=64)["compute"] for vocab in (50304, 50257))
+    assert odd > padded
+
+
+def test_a_hundred_thousand_policies_take_less_than_a_second_of_one_core():
+    random = np.random.default_rng(0)
+    some = [
+        Policy(tensor=int(t), pipeline=int(p), data=int(64 // t // p), recompute=str(r))
+        for t, p, r in zip(
+            random.choice([1, 2, 4, 8], 100),
+            random.choice([1, 2, 4, 8], 100),
+            random.choice(["none", "selective", "full"], 100),
+            strict=True,
+        )
+    ]
+    many = Policies.of(some).at(np.arange(10_000) % 100)
+    start = time.process_time()
+    found = estimate(MODEL, many, SELENE, 512)
+    assert len(many) == found.step_seconds.size == 10_000
+    assert time.process_time() - start < 0.1

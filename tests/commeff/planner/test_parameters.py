@@ -1,0 +1,120 @@
+"""What is counted: parameters, FLOPs, bytes of states and activations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from commeff.cluster import Cluster
+from commeff.planner import Model, Policy, predict, simple
+from commeff.planner.memory import layer_activations
+from commeff.planner.policies import Policies
+
+GPT = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200)
+GIB = 2**30
+
+
+def held(model: Model, batch: int = 64, gpus: int = 8, **policy) -> dict[str, float]:
+    p = predict(model, Policy(**policy), Cluster.named("a100_selene", gpus=gpus), global_batch=batch)
+    assert sum(p.breakdown["bytes"].values()) == pytest.approx(p.memory_bytes)
+    return p.breakdown["bytes"]
+
+
+def test_published_models_have_their_published_parameters():
+    llama = [(32, 4096, 11008, 6_738_415_616), (40, 5120, 13824, 13_015_864_320), (80, 8192, 22016, 65_285_660_672)]
+    for layers, hidden, ffn, count in llama:
+        model = Model(layers, hidden, hidden // 128, 2048, 32000, ffn_hidden=ffn, gated=True, tied_embeddings=False)
+        assert model.parameters == count
+    llama2_70b = Model(80, 8192, 64, 4096, 32000, kv_heads=8, ffn_hidden=28672, gated=True, tied_embeddings=False)
+    assert llama2_70b.parameters == 68_976_648_192
+    assert Model(12, 768, 12, 1024, 50257).parameters == 124_439_808  # GPT-2 small
+
+
+def test_flops_are_the_formulas_of_megatron():
+    layers, h, s, vocab = 80, 12288, 2048, 51200
+    model = Model(layers, h, 96, s, vocab)
+    hardware = model.flops + model.recomputed_flops("full")
+    assert hardware == pytest.approx(96 * s * layers * h**2 * (1 + s / (6 * h) + vocab / (16 * layers * h)))
+    selective = model.flops + model.recomputed_flops("selective")
+    core = 72 * s * layers * h**2 * (1 + s / (6 * h) + vocab / (12 * layers * h)) + 4 * layers * s**2 * h
+    assert selective == pytest.approx(core)
+
+
+@pytest.mark.parametrize(("t", "split"), [(1, False), (4, False), (4, True), (8, True)])
+def test_activations_are_table_2_of_korthikanti(t, split):
+    model, b = Model(24, 4096, 32, 2048, 51200), 2
+    s, h, a = model.sequence, model.hidden, model.heads
+    policies = Policies.of([Policy(tensor=t, micro_batch=b, sequence_parallel=split)])
+    expected = s * b * h * ((34 + 5 * a * s / h) / t if split else 10 + 24 / t + 5 * a * s / (h * t))
+    assert layer_activations(model, policies) == pytest.approx(expected)
+    without = Policies.of([Policy(tensor=t, micro_batch=b, sequence_parallel=split, recompute="selective")])
+    assert layer_activations(model, without) == pytest.approx(expected - 5 * a * s * s * b / t)
+    assert layer_activations(replace(model, flash_attention=True), policies) == layer_activations(model, without)
+
+
+def test_states_are_18_bytes_a_parameter_and_zero_divides_them():
+    states = {zero: held(GPT, data=8, zero=zero) for zero in (0, 1, 2, 3)}
+    plain = states[0]
+    assert plain["weights"] * 9 == plain["weights"] + plain["gradients"] + plain["optimizer"]
+    assert plain["weights"] == pytest.approx(2 * GPT.parameters, rel=2e-3)  # positions and the last norm are not placed
+    assert states[1] == {**plain, "optimizer": plain["optimizer"] / 8}
+    assert states[2] == {**states[1], "gradients": plain["gradients"] / 8}
+    gathered = 2 * 2 * GPT.layer_parameters
+    assert states[3] == {**states[2], "weights": plain["weights"] / 8 + gathered}
+
+
+def test_zero_shares_within_a_worker_only():
+    apart = held(GPT, data=8, workers=4, method="local_sgd", period=8, zero=1)
+    assert apart["optimizer"] == pytest.approx(4 * held(GPT, data=8, zero=1)["optimizer"])
+
+
+def test_methods_remember_what_they_say():
+    weights = held(GPT, data=8)["weights"]
+    expected = {"psgd": 0, "local_sgd": 0, "dsgd": 1, "diloco": 4}
+    for method, factor in expected.items():
+        workers = 1 if method == "psgd" else 8
+        assert held(GPT, data=8, workers=workers, method=method)["method"] == factor * weights
+    assert held(GPT, data=8, workers=8, method="mem_sgd", compressor="topk:0.01")["method"] == 2 * weights
+
+
+def test_memory_falls_with_recomputation_splits_and_offloading():
+    choices = [
+        {"recompute": "none"},
+        {"recompute": "selective"},
+        {"recompute": "full"},
+        {"recompute": "full", "partition_checkpoints": True},
+        {"recompute": "full", "offload_checkpoints": True},
+    ]
+    sizes = [held(GPT, tensor=8, micro_batch=8, **choice)["activations"] for choice in choices]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b", "interleaved", "zero_bubble"])
+def test_memory_never_falls_with_more_micro_batches_in_flight(schedule):
+    chunks = 2 if schedule == "interleaved" else 1
+    sizes = [
+        held(GPT, batch=batch, gpus=4, pipeline=4, schedule=schedule, chunks=chunks)["activations"]
+        for batch in (4, 8, 16, 64)
+    ]
+    assert sizes == sorted(sizes)
+    assert (sizes[-1] > 4 * sizes[1]) == (schedule == "gpipe")
+
+
+def test_a_tensor_group_above_the_heads_of_keys_replicates_them():
+    model = Model(8, 4096, 32, 2048, 32000, kv_heads=4, gated=True)
+    four, eight = (held(model, tensor=t, data=8 // t)["weights"] / 2 for t in (4, 8))
+    keys = 2 * model.layers * model.hidden * model.key_width
+    assert four - eight == pytest.approx((four * 4 - keys) / 8)  # all but keys and values halve
+
+
+def test_gpt3_sizes_are_within_3_percent_and_llama_estimates_exact():
+    from experiments.planning import lectures
+
+    assert lectures.gpt3().error_pct.abs().max() < 3
+    llama = lectures.llama()
+    assert (llama.estimate == llama.estimate_printed).all()
+    memory = lectures.memory()
+    assert (memory.ours / memory.printed - 1).abs().max() < 0.005
+    assert simple.memory_bytes(1, 1, 1, 1, width=1) == 48 + 16

@@ -1,0 +1,94 @@
+"""What cannot be is refused in one line that says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from commeff.cluster import Cluster
+from commeff.planner import Model, Policy, predict
+from commeff.planner.policies import Policies
+
+MODEL = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200)
+KEYS = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200, kv_heads=4)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ({"schedule": "1f1d"}, "did you mean 1f1b"),
+        ({"recompute": "some"}, "no recompute 'some'"),
+        ({"overlap": "ideal"}, "no overlap 'ideal'"),
+        ({"precision": "fp"}, "no precision 'fp'"),
+        ({"method": "psg"}, "did you mean psgd"),
+        ({"zero": 4}, "stages 0"),
+        ({"tensor": 0}, "tensor=0"),
+        ({"micro_batch": -1}, "micro_batch=-1"),
+        ({"data": 2.0}, "data=2.0"),
+        ({"data": 8, "workers": 3}, "does not divide into workers=3"),
+        ({"method": "diloco"}, "workers above 1"),
+        ({"data": 8, "workers": 8, "period": 4}, "talks every step"),
+        ({"data": 8, "workers": 8, "degree": 2}, "no neighbours"),
+        ({"data": 8, "workers": 8, "method": "mem_sgd"}, "needs a compressor"),
+        ({"compressor": "topk:0.01"}, "has none"),
+        ({"data": 8, "workers": 8, "method": "mem_sgd", "compressor": "topk:1.5"}, "keeps a share"),
+        ({"data": 8, "workers": 8, "method": "mem_sgd", "compressor": "topk:x"}, "not a number"),
+        ({"data": 8, "workers": 8, "method": "mem_sgd", "compressor": "rank:4"}, "power_sgd takes rank:R"),
+        ({"data": 8, "workers": 8, "method": "mem_sgd", "compressor": "zip"}, "no compressor 'zip'"),
+        ({"chunks": 2, "pipeline": 4}, "needs schedule=interleaved"),
+        ({"pipeline": 4, "stages": (6, 6, 12)}, "names 3 pieces"),
+        ({"pipeline": 2, "stages": (0, 24)}, "without layers"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(what, said):
+    with pytest.raises(ValueError, match=said) as refusal:
+        Policy(**what)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "policy", "batch", "said"),
+    [
+        (MODEL, {"tensor": 8, "data": 2}, 64, "is 16 GPUs, but a100_selene has 8"),
+        (MODEL, {"data": 8}, 12, "global_batch=12 does not divide"),
+        (MODEL, {"data": 8}, 0, "global_batch=0"),
+        (MODEL, {"data": 8, "precision": "fp8"}, 64, "has no fp8"),
+        (Model(24, 2048, 16, 1000, 8), {"data": 1, "tensor": 8, "sequence_parallel": True}, 8, None),
+        (Model(24, 2048, 16, 1001, 8), {"tensor": 8, "sequence_parallel": True}, 8, "sequence=1001"),
+        (Model(24, 2100, 12, 1024, 8), {"tensor": 8}, 8, "heads=12 does not divide"),
+        (Model(24, 2048, 16, 1024, 8, ffn_hidden=1001), {"tensor": 8}, 8, "ffn_hidden=1001"),
+        (KEYS, {"tensor": 8}, 8, None),
+        (Model(24, 2304, 24, 1024, 8, kv_heads=6), {"tensor": 4, "data": 2}, 8, "replicates"),
+        (Model(25, 2048, 16, 1024, 8), {"pipeline": 8}, 8, "give stages"),
+        (Model(25, 2048, 16, 1024, 8), {"pipeline": 8, "stages": (3,) * 7 + (4,)}, 8, None),
+        (Model(25, 2048, 16, 1024, 8), {"pipeline": 8, "stages": (3,) * 8}, 8, "are 24 layers"),
+        (MODEL, {"pipeline": 8, "schedule": "interleaved", "chunks": 3}, 12, "multiple of pipeline=8"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused(model, policy, batch, said):
+    cluster = Cluster.named("a100_selene", gpus=8)
+    if said is None:
+        assert predict(model, Policy(**policy), cluster, global_batch=batch).step_seconds > 0
+        return
+    with pytest.raises(ValueError, match=said) as refusal:
+        predict(model, Policy(**policy), cluster, global_batch=batch)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ({"hidden": 2050}, "does not divide into heads"),
+        ({"layers": 0}, "layers=0"),
+        ({"vocab": -5}, "vocab=-5"),
+        ({"kv_heads": 5}, "cannot share kv_heads=5"),
+        ({"head_dim": 0}, "head_dim=0"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused(what, said):
+    with pytest.raises(ValueError, match=said):
+        Model(**{"layers": 24, "hidden": 2048, "heads": 16, "sequence": 1024, "vocab": 51200, **what})
+
+
+def test_precisions_are_priced_apart():
+    with pytest.raises(ValueError, match="price each precision apart"):
+        Policies.of([Policy(), Policy(precision="fp16")])

@@ -1,0 +1,112 @@
+"""Pipelines: the event loop against closed forms, and against what no schedule can beat."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+from commeff.cluster import Cluster
+from commeff.planner import Model, Policy, predict, timeline
+from commeff.planner.policies import Policies
+from commeff.planner.policy import SCHEDULES
+from commeff.planner.schedules import Stage, bubble_seconds, order
+from commeff.planner.stages import in_flight
+from commeff.planner.timeline import play
+
+SHAPES = [
+    (schedule, p, m, v)
+    for schedule, p, m, v in product(SCHEDULES, (2, 3, 4, 8), (1, 2, 6, 8, 24), (1, 2, 3))
+    if (schedule == "interleaved" and m % p == 0) or v == 1
+]
+
+
+@pytest.mark.parametrize(("schedule", "p", "m", "v"), SHAPES)
+def test_the_closed_form_is_the_event_loop_on_equal_stages(schedule, p, m, v):
+    random = np.random.default_rng(p * m * v)
+    forward, backward = random.uniform(0.3, 2, size=2)
+    weights = random.uniform(0, backward)
+    pieces = p * v
+    run = play(schedule, m, [forward / v] * pieces, [backward / v] * pieces, [weights / v] * pieces, v)
+    arrays = [np.array(x) for x in (SCHEDULES.index(schedule), p, v, m)]
+    stage = Stage(np.array(forward), np.array(backward), np.array(weights))
+    bubble = bubble_seconds(*arrays, stage, np.array(p * (forward + backward)))
+    assert run.seconds == pytest.approx(m * (forward + backward) + float(bubble), rel=1e-12)
+
+
+@pytest.mark.parametrize(("schedule", "p", "m", "v"), SHAPES)
+def test_memory_counts_the_micro_batches_that_the_event_loop_holds(schedule, p, m, v):
+    run = play(schedule, m, [1.0] * p * v, [2.0] * p * v, [1.0] * p * v, v)
+    policies = Policies.of([Policy(pipeline=p, schedule=schedule, chunks=v)])
+    first, last = in_flight(policies, np.array([m]))
+    assert (run.peaks[0] / v, run.peaks[-1] / v) == (pytest.approx(first[0]), pytest.approx(last[0]))
+    assert max(run.peaks) == run.peaks[0]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_nothing_runs_before_what_it_needs_and_everything_runs_once(schedule):
+    v, p, m = (2 if schedule == "interleaved" else 1), 4, 8
+    random = np.random.default_rng(0)
+    forward, backward = random.uniform(1, 2, size=(2, p * v))
+    run = play(schedule, m, forward, backward, backward / 3, v)
+    ends = {(e.task.what, e.task.micro_batch, e.task.chunk * p + e.stage): e for tasks in run.events for e in tasks}
+    assert len(ends) == (3 if schedule == "zero_bubble" else 2) * m * p * v
+    for (what, i, piece), event in ends.items():
+        before = {"F": ("F", i, piece - 1), "B": ("B", i, piece + 1), "W": ("B", i, piece)}[what]
+        if before in ends:
+            assert event.start >= ends[before].end
+        if what == "B":
+            assert event.start >= ends["F", i, piece].end
+    for tasks in run.events:
+        assert all(a.end <= b.start for a, b in pairwise(tasks))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_uneven_stages_take_at_least_the_slowest_stages_work_and_the_first_passage(schedule):
+    random = np.random.default_rng(1)
+    forward = random.uniform(1, 3, size=4)
+    backward = 2 * forward
+    run = play(schedule, 8, forward, backward, forward)
+    bound = 8 * max(forward + backward)
+    even = play(schedule, 8, [forward.mean()] * 4, [backward.mean()] * 4, [forward.mean()] * 4)
+    assert run.seconds > bound
+    assert run.seconds > even.seconds or schedule == "naive"  # one at a time: only the sum matters
+
+
+def test_a_schedule_that_waits_for_itself_is_refused():
+    with pytest.raises(ValueError, match="waits for itself"):
+        play("interleaved", 3, [1.0] * 4, [1.0] * 4, chunks=2)
+
+
+def test_interleaved_with_one_chunk_is_1f1b():
+    assert order("interleaved", 4, 8) == order("1f1b", 4, 8)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "naive", "interleaved"])
+def test_predict_is_the_event_loop_with_embedding_and_head_at_the_ends(schedule):
+    model, cluster = Model(32, 4096, 32, 2048, 51200), Cluster.named("a100_selene", gpus=8)
+    policy = Policy(tensor=2, pipeline=4, schedule=schedule, chunks=2 if schedule == "interleaved" else 1)
+    p = predict(model, policy, cluster, global_batch=64)
+    run = timeline(model, policy, cluster, global_batch=64)
+    inside = sum(p.breakdown["seconds"][part] for part in ("compute", "recompute", "tensor", "pipeline", "bubble"))
+    assert inside == pytest.approx(run.seconds, rel=0.02 if schedule == "interleaved" else 1e-9)
+
+
+def test_equal_stages_may_be_named_and_uneven_ones_cost_more():
+    model, cluster = Model(32, 4096, 32, 2048, 51200), Cluster.named("a100_selene", gpus=8)
+    even, named, uneven = (
+        predict(model, Policy(tensor=2, pipeline=4, stages=stages), cluster, global_batch=64)
+        for stages in (None, (8, 8, 8, 8), (5, 11, 8, 8))
+    )
+    assert named.step_seconds == pytest.approx(even.step_seconds)
+    assert named.memory_bytes == pytest.approx(even.memory_bytes)
+    assert uneven.step_seconds > 1.2 * even.step_seconds
+    assert sum(uneven.breakdown["seconds"].values()) == pytest.approx(uneven.step_seconds)
+
+
+def test_fewer_layers_beside_the_head_pay():
+    model, cluster = Model(32, 4096, 32, 2048, 256000), Cluster.named("a100_selene", gpus=8)
+    policies = [Policy(tensor=2, pipeline=4, stages=stages) for stages in ((8, 8, 8, 8), (9, 9, 9, 5))]
+    even, shifted = (predict(model, policy, cluster, global_batch=64).step_seconds for policy in policies)
+    assert shifted < even
