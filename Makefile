@@ -10,7 +10,7 @@ GRIDS := experiments/grids
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language cluster planner screenshot install clean
+.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language cluster planner scale screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -52,6 +52,11 @@ cluster: install
 
 planner: install
 	$(BIN)/python -m experiments.planning tables
+
+# These two want a quiet machine.
+scale: install
+	$(BIN)/commeff bench comm --nproc 2 --csv results/scale/comm.csv --profile results/scale/profile.yaml
+	$(BIN)/commeff scale --out results/scale
 
 # Of the README; wants a Chromium.
 screenshot:

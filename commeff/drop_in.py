@@ -29,6 +29,7 @@ class DistributedOptimizer:
 
     Gradients are sent while backward still runs, in buckets of about `bucket_mb`, so they are final when backward has
     made them: to clip them, to change them otherwise, or to go backward several times before a step, give bucket_mb=0.
+    `collective` says how averages travel, as in `Communicator`.
 
     All models begin as that of rank 0, buffers too. From there on a worker's parameters are its own, wherever the
     method lets them differ: evaluate `average_into(another model)`. BatchNorm statistics are never averaged. Schedules
@@ -46,14 +47,21 @@ class DistributedOptimizer:
     """
 
     def __init__(
-        self, model: nn.Module, strategy: Strategy, *, seed: int = 0, group: Any = None, bucket_mb: float = BUCKET_MB
+        self,
+        model: nn.Module,
+        strategy: Strategy,
+        *,
+        seed: int = 0,
+        group: Any = None,
+        bucket_mb: float = BUCKET_MB,
+        collective: str = "auto",
     ) -> None:
         if isinstance(model, nn.parallel.DistributedDataParallel):
             raise ValueError(
                 "the model is wrapped in DistributedDataParallel, which averages gradients beside the method; "
                 "give model.module"
             )
-        self.communicator, self._model = Communicator.per_process(seed, group), model
+        self.communicator, self._model = Communicator.per_process(seed, group, collective), model
         self.strategy = strategy = bucketed(strategy, bucket_mb)
         keep_freed_memory()
         self._replicas = Stacked(lambda: model, self.communicator.workers, seed)

@@ -14,7 +14,7 @@ from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody, 
 from commeff.communicator.collectives import collective as named
 from commeff.communicator.hosting import Common, Hosting
 from commeff.communicator.mixing import Exchange
-from commeff.communicator.transport import Transport
+from commeff.communicator.transport import Transport, processes
 from compressors import DenseMessage, Message
 from topologies import MixingMatrix
 
@@ -91,9 +91,9 @@ class Communicator(Hosting):
         self.workers = range(bounds[transport.rank], bounds[transport.rank + 1])
 
     @classmethod
-    def per_process(cls, seed: int = 0, group: Any = None) -> Communicator:
+    def per_process(cls, seed: int = 0, group: Any = None, collective: str = "auto") -> Communicator:
         """One worker on each process of a torch.distributed group, the default one unless given."""
-        return cls(Transport(group, alone=False).size, seed, group, distributed=True)
+        return cls(processes(group), seed, group, distributed=True, collective=collective)
 
     def average(self, message: Message) -> Tensor:
         """(1/n) sum_j decode(m_j), as (w, d); the rows may be views of one row."""

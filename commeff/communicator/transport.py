@@ -23,6 +23,13 @@ except ImportError:  # its name before torch 2.13
 FEW = 4  # processes up to which everybody adds everything, where memory is shared
 
 
+def processes(group: Any = None) -> int:
+    """How many processes a torch.distributed group has."""
+    if not dist.is_initialized():
+        raise ValueError("there is no process group; start with torchrun and call torch.distributed.init_process_group")
+    return dist.get_world_size(group)
+
+
 class Transport:
     """The processes of one torch.distributed group, or this process alone when there is none.
 
@@ -37,12 +44,8 @@ class Transport:
     """
 
     def __init__(self, group: Any = None, alone: bool = True) -> None:
-        if not alone and not dist.is_initialized():
-            raise ValueError(
-                "there is no process group; start with torchrun and call torch.distributed.init_process_group"
-            )
         self.group = group
-        self.size = 1 if alone else dist.get_world_size(group)
+        self.size = 1 if alone else processes(group)
         self.rank = 0 if alone else dist.get_rank(group)
         self._nccl = not alone and "nccl" in dist.get_backend(group)
         self._memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)

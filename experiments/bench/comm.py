@@ -19,7 +19,6 @@ from commeff import Communicator
 from commeff.cluster import GPU, Cluster
 from commeff.cluster.placed import ring
 from commeff.memory import keep_freed_memory
-from compressors import Compressor
 from experiments.bench import codecs, collectives, links
 from experiments.bench.codecs import CODECS, Speed
 from experiments.bench.collectives import Timing
@@ -65,16 +64,14 @@ class Measured:
         return described(name, self.between.hosts, self.between.timings, self.gpu)
 
 
-def run(
-    nproc: int | None = None, effort: Effort = Effort(), compressors: dict[str, Compressor] = CODECS
-) -> Measured | None:
+def run(nproc: int | None = None, effort: Effort = Effort()) -> Measured | None:
     """Everything; None at all but one process of a job."""
     keep_freed_memory()  # of forks too: what is received into is not paid for again in every call
     between = together(partial(among, effort), nproc)
     if between is None:
         return None
-    with ticking(len(compressors), "compressors") as tick:
-        speeds, copy = codecs.measure(compressors, effort.length, tick)
+    with ticking(len(CODECS), "compressors") as tick:
+        speeds, copy = codecs.measure(CODECS, effort.length, tick)
     share = between.hosts.count(between.hosts[0])
     return Measured(between, tuple(speeds), copy, processor(copy, share, effort.width))
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from commeff import Communicator
-from commeff.communicator.processes import joined, store_at
+from commeff.communicator.processes import joined, store_at, within
 from experiments.bench.lockstep import TIMEOUT, on_forks
 from experiments.bench.timing import one_thread
 from experiments.launch.membership import membership
@@ -33,7 +33,8 @@ def together(measure: Callable[[Communicator], T], nproc: int | None) -> T | Non
     if nproc not in (None, member.size):
         raise ValueError(f"--nproc {nproc} was asked for but the launcher has started {member.size}; leave it away")
     serve = member.serves and member.rank == 0
-    meeting = store_at(member.address, member.port, serve=serve, name=member.name, timeout=TIMEOUT)
+    everywhere = store_at(member.address, member.port, serve=serve, timeout=TIMEOUT)
+    meeting = within(everywhere, f"commeff/bench/{member.job}")
     with one_thread(), joined(member.rank, member.size, meeting, TIMEOUT):
         found = measure(Communicator.per_process())
     return found if member.rank == 0 else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from experiments.cli import data, grid, look, runs, tools
+from experiments.cli import data, grid, look, runs, scale, tools
 from experiments.cli.report import report_command
 
 app = typer.Typer(
@@ -36,11 +36,12 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,
-    "bench": tools.bench,
+    "scale": scale.scale,
     "sys-info": look.system_information,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
+app.add_typer(tools.bench, name="bench")
 app.add_typer(data.app, name="data")
 
 

@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from experiments.cli.comm import comm
 from experiments.cli.common import Json, refusals, report
 
 
@@ -39,18 +40,40 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json
     raise typer.Exit(1 if any(verdict.state == "broken" for verdict in verdicts) else 0)
 
 
-def bench(
-    what: Annotated[Literal["step", "mix", "processes"], typer.Argument()],
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, hardware and commit here.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure how far the library is from this machine's limits; exit code 3 if a ratio is outside its tolerance.
+Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, hardware and commit here.")]
 
-    * `commeff bench step` 16 stacked workers against 16 copies, and the library against the bare loop
-    * `commeff bench mix` gossip against the bandwidth of a copy
-    * `commeff bench processes` communication over gloo against DistributedDataParallel's, on 2 and on 4 processes, and
-      16 workers on 2 processes against 1; some minutes
+bench = typer.Typer(
+    no_args_is_help=True,
+    help="Measure this machine, and how far the library is from its limits; exit code 3 if a ratio is outside its "
+    "tolerance.",
+)
+
+
+@bench.command()
+def step(csv: Csv = None, as_json: Json = False) -> None:
+    """Measure 16 stacked workers against 16 copies, and the library against the bare loop."""
+    _ratios("step", csv, as_json)
+
+
+@bench.command()
+def mix(csv: Csv = None, as_json: Json = False) -> None:
+    """Measure gossip against the bandwidth of a copy."""
+    _ratios("mix", csv, as_json)
+
+
+@bench.command()
+def processes(csv: Csv = None, as_json: Json = False) -> None:
+    """Measure communication over gloo against DistributedDataParallel's, on 2 and on 4 processes, and 16 workers on 2
+    processes against 1; some minutes.
     """
+    _ratios("processes", csv, as_json)
+
+
+bench.command()(comm)
+
+
+def _ratios(what: str, csv: Path | None, as_json: bool) -> None:
+    """The figures of a bench, with what misses its limit."""
     from commeff.memory import keep_freed_memory
     from experiments.bench.timing import write
 

@@ -1,0 +1,23 @@
+"""Tables of several columns on stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+WIDE = 1000  # characters: a line is never cut, whatever the terminal
+
+
+def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    """The first column to the left, numbers to the right, and an empty line below."""
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, head in enumerate(heads):
+        drawn.add_column(head, justify="right" if number else "left", no_wrap=True)
+    for line in lines:
+        drawn.add_row(*line)
+    Console(width=WIDE).print(drawn)
+    typer.echo()

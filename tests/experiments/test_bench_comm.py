@@ -1,0 +1,189 @@
+"""`commeff bench comm`: the line through ping-pongs, what nccl-tests would print, compressors, profiles read back."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import typer
+from typer.testing import CliRunner
+
+import compressors
+from commeff.cluster import GPU, Cluster, Link
+from commeff.cluster.placed import ring
+from compressors.laws import concrete
+from experiments.bench import comm, links
+from experiments.bench.codecs import CODECS
+from experiments.bench.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, factor, operations
+from experiments.bench.comm import Effort
+from experiments.bench.lockstep import on_forks
+from experiments.bench.profile import described, write
+from experiments.bench.together import together
+from experiments.cli.comm import comm as command
+
+SIZES = (4, 2**12, 2**20)
+SMALL = Effort(sizes=SIZES, rounds=2, length=2**12, width=64)
+CPU = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"fp32": 1e11})
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return comm.run(nproc=2, effort=SMALL)
+
+
+def test_the_line_is_found_even_if_one_time_was_disturbed():
+    truth = Link(bandwidth=2e9, latency=3e-4)
+    times = [truth.seconds(size) for size in links.SIZES]
+    times[4] *= 6
+    found = links.fit(links.SIZES, times)
+    assert (found.bandwidth, found.latency) == pytest.approx((truth.bandwidth, truth.latency), rel=0.05)
+
+
+def test_a_line_needs_two_sizes():
+    with pytest.raises(ValueError, match="two sizes or more"):
+        links.fit([4, 4], [1e-3, 1e-3])
+
+
+def test_a_ping_pong_is_two_messages_of_the_pair_alone():
+    def measure(communicator):
+        buffer = torch.full((8,), float(dist.get_rank()))
+        links.ping_pong(communicator.transport, (0, 1), buffer)()
+        sent = communicator.transport.sent["bench"]
+        return [*map(sum, zip(*_everywhere((sent, float(buffer[0]))), strict=True))]
+
+    sent, values = on_forks(3, 3, measure)
+    assert sent == 2 * 8 * 4  # there and back, and nothing from the third
+    assert values == 0 + 0 + 2  # 1 has what 0 sent
+
+
+def _everywhere(value):
+    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+def test_busbw_of_everything_that_meets_the_bandwidth_of_its_links_is_that_bandwidth():
+    """A ring of n links of bandwidth B takes 2 (n-1)/n S/B; so busbw is B, whatever n and S."""
+    flat = Cluster("flat", gpus=16, gpu=CPU, per_node=1, intra=Link(1e9, 0.0), inter=Link(1e9, 0.0))
+    for n in (2, 5, 16):
+        assert Timing("ring", n, 10**7, ring(flat, n, 10**7)).busbw == pytest.approx(1e9)
+        assert factor("all_gather", n) == pytest.approx(factor("all_reduce", n) / 2)
+
+
+def test_every_collective_is_timed_on_every_size(measured):
+    timings = measured.between.timings
+    kinds = {"all_reduce", "ring", "tree", "server", "all_gather", EXCHANGE}
+    assert {(each.operation, each.size) for each in timings} == {(kind, size) for kind in kinds for size in SIZES}
+    assert all(each.seconds > 0 and each.n == 2 for each in timings)
+
+
+def test_operations_send_the_bytes_that_busbw_counts():
+    size = 2**12
+
+    def measure(communicator):
+        found = {}
+        for name, run in operations(communicator, size, [0] * 4).items():
+            before = communicator.transport.sent.total()
+            run()
+            found[name] = sum(_everywhere(communicator.transport.sent.total() - before)) / 4
+        return found
+
+    sent = on_forks(4, 4, measure)
+    for name in ("ring", "tree", "server", EXCHANGE):
+        assert sent[name] == pytest.approx(factor(name, 4) * size), name
+    assert sent["all_gather"] == size / 4  # handed over once; the group takes it to three others
+
+
+def test_hosts_of_equal_size_get_exchanges_inside_and_between():
+    names = on_forks(4, 4, lambda communicator: [*operations(communicator, 4, [0, 0, 1, 1])])
+    assert {INSIDE, BETWEEN} <= {*names}
+
+
+def test_all_compressors_are_measured(measured):
+    """A class that nobody measures is missing here: wrappers and what they make count as measured inside."""
+    inside = set()
+    waiting = [*CODECS.values()]
+    while waiting:
+        one = waiting.pop()
+        inside.add(type(one))
+        waiting += [value for value in vars(one).values() if isinstance(value, compressors.Compressor)]
+    known = {kind for kind in concrete() if kind.__module__.startswith("compressors.")}
+    assert known - inside == {compressors.contractive(compressors.QSGD(4)).at(1000).__class__}
+    assert [speed.name for speed in measured.speeds] == [*CODECS]
+    assert all(speed.encode > 0 and speed.decode > 0 for speed in measured.speeds)
+
+
+def test_a_profile_is_read_back_as_it_was_measured(measured, tmp_path: Path):
+    cluster = measured.cluster("here")
+    write(cluster, tmp_path / "here.yaml", ["measured"])
+    assert Cluster.load(tmp_path / "here.yaml") == cluster
+    assert (cluster.gpus, cluster.per_node, cluster.inter) == (2, 2, cluster.intra)
+    assert ring(cluster, 2, 2**20) == pytest.approx(cluster.intra.seconds(2**20, 2))
+
+
+def test_a_profile_of_several_hosts_has_the_nic_that_their_processes_shared():
+    truth = {INSIDE: Link(4e9, 1e-5), BETWEEN: Link(1e9, 1e-4), EXCHANGE: Link(1e9, 1e-4)}
+    timings = [Timing(name, 8, size, link.seconds(size)) for name, link in truth.items() for size in links.SIZES]
+    cluster = described("two", [0] * 4 + [1] * 4, timings, CPU)
+    assert (cluster.per_node, cluster.nics, cluster.nodes) == (4, 1, 2)
+    assert cluster.intra.bandwidth == pytest.approx(4e9, rel=1e-3)
+    assert cluster.inter.bandwidth == pytest.approx(4 * 1e9, rel=1e-3)
+    with pytest.raises(ValueError, match="unequal numbers"):
+        described("odd", [0, 0, 1], timings, CPU)
+
+
+def test_the_command_prints_writes_and_refuses(monkeypatch, measured, tmp_path: Path):
+    app = typer.Typer()
+    app.command()(command)
+    monkeypatch.setattr(comm, "run", lambda nproc: measured)
+    out, table = tmp_path / "profile.yaml", tmp_path / "figures.csv"
+    result = CliRunner().invoke(app, ["--csv", str(table), "--profile", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "modelled on the profile" in result.stdout
+    assert "busbw" in result.stdout
+    assert "was not measured" in out.read_text()
+    assert Cluster.load(out).per_node == 2
+    rows = json.loads(CliRunner().invoke(app, ["--json"]).stdout)
+    assert len(table.read_text().splitlines()) == len(rows) + 1
+    assert {row["part"] for row in rows} == {"link", "collective", "compressor", "machine"}
+    monkeypatch.undo()
+    refused = CliRunner().invoke(app, ["--nproc", "1"])
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("commeff: 1 processes were asked for")
+
+
+def member(environment: dict[str, str], line: Connection) -> None:
+    os.environ.update(environment)
+    line.send(together(lambda communicator: communicator.n, None))
+
+
+def test_a_job_of_several_processes_is_measured_as_it_was_started() -> None:
+    """As a launcher starts them: rank 0 has the answer, the others nothing."""
+    context, port = multiprocessing.get_context("fork"), str(20_000 + os.getpid() % 9000)
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    answers, members = [], []
+    try:
+        for rank in range(2):
+            ours, theirs = context.Pipe(duplex=False)
+            members.append(context.Process(target=member, args=(job | {"RANK": str(rank)}, theirs)))
+            members[-1].start()
+            answers.append(ours)
+        assert all(ours.poll(30) for ours in answers)
+        assert [ours.recv() for ours in answers] == [2, None]
+    finally:
+        for each in members:
+            each.kill()
+            each.join()
+
+
+def test_a_job_keeps_its_own_number_of_processes(monkeypatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="the launcher has started 2"):
+        together(lambda communicator: communicator.n, 4)
