@@ -1,22 +1,31 @@
-"""Checkpoints of a run: everything that decides the future, in one file written by rename."""
+"""Checkpoints of a run: everything that decides the future, in one file written by rename, and the one before it."""
 
 from __future__ import annotations
 
+import logging
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
+LOG = logging.getLogger(__name__)
+
 
 class Checkpoints:
     """`folder/latest.pt`, replaced as a whole every `every` steps (0: only when a run is stopped).
+
+    The one that it replaces stays as `previous.pt`: a disk can damage a file that was written well.
 
     >>> import tempfile
     >>> checkpoints = Checkpoints(tempfile.mkdtemp(), every=10)
     >>> checkpoints.load() is None, checkpoints.due(9), checkpoints.due(10)
     (True, False, True)
-    >>> checkpoints.save({"step": 10})
+    >>> checkpoints.save({"step": 10}); checkpoints.save({"step": 20})
+    >>> checkpoints.load()
+    {'step': 20}
+    >>> _ = checkpoints.path.write_bytes(b"torn")
     >>> checkpoints.load()
     {'step': 10}
     """
@@ -26,27 +35,49 @@ class Checkpoints:
             raise ValueError(
                 f"a checkpoint every {every} steps was asked for; give a positive number, or 0 for none before the end"
             )
-        self.path, self.every = Path(folder) / "latest.pt", every
+        self.path, self.previous, self.every = Path(folder) / "latest.pt", Path(folder) / "previous.pt", every
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint belongs after `step` steps."""
         return self.every > 0 and step % self.every == 0
 
     def save(self, state: dict[str, Any]) -> None:
-        """Write the state so that a crash leaves either the old file or the new one."""
+        """Write the state so that a crash at any point leaves a whole file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".draft")
-        with draft.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with draft.open("wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            draft.unlink(missing_ok=True)  # a full disk needs the room
+            raise
+        if self.path.exists():
+            os.replace(self.path, self.previous)
         os.replace(draft, self.path)
 
     def load(self) -> dict[str, Any] | None:
-        """The last saved state, or None before the first."""
-        if not self.path.exists():
-            return None
-        try:
-            return torch.load(self.path, weights_only=False)
-        except Exception as error:  # a damaged file can raise anything at all
-            raise ValueError(f"checkpoint {self.path} cannot be read ({error}); delete it to start anew") from error
+        """The last saved state, None before the first. A damaged one is told of, and the one before it is taken."""
+        faults: list[str] = []
+        for path in filter(Path.exists, (self.path, self.previous)):
+            try:
+                state = _read(path)
+            except Exception as error:  # a damaged file can raise anything at all
+                faults.append(f"checkpoint {path} cannot be read ({' '.join(str(error).split())})")
+                continue
+            if faults:
+                LOG.warning("%s; going on from %s", faults[0], path.name)
+            return state
+        if faults:
+            raise ValueError(f"{' and '.join(faults)}; delete {self.path.parent} to start anew")
+        return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A checkpoint whose checksums are right, which torch does not look at."""
+    with zipfile.ZipFile(path) as archive:
+        if damaged := archive.testzip():
+            raise ValueError(f"the checksum of {damaged} is wrong")
+    state: dict[str, Any] = torch.load(path, weights_only=False)
+    return state

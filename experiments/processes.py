@@ -15,12 +15,18 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from commeff.communicator import Communicator
-from commeff.communicator.processes import joined
+from commeff.communicator.processes import backend, joined, store_in_file
+from experiments.build import communicator
+from experiments.launch.council import MemberLost
+from experiments.launch.logs import Output
+from experiments.launch.membership import patience
+from experiments.store import RunFolder
+from experiments.system import launch_info, whereabouts
 
-TIMEOUT = 300.0  # seconds after which a process that waits for another gives up
 LOOK = 0.5  # seconds between two looks whether the parent is alive
 BETWEEN = 0.25  # seconds between two notes of progress
 
@@ -52,23 +58,27 @@ class Seldom:
 Train = Callable[[Communicator, Progress, Stop], dict[str, Any]]
 
 
-def on_processes(config: Mapping[str, Any], train: Train, progress: Progress, stop: Stop) -> dict[str, Any]:
+def on_processes(
+    config: Mapping[str, Any], train: Train, run: RunFolder, progress: Progress, stop: Stop
+) -> dict[str, Any]:
     """`train` on nproc forked processes; the summary of rank 0.
 
     They end together: when one fails, the others are ended and its error is raised here; when this process dies, all
     end at once. The forks hold the lock of the run's folder, so nobody runs it while one of them lives.
     """
-    size, context = config["nproc"], multiprocessing.get_context("fork")
+    size, context, waits = config["nproc"], multiprocessing.get_context("fork"), patience(os.environ)
     with tempfile.TemporaryDirectory() as folder:
         members: dict[Connection, BaseProcess] = {}
         for rank in range(size):
             ours, theirs = context.Pipe()
-            arguments = (rank, dict(config), train, Path(folder, "meeting"), theirs)
+            arguments = (rank, dict(config), train, run, Path(folder, "meeting"), waits, theirs)
             process: BaseProcess = context.Process(target=_member, args=arguments)
             process.start()
             theirs.close()
             members[ours] = process
         try:
+            places = [whereabouts() | {"pid": process.pid} for process in members.values()]
+            run.write("env.json", run.read("env.json") | launch_info("local", backend("cpu"), places, 0, waits))
             return _attended(members, progress, stop)
         finally:
             for process in members.values():
@@ -102,33 +112,41 @@ def _attended(members: dict[Connection, BaseProcess], progress: Progress, stop: 
     return summaries[0]
 
 
-def _reason(rank: int, value: tuple[str, str], members: Iterable[BaseProcess]) -> RuntimeError:
+def _reason(rank: int, value: tuple[str, str], members: Iterable[BaseProcess]) -> MemberLost:
     """Why a member failed: because another one died, if one did, which the others hear of first."""
     time.sleep(LOOK)
     dead = {r: process.exitcode for r, process in enumerate(members) if process.exitcode}
     said = [f"process {r} died with exit code {code}" for r, code in dead.items()] or [f"process {rank}: {value[0]}"]
-    error = RuntimeError("; ".join(said))
+    error = MemberLost("; ".join(said))
     error.add_note(value[1])
     return error
 
 
-def _member(rank: int, config: dict[str, Any], train: Train, meeting: Path, line: Connection) -> None:
+def _member(
+    rank: int, config: dict[str, Any], train: Train, run: RunFolder, meeting: Path, waits: float, line: Connection
+) -> None:
     """What a fork does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stop = Stop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.asked = True
+
+    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, ask)
     threading.Thread(target=_follow, args=(line, stop, os.getppid()), daemon=True).start()
+    output = Output(rank, config["nproc"])
+    output.into(run.path)
 
     def tell(step: int, row: dict[str, Any]) -> None:
         if rank == 0:
             line.send(("progress", (step, row)))
 
     try:
-        with joined(rank, config["nproc"], meeting, TIMEOUT):
-            communicator = Communicator(workers=config["workers"], seed=config["seed"], distributed=True)
-            summary = train(communicator, Seldom(tell), stop)
+        with joined(rank, config["nproc"], store_in_file(meeting, config["nproc"]), waits):
+            summary = train(communicator(config, distributed=True), Seldom(tell), stop)
         line.send(("summary", summary))
     except Exception as error:
+        output.note(traceback.format_exc())
         with suppress(OSError):
             line.send(("error", (f"{type(error).__name__}: {' '.join(str(error).split())}", traceback.format_exc())))
     os._exit(0)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +17,17 @@ import torch
 
 from commeff.checkpoint import Checkpoints
 from commeff.communicator import Communicator
+from commeff.communicator.processes import backend, from_first
 from commeff.memory import keep_freed_memory
 from commeff.recorder import Recorder
 from commeff.trainer import train
 from experiments.build import Parts, build
-from experiments.processes import Progress, Stop, on_processes
+from experiments.launch.council import MemberLost
+from experiments.launch.membership import patience
+from experiments.processes import Progress, Stop, Train, on_processes
 from experiments.schema import ConfigError
 from experiments.store import FINISHED, RunFolder
-from experiments.system import sys_info
+from experiments.system import launch_info, sys_info, whereabouts
 
 HEARTBEAT = 5.0  # seconds between two notes of progress in status.json
 
@@ -57,59 +61,96 @@ def run_one(
     run = RunFolder(folder)
     if run.state in FINISHED:
         return run.read("summary.json")
+    parts, stop, several = prepared(config), stop or Stop(), config["nproc"] > 1
+    waits = patience(os.environ)
+    train_here = training(config, parts, run)
+    facts = launch_info(
+        "local" if several else "none", backend("cpu") if several else "none", [whereabouts()], 0, waits
+    )
+
+    def work(progress: Progress, stop: Stop) -> dict[str, Any]:
+        if several:
+            return on_processes(config, train_here, run, progress, stop)
+        return train_here(parts.communicator, progress, stop)
+
+    with ExitStack() as held:
+        finished = claim(run, config, facts, held)
+        if finished is not None:
+            return finished
+        with stop_signals(stop):
+            return kept(run, config["steps"], work, progress, stop)
+
+
+def prepared(config: Mapping[str, Any]) -> Parts:
+    """The parts of a run, in a process that is set up for it."""
     keep_freed_memory()
     torch.set_num_threads(config["threads"])
-    parts = build(config)
-    with ExitStack() as held:
-        try:
-            own = held.enter_context(run.claimed())
-            if run.state in FINISHED:
-                return run.read("summary.json")
-            if not own:
-                who = run.read("status.json").get("pid", "unknown")
-                raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
-            run.create(config, sys_info())
-        except OSError as error:
-            reason = error.strerror or error
-            raise ConfigError([f"{run.path} cannot be written ({reason}); choose another --store"]) from None
-        return _held(config, parts, run, progress, stop or Stop())
+    return build(config)
 
 
-def _held(config: Mapping[str, Any], parts: Parts, run: RunFolder, progress: Progress, stop: Stop) -> dict[str, Any]:
-    """The run, now that it is ours."""
+def claim(
+    run: RunFolder, config: Mapping[str, Any], facts: Mapping[str, Any], held: ExitStack
+) -> dict[str, Any] | None:
+    """Hold the run's folder as long as `held` is open, and say there what runs; its summary if it is finished.
+
+    facts : how its processes were started.
+    """
+    try:
+        own = held.enter_context(run.claimed())
+        if run.state in FINISHED:
+            return run.read("summary.json")
+        if not own:
+            who = run.read("status.json").get("pid", "unknown")
+            raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
+        run.create(config, {**sys_info(), **facts})
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError([f"{run.path} cannot be written ({reason}); choose another --store"]) from None
+    return None
+
+
+def kept(
+    run: RunFolder, steps: int, work: Callable[[Progress, Stop], dict[str, Any]], progress: Progress, stop: Stop
+) -> dict[str, Any]:
+    """Do the work of a run that is ours, and keep its folder up to date: its state, its summary or its error."""
     begun = time.monotonic()
     try:
         (run.path / "error.txt").unlink(missing_ok=True)
-        run.mark("running", step=0, steps=config["steps"])
-        with stop_signals(stop):
-            summary = _train(config, parts, run, _Heartbeat(run, config["steps"], progress), stop)
+        run.mark("running", step=0, steps=steps)
+        summary = work(_Heartbeat(run, steps, progress), stop)
         if summary["state"] == "stopped":
             summary |= {"state": "killed"}
         else:
             run.write("summary.json", summary)
         wall = max(time.monotonic() - begun, summary.get("seconds", 0.0))
-        run.mark(summary["state"], step=summary["steps"], steps=config["steps"], wall=wall)
+        run.mark(summary["state"], step=summary["steps"], steps=steps, wall=wall)
     except KeyboardInterrupt:
         run.mark("killed")
         raise
     except Exception as error:
+        kind, text = f"{type(error).__name__}: ", " ".join(str(error).split())
+        if isinstance(error, MemberLost):
+            kind = ""
         with suppress(OSError):  # a full disk takes neither
             (run.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-            run.mark("oom" if _out_of_memory(error) else "failed", error=f"{type(error).__name__}: {error}")
-        raise RunFailed(
-            f"{type(error).__name__}: {' '.join(str(error).split())}; see {run.path / 'error.txt'}"
-        ) from error
+            run.mark("oom" if _out_of_memory(error) else "failed", error=kind + str(error))
+        raise RunFailed(f"{kind}{text}; see {run.path / 'error.txt'}") from error
     return summary
 
 
-def _out_of_memory(error: Exception) -> bool:
-    """torch has a type for it on GPUs only."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+def _out_of_memory(error: BaseException | None) -> bool:
+    """Of this process, whatever was made of it on the way; torch has a type for it on GPUs only."""
+    if error is None:
+        return False
+    own = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+    return own or _out_of_memory(error.__cause__)
 
 
-def _train(config: Mapping[str, Any], parts: Parts, run: RunFolder, progress: Progress, stop: Stop) -> dict[str, Any]:
+def training(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train:
+    """What every process of a run does; rank 0 writes."""
+
     def train_here(communicator: Communicator, progress: Progress, stop: Stop) -> dict[str, Any]:
-        """What every process does; rank 0 writes."""
+        kind = Checkpoints if communicator.transport.size == 1 else _ReadByFirst
         return train(
             parts.task,
             parts.strategy,
@@ -119,14 +160,19 @@ def _train(config: Mapping[str, Any], parts: Parts, run: RunFolder, progress: Pr
             evaluate_every=config["evaluate_every"],
             l2=config["l2"],
             recorder=Recorder(run.path) if communicator.transport.rank == 0 else None,
-            checkpoints=Checkpoints(run.path / "checkpoints", config["checkpoint_every"]),
+            checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"]),
             progress=progress,
             should_stop=stop,
         )
 
-    if config["nproc"] == 1:
-        return train_here(parts.communicator, progress, stop)
-    return on_processes(config, train_here, progress, stop)
+    return train_here
+
+
+class _ReadByFirst(Checkpoints):
+    """Checkpoints that rank 0 reads for everybody: all go on from one step, whatever their hosts see of the disk."""
+
+    def load(self) -> dict[str, Any] | None:
+        return from_first(super().load)
 
 
 @dataclass
@@ -146,12 +192,15 @@ class _Heartbeat:
 
 
 @contextmanager
-def stop_signals(stop: Stop) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks to stop after the step under way; a second SIGINT stops at once."""
+def stop_signals(stop: Stop, again: bool = True) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks to stop after the step under way; a second SIGINT stops at once, unless
+    `again` is false: launchers repeat what the terminal has sent already.
+    """
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.asked = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if again:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

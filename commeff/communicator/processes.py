@@ -1,23 +1,81 @@
-"""How a process joins the others of a run on one machine, and leaves them."""
+"""How a process meets the others of a run, joins them in a group, and leaves it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
+import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+Store = dist.Store
+T = TypeVar("T")
+
+
+def store_in_file(path: Path, size: int) -> Store:
+    """Where `size` processes of one machine meet: a file which none of them has made before."""
+    return dist.FileStore(str(path), size)
+
+
+def store_at(address: str, port: int, *, serve: bool, timeout: float) -> Store:
+    """Where processes of many machines meet: a TCP store, which the one that is told to serve opens."""
+    wait = timedelta(seconds=timeout)
+    return dist.TCPStore(address, port, is_master=serve, timeout=wait, wait_for_workers=False, multi_tenant=True)
+
+
+def within(store: Store, name: str) -> Store:
+    """A part of a store: what is said there stays apart from the rest.
+
+    A store that outlives a crash still holds the addresses of the dead; who meets anew does so in a new part.
+    """
+    return dist.PrefixStore(name, store)
+
+
+def backend(device: torch.device | str) -> str:
+    """What carries tensors: gloo, and nccl beside it for those on a GPU.
+
+    >>> backend("cpu"), backend("cuda:1")
+    ('gloo', 'cpu:gloo,cuda:nccl')
+    """
+    return "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo"
 
 
 @contextmanager
-def joined(rank: int, size: int, meeting: Path, timeout: float) -> Iterator[None]:
-    """Member `rank` of a gloo group of `size` processes that meet at a file which none of them has made before.
+def joined(rank: int, size: int, store: Store, timeout: float, device: torch.device | str = "cpu") -> Iterator[None]:
+    """Member `rank` of a group of `size` processes that have met at `store`, with its tensors on `device`.
 
-    timeout : seconds after which whoever waits for another process gives up.
+    timeout : seconds after which whoever waits for another gives up. After an error the group is left as it is:
+    taking it down while others are stuck in it would hang.
     """
-    store = dist.FileStore(str(meeting), size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+    place = torch.device(device)
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    dist.init_process_group(
+        backend(place),
+        store=store,
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=timeout),
+        device_id=place if place.type == "cuda" else None,
+    )
     yield
     dist.barrier()  # nobody closes a connection that another still reads
     dist.destroy_process_group()
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """What `make` gives at rank 0, at every process of the group; the others do not call it."""
+    box = [make() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(box, src=0)
+    value: T = box[0]  # type: ignore[assignment]
+    return value
+
+
+def recorded(work: Callable[[], T]) -> T:
+    """Do the work; torchrun's error file, if there is one, then says why it failed."""
+    done: Callable[[], T] = record(work)  # type: ignore[assignment]
+    return done()

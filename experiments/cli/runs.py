@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -19,29 +22,59 @@ def train(
     * `commeff train --plugin mine.py method=mine method.period=3`
 
     A finished run is not repeated, and Ctrl-C stops with a checkpoint: the same command goes on, to the same end.
+
+    Started several times by `torchrun` or `srun`, it is one run on all their processes:
+
+    * `torchrun --nproc-per-node 8 --no-python commeff train method=dsgd topology=ring workers=64`
+    * `srun --ntasks 16 commeff train method=dsgd topology=ring workers=64`
     """
     with refusals():
-        from experiments.config import compose
+        from experiments.launch.membership import membership
 
-        config = compose(settings or [], adopted(plugin))
+        member = membership(os.environ)
 
-        from experiments.progress import reporter
-        from experiments.runner import RunFailed, run_one
-        from experiments.store import FINISHED, RunFolder, check_version, finite, run_id
+        def composed() -> dict[str, Any]:
+            from experiments.config import compose
 
-        check_version(store)
-        folder = store / run_id(config)
-        if RunFolder(folder).state in FINISHED:
-            typer.echo(f"{folder} is finished already; its summary:", err=True)
-        try:
-            with reporter(config["steps"], folder) as progress:
-                summary = run_one(config, folder, progress)
-        except RunFailed as error:
-            typer.echo(f"commeff: {error}", err=True)
-            raise typer.Exit(1) from None
+            return compose(settings or [], adopted(plugin))
+
+        def tell(folder: Path, summary: Mapping[str, Any]) -> int:
+            return _told(folder, summary, as_json)
+
+        if member:
+            from experiments.launch.member import take_part
+
+            take_part(member, composed, store, tell)
+        raise typer.Exit(_alone(composed(), store, tell))
+
+
+def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping[str, Any]], int]) -> int:
+    """A run that this process makes, by itself or on processes of its own."""
+    from experiments.progress import reporter
+    from experiments.runner import RunFailed, run_one
+    from experiments.store import FINISHED, RunFolder, check_version, run_id
+
+    check_version(store)
+    folder = store / run_id(config)
+    if RunFolder(folder).state in FINISHED:
+        typer.echo(f"{folder} is finished already; its summary:", err=True)
+    try:
+        with reporter(config["steps"], folder) as progress:
+            summary = run_one(config, folder, progress)
+    except RunFailed as error:
+        typer.echo(f"commeff: {error}", err=True)
+        return 1
+    return tell(folder, summary)
+
+
+def _told(folder: Path, summary: Mapping[str, Any], as_json: bool) -> int:
+    """Print a summary; the exit code."""
+    from experiments.store import finite
+
     report({"run": str(folder), **{name: finite(value) for name, value in summary.items()}}, as_json)
-    if summary["state"] == "killed":
-        typer.echo(
-            f"interrupted at step {summary['steps']} with a checkpoint; the same command goes on from there", err=True
-        )
-        raise typer.Exit(130)
+    if summary["state"] != "killed":
+        return 0
+    typer.echo(
+        f"interrupted at step {summary['steps']} with a checkpoint; the same command goes on from there", err=True
+    )
+    return 130

@@ -7,15 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from commeff.checkpoint import Checkpoints
 from experiments.config import compose
 from experiments.runner import run_one
 from experiments.store import RunFolder, run_id
+from tests.experiments.launchers import checkpointed, children, gone
 
 SMALL = [
     "task=digits",
@@ -39,13 +40,17 @@ def command(store: Path, *words: str) -> list[str]:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) | {"seconds": 0} for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [timeless(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.endswith("seconds")}
 
 
 def same(mine: Path, theirs: Path) -> None:
     for one, other in zip(rows(mine), rows(theirs), strict=True):
         assert one == pytest.approx(other, rel=1e-9, abs=1e-12)
-    own, wanted = (json.loads((folder / "summary.json").read_text()) | {"seconds": 0} for folder in (mine, theirs))
+    own, wanted = (timeless(json.loads((folder / "summary.json").read_text())) for folder in (mine, theirs))
     assert own.pop("state") == wanted.pop("state") == "done"
     assert own == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
@@ -67,9 +72,7 @@ def test_a_run_goes_on_with_another_number_of_processes(before: int, after: int,
         command(tmp_path / "store", *words, f"nproc={before}", "checkpoint_every=2"), stderr=subprocess.PIPE
     )
     folder = tmp_path / "store" / run_id(first)
-    deadline = time.monotonic() + 60
-    while not (folder / "checkpoints" / "latest.pt").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert checkpointed(tmp_path / "store") == folder
     halted.send_signal(signal.SIGINT)
     halted.communicate(timeout=60)
     assert run_one(second, folder)["state"] == "done"
@@ -79,9 +82,7 @@ def test_a_run_goes_on_with_another_number_of_processes(before: int, after: int,
 def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path: Path) -> None:
     words = ["task=quadratic", "workers=4", "steps=1000000", "checkpoint_every=1000", "nproc=3"]
     run = subprocess.Popen(command(tmp_path, *words), stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("*/checkpoints/latest.pt")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    checkpointed(tmp_path)
     members = children(run.pid)
     assert len(members) == 3
     os.kill(members[1], signal.SIGKILL)
@@ -97,26 +98,32 @@ def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path: Path) -> None:
 def test_no_process_outlives_the_run(tmp_path: Path) -> None:
     words = ["task=quadratic", "workers=4", "steps=1000000", "checkpoint_every=1000", "nproc=2"]
     run = subprocess.Popen(command(tmp_path, *words), stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("*/checkpoints/latest.pt")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    folder = checkpointed(tmp_path)
     members = children(run.pid)
-    (folder,) = tmp_path.iterdir()
     run.kill()
     run.wait()
-    while any(Path(f"/proc/{member}").exists() for member in members):
-        assert time.monotonic() < deadline, "a process outlived the run"
-        time.sleep(0.05)
+    assert gone(members)
     assert not RunFolder(folder).busy
 
 
-def children(parent: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, ppid = path.read_text().rsplit(")", 1)[1].split()[:2]
-        except OSError:
-            continue
-        if int(ppid) == parent and state != "Z":
-            found.append(int(path.parent.name))
-    return sorted(found)
+@pytest.mark.parametrize(("number", "whom"), [(signal.SIGINT, "the command"), (signal.SIGTERM, "a process of it")])
+def test_a_signal_stops_all_with_a_checkpoint(number: signal.Signals, whom: str, tmp_path: Path) -> None:
+    words = ["task=quadratic", "workers=4", "steps=1000000", "checkpoint_every=100", "nproc=2"]
+    run = subprocess.Popen(command(tmp_path, *words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    folder = checkpointed(tmp_path)
+    os.kill(run.pid if whom == "the command" else children(run.pid)[1], number)
+    _, told = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "with a checkpoint" in told.splitlines()[-1]
+    state = Checkpoints(folder / "checkpoints").load()
+    assert state is not None
+    assert state["step"] == RunFolder(folder).read("status.json")["step"]
+
+
+def test_what_processes_say_and_where_they_are_is_kept(tmp_path: Path) -> None:
+    run_one(compose(["task=quadratic", "workers=4", "steps=4", "nproc=2"]), tmp_path)
+    facts = json.loads((tmp_path / "env.json").read_text())
+    assert (facts["launcher"], facts["world_size"], facts["backend"]) == ("local", 2, "gloo")
+    for member in facts["members"]:
+        log = (tmp_path / "logs" / f"rank{member['rank']}.log").read_text()
+        assert f"process {member['rank']} of 2 on {member['host']}, pid {member['pid']}" in log

@@ -1,0 +1,167 @@
+"""Which member of which run this process is, as its environment says: env:// first, SLURM otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+PATIENCE = 300.0  # seconds after which a process that waits for another gives up
+PORTS = range(15_000, 30_000)  # below those that Linux gives to outgoing connections
+NO_STEP = 2**32 - 16  # SLURM numbers batch scripts and interactive shells from here: those are no launches
+
+
+@dataclass(frozen=True)
+class Membership:
+    """One of `size` processes of a run, and where they meet.
+
+    restarts: how often the launcher has started them anew, as it says here; torchrun on several hosts may say so
+    differently on each.  serves: whether rank 0 opens the meeting place, or the launcher has done so.  job: what tells
+    this launch from others that meet at the same place.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    address: str
+    port: int
+    launcher: str
+    restarts: int = 0
+    serves: bool = True
+    job: str = ""
+
+
+def membership(environment: Mapping[str, str]) -> Membership | None:
+    """The member that this process is; None where nobody has started several.
+
+    >>> slurm = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "node[07-08]"}
+    >>> found = membership(slurm | {"SLURM_STEP_ID": "0", "SLURM_LOCALID": "1"})
+    >>> found.rank, found.size, found.local_rank, found.address, found.launcher
+    (3, 4, 1, 'node07', 'srun')
+    >>> membership(slurm) is None  # the shell of sbatch or salloc
+    True
+    """
+    for name, other in (("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")):
+        if name in environment and other not in environment:
+            raise ValueError(f"{name} is set but {other} is not; start with torchrun or srun, or unset {name}")
+    found = _from_env(environment) if "RANK" in environment else _from_slurm(environment)
+    if found is not None and not 0 <= found.rank < found.size:
+        raise ValueError(f"process {found.rank} of {found.size} cannot be; ranks go from 0 to {found.size - 1}")
+    return found
+
+
+def _from_env(environment: Mapping[str, str]) -> Membership | None:
+    rank, size = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
+    if size < 2:
+        return None
+    return Membership(
+        rank,
+        size,
+        _number(environment, "LOCAL_RANK", rank),
+        _text(environment, "MASTER_ADDR"),
+        _number(environment, "MASTER_PORT"),
+        launcher="torchrun" if "TORCHELASTIC_RUN_ID" in environment else "env",
+        restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
+        serves=environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
+        job=environment.get("TORCHELASTIC_RUN_ID", ""),
+    )
+
+
+def _from_slurm(environment: Mapping[str, str]) -> Membership | None:
+    step = environment.get("SLURM_STEP_ID", "")
+    if "SLURM_PROCID" not in environment or not step.isdecimal() or int(step) >= NO_STEP:
+        return None
+    size = _number(environment, "SLURM_STEP_NUM_TASKS", _number(environment, "SLURM_NTASKS", 1))
+    if size < 2:
+        return None
+    nodes = environment.get("SLURM_STEP_NODELIST") or _text(environment, "SLURM_JOB_NODELIST")
+    job = _number(environment, "SLURM_JOB_ID")
+    return Membership(
+        _number(environment, "SLURM_PROCID"),
+        size,
+        _number(environment, "SLURM_LOCALID"),
+        environment.get("MASTER_ADDR") or hosts(nodes)[0],
+        _number(environment, "MASTER_PORT", PORTS[(16 * job + int(step)) % len(PORTS)]),
+        launcher="srun",
+        restarts=_number(environment, "SLURM_RESTART_COUNT", 0),
+        job=f"{job}.{step}",
+    )
+
+
+def hosts(nodelist: str) -> list[str]:
+    """The hosts of a SLURM list, in its order.
+
+    >>> hosts("node[003-005,9],login")
+    ['node003', 'node004', 'node005', 'node9', 'login']
+    >>> hosts("r[1-2]n[08,10].cluster")
+    ['r1n08.cluster', 'r1n10.cluster', 'r2n08.cluster', 'r2n10.cluster']
+    """
+    found = []
+    for pattern in re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", nodelist):
+        pieces = re.split(r"\[([^\]]*)\]", pattern)  # text, ranges, text, ranges, ...
+        found += [
+            "".join(parts) for parts in product(*([p] if i % 2 == 0 else _numbers(p) for i, p in enumerate(pieces)))
+        ]
+    return found
+
+
+def _numbers(ranges: str) -> list[str]:
+    """
+
+    >>> _numbers("08-10,7")
+    ['08', '09', '10', '7']
+    """
+    found: list[str] = []
+    for span in ranges.split(","):
+        first, _, last = span.partition("-")
+        found += [f"{i:0{len(first)}}" for i in range(int(first), int(last or first) + 1)]
+    return found
+
+
+def with_processes(config: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """The configuration of a run on the `size` processes that a launcher has started.
+
+    >>> with_processes({"nproc": 1, "workers": 8}, 4)
+    {'nproc': 4, 'workers': 8}
+    """
+    asked, workers = config["nproc"], config["workers"]
+    if asked not in (1, size):
+        raise ValueError(f"nproc={asked} was asked for but the launcher has started {size} processes; leave nproc away")
+    if workers < size:
+        raise ValueError(f"{size} processes cannot host {workers} workers; start at most {workers}, or raise workers=")
+    return {**config, "nproc": size}
+
+
+def patience(environment: Mapping[str, str]) -> float:
+    """Seconds after which a process that waits for another gives up: COMMEFF_TIMEOUT, or five minutes.
+
+    A variable and no key: it belongs to the network and the file system, and launchers pass it on to every process.
+
+    >>> patience({}), patience({"COMMEFF_TIMEOUT": "20"})
+    (300.0, 20.0)
+    """
+    text = environment.get("COMMEFF_TIMEOUT", str(PATIENCE))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds < 1e6:
+        raise ValueError(f"COMMEFF_TIMEOUT must be a number of seconds, at least 1, got {text!r}")
+    return seconds
+
+
+def _text(environment: Mapping[str, str], name: str) -> str:
+    if not environment.get(name):
+        raise ValueError(f"{name} is not set, so the processes do not find each other; torchrun and srun set it")
+    return environment[name]
+
+
+def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
+    if default is not None and name not in environment:
+        return default
+    text = _text(environment, name)
+    if not text.isdecimal():
+        raise ValueError(f"{name} must be a whole number, got {text!r}")
+    return int(text)

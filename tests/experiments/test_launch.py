@@ -1,0 +1,299 @@
+"""One run on processes that a launcher starts: who they are, that they train together, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commeff.checkpoint import Checkpoints
+from commeff.communicator.processes import store_in_file
+from experiments.config import compose
+from experiments.launch.council import Council
+from experiments.launch.membership import Membership, hosts, membership, patience
+from experiments.runner import run_one
+from experiments.store import RunFolder, run_id
+from tests.experiments.launchers import Srun, checkpointed
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
+TORCHRUN |= {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+SRUN = {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0", "SLURM_NODEID": "1", "SLURM_STEP_ID": "0"}
+SRUN |= {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "gpu[09-10]"}
+WORDS = [
+    "task=quadratic",
+    "task.sigma=1.0",
+    "workers=4",
+    "method=mem_sgd",
+    "optimizer=nesterov",
+    "compressor.ratio=0.3",
+]
+SHORT = [*WORDS, "steps=12", "evaluate_every=2"]
+LONG = [*WORDS, "steps=1000000", "checkpoint_every=100"]
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [timeless(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.endswith("seconds")}
+
+
+def same(mine: Path, theirs: Path) -> None:
+    for one, other in zip(rows(mine), rows(theirs), strict=True):
+        assert one == pytest.approx(other, rel=1e-9, abs=1e-12)
+
+
+def test_torchrun_says_who_a_process_is() -> None:
+    assert membership(TORCHRUN | SRUN) == Membership(1, 2, 1, "h", 29500, "torchrun", restarts=2, serves=False, job="x")
+    bare = {name: TORCHRUN[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+    assert membership(bare) == Membership(1, 2, 1, "h", 29500, "env")
+
+
+def test_srun_says_who_a_process_is() -> None:
+    found = membership(SRUN)
+    assert found == Membership(2, 4, 0, "gpu09", found.port if found else 0, "srun", job="4711.0")
+    ports = {member.port for step in range(8) if (member := membership(SRUN | {"SLURM_STEP_ID": str(step)}))}
+    assert len(ports) == 8
+    assert all(1024 < port < 32768 for port in ports)
+    part_of_the_job = membership(SRUN | {"SLURM_STEP_NODELIST": "gpu10", "SLURM_STEP_NUM_TASKS": "3"})
+    assert part_of_the_job is not None
+    assert (part_of_the_job.address, part_of_the_job.size) == ("gpu10", 3)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        TORCHRUN | {"RANK": "0", "WORLD_SIZE": "1"},
+        SRUN | {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
+        {name: value for name, value in SRUN.items() if name != "SLURM_STEP_ID"},  # the shell of sbatch
+        SRUN | {"SLURM_STEP_ID": str(2**32 - 6)},  # the shell of salloc
+    ],
+)
+def test_a_process_alone_is_no_member(environment: dict[str, str]) -> None:
+    assert membership(environment) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"RANK": "0"}, "WORLD_SIZE is not"),
+        ({"WORLD_SIZE": "4"}, "RANK is not"),
+        (TORCHRUN | {"MASTER_ADDR": ""}, "MASTER_ADDR is not set"),
+        (TORCHRUN | {"MASTER_PORT": "x"}, "MASTER_PORT must be a whole number"),
+        (TORCHRUN | {"RANK": "2"}, "ranks go from 0 to 1"),
+        ({name: value for name, value in SRUN.items() if name != "SLURM_JOB_NODELIST"}, "SLURM_JOB_NODELIST is not"),
+    ],
+)
+def test_half_an_environment_is_refused(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        membership(environment)
+
+
+def test_host_lists_are_read_as_slurm_writes_them() -> None:
+    assert hosts("a") == ["a"]
+    assert hosts("a1,b[1-2],c") == ["a1", "b1", "b2", "c"]
+    assert hosts("n[098-101]") == ["n098", "n099", "n100", "n101"]
+    assert hosts("r[0-1]c[5,7-8]-ib")[:3] == ["r0c5-ib", "r0c7-ib", "r0c8-ib"]
+
+
+@pytest.mark.parametrize("text", ["0", "soon", "nan", "-3", "inf"])
+def test_patience_is_a_number_of_seconds(text: str) -> None:
+    with pytest.raises(ValueError, match="COMMEFF_TIMEOUT must be a number of seconds"):
+        patience({"COMMEFF_TIMEOUT": text})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of one process; what it imports, forks need not."""
+    folder = tmp_path_factory.mktemp("whole")
+    run_one(compose(SHORT), folder)
+    return folder
+
+
+@pytest.fixture
+def jobs() -> Iterator[ExitStack]:
+    """Whoever is left when a test ends is killed."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_members_train_together_and_rank_0_alone_speaks(whole: Path, jobs: ExitStack, tmp_path: Path) -> None:
+    job = jobs.enter_context(Srun(3, tmp_path, SHORT, environment={"NCCL_DEBUG": "WARN"}))
+    assert job.codes() == [0, 0, 0]
+    summary = job.summary()
+    folder = Path(summary["run"])
+    assert folder.name == run_id(compose(SHORT))
+    same(folder, whole)
+    assert summary["state"] == RunFolder(folder).read("summary.json")["state"] == "done"
+    assert len(rows(folder)) == 6
+    assert yaml.safe_load((folder / "config.yaml").read_text())["nproc"] == 3
+    facts = json.loads((folder / "env.json").read_text())
+    assert (facts["launcher"], facts["world_size"], facts["backend"], facts["restarts"]) == ("srun", 3, "gloo", 0)
+    assert [member["pid"] for member in facts["members"]] == job.pids
+    assert facts["variables"]["NCCL_DEBUG"] == "WARN"
+    for rank, pid in enumerate(job.pids):
+        assert f"process {rank} of 3" in (folder / "logs" / f"rank{rank}.log").read_text()
+        assert f"pid {pid}" in (folder / "logs" / f"rank{rank}.log").read_text()
+
+
+def test_a_finished_run_is_not_repeated_by_members(jobs: ExitStack, tmp_path: Path) -> None:
+    folder = tmp_path / "store" / run_id(compose(SHORT))
+    run_one(compose(SHORT), folder)
+    job = jobs.enter_context(Srun(2, tmp_path, SHORT))
+    assert job.codes() == [0, 0]
+    assert job.said()[0] == f"{folder} is finished already; its summary:"
+    assert job.summary()["state"] == "done"
+    assert not (folder / "logs").exists()
+
+
+def test_a_run_that_somebody_holds_is_left_alone(jobs: ExitStack, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "store" / run_id(compose(SHORT)))
+    with run.claimed() as own:
+        assert own
+        job = jobs.enter_context(Srun(2, tmp_path, SHORT))
+        assert job.codes() == [1, 1]
+    (line,) = job.said()
+    assert "is running in process" in line
+    assert not (run.path / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "each", "said"),
+    [
+        (["nproc=3"], lambda rank: [], "nproc=3 was asked for but the launcher has started 2 processes"),
+        (["workers=1"], lambda rank: [], "2 processes cannot host 1 workers"),
+        (["stepz=3"], lambda rank: [], "unknown key 'stepz'"),
+        ([], lambda rank: [f"steps={rank + 5}"], "process 1 on .* was started for another run than process 0"),
+        ([], lambda rank: ["task.dimension=-1"] * rank, "process 1 on .*: task: dimension"),
+    ],
+    ids=["nproc", "workers", "key", "two runs", "one host"],
+)
+def test_what_cannot_be_is_refused_once(
+    words: list[str], each: Callable[[int], list[str]], said: str, jobs: ExitStack, tmp_path: Path
+) -> None:
+    job = jobs.enter_context(Srun(2, tmp_path, [*SHORT, *words], each=each))
+    assert job.codes() == [2, 2]
+    (line,) = job.said()
+    assert line.startswith("commeff: ")
+    assert re.search(said, line)
+    assert not job.store.exists()
+
+
+def test_what_was_said_before_a_restart_is_not_believed(tmp_path: Path) -> None:
+    meeting = store_in_file(tmp_path / "meeting", 2)
+
+    def member(rank: int) -> Council:
+        council = Council(meeting, rank, 2, patience=0.5)
+        council.report({"pid": rank})
+        return council
+
+    def begun(first: Council, second: Council) -> int | None:
+        with ThreadPoolExecutor() as pool:
+            heard = pool.submit(second.verdict)
+            first.begin(first.reports())
+            return heard.result()
+
+    assert begun(member(0), member(1)) is None
+    again = member(1)
+    with pytest.raises(TimeoutError, match="process 0 did not say"):  # to this one
+        again.verdict()
+    assert begun(member(0), again) is None
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_member_that_is_killed_ends_the_run_with_one_line(victim: int, jobs: ExitStack, tmp_path: Path) -> None:
+    job = jobs.enter_context(Srun(3, tmp_path, LONG))
+    folder = checkpointed(job.store)
+    os.kill(job.pids[victim], signal.SIGKILL)
+    codes = job.codes()
+    assert codes.pop(victim) == -signal.SIGKILL
+    assert codes == [1, 1]
+    (line,) = job.said()
+    assert re.search(rf"commeff: process {victim} on \S+ \(pid {job.pids[victim]}\) .*(is|are|is gone)", line)
+    assert RunFolder(folder).state == ("failed" if victim else "killed")
+    assert "Traceback" in (folder / "logs" / "rank2.log").read_text()
+
+
+def test_a_member_that_hangs_ends_the_run_in_time(jobs: ExitStack, tmp_path: Path) -> None:
+    job = jobs.enter_context(Srun(2, tmp_path, LONG, environment={"COMMEFF_TIMEOUT": "2"}))
+    checkpointed(job.store)
+    os.kill(job.pids[1], signal.SIGSTOP)
+    begun = time.monotonic()
+    os.waitpid(job.pids.pop(0), 0)
+    assert time.monotonic() - begun < 15
+    os.kill(job.pids[0], signal.SIGKILL)
+    job.codes()
+    (line,) = job.said()
+    assert f"(pid {job.pids[0]}) is gone" in line
+
+
+def test_a_member_that_never_comes_is_named(jobs: ExitStack, tmp_path: Path) -> None:
+    job = jobs.enter_context(Srun(3, tmp_path, SHORT, ranks=[0, 2], environment={"COMMEFF_TIMEOUT": "1"}))
+    assert job.codes() == [1, 1]
+    (line,) = job.said()
+    assert "process 1 of 3 did not come within 1 s" in line
+
+
+@pytest.mark.parametrize(("number", "targets"), [(signal.SIGTERM, [1]), (signal.SIGINT, [0, 1]), (signal.SIGTERM, [0])])
+def test_a_signal_to_any_member_stops_all_with_a_checkpoint(
+    number: signal.Signals, targets: list[int], jobs: ExitStack, tmp_path: Path
+) -> None:
+    words = [*WORDS, "steps=200", "checkpoint_every=10", "evaluate_every=50"]
+    job = jobs.enter_context(Srun(2, tmp_path, words))
+    folder = checkpointed(job.store)
+    for target in targets:
+        os.kill(job.pids[target], number)
+    assert job.codes() == [130, 130]
+    assert re.search(r"interrupted at step \d+ with a checkpoint", job.said()[-1])
+    assert RunFolder(folder).state == "killed"
+    state = Checkpoints(folder / "checkpoints").load()
+    assert state is not None
+    assert state["step"] == RunFolder(folder).read("status.json")["step"] < 200
+    again = jobs.enter_context(Srun(4, tmp_path, words))  # the rows are dealt anew
+    assert again.codes() == [0] * 4
+    run_one(compose(words), tmp_path / "whole")
+    same(folder, tmp_path / "whole")
+
+
+def test_an_error_of_one_member_is_told_with_its_place(
+    jobs: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from experiments.tasks import Quadratic
+
+    batch = Quadratic.batch
+
+    def fails(self: Quadratic, step: int, workers: Any) -> Any:
+        if step == 30 and 3 in workers and len(workers) < 4:
+            raise ArithmeticError("no such batch")
+        return batch(self, step, workers)
+
+    monkeypatch.setattr(Quadratic, "batch", fails)
+    job = jobs.enter_context(Srun(2, tmp_path, LONG))
+    assert job.codes() == [1, 1]
+    (line,) = job.said()
+    assert re.search(
+        rf"process 1 on \S+ \(pid {job.pids[1]}\): ArithmeticError: no such batch; see \S+error\.txt", line
+    )
+
+
+def test_a_full_disk_ends_all_with_one_line(jobs: ExitStack, tmp_path: Path) -> None:
+    folder = tmp_path / "store" / run_id(compose(LONG))
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "latest.draft").symlink_to("/dev/full")
+    job = jobs.enter_context(Srun(2, tmp_path, LONG))
+    assert job.codes() == [1, 1]
+    (line,) = job.said()
+    assert re.search(r"process 0 on \S+ \(pid \d+\): .*No space left on device", line)
+    assert RunFolder(folder).state == "failed"
