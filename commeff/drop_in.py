@@ -83,9 +83,9 @@ class DistributedOptimizer:
         self._arrivals.listen(self._arrived if self._early else None)
 
     def zero_grad(self) -> None:
-        """Set all gradients to zero; communication that needs none sets out."""
-        self._gather()
-        self._replicas.gradients.zero_()
+        """Forget all gradients; communication that needs none sets out."""
+        for parameter, _ in self._places.values():
+            parameter.grad = None
         self._post()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -106,13 +106,12 @@ class Ring(Sum):
         parts = [flat[len(flat) * r // size : len(flat) * (r + 1) // size] for r in range(size)]
 
         def send(round: int, adding: bool) -> Callable[[], None]:
-            gone = parts[(rank - round + (not adding)) % size]
+            gone, left = parts[(rank - round + (not adding)) % size], (rank - 1) % size
             place = parts[(rank - round - adding) % size]
-            came = torch.empty_like(place)
-            done = transport.exchange(self.kind, {(rank + 1) % size: gone}, {(rank - 1) % size: came})
+            done = transport.exchange(self.kind, {(rank + 1) % size: gone}, {left: torch.empty_like(place)})
 
             def wait() -> None:
-                done()
+                came = done()[left]
                 place.add_(came) if adding else place.copy_(came)
 
             return wait
@@ -147,16 +146,14 @@ class Tree(Sum):
             span *= 2
         parent = None if rank == 0 else rank - span
         children = [rank + step for step in _powers(span) if rank + step < size]
-        come = {child: torch.empty_like(share) for child in children}
-        below = [transport.exchange(self.kind, {}, {child: come[child]}) for child in children]
+        below = [transport.exchange(self.kind, {}, {child: torch.empty_like(share)}) for child in children]
 
         def wait() -> Tensor:
             for child, arrived in zip(children, below, strict=True):
-                arrived()
-                share.add_(come[child])
+                share.add_(arrived()[child])
             if parent is not None:
                 transport.exchange(self.kind, {parent: share}, {})()
-                transport.exchange(self.kind, {}, {parent: share})()
+                share.copy_(transport.exchange(self.kind, {}, {parent: torch.empty_like(share)})()[parent])
             transport.exchange(self.kind, dict.fromkeys(reversed(children), share), {})()
             return share
 
@@ -179,16 +176,14 @@ class Server(Sum):
 
             def receive() -> Tensor:
                 sent()
-                transport.exchange(self.kind, {}, {0: share})()
-                return share
+                return share.copy_(transport.exchange(self.kind, {}, {0: torch.empty_like(share)})()[0])
 
             return receive
         come = {rank: torch.empty_like(share) for rank in range(1, transport.size)}
         arrived = transport.exchange(self.kind, {}, come)
 
         def answer() -> Tensor:
-            arrived()
-            for values in come.values():
+            for values in arrived().values():
                 share.add_(values)
             transport.exchange(self.kind, dict.fromkeys(come, share), {})()
             return share

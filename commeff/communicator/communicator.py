@@ -118,16 +118,17 @@ class Communicator(Hosting):
         arrived = self._receive(message, plan)
 
         def wait() -> Tensor:
-            received, own = arrived(), message.decode()
+            own, received = message.decode(), arrived()
             mixed = own.clone(memory_format=torch.contiguous_format) if out is None else out
             if out is not None and out.data_ptr() != own.data_ptr():
                 out.copy_(own)
-            if received is None:
-                return plan.local.run(mixed)
-            if isinstance(received, DenseMessage):
-                return plan.all.run(mixed, received.decode())
+            if received and isinstance(message, DenseMessage):
+                return plan.all.run(mixed, [row for part in received for row in part.decode()])
             plan.local.run(mixed)
-            received.add_to(mixed, plan.weights.to(mixed))
+            first = 0
+            for part in received:
+                part.add_to(mixed, plan.weights[:, first : first + part.rows].to(mixed))
+                first += part.rows
             return mixed
 
         return Handle(wait)
@@ -155,10 +156,10 @@ class Communicator(Hosting):
         done = transport.exchange("to_server", {} if self.servers else {host: rows}, incoming)
 
         def wait() -> Tensor:
-            done()
+            come = done()
             if not self.servers:
                 return torch.empty(0, message.d, dtype=message.dtype, device=message.parts[0].device)
-            everything = [rows if rank == host else incoming[rank] for rank in range(transport.size)]
+            everything = [rows if rank == host else come[rank] for rank in range(transport.size)]
             return mean(message.from_buffer(torch.cat(everything)) if others else message)
 
         return Handle(wait)
@@ -176,12 +177,12 @@ class Communicator(Hosting):
             said = message.to_buffer() if transport.size > 1 else torch.empty(0)
             done = transport.exchange("from_server", {r: said for r in range(transport.size) if r != host}, {})
         else:
-            said = torch.empty(1, message.row_bytes, dtype=torch.uint8, device=device)
-            done = transport.exchange("from_server", {}, {host: said})
+            answer = torch.empty(1, message.row_bytes, dtype=torch.uint8, device=device)
+            done = transport.exchange("from_server", {}, {host: answer})
 
         def wait() -> Tensor:
-            done()
-            arrived = message if self.servers else message.from_buffer(said)
+            come = done()
+            arrived = message if self.servers else message.from_buffer(come[host].clone())
             return arrived.decode().expand(len(self.workers), -1)
 
         return Handle(wait)
@@ -201,21 +202,15 @@ class Communicator(Hosting):
         payload = size * senders if messages else 0
         common.ledger.bill(common.step, self._label, kind, payload, wire * size, messages * count, count)
 
-    def _receive(self, message: Message, plan: Exchange) -> Callable[[], Message | None]:
+    def _receive(self, message: Message, plan: Exchange) -> Callable[[], list[Message]]:
         """Posts what the plan says; gives the messages that come in, in the order of the plan's weights."""
         if not plan.outgoing and not plan.incoming:
-            return lambda: None
+            return list
         rows = message.to_buffer()
         outgoing = {peer: _rows(rows, wanted) for peer, wanted in plan.outgoing.items()}
-        received = rows.new_empty(sum(plan.incoming.values()), rows.shape[1])
-        pieces = received.split([*plan.incoming.values()])
-        done = self.transport.exchange("mix", outgoing, dict(zip(plan.incoming, pieces, strict=True)))
-
-        def wait() -> Message | None:
-            done()
-            return message.from_buffer(received) if len(received) else None
-
-        return wait
+        incoming = {peer: rows.new_empty(count, rows.shape[1]) for peer, count in plan.incoming.items()}
+        done = self.transport.exchange("mix", outgoing, incoming)
+        return lambda: [message.from_buffer(part) for part in done().values()]
 
     def _plan(self, matrix: MixingMatrix) -> Exchange:
         """The exchange for a matrix, remembered for matrices that come back (the matrix is kept, so its id stays its

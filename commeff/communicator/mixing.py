@@ -60,14 +60,14 @@ class InPlace:
             free.extend(slot_of.pop(j) for j, _ in others if j < i and last_need[j] == i)
         return InPlace(tuple(program), slots)
 
-    def run(self, x: Tensor, more: Tensor | None = None) -> Tensor:
+    def run(self, x: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
         """Overwrite x (n, d), block by block of columns. W's columns n, n + 1, ... stand for the rows of `more`."""
         width = max(1, x.shape[1] if x.is_cuda else min(WIDTH, x.shape[1]))
         scratch = x.new_empty(self.slots, width)
         for start in range(0, x.shape[1], width):
             block = x[:, start : start + width]
             fresh, kept = block.unbind(), scratch[:, : block.shape[1]].unbind()
-            sources = fresh if more is None else (*fresh, *more[:, start : start + width].unbind())
+            sources = (*fresh, *(row[start : start + width] for row in more))
             for target, row in zip(fresh, self.rows, strict=True):
                 if row.keep is not None:
                     kept[row.keep].copy_(target)

@@ -20,6 +20,7 @@ try:
 except ImportError:  # its name before torch 2.13
     from torch.distributed import all_gather_into_tensor as all_gather_single
 
+Arrived = dict[int, Tensor]  # peer -> what has come from it
 FEW = 4  # processes up to which everybody adds everything, where memory is shared
 
 
@@ -50,6 +51,7 @@ class Transport:
         self._nccl = not alone and "nccl" in dist.get_backend(group)
         self._memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
         self._held: list[Exchange] | None = None
+        self._lent: list[Exchange] = []
         self.sent: Counter[str] = Counter()
         self.waited = 0.0
 
@@ -132,8 +134,14 @@ class Transport:
         dist.gather_object(values, everybody, group=self.group, group_dst=0)
         return everybody
 
-    def exchange(self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> Callable[[], None]:
-        """Send a buffer to each peer in `outgoing` and fill the buffers of `incoming`."""
+    def exchange(
+        self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]
+    ) -> Callable[[], Arrived]:
+        """Send a buffer to each peer in `outgoing` and receive one like each in `incoming`.
+
+        What has arrived is in those buffers, or in memory that a peer shares: to be read before the next operation.
+        """
+        self._read()
         for buffer in outgoing.values():
             self._count(kind, buffer)
         exchange = Exchange(
@@ -146,18 +154,22 @@ class Transport:
         else:
             self._held.append(exchange)
 
-        def wait() -> None:
+        def wait() -> Arrived:
+            self._read()
             if not exchange.posted:
                 self._flush()
             if exchange.works:
                 self._timed(exchange.wait)
-            for peer, buffer in incoming.items():
-                arrived = exchange.arrived(peer)
-                if arrived is not buffer:
-                    buffer.copy_(arrived)
-            exchange.release()
+            self._lent.append(exchange)
+            return {peer: exchange.arrived(peer).to(buffer.device) for peer, buffer in incoming.items()}
 
         return wait
+
+    def _read(self) -> None:
+        """Shared memory that was handed out before has been read by now."""
+        for exchange in self._lent:
+            exchange.release()
+        self._lent.clear()
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.communicator.transport import Transport
+from commeff.communicator.transport import Arrived, Transport
 from commeff.laws.problem import WORKERS, Case, run
 
 PATIENCE = 10.0  # seconds after which a message that has not come will never come
@@ -43,13 +43,15 @@ class Mail(Transport):
         everybody = torch.cat(self._everybody("all_gather", rows))
         return lambda: everybody
 
-    def exchange(self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> Callable[[], None]:
+    def exchange(
+        self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]
+    ) -> Callable[[], Arrived]:
         """Send a buffer to each peer in `outgoing` and fill the buffers of `incoming`."""
         for peer, buffer in outgoing.items():
             self._send(peer, kind, buffer)
         for peer, buffer in incoming.items():
             buffer.copy_(self._receive(peer, kind))
-        return lambda: None
+        return lambda: dict(incoming)
 
     def end(self) -> None:
         """Tell everybody that nothing more will come."""
