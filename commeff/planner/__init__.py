@@ -1,4 +1,5 @@
-"""Predict a training step on a cluster: seconds, memory and bytes of a policy, from counted work and eight constants.
+"""Predict a training step on a cluster: seconds, memory and bytes of a policy, from counted work and seven constants;
+and search for the best policy.
 
 >>> from commeff.cluster import Cluster
 >>> from commeff.planner import Model, Policy, predict
@@ -14,6 +15,7 @@ from commeff.planner.model import Model
 from commeff.planner.policies import Policies
 from commeff.planner.policy import Policy
 from commeff.planner.predict import Prediction, predict, timeline
+from commeff.planner.search import Plan, Way, search
 from commeff.planner.timeline import Timeline
 
 __all__ = [
@@ -21,11 +23,14 @@ __all__ = [
     "Constants",
     "Estimate",
     "Model",
+    "Plan",
     "Policies",
     "Policy",
     "Prediction",
     "Timeline",
+    "Way",
     "estimate",
     "predict",
+    "search",
     "timeline",
 ]
