@@ -24,8 +24,8 @@ class HookState:
         model.register_comm_hook(commeff.HookState(ErrorFeedback(TopK(ratio=0.01))), commeff.average_hook)
 
     The first step is averaged densely, since DDP lays out its buckets anew after it; a bucket that changes later begins
-    with empty memory. Memories are not checkpointed: a
-    restarted run begins with a dense step and empty ones.
+    with empty memory. `state_dict` holds this worker's memories: a restarted run takes one dense step and then goes on
+    with them, if its buckets are the same.
 
     Attributes
     ----------
@@ -38,13 +38,16 @@ class HookState:
         self._encoder, self.encoders = as_encoder(encoder), dict[int, Encoder]()
         self._places: dict[int, tuple[int, ...]] = {}  # which parameters a bucket held when its encoder began
         self._pending: list[tuple[Future[Tensor], Handle]] = []
+        self._first: int | None = None  # the step of the first backward pass
+        self._saved: dict[int, dict[str, Any]] = {}
 
     def post(self, bucket: torch.distributed.GradBucket) -> Handle:
         """Send one bucket; nobody waits yet."""
         vectors, number = bucket.buffer()[None], bucket.index()
         communicator = self.communicator.at(f"bucket{number}")
         communicator.device = vectors.device
-        if communicator.step == 0:
+        self._first = communicator.step if self._first is None else self._first
+        if communicator.step == self._first:
             return communicator.post_average(dense(vectors))
         places = tuple(parameter.data_ptr() for parameter in bucket.parameters())
         if self._places.get(number) != places:
@@ -52,7 +55,17 @@ class HookState:
             layout = Layout.of([(str(i), tuple(p.shape)) for i, p in enumerate(bucket.parameters())])
             self.encoders[number] = copy.deepcopy(self._encoder)
             self.encoders[number].start(torch.zeros_like(vectors), layout, communicator)
+            if number in self._saved:
+                self.encoders[number].load_state_dict(self._saved.pop(number))
         return communicator.post_average(self.encoders[number].encode(vectors, communicator, "up"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The clock, and this worker's memory of each bucket."""
+        return {"step": self.communicator.step, "buckets": {i: e.state_dict() for i, e in self.encoders.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with what `state_dict` gave on the process of the same rank; call it before the first backward pass."""
+        self.communicator.step, self._saved = state["step"], dict(state["buckets"])
 
 
 def average_hook(state: HookState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

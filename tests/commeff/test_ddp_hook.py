@@ -103,3 +103,34 @@ def test_many_buckets_stay_in_step(static: bool) -> None:
     assert buckets > 1
     assert torch.equal(one, other)
     assert 0 < sent < 0.5 * STEPS * one.numel() * 8
+
+
+def test_saved_memories_are_gone_on_with() -> None:
+    """With gradients of zero, what a restarted run sends is what it remembered."""
+
+    def hooked(state: HookState) -> nn.Module:
+        model = DistributedDataParallel(net())
+        model.register_comm_hook(state, average_hook)
+        return model
+
+    def restarted() -> tuple[Tensor, Tensor, int]:
+        first = HookState(ErrorFeedback(TopK(ratio=0.1)))
+        model = hooked(first)
+        for step in range(3):
+            gradients(model, step, torch.distributed.get_rank())
+        second = HookState(ErrorFeedback(TopK(ratio=0.1)))
+        second.load_state_dict(first.state_dict())
+        model = hooked(second)
+        gradients(model, 3, 0)  # the dense step
+        model.zero_grad()
+        (0 * model(torch.ones(1, 6).double()).sum()).backward()
+        sent = torch.cat([parameter.grad.flatten() for parameter in list(model.parameters())[::-1]])
+        return first.encoders[0].state_dict()["rows"]["error"], sent, second.communicator.step
+
+    found = on_processes(N, restarted)
+    errors = torch.cat([error for error, _, _ in found])
+    wanted = Communicator(workers=N).average(TopK(ratio=0.1).compress(errors, Communicator(workers=N).random("up")))[0]
+    assert wanted.count_nonzero() > 0
+    for _, sent, step in found:
+        assert torch.allclose(sent, wanted, rtol=0, atol=1e-15)
+        assert step == 5
