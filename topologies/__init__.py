@@ -41,7 +41,6 @@ your own                                               from_graph from_matrices,
 from topologies.base_graph import base_graph
 from topologies.dynamic import od_equidyn, one_peer_exponential, random_matching
 from topologies.matrix import MixingMatrix
-from topologies.nodes import Rounds, sharded
 from topologies.static import (
     complete,
     d_equistatic,
@@ -59,7 +58,6 @@ from topologies.weights import from_graph
 
 __all__ = [
     "MixingMatrix",
-    "Rounds",
     "Topology",
     "base_graph",
     "complete",
@@ -77,7 +75,6 @@ __all__ = [
     "random_matching",
     "random_regular",
     "ring",
-    "sharded",
     "star",
     "torus",
 ]

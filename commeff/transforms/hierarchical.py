@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-import topologies
 from commeff.communicator import Communicator
 from commeff.flow import Stages
 from commeff.strategy import Staged
@@ -12,6 +11,7 @@ from commeff.transforms.averaging import fitting
 from commeff.transforms.encoders import dense
 from compressors import Layout
 from topologies import Topology
+from topologies.nodes import sharded
 
 
 class Hierarchical(Staged):
@@ -33,7 +33,7 @@ class Hierarchical(Staged):
                 f"a topology over {self.topology.n} nodes was asked for, to which {communicator.n} workers cannot be "
                 "dealt equally; make the number of workers a multiple of it"
             )
-        self._rounds = topologies.sharded(self.topology, q)
+        self._rounds = sharded(self.topology, q)
         self._spans = [(layout.d * m // q, layout.d * (m + 1) // q) for m in range(q)]
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:

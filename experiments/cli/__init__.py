@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from experiments.cli import data, grid, look, runs, scale, tools
+from experiments.cli import data, grid, look, plan, runs, scale, tools
 from experiments.cli.report import report_command
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "grid": grid.grid,
     "status": grid.status,
     "report": report_command,
+    "plan": plan.plan,
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,

@@ -1,4 +1,4 @@
-"""`python -m experiments.planning tables` writes results/planner; `fit` prints the constants that a fit finds."""
+"""`python -m experiments.planning tables`, `search` and `study` write results/planner; `fit` prints constants."""
 
 from __future__ import annotations
 
@@ -38,6 +38,18 @@ def tables(
 
     write(out, evaluations)
     typer.echo(f"wrote {out}/report.md and its tables")
+
+
+@app.command()
+def search(
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner"),
+    seeds: Annotated[int, typer.Option(help="Runs of every method on every space.")] = 20,
+) -> None:
+    """The search methods at equal budgets, and the speed of brute force: search.csv, search.md. About ten minutes."""
+    from experiments.planning.searches import write
+
+    write(out, seeds)
+    typer.echo(f"wrote {out}/search.csv and search.md")
 
 
 if __name__ == "__main__":

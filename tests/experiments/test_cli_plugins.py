@@ -183,7 +183,7 @@ def test_a_part_within_a_plug_in_is_chosen_like_a_part(tmp_path: Path) -> None:
         "def two_ways(optimizer: OptimizerFactory, up: Compressor, down: Compressor) -> Strategy:\n"
         "    return Strategy(Local(optimizer), gradients=ThroughServer(up, down))\n"
     )
-    tokens = ["task=quadratic", "workers=4", "method=two_ways", "method.up=qsgd", "method.up.levels=3"]
+    tokens = ["task=quadratic", "workers=4", "method=two_ways", "method.up=qsgd", "method.up.levels=3", "bucket_mb=0"]
     config = compose(tokens, choices(str(file)))
     assert config["method"]["up"]["levels"] == 3
     assert config["method"]["down"]["_target_"] == "compressors.TopK"

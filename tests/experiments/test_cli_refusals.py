@@ -44,7 +44,7 @@ UNFIT = [  # settings, and what the one line must say
     ("method.period=3", "unknown key 'method.period'"),
     ("method=choco method.order=C", "'A' or 'B'"),
     ("compressor=qsgd", "method psgd takes no compressor"),
-    ("topology.n=8 method=dsgd", "set workers=..."),
+    ("topology.n=8 method=dsgd", "connects 8 workers but the run has 16"),
     ("task.workers=8", "set workers=..."),
     ("method=dsgd topology=torus workers=7", "rectangle"),
     ("method=dsgd topology=torus workers=12 topology.rows=5", "5 equal rows"),
