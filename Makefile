@@ -10,7 +10,7 @@ GRIDS := experiments/grids
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language cluster planner scale screenshot install clean
+.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language cluster planner scale network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -57,6 +57,16 @@ planner: install
 scale: install
 	$(BIN)/commeff bench comm --nproc 2 --csv results/scale/comm.csv --profile results/scale/profile.yaml
 	$(BIN)/commeff scale --out results/scale
+
+# Needs root, and a machine that does nothing else.
+network-lab: install
+	$(BIN)/commeff lab bench --csv results/network_lab/bench.csv
+	$(BIN)/commeff lab run $(GRIDS)/network_lab.yaml
+	$(BIN)/commeff lab report runs/network_lab --out results/network_lab
+
+# The learning rates of network_lab.yaml.
+network-lab-sweep: install
+	$(BIN)/commeff grid $(GRIDS)/network_lab_sweep.yaml
 
 # Of the README; wants a Chromium.
 screenshot:

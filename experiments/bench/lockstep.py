@@ -23,10 +23,13 @@ TIMEOUT = 120.0  # seconds after which a process that waits for another gives up
 T = TypeVar("T")
 
 
-def on_forks(nproc: int, workers: int, measure: Callable[[Communicator], T]) -> T:
+def on_forks(
+    nproc: int, workers: int, measure: Callable[[Communicator], T], begin: Callable[[int], None] = lambda rank: None
+) -> T:
     """What `measure` gives at rank 0 of nproc forks, of one thread each, which share the workers over gloo.
 
-    They end together: when one fails, the others are ended, and what it said is raised here.
+    They end together: when one fails, the others are ended, and what it said is raised here. `begin` is what a fork
+    does first, given its rank.
     """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
@@ -34,7 +37,7 @@ def on_forks(nproc: int, workers: int, measure: Callable[[Communicator], T]) -> 
         try:
             for rank in range(nproc):
                 ours, theirs = context.Pipe(duplex=False)
-                arguments = (rank, nproc, workers, measure, Path(folder, "meeting"), theirs)
+                arguments = (rank, nproc, workers, measure, begin, Path(folder, "meeting"), theirs)
                 members.append(context.Process(target=_member, args=arguments))
                 members[-1].start()
                 theirs.close()
@@ -64,11 +67,18 @@ def _answers(lines: list[Connection]) -> list[Any]:
 
 
 def _member(
-    rank: int, nproc: int, workers: int, measure: Callable[[Communicator], Any], meeting: Path, line: Connection
+    rank: int,
+    nproc: int,
+    workers: int,
+    measure: Callable[[Communicator], Any],
+    begin: Callable[[int], None],
+    meeting: Path,
+    line: Connection,
 ) -> None:
     """What a fork does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     try:
+        begin(rank)
         with one_thread(), joined(rank, nproc, store_in_file(meeting, nproc), TIMEOUT):
             answer = measure(Communicator(workers=workers, distributed=True))
         line.send((True, answer))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from experiments.cli import data, grid, look, plan, runs, scale, tools
+from experiments.cli import data, grid, lab, look, plan, runs, scale, tools
 from experiments.cli.report import report_command
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(tools.bench, name="bench")
 app.add_typer(data.app, name="data")
+app.add_typer(lab.app, name="lab")
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ def grid(
     """
     with refusals():
         from experiments.grid import command, launchers
-        from experiments.grid.scheduler import Limits, default_jobs
+        from experiments.grid.scheduler import Limits, as_step, default_jobs
 
         given: dict[str, object] = {"-j": jobs, "--max-failures": max_failures, "--collect": collect}
         given |= {"--dry-run": dry_run, "--emit": emit, "--site": site}
@@ -93,7 +93,7 @@ def grid(
             only or [],
             shard,
             Limits(default_jobs() if jobs is None else jobs, timeout, max_failures),
-            steps=launcher == "srun",
+            launch=as_step if launcher == "srun" else None,
         )
         if launcher == "sbatch":
             _submit(request, site, emit, report_at_end, as_json)

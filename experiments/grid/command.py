@@ -15,7 +15,7 @@ from experiments.grid.cells import Cell
 from experiments.grid.estimate import rates, seconds_of, total
 from experiments.grid.frozen import SUFFIX, CellList, changed, read_cells
 from experiments.grid.room import check_room, store_faults
-from experiments.grid.scheduler import BAD, Limits, Scheduler
+from experiments.grid.scheduler import BAD, Launch, Limits, Scheduler
 from experiments.grid.spec import read_grid, text
 from experiments.grid.view import Watch, clock
 from experiments.plugins import Choice
@@ -37,7 +37,7 @@ class Request:
     only: Sequence[str] = ()
     shard: str | None = None
     limits: Limits = field(default_factory=lambda: Limits(jobs=1))
-    steps: bool = False  # cells of several processes are started by srun
+    launch: Launch | None = None  # what starts the processes of cells that have several
 
     @cached_property
     def listed(self) -> CellList | None:
@@ -151,7 +151,7 @@ def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
 
 def run(request: Request) -> Outcome:
     """Run what is not finished."""
-    scheduler = Scheduler(request.limits, request.steps, request.files)
+    scheduler = Scheduler(request.limits, request.launch, request.files)
     cells, chosen = prepare(request) if request.listed else scheduler.apart(prepare, request)
     title = describe(request, cells)
     left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]

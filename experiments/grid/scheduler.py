@@ -38,6 +38,7 @@ PRELOAD = (
     "sklearn.model_selection",
 )
 T = TypeVar("T")
+Launch = Callable[[Cell, Sequence[str], Connection], None]  # see `as_step`
 BUSY_AGAIN = 1.0  # seconds between two looks at a cell that another runner holds
 OUR_GRACE = 90.0  # seconds that a stopping cell has before it is ended
 BAD = ("failed", "timeout", "oom", "killed")
@@ -91,13 +92,13 @@ class _Running:
 class Scheduler:
     """Runs cells until all have ended, failures are too many, or somebody presses Ctrl-C.
 
-    The first Ctrl-C (or SIGTERM) stops every cell with a checkpoint; the second ends them at once. With `steps`, cells
-    of several processes are steps of the SLURM job that we are in.
+    The first Ctrl-C (or SIGTERM) stops every cell with a checkpoint; the second ends them at once. `launch` is what
+    starts the processes of a cell that has several, in a process of its own, if not the cell itself.
     """
 
-    def __init__(self, limits: Limits, steps: bool = False, plugins: Sequence[str] = ()) -> None:
+    def __init__(self, limits: Limits, launch: Launch | None = None, plugins: Sequence[str] = ()) -> None:
         self.limits = limits
-        self._steps, self._plugins = steps, tuple(plugins)
+        self._launch, self._plugins = launch, tuple(plugins)
         self.states: dict[str, str] = {}
         self.interrupts = 0
         self._oom_kills = oom_kills()
@@ -187,8 +188,8 @@ class Scheduler:
         if RunFolder(cell.folder).busy:
             elsewhere.append(cell)
             return
-        if self._steps and cell.processes > 1:
-            process, line = self._start(_run_step, cell, self._plugins)
+        if self._launch and cell.processes > 1:
+            process, line = self._start(self._launch, cell, self._plugins)
         else:
             process, line = self._start(_run_cell, dict(cell.config), cell.folder)
         self._running.append(_Running(cell, process, line))
@@ -270,7 +271,8 @@ def _run_cell(config: dict[str, Any], folder: Path, line: Connection) -> None:
     run_cell(config, folder, line)
 
 
-def _run_step(cell: Cell, plugins: Sequence[str], line: Connection) -> None:
+def as_step(cell: Cell, plugins: Sequence[str], line: Connection) -> None:
+    """Let srun start the processes of a cell, as a step of the SLURM job that we are in."""
     from experiments.grid.step import run_step
 
     run_step(cell, plugins, line)

@@ -1,0 +1,122 @@
+"""Commands of the network lab: lab bench, lab run, lab report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Measure on slow networks that are made on this machine: one namespace a process, links held to a rate by tc.
+
+    Needs root, and the tools ip and tc. Everything disappears with the command, however it ends.
+    """,
+)
+ROOT = Path("runs/network_lab")
+
+Root = Annotated[Path, typer.Option("--store", help="Holds one store for each network.")]
+
+
+def bench(
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the figures, hardware and commit here.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of which medians are taken.")] = 7,
+    as_json: Json = False,
+) -> None:
+    """Time exchanges of a 10 MB model between 8 nodes beside the cost model; exit code 3 if one is out of tolerance.
+
+    * `commeff lab bench`
+    * `commeff lab bench --csv bench.csv`
+    """
+    with refusals():
+        from experiments.lab import bench as benches
+
+        try:
+            readings = benches.run(rounds=rounds)
+        except RuntimeError as error:  # a process that took part has died
+            typer.echo(f"commeff: {error}", err=True)
+            raise typer.Exit(1) from None
+        if csv is not None:
+            benches.write(readings, csv, "commeff lab bench")
+    if as_json:
+        typer.echo(json.dumps([asdict(reading) for reading in readings], indent=2))
+    else:
+        verdicts = {True: "", False: "  OUTSIDE"}
+        report(
+            {
+                f"{r.network}: {r.what} / {r.against}": f"{1e3 * r.measured:.4g} ms / {1e3 * r.expected:.4g} ms = "
+                f"{r.ratio:.3f}  {r.limits}{verdicts[r.good]}"
+                for r in readings
+            },
+            as_json,
+        )
+    raise typer.Exit(0 if all(reading.good for reading in readings) else 3)
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A grid file with nproc: 8, say, in its base.")],
+    settings: Settings = None,
+    networks: Annotated[str, typer.Option("--networks", help="Names, with commas between.")] = (
+        "100mbit,200mbit,1gbit,slow_link"
+    ),
+    store: Root = ROOT,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Cells with key=value, in a state, or a run; may be repeated.", show_default=False),
+    ] = None,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Run a grid on one network after another, its cells one after another, each process on a node of its own.
+
+    * `commeff lab run experiments/grids/network_lab.yaml`
+    * `commeff lab run mine.yaml --networks 200mbit --only method=psgd`
+
+    Networks: 100mbit, 200mbit, 1gbit, and slow_link, which is 200 Mbit/s but for one node with 50. The same command
+    again skips what is finished and goes on with the rest; Ctrl-C stops with checkpoints.
+    """
+    with refusals():
+        from experiments.grid.command import Request
+        from experiments.lab.grid import shapes, visit
+
+        request, outcomes = Request(file, settings or [], None, plugin or [], adopted(plugin), only or []), {}
+        for shape in shapes(networks):
+            typer.echo(f"network {shape.name}:", err=True)
+            outcomes[shape.name] = outcome = visit(request, shape, store)
+            if outcome.interrupted:
+                typer.echo("interrupted; the same command goes on", err=True)
+                break
+    counts = {name: outcome.counts for name, outcome in outcomes.items()}
+    if as_json:
+        typer.echo(json.dumps(counts, indent=2))
+    else:
+        report({name: ", ".join(f"{n} {state}" for state, n in of.items()) for name, of in counts.items()}, as_json)
+    raise typer.Exit(max(outcome.exit_code for outcome in outcomes.values()))
+
+
+def lab_report(
+    store: Annotated[Path, typer.Argument(metavar="STORE")] = ROOT,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder to write into.  [default: STORE/report]")
+    ] = None,
+) -> None:
+    """Write how much sooner than the baseline each method came to the target, measured beside modelled.
+
+    * `commeff lab report runs/network_lab --out results/network_lab`
+    """
+    with refusals():
+        from experiments.lab.report import report as write
+
+        command = f"commeff lab report {store}" + (f" --out {out}" if out else "")
+        for path in write(store, out or store / "report", command):
+            typer.echo(str(path))
+
+
+app.command("bench")(bench)
+app.command("run")(run)
+app.command("report")(lab_report)

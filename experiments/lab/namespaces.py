@@ -1,0 +1,91 @@
+"""Network namespaces without names: the kernel removes one, and all that lies in it, with the last process that holds
+it. Nothing is left behind, however a process ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+NETWORK = 0x40000000  # CLONE_NEWNET of <sched.h>
+DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+T = TypeVar("T")
+
+
+def create() -> int:
+    """A new namespace, as a file descriptor: it lives as long as that is open."""
+
+    def leave_for_new() -> int:
+        _call("unshare", NETWORK)
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    return _in_thread(leave_for_new)
+
+
+def enter(path: str) -> None:
+    """Move the calling thread, and all it starts from here on, into the namespace at a path."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _call("setns", descriptor, NETWORK)
+    finally:
+        os.close(descriptor)
+
+
+def end_with_parent() -> None:
+    """Let the kernel end this process when its parent dies."""
+    _call("prctl", DEATH_SIGNAL, signal.SIGKILL)
+
+
+def run(path: str, commands: Sequence[str]) -> None:
+    """Run commands of the `ip` and `tc` tools inside the namespace at a path."""
+
+    def work() -> None:
+        enter(path)
+        for command in commands:
+            done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise OSError(f"{command}: {' '.join(done.stderr.split())}")
+
+    _in_thread(work)
+
+
+def tune(path: str, settings: Mapping[str, str]) -> None:
+    """Set variables of the kernel, as named under /proc/sys/net, that are the namespace's own."""
+
+    def work() -> None:
+        enter(path)
+        for name, value in settings.items():
+            Path("/proc/sys/net", name).write_text(value, encoding="ascii")
+
+    _in_thread(work)
+
+
+def _in_thread(work: Callable[[], T]) -> T:
+    """What `work` gives in a thread of its own, since threads and not processes are in a namespace."""
+    given: list[T] = []
+    errors: list[Exception] = []
+
+    def attempt() -> None:
+        try:
+            given.append(work())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return given[0]
+
+
+def _call(name: str, *arguments: int) -> None:
+    """A function of the C library that says by -1 that it failed. Python has these from 3.12 on only."""
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

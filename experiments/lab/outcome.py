@@ -1,0 +1,108 @@
+"""Seconds to the target on every network, as measured and as modelled, from the stores that `commeff lab run` made.
+
+The modelled run has the measured one's computing, which is what rank 0 did while it did not wait for others, and the
+communication that its ledger and the description of the network give. Nothing is fitted to the run but that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commeff.checkpoint import Checkpoints
+from commeff.cluster import Cluster
+from commeff.cluster.modelled import modelled
+from commeff.communicator.ledger import Entry
+from experiments.build import topology
+from experiments.lab.grid import CLUSTER
+from experiments.report.grids import Cell, Grid, choose
+from experiments.report.records import Record, read_record
+from experiments.report.statistics import first_reached
+
+LAUNCHER = "lab"
+
+
+@dataclass(frozen=True)
+class Race:
+    """One run up to the target: steps, measured seconds, those of them that were waited, and modelled seconds."""
+
+    network: str
+    method: str
+    seed: int
+    steps: int
+    measured: float
+    exposed: float
+    modelled: float
+
+
+@dataclass(frozen=True)
+class Visited:
+    """One network: its description, the grid that was run there, and its races; `missed` did not reach the target."""
+
+    cluster: Cluster
+    grid: Grid
+    races: tuple[Race, ...]
+    missed: tuple[str, ...]
+
+
+def visited(root: Path) -> list[Visited]:
+    """Every network of a root folder, the fastest last."""
+    stores = sorted(place.parent for place in root.glob(f"*/{CLUSTER}"))
+    if not stores:
+        raise ValueError(f"{root} holds no network that was visited; `commeff lab run FILE --store {root}` visits some")
+    found = [_visited(store) for store in stores]
+    return sorted(found, key=lambda each: each.cluster.inter.bandwidth)
+
+
+def _visited(store: Path) -> Visited:
+    cluster = Cluster.load(store / CLUSTER)
+    grid = choose(store, None, [])
+    if len(grid.target) != 1:
+        raise ValueError(f"the grid {grid.name} in {store} has no target; write target: {{val_accuracy: 0.95}} into it")
+    races, missed = [], []
+    for cell in grid.cells:
+        record = read_record(store / cell.run)
+        race = raced(record, cell, cluster, grid.target) if record.state == "done" else None
+        if race is None:
+            missed.append(f"{name(cell)}, seed {cell.seed}")
+        else:
+            races.append(race)
+    return Visited(cluster, grid, tuple(races), tuple(missed))
+
+
+def name(cell: Cell) -> str:
+    """What a cell is called without its seed."""
+    return cell.name or " ".join(cell.labels.values())
+
+
+def raced(record: Record, cell: Cell, cluster: Cluster, target: Mapping[str, float]) -> Race | None:
+    """How a run came to the target; None if it did not."""
+    if record.environment.get("launcher") != LAUNCHER:
+        raise ValueError(f"{record.folder} was not run in the lab; run `commeff lab run` on another --store")
+    ((metric, level),) = target.items()
+    reached = first_reached(record.curve, metric, level)
+    if reached is None:
+        return None
+    steps, seconds, exposed = int(reached["step"]), float(reached["seconds"]), float(reached["exposed_seconds"])
+    rows = [row for row in ledger(record.folder) if row.step < steps]
+    compute = (seconds - exposed) / steps
+    total = modelled_seconds(rows, record.config, cluster, steps, compute)
+    return Race(cluster.name, name(cell), cell.seed, steps, seconds, exposed, total)
+
+
+def modelled_seconds(
+    rows: Sequence[Entry], config: Mapping[str, Any], cluster: Cluster, steps: int, compute: float
+) -> float:
+    """Seconds of so many steps of so much computing each, plus what their rows of the ledger cost on the cluster."""
+    graph = topology(config) if "topology" in config else None
+    return modelled(rows, cluster, config["workers"], steps=steps, topology=graph, compute=compute).total
+
+
+def ledger(folder: Path) -> list[Entry]:
+    """All that a finished run has sent, from its last checkpoint."""
+    state = Checkpoints(folder / "checkpoints").load()
+    if state is None:
+        raise ValueError(f"{folder} has no checkpoint, in which its ledger is; run its cell again")
+    return [Entry(*row) for row in state["ledger"]["rows"]]
