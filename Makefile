@@ -52,6 +52,8 @@ cluster: install
 
 planner: install
 	$(BIN)/python -m experiments.planning tables
+	$(BIN)/python -m experiments.planning search
+	$(BIN)/python -m experiments.planning study
 
 # These two want a quiet machine.
 scale: install

@@ -21,7 +21,6 @@ except ImportError:  # its name before torch 2.13
     from torch.distributed import all_gather_into_tensor as all_gather_single
 
 Arrived = dict[int, Tensor]  # peer -> what has come from it
-FEW = 4  # processes up to which everybody adds everything, where memory is shared
 
 
 def processes(group: Any = None) -> int:
@@ -73,8 +72,10 @@ class Transport:
             return lambda: tensor
         self._count("all_reduce", tensor)
         moved = self._reachable(tensor)
-        if self._memory is not None and self.size <= FEW and self._memory.reaches(moved, range(self.size)):
-            return self._summed(tensor, moved)
+        if self._memory is not None and moved.is_contiguous():
+            smallest = moved.view(-1)[: moved.numel() // self.size]
+            if self._memory.reaches(smallest, range(self.size)):
+                return self._summed(tensor, moved)
         work = dist.all_reduce(moved, group=self.group, async_op=True)
 
         def wait() -> Tensor:
@@ -84,19 +85,28 @@ class Transport:
         return wait
 
     def _summed(self, tensor: Tensor, moved: Tensor) -> Callable[[], Tensor]:
-        """The sum by shared memory: everybody adds all tensors in the order of ranks, so that all get the same."""
-        peers = [peer for peer in range(self.size) if peer != self.rank]
-        exchange = Exchange(dict.fromkeys(peers, moved), dict.fromkeys(peers, moved), self._memory)
-        self._post([exchange])
+        """The sum by shared memory: everybody adds up one part of all tensors, in the order of ranks, and the sums go
+        round. All get the same to the last bit.
+        """
+        parts = moved.view(-1).tensor_split(self.size)
+        own, peers = parts[self.rank], [peer for peer in range(self.size) if peer != self.rank]
+        terms = Exchange({p: parts[p] for p in peers}, {p: torch.empty_like(own) for p in peers}, self._memory)
+        self._post([terms])
 
         def wait() -> Tensor:
-            self._timed(exchange.wait)
-            before = [exchange.arrived(peer) for peer in peers if peer < self.rank]
+            self._timed(terms.wait)
+            before = [terms.arrived(peer) for peer in peers[: self.rank]]
             if before:
-                moved.add_(before[0] if len(before) == 1 else sum(before[1:], before[0]))
+                own.add_(before[0] if len(before) == 1 else sum(before[1:], before[0]))
             for peer in peers[self.rank :]:
-                moved.add_(exchange.arrived(peer))
-            exchange.release()
+                own.add_(terms.arrived(peer))
+            terms.release()
+            sums = Exchange(dict.fromkeys(peers, own), {peer: parts[peer] for peer in peers}, self._memory)
+            self._post([sums])
+            self._timed(sums.wait)
+            for peer in peers:
+                parts[peer].copy_(sums.arrived(peer))
+            sums.release()
             return tensor if moved is tensor else tensor.copy_(moved)
 
         return wait

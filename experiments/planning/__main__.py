@@ -52,5 +52,19 @@ def search(
     typer.echo(f"wrote {out}/search.csv and search.md")
 
 
+@app.command()
+def study(
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner"),
+    curves: Annotated[
+        Path, typer.Option(help="Measured losses, a row for each evaluation of each run of each variant.")
+    ] = Path("results/language_methods/figures/convergence.csv"),
+) -> None:
+    """Which worker-axis method is fastest to a token budget: study.csv, study.md, study.png. About five minutes."""
+    from experiments.planning.study import write
+
+    write(out, curves)
+    typer.echo(f"wrote {out}/study.md and its figure")
+
+
 if __name__ == "__main__":
     app()

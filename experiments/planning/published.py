@@ -50,9 +50,9 @@ class Cases:
 def vtrain(recompute: str) -> tuple[list[Cases], NDArray[np.float64]]:
     """vtrain_single.csv: cases, and measured seconds of a step in the table's order.
 
-    fp16 and a vocabulary of 50257 are the defaults of the authors' code. What was recomputed is open. Their
-    configurations say use_checkpoint, so all; but with tensor=1 and hidden=2048 the step grows by 1.88 ms for each
-    layer and sample, which with full recomputation would be 238 TFLOP/s, element-wise kernels included, where
+    fp16 is an assumption of ours; a vocabulary of 50257 is the default of the authors' code. What was recomputed is
+    open. Their configurations say use_checkpoint, so all; but with tensor=1 and hidden=2048 the step grows by 1.88 ms
+    for each layer and sample, which with full recomputation would be 238 TFLOP/s, element-wise kernels included, where
     megatron2021.csv has 137 for a larger model. So the fit uses both readings, and the report shows both.
     """
     table = rows("vtrain_single")

@@ -61,12 +61,18 @@ def test_messages_may_overtake_nobody_and_wait_for_nobody() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_everybody_gets_the_same_sum_to_the_last_bit(n: int) -> None:
+    def numbers(rank: int) -> torch.Tensor:
+        return torch.rand(n * LARGE + 3, generator=torch.Generator().manual_seed(rank)).double()
+
     def total() -> torch.Tensor:
-        given = torch.rand(LARGE, generator=torch.Generator().manual_seed(dist.get_rank())).double()
-        return transport().sum(given)()
+        ours = transport()
+        found = ours.sum(numbers(ours.rank))()
+        assert ours._memory is not None
+        assert ours._memory._own, "it went another way"
+        return found
 
     first, *others = on_processes(n, total)
-    expected = sum(torch.rand(LARGE, generator=torch.Generator().manual_seed(rank)).double() for rank in range(n))
+    expected = sum(numbers(rank) for rank in range(n))
     assert torch.allclose(first, expected, rtol=0, atol=1e-12)
     assert all(torch.equal(first, other) for other in others)
 
