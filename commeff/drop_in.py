@@ -13,7 +13,7 @@ from commeff.memory import keep_freed_memory
 from commeff.replicas import Stacked, write_row
 from commeff.replicas.arrivals import Arrivals, trainable
 from commeff.strategy import Strategy
-from commeff.transforms import BUCKET_MB, bucketed
+from commeff.transforms import BUCKET_MB, Blocks, bucketed
 
 
 class DistributedOptimizer:
@@ -74,7 +74,8 @@ class DistributedOptimizer:
             self.communicator.transport.broadcast(tensor)
         strategy.start(self._replicas.parameters, self._replicas.layout, self.communicator)
         self._arrivals = Arrivals([model], self._replicas.layout)
-        self._early = bucket_mb > 0 and strategy.accumulate == 1
+        gradients = strategy.gradients
+        self._early = isinstance(gradients, Blocks) and gradients.parted and strategy.accumulate == 1
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -82,8 +83,14 @@ class DistributedOptimizer:
         self._sent: int | None = None  # the version of the gradients when the last of them were sent
         self._arrivals.listen(self._arrived if self._early else None)
 
-    def zero_grad(self) -> None:
-        """Forget all gradients; communication that needs none sets out."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, of either kind; communication that needs none sets out."""
+        if self._sent is not None:
+            raise RuntimeError(
+                "zero_grad was called after backward, when some gradients had been sent; take the step, or give "
+                "bucket_mb=0 to be free to drop them"
+            )
+        self._arrivals.listen(self._arrived if self._early else None)
         for parameter, _ in self._places.values():
             parameter.grad = None
         self._post()
@@ -115,10 +122,11 @@ class DistributedOptimizer:
 
     def _arrived(self, start: int, stop: int) -> None:
         """Backward has made the gradients of one tensor."""
-        self._placed(start)
-        self._post()
-        if self.strategy.ready(self._replicas.gradients, start, stop, self.communicator):
-            self._sent = self._replicas.gradients._version
+        with torch.no_grad():
+            self._placed(start)
+            self._post()
+            if self.strategy.ready(self._replicas.gradients, start, stop, self.communicator):
+                self._sent = self._replicas.gradients._version
 
     def average_into(self, model: nn.Module) -> nn.Module:
         """Write the mean of all workers' parameters into another model of this kind; every process calls it."""
@@ -126,13 +134,21 @@ class DistributedOptimizer:
         return write_row(model, mean, self._replicas.layout)
 
     def state_dict(self) -> dict[str, Any]:
-        """This worker's memory and the clock; the model's parameters are saved with the model."""
-        return {"strategy": self.strategy.state_dict(), "step": self.communicator.step}
+        """The clock, the bill, and what is this worker's own: parameters, buffers and memory."""
+        return {
+            "step": self.communicator.step,
+            "ledger": self.communicator.ledger.state_dict(),
+            "replicas": self._replicas.state_dict(),
+            "strategy": self.strategy.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave on the process of the same rank."""
+        """Restore what `state_dict` gave on the process of the same rank, the model's parameters with it."""
         self.strategy.load_state_dict(state["strategy"])
+        self._replicas.load_state_dict(state["replicas"])
+        self.communicator.ledger.load_state_dict(state["ledger"])
         self.communicator.step = state["step"]
+        self._begin_anew()
 
     def _gather(self) -> bool:
         """All gradients into their places; says whether any came from elsewhere."""

@@ -56,6 +56,16 @@ class Stateful:
         compressors = (value.scope for value in vars(self).values() if isinstance(value, Compressor))
         return max((self.own_scope, *compressors, *(part.scope for _, part in self.parts())), key=SCOPES.index)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it or any of its parts has a memory."""
+        return bool(self.rows or self.shared) or any(part.remembers for _, part in self.parts())
+
+    def settle(self) -> None:
+        """Wait for everything that still travels; what has come is kept for when it is due."""
+        for _, part in self.parts():
+            part.settle()
+
     def state_dict(self) -> dict[str, Any]:
         """{"rows": tensors with a leading worker axis, "shared": values equal everywhere, "parts": the same of each
         part}.
@@ -68,6 +78,7 @@ class Stateful:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
+        self.settle()
         parts = dict(self.parts())
         found = {*state["rows"], *state["shared"], *state["parts"]}
         wanted = {*self.rows, *self.shared, *parts}

@@ -83,6 +83,7 @@ def train(
         progress(run.step, run.row)
         if checkpoints and (checkpoints.due(run.step) or run.step == steps):
             _save(run, checkpoints)
+    strategy.settle()
     final = measure_final(task, replicas, communicator)
     return {"state": "done", "steps": steps, "workers": communicator.n} | run.row | final
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 from commeff.communicator import Communicator
 from commeff.communicator.processes import backend, joined, store_in_file
 from experiments.build import communicator
@@ -134,6 +136,7 @@ def _member(
     signal.signal(signal.SIGINT, ask)
     signal.signal(signal.SIGTERM, ask)
     threading.Thread(target=_follow, args=(line, stop, os.getppid()), daemon=True).start()
+    torch.set_num_threads(config["threads"])
     output = Output(rank, config["nproc"])
     output.into(run.path)
 

@@ -82,9 +82,12 @@ def run_one(
 
 
 def prepared(config: Mapping[str, Any]) -> Parts:
-    """The parts of a run, in a process that is set up for it."""
+    """The parts of a run, in a process that is set up for it.
+
+    Where it will fork, it stays at one thread: OpenMP's others would not be there in the forks.
+    """
     keep_freed_memory()
-    torch.set_num_threads(config["threads"])
+    torch.set_num_threads(config["threads"] if config["nproc"] == 1 else 1)
     return build(config)
 
 

@@ -131,7 +131,7 @@ class Ring(Sum):
 
 class Tree(Sum):
     """Up a binomial tree to process 0, adding, and down again: log2(n) rounds each way, 2 (n - 1) / n messages' worth
-    each in the mean.
+    each in the mean. Nothing is sent before the result is waited for.
     """
 
     kind = "tree"
@@ -146,9 +146,9 @@ class Tree(Sum):
             span *= 2
         parent = None if rank == 0 else rank - span
         children = [rank + step for step in _powers(span) if rank + step < size]
-        below = [transport.exchange(self.kind, {}, {child: torch.empty_like(share)}) for child in children]
 
         def wait() -> Tensor:
+            below = [transport.exchange(self.kind, {}, {child: torch.empty_like(share)}) for child in children]
             for child, arrived in zip(children, below, strict=True):
                 share.add_(arrived()[child])
             if parent is not None:

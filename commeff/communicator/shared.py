@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ class SharedMemory:
     def __init__(self, group: Any, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self._own: list[Block] = []
+        weakref.finalize(self, _close, self._own)
         self._theirs: dict[tuple[int, int], Block] = {}
         probe = _new_memory(1) if os.environ.get(SWITCH) != "0" else -1
         everybody: list[Any] = [None] * size
@@ -61,6 +63,8 @@ class SharedMemory:
         same = [r for r, (machine, _, fd) in enumerate(everybody) if machine == _machine() and fd >= 0 and probe >= 0]
         readable = {r for r in same if _opens(self._pids[r], everybody[r][2])}
         dist.all_gather_object(everybody, readable, group=group)
+        if probe >= 0:
+            os.close(probe)  # everybody has tried it
         self.near = {r for r in readable if rank in everybody[r] and r != rank}
 
     def reaches(self, tensor: Tensor, peers: Iterable[int]) -> bool:
@@ -85,13 +89,21 @@ class SharedMemory:
         fd, length, message = ring.tolist()
         if (peer, fd) not in self._theirs:
             opened = os.open(f"/proc/{self._pids[peer]}/fd/{fd}", os.O_RDWR)
-            self._theirs[peer, fd] = Block(mmap.mmap(opened, length), opened, self.size)
+            self._theirs[peer, fd] = Block(mmap.mmap(opened, length), fd, self.size)
+            os.close(opened)  # the map holds it
         block = self._theirs[peer, fd]
 
         def read() -> None:
             block.head[self.rank] = message
 
         return block.body[: like.numel() * like.element_size()].view(like.dtype).view(like.shape), read
+
+
+def _close(blocks: list[Block]) -> None:
+    """Give back what everybody has read; what somebody may still look for stays until the process ends."""
+    for block in blocks:
+        if block.free:
+            os.close(block.fd)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

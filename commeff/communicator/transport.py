@@ -70,6 +70,7 @@ class Transport:
         """The sum of everybody's tensor, in place."""
         if self.size == 1:
             return lambda: tensor
+        self._read()
         self._count("all_reduce", tensor)
         moved = self._reachable(tensor)
         if self._memory is not None and moved.is_contiguous():
@@ -115,6 +116,7 @@ class Transport:
         """Everybody's byte rows (sizes[rank] of them at each) in rank order, at every process."""
         if self.size == 1:
             return lambda: rows
+        self._read()
         self._count("all_gather", rows)
         most, moved = max(sizes), self._reachable(rows)
         missing = moved.new_zeros(most - moved.shape[0], moved.shape[1])

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from commeff.replicas.arrivals import trainable
 from compressors import Layout
 
 
 def write_row(model: nn.Module, row: Tensor, layout: Layout) -> nn.Module:
     """Copy a flat (d,) row into the parameters of a model with this layout."""
     with torch.no_grad():
-        for parameter, field in zip(trainable(model).values(), layout.fields, strict=True):
-            parameter.copy_(row[field.start : field.stop].view(field.shape))
+        named = dict(model.named_parameters())  # by name: an evaluation copy may have frozen them
+        for field in layout.fields:
+            named[field.name].copy_(row[field.start : field.stop].view(field.shape))
     return model
 
 

@@ -67,8 +67,19 @@ class Blocks(Staged):
         self._missing = [b - a for a, b in self._spans]
         self._flows: dict[int, Flow] = {}
 
+    def settle(self) -> None:
+        for flow in self._flows.values():
+            flow.finish()
+        self._begin_anew()
+        super().settle()
+
+    @property
+    def parted(self) -> bool:
+        """Whether there are several blocks, so that some can be sent before others are known."""
+        return len(self._spans) > 1
+
     def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
-        if len(self._spans) == 1:
+        if not self.parted:
             return False  # nothing is left to hide it behind
         for i, (a, b) in enumerate(self._spans):
             self._missing[i] -= max(0, min(b, stop) - max(a, start))
@@ -90,11 +101,13 @@ class Blocks(Staged):
                     self._begin(i, vectors, communicator)
         flows = self._flows
         self._begin_anew()
-        while any(flow.handle is not None for flow in flows.values()):
+        while waiting := [(flow, flow.handle) for flow in flows.values() if flow.handle is not None]:
+            arrived = []
+            for _, handle in waiting:
+                arrived.append((yield handle))
             with communicator.together():
-                for flow in flows.values():
-                    if flow.handle is not None:
-                        flow.send((yield flow.handle))
+                for (flow, _), value in zip(waiting, arrived, strict=True):
+                    flow.send(value)
         return _side_by_side([flows[i].finish() for i in range(len(flows))])
 
 
@@ -168,15 +181,17 @@ def _side_by_side(pieces: list[Tensor]) -> Tensor:
 
 def _merged(values: list[Any], widths: list[int]) -> Any:
     """Columns side by side, tables joined; the rest is equal in all blocks."""
-    first = values[0]
+    first, *others = values
     if isinstance(first, dict):
         merged = {}
         for key in dict.fromkeys(key for value in values for key in value):
             holders = [(value[key], width) for value, width in zip(values, widths, strict=True) if key in value]
             merged[key] = _merged([value for value, _ in holders], [width for _, width in holders])
         return merged
-    if isinstance(first, Tensor) and first.ndim == 2 and [value.shape[1] for value in values] == widths:
-        return torch.cat(values, dim=1)
+    if isinstance(first, Tensor) and first.ndim > 1 and [value.shape[-1] for value in values] == widths:
+        return torch.cat(values, dim=-1)
+    if not all(torch.equal(first, other) if isinstance(first, Tensor) else first == other for other in others):
+        raise ValueError("buckets remember what is neither columns nor equal in all of them; give bucket_mb=0")
     return first
 
 
@@ -184,8 +199,8 @@ def _cut(value: Any, a: int, b: int, d: int) -> Any:
     """The inverse of `_merged` for columns [a, b) of d."""
     if isinstance(value, dict):
         return {key: _cut(inner, a, b, d) for key, inner in value.items()}
-    if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] == d:
-        return value[:, a:b]
+    if isinstance(value, Tensor) and value.ndim > 1 and value.shape[-1] == d:
+        return value[..., a:b]
     return value
 
 

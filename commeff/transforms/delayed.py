@@ -31,8 +31,9 @@ class Delayed(Transform):
     """out^k = v^k + (M(v^{k-delay}) - v^{k-delay}): what M finds travels during `delay` steps, and is then added to
     what has happened meanwhile.
 
-    If M preserves the mean, so does this. The first `delay` results are v itself; delay = 0 is M. Memory: corrections,
-    the M(v) - v of the last `delay` steps. Sends what M sends, at the same steps.
+    If M preserves the mean, so does this. An M with a memory is waited for before its next step, so it hides behind one
+    step at most. The first `delay` results are v itself; delay = 0 is M. Memory: corrections, the M(v) - v of the last
+    `delay` steps. Sends what M sends, at the same steps.
     """
 
     rows = ("corrections",)
@@ -50,6 +51,8 @@ class Delayed(Transform):
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         if not self.delay:
             return self.inner(vectors, communicator.at("inner"))
+        if self.inner.remembers:
+            self.settle()  # a memory that one step has not finished with is not the next one's to use
         below, v = communicator.at("inner"), vectors.clone()
         flow = Flow(self.inner.stages(v, below))
         unmoved = flow.handle is None and flow.finish() is v
@@ -57,10 +60,14 @@ class Delayed(Transform):
         correction = _known(self._queue.pop(0))
         return vectors if correction is None else vectors + correction
 
+    def settle(self) -> None:
+        self._queue = [_known(correction) for correction in self._queue]
+        super().settle()
+
     @property
     def corrections(self) -> Tensor:
         """(w, delay, d): the corrections to come; what travels is waited for."""
-        self._queue = [_known(correction) for correction in self._queue]
+        self.settle()
         out = self._like.new_zeros(self._like.shape[0], self.delay, self._like.shape[1])
         for i, correction in enumerate(self._queue):
             if isinstance(correction, Tensor):

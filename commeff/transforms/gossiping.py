@@ -97,6 +97,12 @@ class Ahead(Transform):
     def post(self, x: Tensor, communicator: Communicator) -> None:
         self._mixed = self._begun(communicator)
 
+    def settle(self) -> None:
+        if self._mixed is not None:
+            self._mixed.finish()
+            self._mixed = None
+        super().settle()
+
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         return self.donated(vectors.clone(), communicator)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -133,3 +134,43 @@ def _backward(optimizer: DistributedOptimizer, model: nn.Module, step: int, rank
 def test_without_processes_it_says_what_to_do() -> None:
     with pytest.raises(ValueError, match="start with torchrun"):
         DistributedOptimizer(net(), methods.psgd(SGD))
+
+
+@pytest.mark.parametrize("name", ["dsgd", "local_sgd", "awc"])
+@pytest.mark.parametrize("model_first", [True, False])
+def test_a_saved_worker_goes_on_as_itself(name: str, model_first: bool) -> None:
+    """Also where the workers' parameters differ, and whichever is restored first, the model or the optimizer."""
+    builders = METHODS | {"awc": lambda n: methods.dsgd(SGD, topologies.ring(n), order="awc")}
+
+    def loop() -> tuple[Tensor, Tensor]:
+        rank, model = torch.distributed.get_rank(), net()
+        optimizer = DistributedOptimizer(model, builders[name](2))
+        saved: Any = None
+        for step in range(STEPS):
+            if step == 2:
+                saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+            optimizer.zero_grad()
+            loss(model, *batch(step, rank)).backward()
+            optimizer.step()
+        undisturbed, model = row(model), net(seed=5)
+        if model_first:
+            model.load_state_dict(saved[0])
+        optimizer = DistributedOptimizer(model, builders[name](2))
+        optimizer.zero_grad()  # what set out is dropped when a state is loaded
+        optimizer.load_state_dict(saved[1])
+        for step in range(2, STEPS):
+            optimizer.zero_grad()
+            loss(model, *batch(step, rank)).backward()
+            optimizer.step()
+        return undisturbed, row(model)
+
+    for undisturbed, resumed in on_processes(2, loop):
+        assert torch.equal(undisturbed, resumed)
+
+
+def test_a_frozen_copy_can_be_evaluated() -> None:
+    def loop() -> Tensor:
+        model, copied = net(), net(seed=3).requires_grad_(False)
+        return row(DistributedOptimizer(model, methods.psgd(SGD)).average_into(copied)) - row(model)
+
+    assert all(not difference.any() for difference in on_processes(2, loop))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -10,8 +11,20 @@ from torch import nn
 
 import topologies
 from commeff import Communicator, DistributedOptimizer, Keep, Local, Strategy, laws, methods
-from commeff.transforms import Average, Buckets, Delayed, Gossip, bucketed
-from compressors import Layout, Natural, TopK
+from commeff.transforms import (
+    EF21,
+    Average,
+    Buckets,
+    Choco,
+    Delayed,
+    Every,
+    Gossip,
+    Outer,
+    PowerSGD,
+    Tracking,
+    bucketed,
+)
+from compressors import Layout, Natural, ScaledSign, TopK
 from tests.laws.processes import on_processes
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
@@ -51,6 +64,51 @@ def test_a_state_saved_under_way_does_not_disturb_the_run() -> None:
         x = strategy.step(x, laws.slope(x, communicator.step), communicator)
         assert strategy.state_dict()["parts"]["parameters"]["rows"]["corrections"].shape == (4, 1, laws.LAYOUT.d)
         assert torch.equal(x, undisturbed[communicator.step])
+
+
+RING = topologies.ring(4)
+INNER = {
+    "choco": lambda: Choco(RING, ScaledSign(), 0.3),
+    "power_sgd": lambda: PowerSGD(1),
+    "outer": lambda: Every(2, Outer(Local(PLAIN), Average())),
+    "tracking": lambda: Tracking(Gossip(RING)),
+    "ef21": lambda: EF21(ScaledSign()),
+    "buckets": lambda: Buckets(Average(), 50e-6),
+}
+
+
+@pytest.mark.parametrize("delay", [1, 2, 3])
+@pytest.mark.parametrize("name", INNER)
+def test_saving_the_state_of_any_delay_changes_nothing(name: str, delay: int) -> None:
+    def found(save: bool) -> torch.Tensor:
+        strategy, communicator, x = (
+            Strategy(Local(PLAIN), parameters=Delayed(INNER[name](), delay)),
+            world(),
+            laws.start(),
+        )
+        strategy.start(x, laws.LAYOUT, communicator)
+        for communicator.step in range(laws.STEPS):
+            x = strategy.step(x, laws.slope(x, communicator.step), communicator)
+            if save:
+                strategy.state_dict()
+        return x
+
+    assert torch.equal(found(save=True), found(save=False))
+
+
+def world() -> Communicator:
+    return Communicator(workers=4, seed=3)
+
+
+@pytest.mark.parametrize("delay", [1, 2])
+def test_a_delayed_choco_preserves_the_mean(delay: int) -> None:
+    strategy, communicator = Strategy(Local(PLAIN), parameters=Delayed(INNER["choco"](), delay)), world()
+    x = laws.start() + torch.arange(4.0, dtype=torch.float64)[:, None]
+    mean = x.mean(0)
+    strategy.start(x, laws.LAYOUT, communicator)
+    for communicator.step in range(8):
+        x = strategy.step(x, torch.zeros_like(x), communicator)
+        assert (x.mean(0) - mean).abs().max() <= 1e-12
 
 
 @pytest.mark.parametrize("outer", [topologies.ring(3), topologies.exponential(2), topologies.one_peer_exponential(2)])
@@ -147,6 +205,8 @@ def complaint(megabytes: float, change: str) -> str:
     try:
         for _ in range(2 if change == "twice" else 1):
             model(inputs).square().sum().backward()
+        if change == "zero":
+            optimizer.zero_grad()
         if change == "clip":
             nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
         if change == "replace":
@@ -159,12 +219,34 @@ def complaint(megabytes: float, change: str) -> str:
 
 
 def test_gradients_that_were_sent_may_not_change() -> None:
-    changes = ("nothing", "twice", "clip", "replace")
+    changes = ("nothing", "twice", "clip", "replace", "zero")
     found = on_processes(2, lambda: [complaint(size, change) for size in (0.5e-3, 0) for change in changes])
-    for nothing, twice, clip, replace, *in_one_piece in found:
+    for nothing, twice, clip, replace, zero, *in_one_piece in found:
         assert nothing == "fine"
         assert "came a second time" in twice
         assert "changed after backward" in clip
         assert "changed after backward" in replace
-        assert all("bucket_mb=0" in said for said in (twice, clip, replace))
-        assert in_one_piece == ["fine"] * 4
+        assert "zero_grad was called after backward" in zero
+        assert all("bucket_mb=0" in said for said in (twice, clip, replace, zero))
+        assert in_one_piece == ["fine"] * 5
+
+
+def test_where_nothing_is_sent_early_gradients_are_free() -> None:
+    """Accumulation, a skipped step and clipping, with the default size of buckets."""
+
+    def loop(build: Callable[[], Strategy]) -> torch.Tensor:
+        model, inputs = net(), data(torch.distributed.get_rank())
+        optimizer = DistributedOptimizer(model, build())
+        for step in range(4):
+            optimizer.zero_grad(set_to_none=True)
+            for _ in range(2):
+                (model(inputs).square().sum() / 2).backward()
+            if step == 2:
+                continue
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    for build in (lambda: methods.psgd(SGD), lambda: methods.dsgd(SGD, topologies.ring(2))):
+        one, other = on_processes(2, lambda build=build: loop(build))
+        assert torch.allclose(one, other, rtol=0, atol=1e-12), "all begin alike, and two in a ring average"

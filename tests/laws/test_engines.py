@@ -15,7 +15,7 @@ import topologies
 from commeff import Chain, Communicator, Local, Strategy, laws, methods
 from commeff.communicator import shared
 from commeff.communicator.collectives import COLLECTIVES
-from commeff.transforms import Average, Choco, Delayed, ThroughServer, bucketed
+from commeff.transforms import Average, Choco, Delayed, Gossip, ThroughServer, bucketed
 from compressors import QSGD, Dense, Natural, RandomK, ScaledSign, TopK
 from tests.laws.processes import on_processes
 
@@ -93,9 +93,15 @@ def same(left, right):
         assert left == right
 
 
+def both_delayed():
+    return Strategy(Local(SGD), gradients=Delayed(Average(), 1), parameters=Delayed(Gossip(RING), 2))
+
+
 SIZE = sum(field.stop - field.start for field in laws.LAYOUT.fields[1:]) * 8e-6 + 1e-9  # MB: two buckets
 # Sums over the hosted rows first, so a sum of messages travels however it likes; other messages reach everybody.
 TRAVEL = {f"psgd by {name}": (lambda: methods.psgd(SGD), name) for name in COLLECTIVES}
+TRAVEL |= {f"dasgd by {name}": (lambda: methods.dasgd(SGD, period=2, delay=2), name) for name in COLLECTIVES}
+TRAVEL |= {"delays in both by tree": (both_delayed, "tree")}
 TRAVEL |= {"power_sgd by ring": (lambda: methods.power_sgd(SGD, rank=1), "ring")}
 TRAVEL |= {"mem_sgd by all_gather": (lambda: methods.mem_sgd(SGD, TopK(k=3)), "all_gather")}
 RUNS = {name: (build, "auto") for name, build in METHODS.items()} | TRAVEL

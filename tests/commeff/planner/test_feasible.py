@@ -1,0 +1,100 @@
+"""The mask over many policies says yes exactly where `Policy` and `Policy.check` do not refuse."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from commeff.cluster import Cluster
+from commeff.planner import Model, Policies, Policy
+from commeff.planner.feasible import feasible, sensible
+from commeff.planner.methods import METHODS
+from commeff.planner.policy import SCHEDULES
+
+MODELS = (
+    Model(24, 2304, 24, 1024, 51200),
+    Model(12, 2304, 24, 1000, 51200, kv_heads=6),
+    Model(8, 1024, 16, 1022, 1000, ffn_hidden=2060),
+)
+CLUSTER = Cluster.named("a100_selene", gpus=24)
+
+
+def drawn(random: np.random.Generator) -> dict[str, object]:
+    """Fields of a policy, some of them nonsense together."""
+
+    def pick(*values):
+        return values[random.integers(len(values))]
+
+    tensor, pipeline = pick(1, 2, 3, 4, 6, 8), pick(1, 1, 2, 3, 4)
+    data = CLUSTER.gpus // (tensor * pipeline) if random.random() < 0.9 else pick(1, 2, 5)
+    return {
+        "tensor": tensor,
+        "pipeline": pipeline,
+        "data": max(1, data),
+        "workers": pick(1, 1, 2, 3, 4),
+        "micro_batch": pick(1, 2, 3),
+        "schedule": pick(*SCHEDULES),
+        "chunks": pick(1, 1, 2, 3),
+        "zero": pick(0, 1, 2, 3),
+        "sequence_parallel": bool(pick(0, 1)),
+        "method": pick("psgd", "dsgd", "local_sgd", "mem_sgd", "gossip_pga"),
+        "period": pick(1, 1, 4),
+        "degree": pick(1, 1, 2),
+    }
+
+
+def allowed(fields: dict[str, object], model: Model, batch: int) -> bool:
+    """What the slow way says."""
+    try:
+        Policy(**fields, compressor="sign" if METHODS[fields["method"]].compresses else None).check(
+            model, CLUSTER, batch
+        )
+    except ValueError:
+        return False
+    return True
+
+
+def arrays(rows: list[dict[str, object]]) -> Policies:
+    """Fields as arrays, without asking `Policy` what it thinks of them together."""
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    columns["schedule"] = np.array([SCHEDULES.index(row["schedule"]) for row in rows])
+    methods = [METHODS[row["method"]] for row in rows]
+    del columns["method"]
+    for name in ("gradients", "gossip", "periodic", "compresses", "memory_bytes"):
+        columns[name] = np.array([getattr(method, name) for method in methods])
+    one = np.ones(len(rows), dtype=int)
+    rest = ("recompute", "overlap", "rank", "partition_checkpoints", "offload_checkpoints")
+    return Policies(**columns, **dict.fromkeys(rest, 0 * one), value_bytes=4.0 * one, summable=one > 0)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_mask_says_yes_exactly_where_no_check_refuses(model):
+    random = np.random.default_rng(model.layers)
+    rows, batch = [drawn(random) for _ in range(4000)], 144
+    said = feasible(model, arrays(rows), CLUSTER, batch)
+    told = np.array([allowed(row, model, batch) for row in rows])
+    assert told.any(), "the draw never makes a possible policy: the test would see nothing"
+    assert not told.all()
+    assert (said == told).all(), rows[int(np.flatnonzero(said != told)[0])]
+
+
+def test_uneven_layers_are_possible_exactly_where_some_split_is():
+    model = Model(7, 2304, 24, 1024, 51200)
+    for pipeline, schedule in product((1, 2, 3, 4, 8), ("1f1b", "gpipe")):
+        policy = Policy(pipeline=pipeline, data=24 // pipeline, schedule=schedule)
+        said = bool(feasible(model, Policies.of([policy]), CLUSTER, 48, uneven=True)[0])
+        split = tuple(len(part) for part in np.array_split(np.arange(7), pipeline))
+        try:
+            Policy(pipeline=pipeline, data=24 // pipeline, schedule=schedule, stages=split).check(model, CLUSTER, 48)
+            told = True
+        except ValueError:
+            told = False
+        assert said == told
+
+
+def test_a_precision_that_the_gpu_lacks_makes_everything_impossible():
+    many = Policies.of([Policy(data=24, precision="fp8"), Policy(tensor=8, data=3, precision="fp8")])
+    assert not feasible(MODELS[0], many, CLUSTER, 48).any()
+    assert sensible(many).all()

@@ -1,0 +1,220 @@
+"""`commeff plan`: what it says is what the planner computes; what cannot be is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from commeff.cluster import Cluster
+from commeff.planner import Model, Policy, Way, predict, search
+from experiments.cli import app
+from experiments.cli.plan import plan as command
+from experiments.planning.asked import asked
+from experiments.planning.joint import Joint, shares
+from experiments.planning.models import assumptions, models, named
+from experiments.planning.plan import spoken
+from experiments.planning.study import BATCH_TOKENS, TOKENS_PER_PARAMETER, best, hours, measured_steps, panels
+from experiments.planning.sweeps import bandwidth_sweep, largest, states
+
+RUNNER = CliRunner()
+SMALL = ["layers=8", "hidden=1024", "heads=8", "sequence=512", "vocab=32000", "gpus=8"]
+
+
+def plan(*words: str, code: int = 0):
+    """The command's answer."""
+    result = RUNNER.invoke(app, ["plan", *words])
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def found(*words: str):
+    """Its JSON."""
+    return json.loads(plan(*words, "--json").stdout)
+
+
+def test_json_is_the_prediction():
+    words = ["model=gpt3-13b", "gpus=32", "tensor=4", "pipeline=4", "global_batch=64", "recompute=full", "tokens=1e9"]
+    told = found(*words)
+    policy = Policy(tensor=4, pipeline=4, data=2, recompute="full")
+    truth = predict(named("gpt3-13b"), policy, Cluster.named("a100_selene", 32), global_batch=64)
+    assert told["step_seconds"] == truth.step_seconds
+    assert told["seconds"] == truth.breakdown["seconds"]
+    assert told["bytes"] == truth.breakdown["bytes"]
+    assert told["fits"] == truth.fits
+    tokens = 64 * named("gpt3-13b").sequence
+    assert told["run"]["gpu_hours"] == pytest.approx(1e9 / tokens * truth.step_seconds * 32 / 3600)
+    price = Cluster.named("a100_selene").gpu.hour_cost
+    assert told["run"]["dollars"] == pytest.approx(told["run"]["gpu_hours"] * price)
+    words = plan(*words).stdout
+    for name in ("compute", "bubble", "tensor", "optimizer", "activations", "GPU-hours", "US dollars", "fits"):
+        assert name in words
+
+
+EXAMPLES = re.findall(r"\* `commeff plan (.*)`", str(command.__doc__))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_of_the_help_work(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert plan(*shlex.split(example)).stdout
+
+
+def test_what_a_plan_says_of_its_policy_can_be_asked_again():
+    first = found("model=llama2-7b", "gpus=16", "--search", "--top", "3")
+    for each in first:
+        again = found("model=llama2-7b", "gpus=16", *each["policy"].split())
+        assert again["step_seconds"] == each["step_seconds"]
+    assert [each["step_seconds"] for each in first] == sorted(each["step_seconds"] for each in first)
+
+
+def test_a_policy_that_does_not_fit_says_which_change_makes_room_and_that_is_true():
+    told = found("model=llama2-7b", "gpus=8")
+    assert not told["fits"]
+    change = told["why"].partition("; ")[2].partition(" would fit")[0]
+    again = found("model=llama2-7b", "gpus=8", *change.split())
+    assert again["fits"]
+    assert f"at {again['step_seconds']:.4g} s" in told["why"]
+
+
+def test_spoken_policies_are_read_back():
+    policy = Policy(
+        tensor=2, pipeline=2, data=2, stages=(5, 3), sequence_parallel=True, workers=2, method="local_sgd", period=4
+    )
+    assert asked([*SMALL, *spoken(policy).split()]).one() == policy
+
+
+def test_ways_are_searched_with_their_steps():
+    ways = [each.way for each in assumptions()]
+    question = asked(["model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s"])
+    told = found("model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s", "--search", "--ways", "--top", "1")
+    truth = search(question.model, question.cluster, question.global_batch, ways=ways, top=1)[0]
+    assert (told[0]["cost"], told[0]["steps"]) == (truth.cost, truth.steps)
+    assert truth.policy.method != "psgd"
+
+
+@pytest.mark.parametrize(
+    ("extra", "ending"),
+    [
+        (["pipeline=4", "data=2", "global_batch=16", "--timeline"], "png"),
+        (["--bandwidth-sweep", "--figure"], "pdf"),
+        (["--largest", "--figure"], "svg"),
+    ],
+)
+def test_figures_are_drawn(tmp_path, extra, ending):
+    path = tmp_path / f"figure.{ending}"
+    plan(*SMALL, *extra, str(path))
+    assert path.stat().st_size > 2000
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["modell=gpt3-175b"], "did you mean model"),
+        (["model=gpt3-17b"], "did you mean gpt3-"),
+        (["model=gpt3-175b", "cluster=a100_selen"], "did you mean a100_selene"),
+        (["gpt3-175b"], "is not key=value"),
+        ([], "no model was named"),
+        (["hidden=1024"], "layers heads sequence vocab not given"),
+        ([*SMALL, "tensor=3"], "does not divide 8 GPUs"),
+        ([*SMALL, "tensor=16", "gpus=16"], "heads=8 does not divide"),
+        ([*SMALL, "data=4"], "is 4 GPUs"),
+        ([*SMALL, "gpus=12"], "its nodes have 8"),
+        ([*SMALL, "bandwidth=-1"], "a bandwidth of -1"),
+        ([*SMALL, "bandwidth=fast"], "is not a number of bytes/s"),
+        ([*SMALL, "tensor=two"], "'two' is not a number"),
+        ([*SMALL, "global_batch=7"], "does not divide into data=8"),
+        ([*SMALL, "tokens=-1"], "tokens=-1"),
+        ([*SMALL, "gated=2"], "it is true or false"),
+        ([*SMALL, "method=diloco"], "needs workers"),
+        ([*SMALL, "cluster=nowhere.yaml"], "nowhere.yaml"),
+        ([*SMALL, "--search", "tensor=2"], "chooses tensor itself"),
+        ([*SMALL, "--search", "--largest"], "ask one at a time"),
+        ([*SMALL, "--search", "--method", "genetic"], "no search method"),
+        ([*SMALL, "--budget", "10"], "add --search"),
+        ([*SMALL, "--timeline", "a.txt"], "end it with one of"),
+        ([*SMALL, "--figure", "a.png"], "--figure draws"),
+        (["model=llama3-405b", "gpus=8", "--search"], "fits in the 80 GiB"),
+    ],
+)
+def test_bad_questions_are_refused_in_one_line(words, said):
+    told = plan(*words, code=2).stderr.strip()
+    assert said in told
+    assert told.startswith("commeff: ")
+    assert "\n" not in told
+
+
+def test_every_shipped_model_is_a_model_of_about_its_name():
+    for name in models():
+        model = named(name)
+        size = name.rpartition("-")[2]
+        if size.endswith("b") and size[:-1].replace(".", "").isdigit():
+            assert model.parameters == pytest.approx(float(size[:-1]) * 1e9, rel=0.08), name
+
+
+def test_a_sweep_never_prefers_slower_links_and_pays_below_what_it_says():
+    question = asked([*SMALL, "gpus=16"])
+    sweeps = bandwidth_sweep(question, question.one(), [Way(), Way("local_sgd", 8, steps=1.3), Way("dsgd", steps=1.3)])
+    for each in sweeps:
+        assert list(each.seconds) == sorted(each.seconds, reverse=True)
+    local = sweeps[1]
+    assert local.pays_below is not None
+    assert local.seconds[0] < sweeps[0].seconds[0]
+    assert local.seconds[-1] > sweeps[0].seconds[-1]
+
+
+def test_the_largest_model_grows_with_the_stage_and_stays_below_its_states():
+    like, cluster = Model(1, 128, 1, 1024, 50257), Cluster.named("a100_selene")
+    for row in largest(like, cluster, Policy(recompute="full")):
+        sizes = [row[f"zero={zero}"] for zero in range(4)]
+        assert sizes == sorted(sizes)
+        assert all(row[f"zero={zero}"] <= row[f"states zero={zero}"] for zero in range(4))
+    assert states(3, 1024) == pytest.approx(16 / 1024)
+
+
+def test_shares_are_all_layers_and_follow_the_weights():
+    joint = Joint()
+    rows = np.random.default_rng(0).integers(0, joint.sizes, size=(6000, len(joint.sizes)))
+    rows = joint.settle(rows[joint.possible(rows)][:40])
+    assert len(rows) == 40
+    for row in rows:
+        policy = joint.policy(row)
+        assert sum(policy.stages) == joint.space.model.layers
+        policy.check(joint.space.model, joint.space.cluster, joint.space.global_batch)
+    assert shares(48, np.array([12, 8, 8, 8])) == (15, 11, 11, 11)
+
+
+def test_measured_steps_are_read_off_the_reference_curve(tmp_path):
+    losses = {"psgd": [4.0, 3.0, 2.0, 1.0], "slow": [5.0, 4.5, 4.0, 3.0], "better": [2.0, 1.0, 0.5, 0.2]}
+    rows = [(name, 10 * (i + 1), loss) for name, each in losses.items() for i, loss in enumerate(each)]
+    path = tmp_path / "curves.csv"
+    pd.DataFrame(rows, columns=["variant", "step", "val_loss"]).to_csv(path, index=False)
+    assert measured_steps(path) == {"psgd": 1.0, "slow": 2.0, "better": 1.0}
+
+
+def test_a_cell_of_the_study_is_the_search():
+    model, cluster = named("tinyllama-1.1b"), Cluster.named("a100_selene", 64).with_inter(bandwidth=1e9)
+    way = Way("local_sgd", 8)
+    cell = best(model, cluster, way)
+    truth = search(model, cluster, BATCH_TOKENS // model.sequence, ways=[way], method="exhaustive", top=1)[0]
+    assert cell["step_seconds"] == pytest.approx(truth.step_seconds, rel=1e-12)
+    assert cell["policy"] == spoken(truth.policy)
+
+
+def test_hours_and_winners_of_the_study_follow_from_seconds_and_steps():
+    rows = [
+        {"model": size, "gpus": 64, "gigabits": x, "way": way, "step_seconds": seconds}
+        for size in ("1B", "7B", "70B")
+        for x, times in ((1, (10.0, 4.0)), (100, (5.0, 4.0)))
+        for way, seconds in enumerate(times)
+    ]
+    table = hours(pd.DataFrame(rows), {0: 1.0, 1: 2.0})
+    steps = TOKENS_PER_PARAMETER * named("tinyllama-1.1b").parameters / BATCH_TOKENS
+    assert table.loc[("1B", 64, 1), 1] == pytest.approx(steps * 2.0 * 4.0 / 3600)
+    assert panels(table, "")[0]["best"].tolist() == [[1, 0]]
+    assert panels(table, "")[0]["gains"].tolist() == [[1.25, 1.0]]
