@@ -127,3 +127,12 @@ def test_what_processes_say_and_where_they_are_is_kept(tmp_path: Path) -> None:
     for member in facts["members"]:
         log = (tmp_path / "logs" / f"rank{member['rank']}.log").read_text()
         assert f"process {member['rank']} of 2 on {member['host']}, pid {member['pid']}" in log
+
+
+def test_processes_of_several_threads_do_not_hang(tmp_path: Path) -> None:
+    """OpenMP's threads do not survive a fork: they must not have been started before it."""
+    words = ["task=quadratic", "task.dimension=300000", "task.dtype=float32", "workers=2", "steps=2", "threads=2"]
+    done = subprocess.run(
+        command(tmp_path, *words, "nproc=2"), timeout=120, env=os.environ | {"OMP_NUM_THREADS": "2"}, check=False
+    )
+    assert done.returncode == 0

@@ -1,0 +1,142 @@
+"""`search`: the one function in front of all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from commeff.cluster import Cluster
+from commeff.planner.constants import MEASURED, Constants
+from commeff.planner.model import Model
+from commeff.planner.policy import Policy, chosen
+from commeff.planner.predict import Prediction, predict
+from commeff.planner.search.bayes import Bayes
+from commeff.planner.search.chain import dynamic, integer
+from commeff.planner.search.everything import RECUT, Solver, recuts, scan, thorough
+from commeff.planner.search.evolution import Evolution
+from commeff.planner.search.guided import RandomSearch, Searcher, drive
+from commeff.planner.search.problem import EvenPolicies, Problem
+from commeff.planner.search.reinforce import Reinforce
+from commeff.planner.search.space import Space, Way
+
+SOLVERS: dict[str, Solver] = {"exhaustive": thorough, "dp": dynamic, "ilp": integer}
+GUIDED: dict[str, Callable[[Problem, np.random.Generator], Searcher]] = {
+    "evolution": Evolution,
+    "bayes": Bayes,
+    "reinforce": Reinforce,
+    "random": RandomSearch,
+}
+METHODS = (*SOLVERS, *GUIDED)
+GUIDED_BUDGET = 1000
+
+
+class Plan(NamedTuple):
+    """A policy that a search found.
+
+    Parameters
+    ----------
+    policy, prediction : what to run, and what it costs.
+    steps : steps to the same loss in units of those of `psgd`, as its way was said to need.
+    """
+
+    policy: Policy
+    prediction: Prediction
+    steps: float = 1.0
+
+    @property
+    def step_seconds(self) -> float:
+        """Of one step."""
+        return self.prediction.step_seconds
+
+    @property
+    def cost(self) -> float:
+        """What was made small: seconds of as many steps as do the work of one step of `psgd`."""
+        return self.steps * self.prediction.step_seconds
+
+
+def search(
+    model: Model,
+    cluster: Cluster,
+    global_batch: int,
+    budget: int | None = None,
+    method: str = "exhaustive",
+    *,
+    seed: int = 0,
+    top: int = 10,
+    ways: Sequence[Way] = (Way(),),
+    precision: str = "bf16",
+    overlap: str = "partial",
+    constants: Constants = MEASURED,
+) -> list[Plan]:
+    """The fastest policies that fit in memory, best first.
+
+    Parameters
+    ----------
+    budget : policies that may be priced; by default all of them (exhaustive, dp, ilp) or 1000.
+    method : exhaustive prices every policy with equal stages, then cuts the layers of the best 1F1B and GPipe
+        pipelines anew, by trying all cuts (or by dynamic programming, where there are more than 20,000); dp and ilp do
+        the same and cut by dynamic and by integer programming. evolution, bayes, reinforce and random price some
+        policies with equal stages.
+    seed : of what is random; the same seed gives the same plans.
+    top : how many plans are wanted.
+    ways : what the worker axis may do. Without any, all replicas are averaged in every step. A method that
+        communicates less is faster in every step and needs more steps: say with `Way(steps=...)` how many.
+
+    Raises
+    ------
+    ValueError : if nothing can be laid over the cluster, or nothing that was priced fits.
+    """
+    chosen("search method", method, METHODS)
+    for name, value in (("budget", budget), ("top", top)):
+        if (value is not None or name == "top") and (type(value) is not int or value < 1):
+            raise ValueError(f"{name}={value!r} was asked for; it is a whole number, at least 1")
+    space = Space(model, cluster, global_batch, tuple(ways), precision, overlap)
+    if method in SOLVERS:
+        found, smallest = _solved(space, budget, SOLVERS[method], top, constants)
+    else:
+        found, smallest = _guided(space, budget or GUIDED_BUDGET, method, seed, top, constants)
+    plans = [
+        Plan(policy, predict(model, policy, cluster, global_batch=global_batch, constants=constants), steps)
+        for policy, steps in found
+    ]
+    plans = sorted((plan for plan in plans if plan.prediction.fits), key=lambda plan: plan.cost)
+    if not plans:
+        raise ValueError(nothing(space, smallest))
+    return plans[:top]
+
+
+def _solved(
+    space: Space, budget: int | None, solve: Solver, top: int, constants: Constants
+) -> tuple[list[tuple[Policy, float]], float]:
+    """Every policy, or the first of them; what is cut anew counts as priced."""
+    cuts = RECUT if budget is None else min(RECUT, budget // 10)
+    found = scan(space, top, None if budget is None else budget - cuts, constants)
+    even = [(space.policy(row), float(steps)) for row, steps in zip(found.even, space.steps(found.even), strict=True)]
+    return even + recuts(space, found.to_cut[:cuts], solve, constants), found.smallest
+
+
+def _guided(
+    space: Space, budget: int, method: str, seed: int, top: int, constants: Constants
+) -> tuple[list[tuple[Policy, float]], float]:
+    """The best of what a searcher priced."""
+    problem, random = EvenPolicies(space, constants), np.random.default_rng(seed)
+    trace = drive(GUIDED[method](problem, random), problem, budget, random)
+    order = np.argsort(trace.values, kind="stable")[:top]
+    rows = trace.rows[order]
+    found = [(space.policy(row), float(steps)) for row, steps in zip(rows, space.steps(rows), strict=True)]
+    return found, float("nan") if len(rows) else float("inf")
+
+
+def nothing(space: Space, smallest: float) -> str:
+    """Why a search found nothing."""
+    where = f"{space.cluster.name} with gpus={space.cluster.gpus}"
+    if smallest == float("inf"):
+        return (
+            f"no policy lays global_batch={space.global_batch} over {where}; the batch is to be a multiple of the "
+            "data-parallel ranks, heads and layers of the tensor and pipeline ranks"
+        )
+    memory = space.cluster.gpu.memory_bytes / 2**30
+    least = "" if np.isnan(smallest) else f"; the leanest needs {smallest * memory:.0f} GiB"
+    return f"no policy that was priced fits in the {memory:.0f} GiB of a GPU, on {where}{least}; take more GPUs"

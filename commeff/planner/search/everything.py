@@ -1,0 +1,103 @@
+"""Brute force over all policies with equal stages, the truth; and the layers of the best pipelines cut anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from commeff.planner.constants import MEASURED, Constants
+from commeff.planner.estimate import estimate
+from commeff.planner.policy import Policy
+from commeff.planner.search.chain import MOST, Chain, Cuts, dynamic, every
+from commeff.planner.search.problem import Values
+from commeff.planner.search.space import AXES, Rows, Space
+from commeff.planner.search.split import chain, cuttable, recut
+
+RECUT = 12  # pipelines whose layers are cut anew
+
+Solver = Callable[[Chain], Cuts]
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The best of what was priced.
+
+    Parameters
+    ----------
+    even : rows with equal stages that fit, best first.
+    to_cut : rows of pipelines whose stages may be unequal, best first, as if layers were infinitely divisible.
+    seconds : of the first of `even`, times the steps of its way; infinite if there is none.
+    priced : how many policies were.
+    smallest : the least share of the memory that any of them fills.
+    """
+
+    even: Rows
+    to_cut: Rows
+    seconds: float
+    priced: int
+    smallest: float
+
+
+class Best:
+    """The rows with the least values among all that were offered."""
+
+    def __init__(self, keep: int) -> None:
+        self.keep = keep
+        self.rows, self.values = np.empty((0, len(AXES)), dtype=np.int64), np.empty(0)
+
+    def offer(self, rows: Rows, values: Values) -> None:
+        """Take what is among the best; infinite values never are."""
+        good = np.flatnonzero(np.isfinite(values))
+        if len(good) > self.keep:
+            good = good[np.argpartition(values[good], self.keep - 1)[: self.keep]]
+        rows, values = np.vstack([self.rows, rows[good]]), np.append(self.values, values[good])
+        order = np.argsort(values, kind="stable")[: self.keep]
+        self.rows, self.values = rows[order], values[order]
+
+
+def scan(space: Space, keep: int, budget: int | None = None, constants: Constants = MEASURED) -> Found:
+    """Price all policies, or the first `budget` of them.
+
+    With them, pipelines that 1F1B or GPipe could run with unequal stages are priced as if every stage had layers /
+    pipeline layers.
+    """
+    even, to_cut = Best(keep), Best(RECUT)
+    priced, smallest = 0, np.inf
+    limit, layers = space.cluster.gpu.memory_bytes, space.model.layers
+    for rows in space.blocks(uneven=True):
+        policies = space.policies(rows)
+        cut = cuttable(policies)
+        equal = layers % (policies.pipeline * policies.chunks) == 0
+        rows = rows[equal | cut][: None if budget is None else budget - priced]
+        policies, cut, equal = space.policies(rows), cut[equal | cut][: len(rows)], equal[equal | cut][: len(rows)]
+        if not len(rows):
+            continue
+        found = estimate(space.model, policies, space.cluster, space.global_batch, constants)
+        seconds = found.step_seconds * space.steps(rows)
+        seconds[found.memory_bytes > limit] = np.inf
+        smallest = min(smallest, float(found.memory_bytes.min()) / limit)
+        even.offer(rows[equal], seconds[equal])
+        to_cut.offer(rows[cut], seconds[cut])
+        priced += len(rows)
+        if priced == budget:
+            break
+    return Found(even.rows, to_cut.rows, float(min(even.values, default=np.inf)), priced, smallest)
+
+
+def recuts(space: Space, rows: Rows, solve: Solver, constants: Constants = MEASURED) -> list[tuple[Policy, float]]:
+    """Policies with layers cut by a solver, and the steps that each needs; only those whose stages come out unequal."""
+    found = []
+    for row, steps in zip(rows, space.steps(rows), strict=True):
+        policy = space.policy(row)
+        pieces = chain(space.model, policy, space.cluster, space.global_batch, constants)
+        cut = recut(policy, solve(pieces))
+        if cut.stages is not None:
+            found.append((cut, float(steps)))
+    return found
+
+
+def thorough(pieces: Chain) -> Cuts:
+    """All cuts where they are few; else dynamic programming, which a law holds equal to all cuts."""
+    return every(pieces) if pieces.ways <= MOST else dynamic(pieces)

@@ -1,0 +1,107 @@
+"""How every guided search is driven, so that all spend the same: who asks, what an evaluation is, when it ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from commeff.planner.search.problem import Problem, Values
+from commeff.planner.search.space import Rows
+
+PATIENCE = 40  # rounds in which a searcher may ask for nothing new before it is given rows at random
+DRAWS = 4096  # rows drawn at once to find possible ones
+
+
+class Searcher(ABC):
+    """Asks for rows and is told their values. It may ask for anything: rows that are not possible are dropped, and
+    those that were priced before are told again.
+    """
+
+    batch: int = 16  # new rows that it wants priced at a time
+
+    @abstractmethod
+    def ask(self, count: int) -> Rows:
+        """Rows that it would like to know about, best guess first."""
+
+    @abstractmethod
+    def tell(self, rows: Rows, values: Values) -> None:
+        """What possible rows among them cost, small being good."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What was priced, in order: rows and their values; as many as the budget, or all that there are."""
+
+    rows: Rows
+    values: Values
+
+    @property
+    def best(self) -> Values:
+        """The least value so far, after each evaluation."""
+        return np.minimum.accumulate(self.values)
+
+
+class Draw:
+    """Possible rows at random, each as likely as any other."""
+
+    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
+        self.problem, self.random = problem, random
+        self._left = np.empty((0, len(problem.sizes)), dtype=np.int64)
+
+    def __call__(self, count: int) -> Rows:
+        """So many, or fewer if hardly any row is possible."""
+        for _ in range(PATIENCE):
+            if len(self._left) >= count:
+                break
+            rows = self.random.integers(0, self.problem.sizes, size=(DRAWS, len(self.problem.sizes)))
+            found = rows[self.problem.possible(rows)]
+            self._left = np.vstack([self._left, self.problem.settle(found)])
+        drawn, self._left = self._left[:count], self._left[count:]
+        return drawn
+
+
+class RandomSearch(Searcher):
+    """Rows at random: the floor that every other search has to beat."""
+
+    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
+        self.draw = Draw(problem, random)
+
+    def ask(self, count: int) -> Rows:
+        """Drawn."""
+        return self.draw(count)
+
+    def tell(self, rows: Rows, values: Values) -> None:
+        """Forgotten."""
+
+
+def drive(searcher: Searcher, problem: Problem, budget: int, random: np.random.Generator) -> Trace:
+    """Let a searcher spend its budget.
+
+    An evaluation is one possible row priced for the first time. Whether a row is possible is asked for free, and no row
+    is paid for twice. A searcher that keeps asking for what is known gets new rows at random instead; if there are none
+    left either, it ends early.
+    """
+    known: dict[bytes, float] = {}
+    priced: list[Rows] = []
+    draw, idle = Draw(problem, random), 0
+    while len(known) < budget:
+        wanted = min(searcher.batch, budget - len(known))
+        asked = searcher.ask(wanted) if idle < PATIENCE else draw(wanted)
+        asked = problem.settle(asked[problem.possible(asked)])
+        new = {row.tobytes(): row for row in asked if row.tobytes() not in known}
+        fresh = list(new.values())[:wanted]
+        if fresh:
+            rows = np.array(fresh)
+            values = problem.price(rows)
+            known |= {row.tobytes(): float(value) for row, value in zip(rows, values, strict=True)}
+            priced.append(rows)
+        elif idle > 2 * PATIENCE:
+            break
+        idle = 0 if fresh else idle + 1
+        told = [row for row in asked if row.tobytes() in known]
+        if told:
+            searcher.tell(np.array(told), np.array([known[row.tobytes()] for row in told]))
+    rows = np.vstack([np.empty((0, len(problem.sizes)), dtype=np.int64), *priced])
+    return Trace(rows, np.array([known[row.tobytes()] for row in rows]))

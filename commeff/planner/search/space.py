@@ -1,0 +1,193 @@
+"""What a search chooses from: policies written as rows of whole numbers, one for each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commeff.cluster import Cluster
+from commeff.planner.feasible import Mask, feasible
+from commeff.planner.model import Model
+from commeff.planner.policies import Policies
+from commeff.planner.policy import RECOMPUTES, SCHEDULES, Policy
+
+Rows = NDArray[np.int64]
+AXES = ("tensor", "pipeline", "micro_batch", "schedule", "zero", "recompute", "sequence_parallel", "workers", "way")
+LAYOUT = 3  # the first axes decide most of what is possible
+MICRO_BATCHES, CHUNKS = 32, 12  # the largest that are tried
+BLOCK = 1 << 15  # rows looked at together: their arrays stay in the cache
+
+
+@dataclass(frozen=True)
+class Way:
+    """What the worker axis does, and what it costs in steps.
+
+    Parameters
+    ----------
+    method, period, compressor, degree : as in `Policy`.
+    steps : steps to the same loss, in units of those of `psgd`. 1 says that a step is a step.
+    """
+
+    method: str = "psgd"
+    period: int = 1
+    compressor: str | None = None
+    degree: int = 1
+    steps: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.steps < float("inf"):
+            raise ValueError(f"steps={self.steps!r} of method={self.method} was asked for; it is a number above 0")
+        Policy(data=2, workers=2, **self.fields)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those of a `Policy`."""
+        return {name: getattr(self, name) for name in ("method", "period", "compressor", "degree")}
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """All policies of a model on a cluster.
+
+    A row holds, for each of `AXES`, the place of its value in `values`. The ranks of data parallelism are what is left
+    of the cluster. Where two rows say the same in other words (ZeRO over one rank), only one of them is possible.
+
+    Parameters
+    ----------
+    ways : what the worker axis may do.
+    precision, overlap : of every policy.
+    """
+
+    model: Model
+    cluster: Cluster
+    global_batch: int
+    ways: Sequence[Way] = (Way(),)
+    precision: str = "bf16"
+    overlap: str = "partial"
+
+    def __post_init__(self) -> None:
+        if type(self.global_batch) is not int or self.global_batch < 1:
+            raise ValueError(f"global_batch={self.global_batch!r} was asked for; it is a whole number, at least 1")
+        if Policy(precision=self.precision, overlap=self.overlap).precision not in self.cluster.gpu.peak_flops:
+            known = " ".join(self.cluster.gpu.peak_flops)
+            raise ValueError(f"{self.cluster.gpu.name} has no {self.precision}; it has {known}")
+        if not self.ways:
+            raise ValueError("a search over no method was asked for; give ways, such as Way('psgd')")
+
+    @cached_property
+    def values(self) -> dict[str, list[dict[str, Any]]]:
+        """Of every axis: the fields of a `Policy` that each value sets."""
+        model, gpus = self.model, self.cluster.gpus
+        schedules = [{"schedule": name, "chunks": 1} for name in SCHEDULES if name != "interleaved"]
+        schedules += [{"schedule": "interleaved", "chunks": v} for v in divisors(model.layers) if 1 < v <= CHUNKS]
+        plain: dict[str, Sequence[Any]] = {
+            "tensor": [t for t in divisors(gpus) if model.heads % t == 0],
+            "pipeline": [p for p in divisors(gpus) if p <= model.layers],
+            "micro_batch": [b for b in divisors(self.global_batch) if b <= MICRO_BATCHES],
+            "zero": range(4),
+            "recompute": RECOMPUTES,
+            "sequence_parallel": (False, True),
+            "workers": divisors(gpus),
+        }
+        found = {name: [{name: value} for value in each] for name, each in plain.items()}
+        return {**found, "schedule": schedules, "way": [way.fields for way in self.ways]}
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Values of every axis."""
+        return tuple(len(self.values[axis]) for axis in AXES)
+
+    @cached_property
+    def _columns(self) -> list[tuple[int, str, NDArray[Any]]]:
+        """For every axis but the last, the fields of `Policies` that it sets, name by name."""
+        names = {"schedule": SCHEDULES, "recompute": RECOMPUTES}
+        return [
+            (
+                i,
+                field,
+                np.array([names[field].index(v[field]) if field in names else v[field] for v in self.values[axis]]),
+            )
+            for i, axis in enumerate(AXES[:-1])
+            for field in self.values[axis][0]
+        ]
+
+    @cached_property
+    def _ways(self) -> Policies:
+        blank = Policy(data=2, workers=2, precision=self.precision, overlap=self.overlap)
+        return Policies.of([replace(blank, **fields) for fields in self.values["way"]])
+
+    def policies(self, rows: Rows) -> Policies:
+        """What rows say, for `estimate`."""
+        columns: dict[str, Any] = {name: column[rows[:, i]] for i, name, column in self._columns}
+        data = np.maximum(self.cluster.gpus // (columns["tensor"] * columns["pipeline"]), 1)
+        return replace(self._ways.at(rows[:, -1]), data=data, **columns)
+
+    def policy(self, row: Rows) -> Policy:
+        """What one row says."""
+        chosen = {
+            name: value for axis, i in zip(AXES, row, strict=True) for name, value in self.values[axis][i].items()
+        }
+        data = self.cluster.gpus // (chosen["tensor"] * chosen["pipeline"])
+        return Policy(data=data, precision=self.precision, overlap=self.overlap, **chosen)
+
+    def steps(self, rows: Rows) -> NDArray[np.float64]:
+        """Of each row, in units of `psgd`'s."""
+        return np.array([way.steps for way in self.ways])[rows[:, -1]]
+
+    def possible(self, rows: Rows, uneven: bool = False) -> Mask:
+        """Rows that are policies; with `uneven`, those too whose layers could be cut into unequal stages."""
+        policies = self.policies(rows)
+        return feasible(self.model, policies, self.cluster, self.global_batch, uneven) & said_once(policies)
+
+    def blocks(self, uneven: bool = False) -> Iterator[Rows]:
+        """All possible rows, some at a time."""
+        layouts, rest = grid(self.sizes[:LAYOUT]), grid(self.sizes[LAYOUT:])
+        policies = self.policies(np.hstack([layouts, np.zeros((len(layouts), len(AXES) - LAYOUT), dtype=np.int64)]))
+        whole = policies.tensor * policies.pipeline * policies.data == self.cluster.gpus
+        layouts = layouts[whole & (self.global_batch % (policies.data * policies.micro_batch) == 0)]
+        at_once = max(1, BLOCK // len(rest))
+        for start in range(0, len(layouts), at_once):
+            some = layouts[start : start + at_once]
+            rows = np.hstack([np.repeat(some, len(rest), axis=0), np.tile(rest, (len(some), 1))])
+            rows = rows[self.possible(rows, uneven)]
+            if len(rows):
+                yield rows
+
+
+def said_once(policies: Policies) -> Mask:
+    """False where another policy says the same in plainer words: ZeRO over one rank, sequences split over one, a
+    schedule without a pipeline, chunks of one, `psgd` between workers whose ranks share nothing, more neighbours than
+    there are.
+    """
+    one_f_one_b, interleaved = SCHEDULES.index("1f1b"), SCHEDULES.index("interleaved")
+    plain = (policies.gradients > 0) & ~np.asarray(policies.compresses, dtype=bool)
+    found = (policies.zero == 0) | (policies.shard > 1)
+    found &= ~policies.sequence_parallel | (policies.tensor > 1)
+    found &= (policies.pipeline > 1) | (policies.schedule == one_f_one_b)
+    found &= (policies.chunks > 1) | (policies.schedule != interleaved)
+    found &= ~plain | (policies.workers == 1) | (policies.zero > 0)
+    return found & ((policies.degree == 1) | (policies.degree < policies.workers))
+
+
+def divisors(number: int) -> list[int]:
+    """In order.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return low + [number // d for d in reversed(low) if d * d != number]
+
+
+def grid(sizes: Sequence[int]) -> Rows:
+    """All rows, the last column fastest.
+
+    >>> grid((2, 2)).tolist()
+    [[0, 0], [0, 1], [1, 0], [1, 1]]
+    """
+    return np.indices(sizes).reshape(len(sizes), -1).T.copy()

@@ -1,0 +1,56 @@
+"""The chain that a policy's pipeline is, so that its layers can be cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from commeff.cluster import Cluster
+from commeff.planner.constants import MEASURED, Constants
+from commeff.planner.estimate import Pieces
+from commeff.planner.feasible import Mask
+from commeff.planner.memory import memory
+from commeff.planner.model import Model
+from commeff.planner.policies import Policies
+from commeff.planner.policy import SCHEDULES, Policy
+from commeff.planner.search.chain import Chain, Cuts
+from commeff.planner.stages import Stages
+
+CUTTABLE = ("gpipe", "1f1b")  # schedules of one chunk whose time the chain's formula gives
+
+
+def cuttable(policies: Policies) -> Mask:
+    """Pipelines whose stages may be unequal."""
+    schedules = [SCHEDULES.index(name) for name in CUTTABLE]
+    return np.isin(policies.schedule, schedules) & (policies.pipeline > 1)
+
+
+def chain(model: Model, policy: Policy, cluster: Cluster, global_batch: int, constants: Constants = MEASURED) -> Chain:
+    """Seconds and bytes of every stage with any number of layers.
+
+    >>> from commeff.planner.search.chain import dynamic
+    >>> model = Model(layers=8, hidden=2048, heads=16, sequence=1024, vocab=256000)
+    >>> policy = Policy(pipeline=4, data=2)
+    >>> dynamic(chain(model, policy, Cluster.named("a100_selene", gpus=8), global_batch=64))  # a large vocabulary
+    (2, 2, 3, 1)
+    """
+    one = Policies.of([policy])
+    pieces = Pieces.of(model, one, cluster, constants)
+    p, m = policy.pipeline, int(one.micro_batches(global_batch)[0])
+    stage, n = np.divmod(np.arange(p * model.layers), model.layers)
+    n += 1
+    first, last = stage == 0, stage == p - 1
+    seconds = n * float((pieces.layer.there + pieces.layer.back)[0]) + 2 * float(pieces.boundary[0])
+    seconds = seconds + first * float((pieces.embedding.there + pieces.embedding.back)[0])
+    seconds = seconds + last * float((pieces.head.there + pieces.head.back)[0])
+    flying = np.minimum(m, p - stage) if policy.schedule == "1f1b" else np.full(len(n), m)
+    columns = (n, first.astype(int) + last, first, last, flying)
+    held = memory(model, one, Stages(*(column[None] for column in columns)), constants)
+    fits = np.broadcast_to(sum(held.values()) <= cluster.gpu.memory_bytes, n.shape)
+    return Chain(seconds.reshape(p, -1), fits.reshape(p, -1), m)
+
+
+def recut(policy: Policy, cuts: Cuts) -> Policy:
+    """The policy with these layers on its stages."""
+    return policy if cuts is None or len(set(cuts)) == 1 else replace(policy, stages=cuts)

@@ -1,0 +1,275 @@
+"""`commeff plan`: predict a training step, and search for the best way to run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from experiments.cli.columns import table
+from experiments.cli.common import Json, Settings, refusals
+
+if TYPE_CHECKING:
+    from experiments.planning.asked import Asked
+
+GIB = 2**30
+FIGURES = (".pdf", ".png", ".svg")
+
+
+def plan(
+    settings: Settings = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Find the fastest policy that fits, instead of pricing one.")
+    ] = False,
+    method: Annotated[
+        str,
+        typer.Option("--method", help="How to search: exhaustive, dp, ilp, evolution, bayes, reinforce or random."),
+    ] = "exhaustive",
+    budget: Annotated[
+        int | None, typer.Option("--budget", help="Policies that the search may price.", show_default=False)
+    ] = None,
+    top: Annotated[int, typer.Option("--top", help="Plans of the search to show.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", help="Of searches that draw at random.")] = 0,
+    every_way: Annotated[
+        bool,
+        typer.Option("--ways", help="Search gossip, local steps and compression too; their steps are an assumption."),
+    ] = False,
+    sweep: Annotated[
+        bool, typer.Option("--bandwidth-sweep", help="Which NIC makes gossip, local steps or compression pay.")
+    ] = False,
+    largest: Annotated[bool, typer.Option("--largest", help="The largest GPT that fits, by ZeRO stage.")] = False,
+    timeline: Annotated[
+        Path | None, typer.Option("--timeline", metavar="FILE", help="Draw the pipeline: .pdf, .png or .svg.")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", metavar="FILE", help="Draw the sweep, or the largest models.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the time, the memory and the cost of a training step on a cluster; search for the best policy.
+
+    * `commeff plan model=gpt3-175b cluster=a100_selene gpus=1024 tensor=8 pipeline=16 tokens=300e9`
+    * `commeff plan model=gpt3-175b cluster=a100_selene gpus=1024 --search`
+    * `commeff plan model=llama2-7b cluster=h100_400g gpus=64 --search --method evolution --budget 500`
+    * `commeff plan model=llama2-7b cluster=a100_4nic gpus=64 bandwidth="10 Gb/s" --search --ways`
+    * `commeff plan layers=24 hidden=2048 heads=16 sequence=1024 vocab=51200 gpus=8 zero=1`
+    * `commeff plan model=gpt3-13b gpus=32 tensor=4 pipeline=8 global_batch=64 --timeline pipeline.png`
+    * `commeff plan model=llama2-7b gpus=64 recompute=full --bandwidth-sweep`
+    * `commeff plan cluster=h100_400g --largest`
+
+    KEYs: `model=` a name (gpt3-175b, llama2-70b, ...; a wrong one lists them all), or sizes: `layers= hidden= heads=
+    sequence= vocab=` and perhaps `head_dim= kv_heads= ffn_hidden= gated= tied_embeddings= flash_attention=`. `cluster=`
+    a name or a YAML file, `gpus=`, `bandwidth=` of one NIC. `global_batch=` sequences a step (two for each GPU unless
+    told), `tokens=` of the whole run.
+
+    The policy: `tensor= pipeline= data=` ranks (data: all that are left), `micro_batch= schedule= chunks= zero=
+    recompute= sequence_parallel= precision= overlap= stages=`, and what the worker axis does: `workers= method= period=
+    compressor= degree=`.
+
+    Nothing is measured: seconds follow from counted work and seven constants, five of them fitted on published tables.
+    results/planner/report.md says how far off they are there: 3 to 14 % on average.
+    """
+    with refusals():
+        _agree(search, sweep, largest, timeline, figure)
+        if not search and (method, budget, top, seed, every_way) != ("exhaustive", None, 10, 0, False):
+            raise ValueError("--method, --budget, --top, --seed and --ways say how to search; add --search")
+        from experiments.planning.asked import asked
+
+        words = list(settings or [])
+        question = asked(
+            [*words, "model=gpt3-175b"] if largest and not any(w.startswith("model=") for w in words) else words
+        )
+        if search:
+            _search(question, method, budget, top, seed, every_way, as_json)
+        elif largest:
+            _largest(question, figure, as_json)
+        elif sweep:
+            _sweep(question, figure, as_json)
+        else:
+            _predict(question, as_json)
+        if timeline is not None:
+            _timeline(question, timeline)
+
+
+def _agree(search: bool, sweep: bool, largest: bool, timeline: Path | None, figure: Path | None) -> None:
+    """Refuse options that cannot be had together."""
+    if search + sweep + largest > 1:
+        raise ValueError("--search, --bandwidth-sweep and --largest are three questions; ask one at a time")
+    if timeline is not None and (search or sweep or largest):
+        raise ValueError("--timeline draws one policy; leave out --search, --bandwidth-sweep and --largest")
+    if figure is not None and not (sweep or largest):
+        raise ValueError("--figure draws --bandwidth-sweep or --largest; the pipeline is --timeline FILE")
+    for path in (timeline, figure):
+        if path is not None and path.suffix not in FIGURES:
+            raise ValueError(f"{path} does not say what kind of figure it is; end it with one of {' '.join(FIGURES)}")
+
+
+def _predict(question: Asked, as_json: bool) -> None:
+    from commeff.planner import predict
+    from experiments.planning.plan import described
+
+    policy = question.one()
+    prediction = predict(question.model, policy, question.cluster, global_batch=question.global_batch)
+    found = described(question, policy, prediction)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    typer.echo(_heading(question))
+    typer.echo(
+        f"{found['policy']}\n\n"
+        f"step      {found['step_seconds']:.4g} s (modelled), {found['tokens_per_second']:,.0f} tokens/s\n"
+        f"of peak   {100 * found['mfu']:.1f} % MFU, {100 * found['hfu']:.1f} % HFU, "
+        f"{found['tflops_per_gpu']:.0f} TFLOP/s a GPU with what is computed again\n"
+        f"memory    {found['why']}\n"
+        f"limited   by {found['limits']}"
+    )
+    if found["run"] is not None:
+        typer.echo(f"run       {_run(found['run'])}")
+    typer.echo()
+    seconds, held = found["seconds"], found["bytes"]
+    table(("time", "seconds", "share"), _shares(seconds, 1.0, found["step_seconds"]))
+    table(("memory", "GiB", "share"), _shares(held, GIB, found["memory_bytes"]))
+
+
+def _heading(question: Asked) -> str:
+    cluster = question.cluster
+    return (
+        f"{question.name}, {question.model.parameters / 1e9:.4g} billion parameters, on {cluster.gpus} x "
+        f"{cluster.gpu.name} ({cluster.name}), {question.global_batch} sequences a step"
+    )
+
+
+def _shares(parts: dict[str, float], unit: float, whole: float) -> list[list[str]]:
+    """Parts, largest first, and what they are of the whole."""
+    ordered = sorted(parts.items(), key=lambda item: -item[1])
+    return [[name, f"{value / unit:.4g}", f"{value / whole:.1%}"] for name, value in ordered if value > 0]
+
+
+def _run(found: dict[str, Any]) -> str:
+    cost = "the cluster names no price" if found["dollars"] is None else f"{found['dollars']:,.0f} US dollars"
+    return (
+        f"{found['tokens']:.4g} tokens are {found['steps']:,.0f} steps: {found['days']:,.1f} days, "
+        f"{found['gpu_hours']:,.0f} GPU-hours, {cost}"
+    )
+
+
+def _search(
+    question: Asked, method: str, budget: int | None, top: int, seed: int, every_way: bool, as_json: bool
+) -> None:
+    from commeff.planner import Way, search
+    from experiments.planning.asked import SEARCHED
+    from experiments.planning.models import assumptions
+    from experiments.planning.plan import described, spoken
+
+    told = [key for key in question.policy if key not in SEARCHED]
+    if told:
+        raise ValueError(f"--search chooses {' '.join(told)} itself; leave them out, or leave --search out")
+    fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
+    plans = search(
+        question.model,
+        question.cluster,
+        question.global_batch,
+        budget,
+        method,
+        seed=seed,
+        top=top,
+        ways=[each.way for each in assumptions()] if every_way else [Way()],
+        **fixed,
+    )
+    if as_json:
+        found = [
+            {**described(question, each.policy, each.prediction), "steps": each.steps, "cost": each.cost}
+            for each in plans
+        ]
+        typer.echo(json.dumps(found, indent=2))
+        return
+    typer.echo(f"{_heading(question)}; {method} search\n")
+    heads = ["policy", "step s", "MFU %", "GiB"]
+    lines = [
+        [f"{p.step_seconds:.4g}", f"{100 * p.prediction.mfu:.1f}", f"{p.prediction.memory_bytes / GIB:.1f}"]
+        for p in plans
+    ]
+    if every_way:
+        heads[1:1] = ["step s x steps", "steps"]
+        lines = [[f"{p.cost:.4g}", f"{p.steps:.2f}", *line] for p, line in zip(plans, lines, strict=True)]
+    table(heads, [[spoken(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
+    if every_way:
+        typer.echo("steps: to the same loss, in units of psgd's; assumed, see experiments/planning/convergence.yaml")
+
+
+def _sweep(question: Asked, figure: Path | None, as_json: bool) -> None:
+    from experiments.planning.models import assumptions, said
+    from experiments.planning.sweeps import BANDWIDTHS, bandwidth_sweep, sweep_rows
+
+    policy = question.one()
+    policy.check(question.model, question.cluster, question.global_batch)
+    sweeps = bandwidth_sweep(question, policy, [each.way for each in assumptions()])
+    if figure is not None:
+        from experiments.planning import figures
+
+        figures.save(figure, (8.0, 4.2), lambda canvas: figures.sweep(canvas, sweeps, _heading(question)))
+        typer.echo(str(figure), err=True)
+    if as_json:
+        found = [
+            {
+                "way": said(each.way),
+                "steps": each.way.steps,
+                "pays_below_gigabits": each.pays_below,
+                "seconds": {
+                    f"{x:g}": y if y < float("inf") else None for x, y in zip(BANDWIDTHS, each.seconds, strict=True)
+                },
+            }
+            for each in sweeps
+        ]
+        typer.echo(json.dumps(found, indent=2))
+        return
+    rows = sweep_rows(sweeps)
+    typer.echo(f"{_heading(question)}\nseconds for the work of one step of psgd, by Gb/s of one NIC; * the least\n")
+    table([*rows[0]], [[*row.values()] for row in rows])
+    typer.echo("steps: to the same loss, in units of psgd's; assumed, see experiments/planning/convergence.yaml")
+
+
+def _largest(question: Asked, figure: Path | None, as_json: bool) -> None:
+    from commeff.planner import Policy
+    from experiments.planning.sweeps import largest
+
+    policy = Policy(**{"recompute": "full", **question.policy})
+    rows = largest(question.model, question.cluster, policy)
+    if figure is not None:
+        from experiments.planning import figures
+
+        title = f"Largest GPT that fits on {question.cluster.gpu.name}"
+        figures.save(figure, (6.5, 3.6), lambda canvas: figures.largest(canvas, rows, title))
+        typer.echo(str(figure), err=True)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    typer.echo(
+        f"largest GPT (billion parameters) on {question.cluster.gpu.name}, tensor={policy.tensor} "
+        f"micro_batch={policy.micro_batch} recompute={policy.recompute};\n"
+        "in brackets with 16 bytes of states a parameter alone, as the lecture\n"
+    )
+    lines = [
+        [f"{row['data']:g}", *(f"{row[f'zero={z}'] / 1e9:.3g} ({row[f'states zero={z}'] / 1e9:.3g})" for z in range(4))]
+        for row in rows
+    ]
+    table(("data-parallel ranks", "no ZeRO", "ZeRO-1", "ZeRO-2", "ZeRO-3"), lines)
+
+
+def _timeline(question: Asked, path: Path) -> None:
+    from commeff.planner import timeline
+    from experiments.planning import figures
+
+    policy = question.one()
+    each = policy.data * policy.micro_batch
+    whole = question.global_batch // each
+    shown = min(whole, 3 * policy.pipeline)
+    run = timeline(question.model, policy, question.cluster, global_batch=shown * each)
+    words = f"{policy.schedule}, {policy.pipeline} stages, " + (
+        f"{whole} micro-batches" if shown == whole else f"as with {shown} of the {whole} micro-batches"
+    )
+    size = (9.0, 1.4 + 0.28 * policy.pipeline)
+    figures.save(path, size, lambda canvas: figures.timeline(canvas, run, words))
+    typer.echo(str(path), err=True)
