@@ -1,4 +1,4 @@
-"""Buffers that travel between a process and some peers: over the network, or by memory that both share."""
+"""What is posted: buffers to and from peers, over the network or by memory that both share, and small sums."""
 
 from __future__ import annotations
 
@@ -65,3 +65,23 @@ class Exchange:
         for read in self._read:
             read()
         self._read.clear()
+
+
+class Joint:
+    """Tensors of one kind that are summed in one operation.
+
+    Attributes
+    ----------
+    tensors : flat, in the order in which they were added.  flat : all of them, once it is posted.  work : that.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.flat = torch.empty(0)
+        self.work: Any = None
+
+    def add(self, tensor: Tensor) -> slice:
+        """Its place among the others."""
+        start = sum(map(len, self.tensors))
+        self.tensors.append(tensor.reshape(-1))
+        return slice(start, start + tensor.numel())

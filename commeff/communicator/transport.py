@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from commeff.communicator.exchange import Exchange
-from commeff.communicator.shared import SharedMemory
+from commeff.communicator.exchange import Exchange, Joint
+from commeff.communicator.shared import LEAST, SharedMemory
 
 try:
     from torch.distributed import all_gather_single
@@ -51,6 +51,7 @@ class Transport:
         self._memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
         self._held: list[Exchange] | None = None
         self._lent: list[Exchange] = []
+        self._joints: dict[Any, Joint] = {}
         self.sent: Counter[str] = Counter()
         self.waited = 0.0
 
@@ -77,11 +78,26 @@ class Transport:
             smallest = moved.view(-1)[: moved.numel() // self.size]
             if self._memory.reaches(smallest, range(self.size)):
                 return self._summed(tensor, moved)
+        if self._held is not None and moved.nbytes < LEAST:
+            joint = self._joints.setdefault((moved.dtype, moved.device), Joint())
+            return self._part_of(joint, tensor, moved)
         work = dist.all_reduce(moved, group=self.group, async_op=True)
 
         def wait() -> Tensor:
             self._timed(work.wait)
             return tensor if moved is tensor else tensor.copy_(moved)
+
+        return wait
+
+    def _part_of(self, joint: Joint, tensor: Tensor, moved: Tensor) -> Callable[[], Tensor]:
+        """One of several small tensors that are summed together: what they cost is that there are many."""
+        place = joint.add(moved)
+
+        def wait() -> Tensor:
+            if joint.work is None:
+                self._flush()
+            self._timed(joint.work.wait)
+            return tensor.copy_(joint.flat[place].view(tensor.shape))
 
         return wait
 
@@ -185,7 +201,7 @@ class Transport:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Exchanges inside are posted at the end, as one: all receives before the first send."""
+        """Exchanges inside are posted at the end, as one: all receives before the first send. Small sums become one."""
         if self._held is not None:
             yield
             return
@@ -194,9 +210,13 @@ class Transport:
             yield
             self._flush()
         finally:
-            self._held = None
+            self._held, self._joints = None, {}
 
     def _flush(self) -> None:
+        joints, self._joints = self._joints, {}
+        for joint in joints.values():
+            joint.flat = torch.cat(joint.tensors)
+            joint.work = dist.all_reduce(joint.flat, group=self.group, async_op=True)
         if self._held:
             held, self._held[:] = list(self._held), []
             self._post(held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -81,8 +82,11 @@ class Blocks(Staged):
     def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
         if not self.parted:
             return False  # nothing is left to hide it behind
-        for i, (a, b) in enumerate(self._spans):
-            self._missing[i] -= max(0, min(b, stop) - max(a, start))
+        touched = bisect_right(self._spans, (start, self._spans[-1][1])) - 1
+        while start < stop:
+            end = min(self._spans[touched][1], stop)
+            self._missing[touched] -= end - start
+            start, touched = end, touched + 1
         # In one order, whatever the order in which gradients come: it is the same on every process.
         i = len(self._spans) - 1 - len(self._flows)
         while i >= 0 and not self._missing[i]:
