@@ -1,8 +1,8 @@
 """`commeff bench processes`: what communication costs in a step of real processes, as a share of what it costs
 DistributedDataParallel; PowerSGD against torch's hook; and 16 workers on two processes against one.
 
-Gloo over the loopback of one machine, where bandwidth is plenty: what is seen is the overhead of the library and of the
-collectives, not what a method saves on a network.
+All on one machine, where bandwidth is plenty: what is seen is the overhead of the library and of the collectives, not
+what a method saves on a network. DDP goes over gloo's loopback; the library shares memory for what is large.
 """
 
 from __future__ import annotations
