@@ -13,7 +13,7 @@ from commeff.memory import keep_freed_memory
 from commeff.replicas import Stacked, write_row
 from commeff.replicas.arrivals import Arrivals, trainable
 from commeff.strategy import Strategy
-from commeff.transforms import BUCKET_MB, Blocks, bucketed
+from commeff.transforms import BUCKET_MB, bucketed
 
 
 class DistributedOptimizer:
@@ -73,9 +73,8 @@ class DistributedOptimizer:
         for tensor in (self._replicas.parameters, *self._replicas.buffers.values()):
             self.communicator.transport.broadcast(tensor)
         strategy.start(self._replicas.parameters, self._replicas.layout, self.communicator)
-        self._arrivals = Arrivals([model], self._replicas.layout)
-        gradients = strategy.gradients
-        self._early = isinstance(gradients, Blocks) and gradients.parted and strategy.accumulate == 1
+        self._arrivals = Arrivals([model], self._replicas.layout, strategy.awaited)
+        self._early = bool(strategy.awaited) and strategy.accumulate == 1
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -121,9 +120,11 @@ class DistributedOptimizer:
             self._posted = True
 
     def _arrived(self, start: int, stop: int) -> None:
-        """Backward has made the gradients of one tensor."""
+        """Backward has made the gradients of these columns."""
         with torch.no_grad():
-            self._placed(start)
+            for column in self._places:
+                if start <= column < stop:
+                    self._placed(column)
             self._post()
             if self.strategy.ready(self._replicas.gradients, start, stop, self.communicator):
                 self._sent = self._replicas.gradients._version

@@ -56,8 +56,8 @@ class Run:
         step, rounds = self.communicator.step, self.strategy.accumulate
         batches = [task.batch(step * rounds + r, self.communicator.workers) for r in range(rounds)]
         self.strategy.post(x, self.communicator)
-        ready = self._ready if self.communicator.transport.size > 1 else None
-        gradient, losses = self.replicas.compute(task.loss, batches, step, l2, ready)
+        awaited = self.strategy.awaited if self.communicator.transport.size > 1 else ()
+        gradient, losses = self.replicas.compute(task.loss, batches, step, l2, awaited, self._ready)
         self.replicas.load(self.strategy.step(x, gradient, self.communicator, donate=True))
         self.losses, self.counted, self.step = self.losses + losses, self.counted + 1, step + 1
         self.samples += self.communicator.n * sum(len(batch[0][0]) for batch in batches)

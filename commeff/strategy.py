@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
@@ -154,6 +154,11 @@ class Transform(Piece, ABC):
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start communication early, before the gradient at x is computed. Never needed for correctness."""
 
+    @property
+    def awaited(self) -> Sequence[tuple[int, int]]:
+        """The spans of columns that can be sent as soon as they are `ready`, if any; known after `start`."""
+        return ()
+
     def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
         """Columns [start, stop) of the rows that the next call gets are final: send what can be sent. Never needed for
         correctness. Says whether anything has been sent, so that all must stay as it is.
@@ -261,6 +266,11 @@ class Strategy(Stateful):
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed."""
         self.parameters.post(x, communicator.at("parameters"))
+
+    @property
+    def awaited(self) -> Sequence[tuple[int, int]]:
+        """The spans of columns whose gradients can be sent as soon as they are `ready`, if any; known after `start`."""
+        return self.gradients.awaited
 
     def ready(self, gradient: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
         """Columns [start, stop) of the gradient that `step` will get are final: send what can be sent. Says whether

@@ -1,4 +1,4 @@
-"""What is posted: buffers to and from peers, over the network or by memory that both share, and small sums."""
+"""What is posted: buffers to and from peers, over the network or by memory that both share, and sums."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Exchange:
     Attributes
     ----------
     works : what was posted.  posted : whether it was.
+    near : whether all of it is shared, so that nothing but rings travels.
     """
 
     def __init__(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor], memory: SharedMemory | None) -> None:
@@ -27,6 +28,7 @@ class Exchange:
         self._read: list[Callable[[], None]] = []
         self.works: list[Any] = []
         self.posted = False
+        self.near = all(self._shared(p, buffers) for buffers in (incoming, outgoing) for p in buffers)
 
     def _shared(self, peer: int, buffers: dict[int, Tensor]) -> bool:
         return self._memory is not None and self._memory.reaches(buffers[peer], [peer])
@@ -67,6 +69,41 @@ class Exchange:
         self._read.clear()
 
 
+class SharedSum:
+    """A sum by shared memory: everybody adds up one part of all tensors, in the order of ranks, and the sums go round.
+    All get the same to the last bit.
+
+    Attributes
+    ----------
+    terms : everybody's parts.  sums : what has been added up, once it has.
+    """
+
+    def __init__(self, tensor: Tensor, rank: int, size: int, memory: SharedMemory) -> None:
+        self._parts, self._rank, self._memory = tensor.view(-1).tensor_split(size), rank, memory
+        self._own, self._peers = self._parts[rank], [peer for peer in range(size) if peer != rank]
+        outgoing = {peer: self._parts[peer] for peer in self._peers}
+        self.terms = Exchange(outgoing, {peer: torch.empty_like(self._own) for peer in self._peers}, memory)
+        self.sums: Exchange
+
+    def add(self) -> Exchange:
+        """The sums, to be posted. All terms have come."""
+        before = [self.terms.arrived(peer) for peer in self._peers[: self._rank]]
+        if before:
+            self._own.add_(before[0] if len(before) == 1 else sum(before[1:], before[0]))
+        for peer in self._peers[self._rank :]:
+            self._own.add_(self.terms.arrived(peer))
+        self.terms.release()
+        incoming = {peer: self._parts[peer] for peer in self._peers}
+        self.sums = Exchange(dict.fromkeys(self._peers, self._own), incoming, self._memory)
+        return self.sums
+
+    def finish(self) -> None:
+        """All sums, which have come, into the tensor."""
+        for peer in self._peers:
+            self._parts[peer].copy_(self.sums.arrived(peer))
+        self.sums.release()
+
+
 class Joint:
     """Tensors of one kind that are summed in one operation.
 
@@ -79,6 +116,11 @@ class Joint:
         self.tensors: list[Tensor] = []
         self.flat = torch.empty(0)
         self.work: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Of all of them."""
+        return sum(tensor.nbytes for tensor in self.tensors)
 
     def add(self, tensor: Tensor) -> slice:
         """Its place among the others."""

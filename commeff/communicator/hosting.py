@@ -80,9 +80,11 @@ class Hosting:
         finally:
             self.step = now
 
-    def together(self) -> AbstractContextManager[None]:
-        """What is posted inside goes out as one, at the end: exchanges do not queue behind each other."""
-        return self.transport.together()
+    def together(self, linger: bool = False) -> AbstractContextManager[None]:
+        """What is posted inside goes out as one, at the end: exchanges do not queue behind each other. It may `linger`
+        until it is waited for, where that costs nothing.
+        """
+        return self.transport.together(linger)
 
     @property
     def server(self) -> Self:

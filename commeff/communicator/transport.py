@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from commeff.communicator.exchange import Exchange, Joint
+from commeff.communicator.exchange import Exchange, Joint, SharedSum
 from commeff.communicator.shared import LEAST, SharedMemory
 
 try:
@@ -49,9 +49,11 @@ class Transport:
         self.rank = 0 if alone else dist.get_rank(group)
         self._nccl = not alone and "nccl" in dist.get_backend(group)
         self._memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
-        self._held: list[Exchange] | None = None
-        self._lent: list[Exchange] = []
+        self._together = False
+        self._held: list[Exchange] = []
         self._joints: dict[Any, Joint] = {}
+        self._sums: list[SharedSum] = []
+        self._lent: list[Exchange] = []
         self.sent: Counter[str] = Counter()
         self.waited = 0.0
 
@@ -77,10 +79,11 @@ class Transport:
         if self._memory is not None and moved.is_contiguous():
             smallest = moved.view(-1)[: moved.numel() // self.size]
             if self._memory.reaches(smallest, range(self.size)):
-                return self._summed(tensor, moved)
-        if self._held is not None and moved.nbytes < LEAST:
+                return self._summed(tensor, moved, self._memory)
+        if self._together and moved.nbytes < LEAST:
             joint = self._joints.setdefault((moved.dtype, moved.device), Joint())
             return self._part_of(joint, tensor, moved)
+        self._flush()
         work = dist.all_reduce(moved, group=self.group, async_op=True)
 
         def wait() -> Tensor:
@@ -101,32 +104,28 @@ class Transport:
 
         return wait
 
-    def _summed(self, tensor: Tensor, moved: Tensor) -> Callable[[], Tensor]:
-        """The sum by shared memory: everybody adds up one part of all tensors, in the order of ranks, and the sums go
-        round. All get the same to the last bit.
-        """
-        parts = moved.view(-1).tensor_split(self.size)
-        own, peers = parts[self.rank], [peer for peer in range(self.size) if peer != self.rank]
-        terms = Exchange({p: parts[p] for p in peers}, {p: torch.empty_like(own) for p in peers}, self._memory)
-        self._post([terms])
+    def _summed(self, tensor: Tensor, moved: Tensor, memory: SharedMemory) -> Callable[[], Tensor]:
+        """The sum by shared memory."""
+        total = SharedSum(moved, self.rank, self.size, memory)
+        self._sums.append(total)
+        self._enqueue(total.terms)
 
         def wait() -> Tensor:
-            self._timed(terms.wait)
-            before = [terms.arrived(peer) for peer in peers[: self.rank]]
-            if before:
-                own.add_(before[0] if len(before) == 1 else sum(before[1:], before[0]))
-            for peer in peers[self.rank :]:
-                own.add_(terms.arrived(peer))
-            terms.release()
-            sums = Exchange(dict.fromkeys(peers, own), {peer: parts[peer] for peer in peers}, self._memory)
-            self._post([sums])
-            self._timed(sums.wait)
-            for peer in peers:
-                parts[peer].copy_(sums.arrived(peer))
-            sums.release()
+            if total in self._sums:
+                self._add_up()
+            self._timed(total.sums.wait)
+            total.finish()
             return tensor if moved is tensor else tensor.copy_(moved)
 
         return wait
+
+    def _add_up(self) -> None:
+        """All shared sums under way, so that the processes wait for each other once and not once a sum."""
+        self._flush()
+        begun, self._sums = self._sums, []
+        for total in begun:
+            self._timed(total.terms.wait)
+        self._post([total.add() for total in begun])
 
     def all_gather(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
         """Everybody's byte rows (sizes[rank] of them at each) in rank order, at every process."""
@@ -134,6 +133,7 @@ class Transport:
             return lambda: rows
         self._read()
         self._count("all_gather", rows)
+        self._flush()
         most, moved = max(sizes), self._reachable(rows)
         missing = moved.new_zeros(most - moved.shape[0], moved.shape[1])
         padded = torch.cat([moved, missing]) if len(missing) else moved.contiguous()
@@ -177,10 +177,7 @@ class Transport:
             {peer: self._reachable(buffer) for peer, buffer in incoming.items()},
             self._memory,
         )
-        if self._held is None:
-            self._post([exchange])
-        else:
-            self._held.append(exchange)
+        self._enqueue(exchange)
 
         def wait() -> Arrived:
             self._read()
@@ -200,25 +197,41 @@ class Transport:
         self._lent.clear()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Exchanges inside are posted at the end, as one: all receives before the first send. Small sums become one."""
-        if self._held is not None:
+    def together(self, linger: bool = False) -> Iterator[None]:
+        """Exchanges inside are posted at the end, as one: all receives before the first send. Small sums become one.
+
+        What may `linger` stays until somebody waits or something else is sent, if all of it is so small, or so near,
+        that it gains nothing by setting out.
+        """
+        if self._together:
             yield
             return
-        self._held = []
+        self._together = True
         try:
             yield
-            self._flush()
+            small = sum(joint.nbytes for joint in self._joints.values()) < LEAST
+            if not (linger and small and all(exchange.near for exchange in self._held)):
+                self._flush()
+        except BaseException:
+            self._held, self._joints = [], {}
+            raise
         finally:
-            self._held, self._joints = None, {}
+            self._together = False
+
+    def _enqueue(self, exchange: Exchange) -> None:
+        """Post it, after what was there before, or hold it for `together`."""
+        self._held.append(exchange)
+        if not self._together:
+            self._flush()
 
     def _flush(self) -> None:
+        """Post everything that is held, in the order in which it came."""
         joints, self._joints = self._joints, {}
         for joint in joints.values():
             joint.flat = torch.cat(joint.tensors)
             joint.work = dist.all_reduce(joint.flat, group=self.group, async_op=True)
         if self._held:
-            held, self._held[:] = list(self._held), []
+            held, self._held = self._held, []
             self._post(held)
 
     def _post(self, exchanges: list[Exchange]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -18,11 +20,20 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 class Arrivals:
-    """Says of each tensor's columns when all models have their gradients of it, if anybody listens."""
+    """Says of each of the `awaited` spans of columns when all models have their gradients of it, if anybody listens.
 
-    def __init__(self, models: Sequence[nn.Module], layout: Layout) -> None:
+    A span that ends inside a tensor goes with the next one.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], layout: Layout, awaited: Sequence[tuple[int, int]]) -> None:
         self._layout, self._models = layout, len(models)
+        between = {field.start for field in layout.fields}
+        begins = [start for start, _ in awaited if start in between]
+        self._spans = list(pairwise([*begins, layout.d]))
+        self._span_of = [bisect_right(begins, field.start) - 1 for field in layout.fields]
+        self._sizes = [self._span_of.count(span) * len(models) for span in range(len(begins))]
         self._missing: list[int] = []
+        self._left: list[int] = []
         self._listener: Listener | None = None
         for model in models:
             for i, parameter in enumerate(trainable(model).values()):
@@ -30,17 +41,19 @@ class Arrivals:
 
     def listen(self, listener: Listener | None) -> None:
         """The next backward pass of each model is the last before the gradients are used."""
-        self._listener, self._missing = listener, [self._models] * len(self._layout.fields)
+        self._listener = listener
+        self._missing, self._left = [self._models] * len(self._span_of), list(self._sizes)
 
     def _arrived(self, index: int, parameter: Tensor) -> None:
         if self._listener is None:
             return
-        field = self._layout.fields[index]
         self._missing[index] -= 1
-        if not self._missing[index]:
-            self._listener(field.start, field.stop)
-        elif self._missing[index] < 0:
+        if self._missing[index] < 0:
             raise RuntimeError(
-                f"the gradient of {field.name} came a second time, when it may have been sent already; to go backward "
-                "several times before a step, give bucket_mb=0"
+                f"the gradient of {self._layout.fields[index].name} came a second time, when it may have been sent "
+                "already; to go backward several times before a step, give bucket_mb=0"
             )
+        span = self._span_of[index]
+        self._left[span] -= 1
+        if not self._left[span]:
+            self._listener(*self._spans[span])

@@ -85,16 +85,23 @@ class Stacked:
             self.parameters.copy_(x)
 
     def compute(
-        self, loss: Loss, batches: Sequence[Batch], step: int, l2: float = 0.0, ready: Listener | None = None
+        self,
+        loss: Loss,
+        batches: Sequence[Batch],
+        step: int,
+        l2: float = 0.0,
+        awaited: Sequence[tuple[int, int]] = (),
+        ready: Listener | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The gradient of each worker's mean loss over its batches, with l2 x added: (w, d), and the losses (w,).
 
         batches : one tuple of (w, b, ...) tensors for each accumulated minibatch.
-        ready : is told of columns whose gradients are final while others are still computed.
+        awaited : spans of columns, the same in every call; ready : is told of each when its gradients are final, while
+        others are still computed.
         """
         torch.mul(self.parameters, l2, out=self.gradients) if l2 else self.gradients.zero_()
-        if ready is not None and self._arrivals is None:
-            self._arrivals = Arrivals(self.models, self.layout)
+        if awaited and self._arrivals is None:
+            self._arrivals = Arrivals(self.models, self.layout, awaited)
         losses = []
         with nullcontext() if self._draws is False else torch.random.fork_rng():
             for r, batch in enumerate(batches):

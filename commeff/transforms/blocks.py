@@ -75,13 +75,12 @@ class Blocks(Staged):
         super().settle()
 
     @property
-    def parted(self) -> bool:
-        """Whether there are several blocks, so that some can be sent before others are known."""
-        return len(self._spans) > 1
+    def awaited(self) -> Sequence[tuple[int, int]]:
+        return self._spans if len(self._spans) > 1 else ()  # behind one, nothing is left to hide it
 
     def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
-        if not self.parted:
-            return False  # nothing is left to hide it behind
+        if not self.awaited:
+            return False
         touched = bisect_right(self._spans, (start, self._spans[-1][1])) - 1
         while start < stop:
             end = min(self._spans[touched][1], stop)
@@ -89,9 +88,10 @@ class Blocks(Staged):
             start, touched = end, touched + 1
         # In one order, whatever the order in which gradients come: it is the same on every process.
         i = len(self._spans) - 1 - len(self._flows)
-        while i >= 0 and not self._missing[i]:
-            self._begin(i, vectors, communicator)
-            i -= 1
+        with communicator.together(linger=True):
+            while i >= 0 and not self._missing[i]:
+                self._begin(i, vectors, communicator)
+                i -= 1
         return bool(self._flows)
 
     def _begin(self, i: int, vectors: Tensor, communicator: Communicator) -> None:

@@ -30,16 +30,11 @@ class Stack:
         pieces = [v[:, s : s + size].unflatten(1, (1, self.rows, self.columns)) for s in self.starts]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
-    def write(self, out: Tensor, matrices: Tensor) -> None:
-        """The inverse of `read`, into the columns of out."""
+    def write(self, out: Tensor, lefts: Tensor, rights: Tensor) -> None:
+        """The products of the factors into the columns of out: the inverse of `read`."""
         size = self.rows * self.columns
-        for i, s in enumerate(self.starts):
-            out[:, s : s + size] = matrices[:, i].reshape(-1, size)
-
-
-def thin(matrix: Tensor, factor: Tensor) -> Tensor:
-    """matrix @ factor for a factor of few columns, with the operands in the order that is fast on CPU."""
-    return (factor.mT @ matrix.mT).mT
+        for s, left, right in zip(self.starts, lefts.unbind(1), rights.unbind(1), strict=True):
+            torch.bmm(left, right, out=out[:, s : s + size].view(-1, self.rows, self.columns))
 
 
 class PowerSGD(Staged):
@@ -82,7 +77,7 @@ class PowerSGD(Staged):
         for stack in self._stacks:
             size = stack.columns * stack.rank
             draws = [random.shifted(s).normal(size, shared=True, dtype=wide)[0] for s in stack.starts]
-            self._right.append(torch.stack(draws).reshape(1, -1, stack.columns, stack.rank))
+            self._right.append(torch.stack(draws).reshape(1, -1, stack.columns, stack.rank).mT.contiguous())
 
     @property
     def right(self) -> dict[str, Tensor]:
@@ -90,29 +85,31 @@ class PowerSGD(Staged):
         return {
             self._names[start]: q
             for stack, qs in zip(self._stacks, self._right, strict=True)
-            for start, q in zip(stack.starts, qs[0], strict=True)
+            for start, q in zip(stack.starts, qs[0].mT, strict=True)
         }
 
     @right.setter
     def right(self, named: dict[str, Tensor]) -> None:
-        self._right = [torch.stack([named[self._names[s]] for s in stack.starts])[None] for stack in self._stacks]
+        stacked = [torch.stack([named[self._names[s]] for s in stack.starts])[None] for stack in self._stacks]
+        self._right = [qs.mT.contiguous() for qs in stacked]
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        # Factors lie transposed, as the rows of P^T and Q^T: so their products are fast, and they are sent as they lie.
         wanted = self.error.add_(vectors)
         matrices = [stack.read(wanted) for stack in self._stacks]
         lefts, raw = yield from self._averages(
-            [thin(m, q) for m, q in zip(matrices, self._right, strict=True)],
+            [q @ m.mT for m, q in zip(matrices, self._right, strict=True)],
             wanted[:, self._raw],
             communicator.at("left"),
         )
-        lefts = [torch.linalg.qr(left).Q for left in lefts]
+        lefts = [torch.linalg.qr(left.mT).Q for left in lefts]
         self._right, _ = yield from self._averages(
-            [thin(m.mT, p) for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.at("right")
+            [p.mT @ m for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.at("right")
         )
         out = torch.empty_like(wanted[:1])
         out[:, self._raw] = raw
         for stack, p, q in zip(self._stacks, lefts, self._right, strict=True):
-            stack.write(out, p @ q.mT)
+            stack.write(out, p, q)
         self.error = wanted.sub_(out)
         return out.to(vectors.dtype).expand_as(vectors)
 
@@ -126,5 +123,6 @@ class PowerSGD(Staged):
         if not flat.shape[1]:
             return [], rest[:1]
         mean = (yield communicator.post_average(dense(flat)))[:1]
-        *parts, last = mean.split([f[0].numel() for f in factors] + [rest.shape[1]], dim=1)
+        sizes = [f.numel() // w for f in factors]
+        *parts, last = mean.split_with_sizes([*sizes, rest.shape[1]], dim=1)
         return [part.reshape(1, *f.shape[1:]) for part, f in zip(parts, factors, strict=True)], last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from torch import nn
 
 import topologies
 from commeff import Communicator, DistributedOptimizer, Keep, Local, Strategy, laws, methods
+from commeff.communicator.shared import LEAST, SWITCH
+from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,
     Average,
@@ -164,6 +167,55 @@ def test_a_saved_state_does_not_know_of_buckets(build) -> None:
         assert torch.allclose(value, other["rows"][name], rtol=0, atol=1e-12)
     plain.load_state_dict(parted.state_dict())
     parted.load_state_dict(plain.state_dict())
+
+
+def sums_posted(size: int) -> list[int]:
+    """How many all-reduces there have been after each of three buckets of so many numbers is ready, and at the end."""
+    posted, all_reduce = [0], torch.distributed.all_reduce
+    layout = Layout.of([(f"t{i}", (size,)) for i in range(3)])
+    communicator = Communicator.per_process()
+    buckets, v = Buckets(Average(), 4e-6 * size), torch.full((1, layout.d), 1.0 + torch.distributed.get_rank())
+    buckets.start(torch.zeros_like(v), layout, communicator)
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        posted[0] += 1
+        return all_reduce(*arguments, **options)
+
+    torch.distributed.all_reduce = counted
+    found = []
+    for field in reversed(layout.fields):
+        buckets.ready(v, field.start, field.stop, communicator)
+        found.append(posted[0])
+    assert torch.equal(buckets(v, communicator), torch.full_like(v, 1.5))
+    torch.distributed.all_reduce = all_reduce
+    return [*found, posted[0]]
+
+
+def test_small_buckets_wait_for_each_other_and_large_ones_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "0")
+    assert on_processes(2, lambda: [sums_posted(10), sums_posted(LEAST // 4)]) == [[[0, 0, 0, 1], [1, 2, 3, 3]]] * 2
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_sums_by_shared_memory_can_be_waited_for_in_any_order(order: tuple[int, ...]) -> None:
+    def run() -> list[list[float]]:
+        transport, rank = Communicator.per_process().transport, torch.distributed.get_rank()
+        waits = [transport.sum(torch.full((LEAST,), 10.0**i * (rank + 1))) for i in range(3)]
+        arrived = {i: waits[i]() for i in order}
+        return [arrived[i].unique().tolist() for i in range(3)]
+
+    assert on_processes(3, run) == [[[6.0], [60.0], [600.0]]] * 3
+
+
+def test_arrivals_are_told_by_span_and_a_cut_tensor_goes_with_the_next() -> None:
+    models = [nn.ParameterList(torch.zeros(size) for size in (2, 3, 4)) for _ in range(2)]
+    layout = Layout.of([(str(size), (size,)) for size in (2, 3, 4)])
+    arrivals = Arrivals(models, layout, [(0, 2), (2, 7), (7, 9)])
+    heard: list[tuple[int, int]] = []
+    arrivals.listen(lambda start, stop: heard.append((start, stop)))
+    for model, expected in zip(models, ([], [(2, 9), (0, 2)]), strict=True):
+        sum(parameter.sum() for parameter in model).backward()
+        assert sorted(heard, reverse=True) == expected
 
 
 def test_where_nothing_travels_there_are_no_buckets() -> None:

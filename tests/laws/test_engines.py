@@ -138,20 +138,23 @@ def engines():
         "1x4": [run_all()],
         "2x2": on_processes(2, run_all),
         "4x1": on_processes(4, run_all),
-        "4x1 shared": on_processes(4, run_shared),
+        "4x1 shared": on_processes(4, partial(shared_by, run_all)),
     }
 
 
-def run_shared():
+def shared_by(run):
     """The same with memory shared for every message, however small."""
     shared.LEAST = 1
-    results = run_all()
-    return results
+    return run()
 
 
 @pytest.fixture(scope="module")
 def early():
-    return {"2x2": on_processes(2, run_early), "4x1": on_processes(4, run_early)}
+    return {
+        "2x2": on_processes(2, run_early),
+        "4x1": on_processes(4, run_early),
+        "4x1 shared": on_processes(4, partial(shared_by, run_early)),
+    }
 
 
 def test_every_method_is_here():
@@ -172,7 +175,7 @@ def test_engines_agree(engines, engine, name):
     assert not one[name][3], "rows hosted together cost nothing on the transport"
 
 
-@pytest.mark.parametrize("engine", ["2x2", "4x1"])
+@pytest.mark.parametrize("engine", ["2x2", "4x1", "4x1 shared"])
 @pytest.mark.parametrize("name", RUNS)
 def test_what_is_sent_while_gradients_are_computed_changes_nothing(engines, early, engine, name):
     (one,), many = engines["1x4"], early[engine]
