@@ -8,23 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from commeff.communicator.bells import Ring
 from commeff.communicator.shared import SharedMemory
 
 
 class Exchange:
     """One buffer to each peer in `outgoing`, one from each in `incoming`.
 
-    Where memory is shared, the buffer itself stays and a ring of a few bytes is sent.
+    Where memory is shared, the buffer itself stays, and the peer's bell is rung.
 
     Attributes
     ----------
-    works : what was posted.  posted : whether it was.
-    near : whether all of it is shared, so that nothing but rings travels.
+    works : what was posted on the network.  posted : whether everything was.
+    near : whether all of it is shared, so that nothing travels.
     """
 
     def __init__(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor], memory: SharedMemory | None) -> None:
         self.outgoing, self.incoming, self._memory = outgoing, incoming, memory
-        self._rings = {peer: torch.empty(3, dtype=torch.int64) for peer in incoming if self._shared(peer, incoming)}
+        self._rings: dict[int, Ring] = {}
         self._read: list[Callable[[], None]] = []
         self.works: list[Any] = []
         self.posted = False
@@ -34,30 +35,38 @@ class Exchange:
         return self._memory is not None and self._memory.reaches(buffers[peer], [peer])
 
     def receives(self) -> Iterator[tuple[int, Tensor]]:
-        """What is received from whom."""
-        yield from ((peer, self._rings.get(peer, buffer)) for peer, buffer in self.incoming.items())
+        """What is received from whom over the network."""
+        yield from ((p, buffer) for p, buffer in self.incoming.items() if not self._shared(p, self.incoming))
 
     def sends(self) -> Iterator[tuple[int, Tensor]]:
-        """What is sent to whom; one buffer for several peers is shared once."""
-        shared = {peer: buffer for peer, buffer in self.outgoing.items() if self._shared(peer, self.outgoing)}
+        """What is sent to whom over the network."""
+        yield from ((p, buffer) for p, buffer in self.outgoing.items() if not self._shared(p, self.outgoing))
+
+    def share(self) -> None:
+        """Put what goes to processes nearby into memory, one buffer for several peers once, and expect what comes."""
+        if self._memory is None:
+            return
+        self._rings = {p: self._memory.expect(p) for p in self.incoming if self._shared(p, self.incoming)}
         readers: dict[tuple[int, int], list[int]] = {}
-        for peer, buffer in shared.items():
-            readers.setdefault((buffer.data_ptr(), buffer.nbytes), []).append(peer)
+        for peer in self.outgoing:
+            if self._shared(peer, self.outgoing):
+                buffer = self.outgoing[peer]
+                readers.setdefault((buffer.data_ptr(), buffer.nbytes), []).append(peer)
         for peers in readers.values():
-            assert self._memory is not None
-            ring = self._memory.put(shared[peers[0]], peers)
-            yield from ((peer, ring) for peer in peers)
-        yield from ((peer, buffer) for peer, buffer in self.outgoing.items() if peer not in shared)
+            self._memory.put(self.outgoing[peers[0]], peers)
 
     def wait(self) -> None:
         """Until everything has come and gone."""
         for work in self.works:
             work.wait()
+        for ring in self._rings.values():
+            ring.wait()
 
     def arrived(self, peer: int) -> Tensor:
         """What has come from a peer: the buffer, or the peer's memory until `release`."""
-        if self._memory is None or peer not in self._rings:
+        if peer not in self._rings:
             return self.incoming[peer]
+        assert self._memory is not None
         view, read = self._memory.take(peer, self._rings[peer], self.incoming[peer])
         self._read.append(read)
         return view
@@ -109,21 +118,34 @@ class Joint:
 
     Attributes
     ----------
-    tensors : flat, in the order in which they were added.  flat : all of them, once it is posted.  work : that.
+    posted : whether it has begun.
     """
 
     def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
-        self.flat = torch.empty(0)
-        self.work: Any = None
+        self._tensors: list[Tensor] = []
+        self._flat = torch.empty(0)
+        self._wait: Callable[[], None] | None = None
+        self.posted = False
 
     @property
     def nbytes(self) -> int:
         """Of all of them."""
-        return sum(tensor.nbytes for tensor in self.tensors)
+        return sum(tensor.nbytes for tensor in self._tensors)
 
     def add(self, tensor: Tensor) -> slice:
         """Its place among the others."""
-        start = sum(map(len, self.tensors))
-        self.tensors.append(tensor.reshape(-1))
+        start = sum(map(len, self._tensors))
+        self._tensors.append(tensor.reshape(-1))
         return slice(start, start + tensor.numel())
+
+    def post(self, total: Callable[[Tensor], Callable[[], None]]) -> None:
+        """Begin the sum of all by `total`, which gives what waits for it."""
+        self._flat, self.posted = torch.cat(self._tensors), True
+        self._wait = total(self._flat)
+
+    def result(self) -> Tensor:
+        """All of them, flat, once their sum is there."""
+        if self._wait is not None:
+            self._wait()
+            self._wait = None
+        return self._flat

@@ -1,7 +1,7 @@
-"""Memory shared by the processes of one machine: what is large need not go through the network's loopback.
+"""Memory shared by the processes of one machine: what stays there need not go through the network's loopback.
 
-A sender copies its bytes into a block of memory of its own, rings at the receivers by a message of a few bytes, and
-they read the block. Each says in the block's head when it has read, so that the sender knows when it is free again.
+A sender copies its bytes into a block of memory of its own and rings at the receivers, who read the block. Each says in
+the block's head when it has read, so that the sender knows when it is free again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-LEAST = 2**16  # bytes below which a message is faster sent than shared
+from commeff.communicator.bells import Bells, Ring
+
+LEAST = 2**9  # bytes below which a message is sent like those to other machines
 SWITCH = "COMMEFF_SHARED_MEMORY"  # the environment variable that switches it off: 0
 
 
@@ -56,7 +58,7 @@ class SharedMemory:
         self._own: list[Block] = []
         weakref.finalize(self, _close, self._own)
         self._theirs: dict[tuple[int, int], Block] = {}
-        probe = _new_memory(1) if os.environ.get(SWITCH) != "0" else -1
+        probe = _probe() if os.environ.get(SWITCH) != "0" else -1
         everybody: list[Any] = [None] * size
         dist.all_gather_object(everybody, (_machine(), os.getpid(), probe), group=group)
         self._pids = [pid for _, pid, _ in everybody]
@@ -66,15 +68,17 @@ class SharedMemory:
         if probe >= 0:
             os.close(probe)  # everybody has tried it
         self.near = {r for r in readable if rank in everybody[r] and r != rank}
+        self._bells = Bells(group, rank, self._pids, self.near, _patience(group))
 
     def reaches(self, tensor: Tensor, peers: Iterable[int]) -> bool:
         """Whether a tensor goes to all of these peers by shared memory."""
         return tensor.nbytes >= LEAST and all(peer in self.near or peer == self.rank for peer in peers)
 
-    def put(self, rows: Tensor, readers: Iterable[int]) -> Tensor:
-        """Copy the tensor into a free block; gives the ring, by which readers find it."""
+    def put(self, rows: Tensor, readers: Iterable[int]) -> None:
+        """Copy the tensor into a free block, and ring at the readers."""
         payload = _bytes(rows)
-        block = next((b for b in self._own if len(b.body) >= len(payload) and b.free), None)
+        fitting = [block for block in self._own if len(block.body) >= len(payload) and block.free]
+        block = min(fitting, key=lambda block: len(block.body), default=None)
         if block is None:
             length = 8 * self.size + len(payload)
             fd = _new_memory(length)
@@ -82,11 +86,16 @@ class SharedMemory:
             self._own.append(block)
         block.message, block.readers = block.message + 1, tuple(readers)
         block.body[: len(payload)] = payload
-        return torch.tensor([block.fd, len(block.memory), block.message])
+        for reader in block.readers:
+            self._bells.ring(reader, block.fd, len(block.memory), block.message)
 
-    def take(self, peer: int, ring: Tensor, like: Tensor) -> tuple[Tensor, Callable[[], None]]:
+    def expect(self, peer: int) -> Ring:
+        """What the peer puts next."""
+        return self._bells.expect(peer)
+
+    def take(self, peer: int, ring: Ring, like: Tensor) -> tuple[Tensor, Callable[[], None]]:
         """What the peer has put, as a tensor like the given one, and what to call when it has been read."""
-        fd, length, message = ring.tolist()
+        fd, length, message = ring.wait()
         if (peer, fd) not in self._theirs:
             opened = os.open(f"/proc/{self._pids[peer]}/fd/{fd}", os.O_RDWR)
             self._theirs[peer, fd] = Block(mmap.mmap(opened, length), fd, self.size)
@@ -97,6 +106,13 @@ class SharedMemory:
             block.head[self.rank] = message
 
         return block.body[: like.numel() * like.element_size()].view(like.dtype).view(like.shape), read
+
+
+def _patience(group: Any) -> float:
+    """The group's timeout in seconds."""
+    group = dist.group.WORLD if group is None else group
+    seconds: float = group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+    return seconds
 
 
 def _close(blocks: list[Block]) -> None:
@@ -110,10 +126,20 @@ def _bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(-1).view(torch.uint8)
 
 
-def _new_memory(length: int) -> int:
-    """A file without a name, which is gone with the last process that has it open; -1 where there are none."""
+def _probe() -> int:
+    """Memory for others to try whether they see it; -1 where the system, or a sandbox, lacks what sharing takes."""
     if sys.platform != "linux":
         return -1
+    try:
+        for end in (os.eventfd(0), os.pidfd_open(os.getpid())):
+            os.close(end)
+        return _new_memory(1)
+    except OSError:
+        return -1
+
+
+def _new_memory(length: int) -> int:
+    """A file without a name, which is gone with the last process that has it open."""
     fd = os.memfd_create("commeff")
     os.ftruncate(fd, length)
     return fd

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from commeff.communicator.exchange import Exchange, Joint, SharedSum
-from commeff.communicator.shared import LEAST, SharedMemory
+from commeff.communicator.shared import SharedMemory
 
 try:
     from torch.distributed import all_gather_single
@@ -21,6 +21,8 @@ except ImportError:  # its name before torch 2.13
     from torch.distributed import all_gather_into_tensor as all_gather_single
 
 Arrived = dict[int, Tensor]  # peer -> what has come from it
+
+SMALL = 2**16  # bytes: less is sent together with others
 
 
 def processes(group: Any = None) -> int:
@@ -34,8 +36,8 @@ class Transport:
     """The processes of one torch.distributed group, or this process alone when there is none.
 
     Operations are posted and return a function that waits for the result, so that whoever has something else to do can
-    do it in between. gloo moves host memory: what lies on a GPU is copied there and back. Large tensors do not take the
-    loopback but the memory that processes of one machine share; they count like others.
+    do it in between. gloo moves host memory: what lies on a GPU is copied there and back. Processes of one machine use
+    memory that they share instead; what goes through it counts like anything else.
 
     Attributes
     ----------
@@ -76,18 +78,12 @@ class Transport:
         self._read()
         self._count("all_reduce", tensor)
         moved = self._reachable(tensor)
-        if self._memory is not None and moved.is_contiguous():
-            smallest = moved.view(-1)[: moved.numel() // self.size]
-            if self._memory.reaches(smallest, range(self.size)):
-                return self._summed(tensor, moved, self._memory)
-        if self._together and moved.nbytes < LEAST:
-            joint = self._joints.setdefault((moved.dtype, moved.device), Joint())
-            return self._part_of(joint, tensor, moved)
-        self._flush()
-        work = dist.all_reduce(moved, group=self.group, async_op=True)
+        if self._together and moved.nbytes < SMALL:
+            return self._part_of(self._joints.setdefault((moved.dtype, moved.device), Joint()), tensor, moved)
+        summed = self._sum(moved)
 
         def wait() -> Tensor:
-            self._timed(work.wait)
+            summed()
             return tensor if moved is tensor else tensor.copy_(moved)
 
         return wait
@@ -97,25 +93,30 @@ class Transport:
         place = joint.add(moved)
 
         def wait() -> Tensor:
-            if joint.work is None:
+            if not joint.posted:
                 self._flush()
-            self._timed(joint.work.wait)
-            return tensor.copy_(joint.flat[place].view(tensor.shape))
+            return tensor.copy_(joint.result()[place].view(tensor.shape))
 
         return wait
 
-    def _summed(self, tensor: Tensor, moved: Tensor, memory: SharedMemory) -> Callable[[], Tensor]:
-        """The sum by shared memory."""
-        total = SharedSum(moved, self.rank, self.size, memory)
+    def _sum(self, tensor: Tensor) -> Callable[[], None]:
+        """The sum in place, by shared memory where everybody reaches it; its parts must be worth it."""
+        smallest = tensor.view(-1)[: tensor.numel() // self.size]
+        if self._memory is not None and self._memory.reaches(smallest, range(self.size)):
+            return self._summed(SharedSum(tensor, self.rank, self.size, self._memory))
+        self._flush()
+        work = dist.all_reduce(tensor, group=self.group, async_op=True)
+        return lambda: self._timed(work.wait)
+
+    def _summed(self, total: SharedSum) -> Callable[[], None]:
         self._sums.append(total)
         self._enqueue(total.terms)
 
-        def wait() -> Tensor:
+        def wait() -> None:
             if total in self._sums:
                 self._add_up()
             self._timed(total.sums.wait)
             total.finish()
-            return tensor if moved is tensor else tensor.copy_(moved)
 
         return wait
 
@@ -183,7 +184,7 @@ class Transport:
             self._read()
             if not exchange.posted:
                 self._flush()
-            if exchange.works:
+            if outgoing or incoming:
                 self._timed(exchange.wait)
             self._lent.append(exchange)
             return {peer: exchange.arrived(peer).to(buffer.device) for peer, buffer in incoming.items()}
@@ -209,7 +210,7 @@ class Transport:
         self._together = True
         try:
             yield
-            small = sum(joint.nbytes for joint in self._joints.values()) < LEAST
+            small = sum(joint.nbytes for joint in self._joints.values()) < SMALL
             if not (linger and small and all(exchange.near for exchange in self._held)):
                 self._flush()
         except BaseException:
@@ -228,8 +229,7 @@ class Transport:
         """Post everything that is held, in the order in which it came."""
         joints, self._joints = self._joints, {}
         for joint in joints.values():
-            joint.flat = torch.cat(joint.tensors)
-            joint.work = dist.all_reduce(joint.flat, group=self.group, async_op=True)
+            joint.post(self._sum)
         if self._held:
             held, self._held = self._held, []
             self._post(held)
@@ -241,6 +241,7 @@ class Transport:
         receives = [(e, peer, buffer) for e in exchanges for peer, buffer in e.receives()]
         sends = [(e, peer, buffer) for e in exchanges for peer, buffer in e.sends()]
         for exchange in exchanges:
+            exchange.share()
             exchange.posted = True
         if self._nccl and any(buffer.is_cuda for _, _, buffer in (*receives, *sends)):
             operations = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=p) for _, p, buffer in receives]

@@ -2,7 +2,7 @@
 DistributedDataParallel; PowerSGD against torch's hook; and 16 workers on two processes against one.
 
 All on one machine, where bandwidth is plenty: what is seen is the overhead of the library and of the collectives, not
-what a method saves on a network. DDP goes over gloo's loopback; the library shares memory for what is large.
+what a method saves on a network. DDP goes over gloo's loopback; the library shares memory.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from torch import nn
 
 import topologies
 from commeff import Communicator, DistributedOptimizer, Keep, Local, Strategy, laws, methods
-from commeff.communicator.shared import LEAST, SWITCH
+from commeff.communicator.shared import SWITCH
+from commeff.communicator.transport import SMALL
 from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,
@@ -193,14 +194,14 @@ def sums_posted(size: int) -> list[int]:
 
 def test_small_buckets_wait_for_each_other_and_large_ones_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "0")
-    assert on_processes(2, lambda: [sums_posted(10), sums_posted(LEAST // 4)]) == [[[0, 0, 0, 1], [1, 2, 3, 3]]] * 2
+    assert on_processes(2, lambda: [sums_posted(10), sums_posted(SMALL // 4)]) == [[[0, 0, 0, 1], [1, 2, 3, 3]]] * 2
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_sums_by_shared_memory_can_be_waited_for_in_any_order(order: tuple[int, ...]) -> None:
     def run() -> list[list[float]]:
         transport, rank = Communicator.per_process().transport, torch.distributed.get_rank()
-        waits = [transport.sum(torch.full((LEAST,), 10.0**i * (rank + 1))) for i in range(3)]
+        waits = [transport.sum(torch.full((SMALL,), 10.0**i * (rank + 1))) for i in range(3)]
         arrived = {i: waits[i]() for i in order}
         return [arrived[i].unique().tolist() for i in range(3)]
 

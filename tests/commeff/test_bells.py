@@ -1,0 +1,93 @@
+"""How processes of one machine wake each other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from commeff.communicator.bells import Bells
+from tests.laws.processes import on_processes
+
+
+def hung(timeout: float = 30.0) -> tuple[Bells, int]:
+    """The bells of a group of processes of this machine, and our rank."""
+    rank, pids = dist.get_rank(), [0] * dist.get_world_size()
+    dist.all_gather_object(pids, os.getpid())
+    return Bells(None, rank, pids, set(range(len(pids))) - {rank}, timeout), rank
+
+
+def test_rings_are_heard_in_the_order_in_which_they_are_expected() -> None:
+    def run() -> list[tuple[int, ...]]:
+        bells, rank = hung()
+        peers = [peer for peer in range(3) if peer != rank]
+        for peer in peers:
+            bells.ring(peer, rank, peer, 1)
+            bells.ring(peer, rank, peer, 2)
+        first, second = ({peer: bells.expect(peer) for peer in peers} for _ in range(2))
+        return [ring.wait() for peer in peers for ring in (second[peer], first[peer])]
+
+    for rank, heard in enumerate(on_processes(3, run)):
+        assert heard == [(peer, rank, i) for peer in range(3) if peer != rank for i in (2, 1)]
+
+
+def test_who_rings_more_than_a_pipe_holds_hears_meanwhile() -> None:
+    def run() -> int:
+        bells, rank = hung()
+        for i in range(10_000):
+            bells.ring(1 - rank, i, 0, 0)
+        return sum(bells.expect(1 - rank).wait() == (i, 0, 0) for i in range(10_000))
+
+    assert on_processes(2, run) == [10_000] * 2
+
+
+def test_one_who_never_rings_is_not_waited_for_without_end() -> None:
+    def run() -> str:
+        bells, rank = hung(timeout=0.5)
+        try:
+            bells.expect(1 - rank).wait()
+        except RuntimeError as error:
+            return str(error)
+        return "heard"
+
+    assert on_processes(2, run) == [f"nothing came from process {peer} of the group within 0.5 s" for peer in (1, 0)]
+
+
+@pytest.mark.parametrize("how", ["leaves", "is killed", "is killed while a child of it lives"])
+def test_it_is_noticed_when_a_peer_has_gone(how: str, tmp_path: Path) -> None:
+    def run() -> None:
+        bells, rank = hung()
+        if rank:
+            bells.ring(0, 1, 2, 3)
+            if how == "leaves":
+                del bells
+                return
+            if how.endswith("lives") and not os.fork():
+                time.sleep(5)
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        assert bells.expect(1).wait() == (1, 2, 3), "what it said before is heard"
+        begun = time.monotonic()
+        with pytest.raises(RuntimeError, match="process 1 of the group has left"):
+            bells.expect(1).wait()
+        (tmp_path / "seconds").write_text(str(time.monotonic() - begun))
+
+    if how == "leaves":
+        on_processes(2, run)
+    else:
+        with pytest.raises((RuntimeError, AssertionError)):
+            on_processes(2, run)
+    assert float((tmp_path / "seconds").read_text()) < 3
+
+
+def test_a_process_with_nobody_near_takes_part() -> None:
+    def run() -> int:
+        before = len(os.listdir("/proc/self/fd"))
+        bells = Bells(None, dist.get_rank(), [os.getpid()] * 2, set(), 1.0)
+        return len(os.listdir("/proc/self/fd")) - before + len(vars(bells)["_in"])
+
+    assert on_processes(2, run) == [0, 0]
