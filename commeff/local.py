@@ -249,31 +249,10 @@ def _options(optimizer: Optimizer) -> list[dict[str, Any]]:
     return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
 
 
-class D2(LocalStep):
-    """out^k = 2 x^k - x^{k-1} + u^k - u^{k-1},  u^k = step(x^k) - x^k with its own learning rate inside; out^0 = x^0 +
-    u^0.
-
-    Followed by one gossip it is D2 (arXiv 1803.07068, Algorithm 1). The previous update is remembered, not the previous
-    gradient: multiplying an old gradient by a new learning rate would leave a permanent bias after a drop.
-    Memory: last_x, last_update. Sends nothing.
-    """
-
-    rows = ("last_x", "last_update")
-
-    def __init__(self, inner: LocalStep) -> None:
-        self.inner = inner
-
-    @property
-    def lr(self) -> float:  # type: ignore[override]
-        return self.inner.lr
-
-    def start(self, x: Tensor, layout: Layout) -> None:
-        self.inner.start(x, layout)
-        self.last_x, self.last_update = x.clone(), torch.zeros_like(x)
-
-    def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
-        before = x.clone()
-        update = self.inner(x, gradient, active) - before
-        out = 2 * before - self.last_x + update - self.last_update
-        self.last_x, self.last_update = before, update
-        return out
+def one_rate(local: LocalStep) -> None:
+    """Refuse parameter groups of different learning rates where one rate is the unit of a memory."""
+    if len(set(local.rates)) > 1:
+        raise ValueError(
+            f"parameter groups with learning rates {local.rates} were asked for; "
+            "this method remembers in units of one learning rate: give all groups the same"
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,15 +54,21 @@ class Run:
 
     def advance(self, task: Task, l2: float) -> None:
         """One model update."""
-        begun, waited, x = time.perf_counter(), self.communicator.transport.waited, self.replicas.parameters
-        step, rounds = self.communicator.step, self.strategy.accumulate
-        batches = [task.batch(step * rounds + r, self.communicator.workers) for r in range(rounds)]
-        self.strategy.post(x, self.communicator)
-        awaited = self.strategy.awaited if self.communicator.transport.size > 1 else ()
-        gradient, losses = self.replicas.compute(task.loss, batches, step, l2, awaited, self._ready)
-        self.replicas.load(self.strategy.step(x, gradient, self.communicator, donate=True))
-        self.losses, self.counted, self.step = self.losses + losses, self.counted + 1, step + 1
-        self.samples += self.communicator.n * sum(len(batch[0][0]) for batch in batches)
+        with self.clock():
+            x, step, rounds = self.replicas.parameters, self.communicator.step, self.strategy.accumulate
+            batches = [task.batch(step * rounds + r, self.communicator.workers) for r in range(rounds)]
+            self.strategy.post(x, self.communicator)
+            awaited = self.strategy.awaited if self.communicator.transport.size > 1 else ()
+            gradient, losses = self.replicas.compute(task.loss, batches, step, l2, awaited, self._ready)
+            self.replicas.load(self.strategy.step(x, gradient, self.communicator, donate=True))
+            self.losses, self.counted, self.step = self.losses + losses, self.counted + 1, step + 1
+            self.samples += self.communicator.n * sum(len(batch[0][0]) for batch in batches)
+
+    @contextmanager
+    def clock(self) -> Iterator[None]:
+        """Count what is done inside as seconds of training."""
+        begun, waited = time.perf_counter(), self.communicator.transport.waited
+        yield
         self.seconds += time.perf_counter() - begun
         self.exposed += self.communicator.transport.waited - waited
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from commeff.agreement import Agreement
 from commeff.checkpoint import Checkpoints
 from commeff.communicator import Communicator
 from commeff.evaluation import measure_final
@@ -41,7 +42,8 @@ def train(
 
     With checkpoints, it goes on where the last run in the same folder stopped. The summary's `state` is "done",
     "diverged" (a loss is no longer finite) or "stopped" (should_stop said so, and a checkpoint was written). `seconds`
-    is the time of the steps alone; on several processes `exposed_seconds` is what rank 0 waited for others in them.
+    is the time of the steps alone, up to when they are over everywhere; on several processes `exposed_seconds` is what
+    rank 0 waited for others in them.
     What of the gradients can be sent early (`commeff.transforms.bucketed`) is sent while others are still computed.
     Losses and accuracies are those of the average model with re-estimated BatchNorm statistics, `test_*` on data that
     nothing was chosen by; `local_*` are means over the workers' own models with their own statistics.
@@ -68,21 +70,28 @@ def train(
         if run.row and [row["step"] for row in recorder.rows()[-1:]] != [run.row["step"]]:
             raise ValueError(f"{recorder.path} lacks rows that the checkpoint knows of; delete the run to start anew")
 
-    every = evaluate_every or max(1, steps // 20)
+    every, agreement = evaluate_every or max(1, steps // 20), Agreement(communicator)
     for communicator.step in range(run.step, steps):
-        if _anybody(should_stop(), communicator):
+        if agreement.reached(should_stop()):
             _save(run, checkpoints)
             return {"state": "stopped", "steps": run.step}
         run.advance(task, l2)
-        if run.step % every == 0 or run.step == steps:
+        due, saves = run.step % every == 0 or run.step == steps, bool(checkpoints and checkpoints.due(run.step))
+        if due or saves:
+            with run.clock():  # what has been done is done when the last process has done it
+                communicator.meet()
+        if due:
             run.measure(task)
             if recorder:
                 recorder.write(run.row)
             if not all(math.isfinite(value) for value in run.row.values()):
                 return {"state": "diverged", "steps": run.step, "workers": communicator.n} | run.row
         progress(run.step, run.row)
-        if checkpoints and (checkpoints.due(run.step) or run.step == steps):
+        if saves or run.step == steps:
             _save(run, checkpoints)
+        if due or saves:
+            communicator.meet()
+    agreement.end()
     strategy.settle()
     final = measure_final(task, replicas, communicator)
     return {"state": "done", "steps": steps, "workers": communicator.n} | run.row | final
@@ -93,10 +102,3 @@ def _save(run: Run, checkpoints: Checkpoints | None) -> None:
     whole = gathered(run.state_dict(), run.communicator) if checkpoints else None
     if checkpoints and whole is not None:
         checkpoints.save(whole)
-
-
-def _anybody(asked: bool, communicator: Communicator) -> bool:
-    """Whether a process was asked to stop: all stop after the same step."""
-    if communicator.transport.size == 1:
-        return asked
-    return bool(communicator.observe(torch.full((len(communicator.workers),), float(asked))))

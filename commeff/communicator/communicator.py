@@ -191,10 +191,19 @@ class Communicator(Hosting):
         """The mean of (w, ...) rows over all workers in float64, for measuring and logging: no part of a method, not
         billed.
         """
+        return self.post_observe(rows).wait()
+
+    def post_observe(self, rows: Tensor) -> Handle[Tensor]:
+        """`observe`, begun now."""
         sent = self.transport.sent.copy()
-        total = self.transport.sum(rows.to(self.device).sum(0, dtype=torch.float64))()
+        arrived = self.transport.sum(rows.to(self.device).sum(0, dtype=torch.float64))
         self.transport.sent = sent
-        return total / self.n
+        return Handle(lambda: arrived() / self.n)
+
+    def meet(self) -> None:
+        """Wait until everybody has come here."""
+        if self.transport.size > 1:
+            self.observe(torch.zeros(len(self.workers)))
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
         """What somebody else receives is billed; `senders` is the share of workers to whom anybody listens."""

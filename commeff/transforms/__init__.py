@@ -1,37 +1,46 @@
 """Transforms: stateful maps (w, d) -> (w, d) that may talk, and the encoders they talk with."""
 
-from commeff.transforms.averaging import Average, Gossip, ThroughServer
+from commeff.transforms.averaging import Average, Gossip, Partial, ThroughServer
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.delayed import Delayed
 from commeff.transforms.encoders import ErrorFeedback, Plain, Warmup, as_encoder, dense
-from commeff.transforms.feedback import EF21, Smooth
-from commeff.transforms.gossiping import Ahead, Choco, Tracking
+from commeff.transforms.feedback import EF21, Diana, Smooth
+from commeff.transforms.fragments import Fragments
+from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking
 from commeff.transforms.hierarchical import Hierarchical
-from commeff.transforms.outer import Outer, RelativeTo
+from commeff.transforms.outer import Outer, RelativeTo, Toward
 from commeff.transforms.powersgd import PowerSGD
-from commeff.transforms.timing import Every, Scaled
+from commeff.transforms.pushing import PushSum
+from commeff.transforms.timing import Every, Scaled, Since
 
 __all__ = [
     "BUCKET_MB",
     "EF21",
     "Ahead",
     "Average",
+    "AveragedMomentum",
     "Blocks",
     "Buckets",
     "Choco",
     "Delayed",
+    "Diana",
     "ErrorFeedback",
     "Every",
+    "Fragments",
     "Gossip",
     "Hierarchical",
     "Outer",
+    "Partial",
     "Plain",
     "PowerSGD",
+    "PushSum",
     "RelativeTo",
     "Scaled",
     "Sharded",
+    "Since",
     "Smooth",
     "ThroughServer",
+    "Toward",
     "Tracking",
     "Warmup",
     "as_encoder",

@@ -27,6 +27,22 @@ class Average(Staged):
         return (yield communicator.post_average(self.encoder.encode(vectors, communicator, "up")))
 
 
+class Partial(Staged):
+    """v_i -> v_i + (1/n) sum_j C(v_j) - C(v_i): what C lets through is averaged, the rest stays.
+
+    Preserves the mean for every C. Memory: none. Sends: one message, as in Average.
+    """
+
+    def __init__(self, compressor: Compressor) -> None:
+        self.compressor = as_encoder(compressor)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        message = self.compressor.encode(vectors, communicator, "up")
+        handle = communicator.post_average(message)
+        kept = vectors - message.decode()
+        return kept + (yield handle)
+
+
 class ThroughServer(Staged):
     """v_i -> D((1/n) sum_j C(v_j)): workers send up with the encoder C, the server answers all with its own encoder D.
 

@@ -36,7 +36,7 @@ class Blocks(Staged):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self._spans = self._partition(v, layout, communicator)
-        self.blocks = tuple(copy.deepcopy(self._inner) for _ in self._spans)
+        self.blocks = tuple(self._twin(i) for i in range(len(self._spans)))
         for i, (a, b) in enumerate(self._spans):
             self.blocks[i].start(v[:, a:b], layout.slice(a, b), self._below(i, communicator))
         self._begin_anew()
@@ -60,6 +60,10 @@ class Blocks(Staged):
                 "cut nowhere finer, or choose a compressor of narrower scope (PerTensor, Blockwise)"
             )
         return spans
+
+    def _twin(self, block: int) -> Transform:
+        """What works on a block."""
+        return copy.deepcopy(self._inner)
 
     def _below(self, block: int, communicator: Communicator) -> Communicator:
         return communicator.columns(self._spans[block][0])

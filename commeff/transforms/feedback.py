@@ -1,4 +1,4 @@
-"""Averages that send differences: EF21 and its smoothed gradients."""
+"""Averages that send differences: EF21 with its smoothed gradients, and DIANA."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.flow import Stages
-from commeff.strategy import Encoder, Staged, Transform
-from commeff.transforms.encoders import as_encoder
+from commeff.strategy import Encoder, Scope, Staged, Transform
+from commeff.transforms.encoders import Plain, as_encoder
 from compressors import Compressor, Layout
 
 
@@ -35,6 +35,48 @@ class EF21(Staged):
         self.public += change.decode()
         self.mean += (yield handle)[:1]
         return self.mean.clone().expand_as(vectors)
+
+
+class Diana(Staged):
+    """c_i = C(v_i - shift_i);  -> h + (1/n) sum_j c_j;  shift_i += alpha c_i;  h += alpha (1/n) sum_j c_j   (arXiv
+    1901.09269, Algorithm 1).
+
+    C is unbiased, so that the result is; alpha is 1 / (1 + omega) unless given.
+    Memory: shift, what everybody knows of worker i's vector; mean = h, one row, always the mean of all shifts. Sends
+    c_i.
+    """
+
+    rows = ("shift",)
+    shared = ("mean",)
+
+    def __init__(self, compressor: Compressor, alpha: float | None = None) -> None:
+        if alpha is not None and not 0 <= alpha <= 1:
+            raise ValueError(f"alpha = {alpha} was asked for; the share by which shifts move lies in [0, 1]")
+        self.compressor, self.alpha = Plain(compressor), alpha
+
+    @property
+    def scope(self) -> Scope:
+        return "whole" if self.alpha is None else super().scope  # omega is that of the whole vector
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.shift, self.mean = torch.zeros_like(v), v.new_zeros(1, layout.d)
+        omega = self.compressor.compressor.omega(layout.d)
+        if omega is None:
+            raise ValueError(
+                f"DIANA was asked to send by {type(self.compressor.compressor).__name__}, which is biased; choose an "
+                "unbiased compressor, such as random_k, qsgd, natural or tern_grad, or ef21, which is made for others"
+            )
+        self._alpha = 1 / (1 + omega) if self.alpha is None else self.alpha
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        change = self.compressor.encode(vectors - self.shift, communicator, "up")
+        handle = communicator.post_average(change)
+        self.shift.add_(change.decode(), alpha=self._alpha)
+        learned = (yield handle)[:1]
+        out = self.mean + learned
+        self.mean.add_(learned, alpha=self._alpha)
+        return out.expand_as(vectors)
 
 
 class Smooth(Transform):

@@ -1,4 +1,6 @@
-"""What is built on gossip: tracking the mean gradient, compressed gossip, the order that mixes first."""
+"""What is built on gossip: tracking the mean gradient, momentum that is mixed too, compressed gossip, the order that
+mixes first.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +37,30 @@ class Tracking(Staged):
         self.last_gradient = vectors.clone()
         self.tracked = yield from self.inner.stages(moved, communicator.at("inner"))
         return self.tracked.clone()
+
+
+class AveragedMomentum(Staged):
+    """-> m, and m <- M(beta m + g) for the next call, for an averaging M   (arXiv 1905.03817).
+
+    Memory: momentum. Sends what M sends.
+    """
+
+    rows = ("momentum",)
+
+    def __init__(self, beta: float, inner: Transform) -> None:
+        if not 0 <= beta < 1:
+            raise ValueError(f"beta = {beta} was asked for; a momentum lies in [0, 1)")
+        self.beta, self.inner = beta, inner
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.momentum = torch.zeros_like(v)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        before = self.momentum
+        moved = torch.add(vectors, before, alpha=self.beta)
+        self.momentum = (yield from self.inner.stages(moved, communicator.at("inner"))).clone()
+        return before
 
 
 class Choco(Staged):

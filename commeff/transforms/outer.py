@@ -6,9 +6,8 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.flow import Stages
-from commeff.local import Local, OptimizerFactory
+from commeff.local import Local, OptimizerFactory, one_rate
 from commeff.strategy import LocalStep, Staged, Transform
-from commeff.transforms.timing import one_rate
 from compressors import Layout
 
 
@@ -31,6 +30,28 @@ class Outer(Staged):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         moved = yield from self.average.stages(self.anchor - vectors, communicator.at("average"))
         self.anchor = self.outer(self.anchor, moved)
+        return self.anchor.clone()
+
+
+class Toward(Staged):
+    """anchor_i <- outer(anchor_i, anchor_i - M(v_i));  -> anchor_i: an optimizer goes where an averaging M would.
+
+    Memory: anchor, a row a worker, and the outer optimizer's. Sends what M sends.
+    """
+
+    rows = ("anchor",)
+
+    def __init__(self, outer: LocalStep, average: Transform) -> None:
+        self.outer, self.average = outer, average
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.anchor = v.clone()
+        self.outer.start(self.anchor, layout)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        there = yield from self.average.stages(vectors, communicator.at("average"))
+        self.anchor = self.outer(self.anchor, self.anchor - there)
         return self.anchor.clone()
 
 

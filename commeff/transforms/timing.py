@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.flow import Stages
+from commeff.local import one_rate
 from commeff.strategy import Keep, LocalStep, Staged, Transform
 from compressors import Layout
 
 
-class Every(Staged):
-    """`inner` at the steps k with (k + 1) mod period = 0, `otherwise` at the others."""
+class ByStep(Staged):
+    """One of two transforms, chosen by the clock."""
 
-    def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None) -> None:
-        if not isinstance(period, int) or period < 1:
-            raise ValueError(f"a period of {period} steps was asked for; it takes a whole number, at least 1")
-        self.period, self.inner, self.otherwise = period, inner, otherwise or Keep()
+    inner: Transform
+    otherwise: Transform
+
+    @abstractmethod
+    def due(self, step: int) -> bool:
+        """Whether it is `inner` at this step."""
 
     def _now(self, communicator: Communicator) -> tuple[Transform, Communicator]:
-        due = (communicator.step + 1) % self.period == 0
+        due = self.due(communicator.step)
         return (self.inner, communicator.at("inner")) if due else (self.otherwise, communicator.at("otherwise"))
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
@@ -34,6 +39,30 @@ class Every(Staged):
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         chosen, below = self._now(communicator)
         return chosen.donated(vectors, below)
+
+
+class Every(ByStep):
+    """`inner` at the steps k with (k + 1 + ahead) mod period = 0, `otherwise` at the others."""
+
+    def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None, ahead: int = 0) -> None:
+        if not isinstance(period, int) or period < 1:
+            raise ValueError(f"a period of {period} steps was asked for; it takes a whole number, at least 1")
+        self.period, self.inner, self.otherwise, self.ahead = period, inner, otherwise or Keep(), ahead
+
+    def due(self, step: int) -> bool:
+        return (step + 1 + self.ahead) % self.period == 0
+
+
+class Since(ByStep):
+    """`inner` from step `begin` on, `before` until then."""
+
+    def __init__(self, begin: int, inner: Transform, before: Transform) -> None:
+        if not isinstance(begin, int) or begin < 0:
+            raise ValueError(f"step {begin} was asked for as a beginning; it takes a whole number, at least 0")
+        self.begin, self.inner, self.otherwise = begin, inner, before
+
+    def due(self, step: int) -> bool:
+        return step >= self.begin
 
 
 class Scaled(Staged):
@@ -55,12 +84,3 @@ class Scaled(Staged):
         if not lr:
             return torch.zeros_like(vectors)
         return (yield from self.inner.stages(vectors * lr, communicator.at("inner"))) / lr
-
-
-def one_rate(local: LocalStep) -> None:
-    """Refuse parameter groups of different learning rates where one rate is the unit of a memory."""
-    if len(set(local.rates)) > 1:
-        raise ValueError(
-            f"parameter groups with learning rates {local.rates} were asked for; "
-            "this method remembers in units of one learning rate: give all groups the same"
-        )

@@ -11,6 +11,7 @@ import typer
 
 from experiments.cli.columns import table
 from experiments.cli.common import Json, refusals
+from experiments.cli.deaths import deaths
 
 if TYPE_CHECKING:
     from experiments.bench.comm import Measured
@@ -37,22 +38,19 @@ def comm(
     from experiments.bench.profile import write
     from experiments.system import cpu_name, git_commit
 
-    with refusals():
-        try:
-            measured = bench.run(nproc)
-        except RuntimeError as error:  # a process that took part has died
-            typer.echo(f"commeff: {error}", err=True)
-            raise typer.Exit(1) from None
+    with refusals(), deaths():
+        measured = bench.run(nproc)
         if measured is None:
             return
         rows = bench.rows(measured)
         count = len(measured.between.hosts)
         machines = len(set(measured.between.hosts))
-        made = f"made by `commeff bench comm` on {cpu_name()}, {count} processes, {machines} host(s)"
+        command = "commeff bench comm" + (f" --nproc {nproc}" if nproc else "")
+        made = f"made by `{command}` on {cpu_name()}, {count} processes, {machines} host(s)"
         if csv is not None:
             import pandas as pd
 
-            origin = {"measured by": "commeff bench comm", "hardware": cpu_name(), "commit": git_commit()}
+            origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
             csv.parent.mkdir(parents=True, exist_ok=True)
             pd.DataFrame([{**row, **origin} for row in rows]).to_csv(csv, index=False)
         if profile is not None:

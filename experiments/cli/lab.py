@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+from experiments.cli.deaths import deaths
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,16 +35,12 @@ def bench(
     * `commeff lab bench`
     * `commeff lab bench --csv bench.csv`
     """
-    with refusals():
+    with refusals(), deaths():
         from experiments.lab import bench as benches
 
-        try:
-            readings = benches.run(rounds=rounds)
-        except RuntimeError as error:  # a process that took part has died
-            typer.echo(f"commeff: {error}", err=True)
-            raise typer.Exit(1) from None
+        readings = benches.run(rounds=rounds)
         if csv is not None:
-            benches.write(readings, csv, "commeff lab bench")
+            benches.write(readings, csv, f"commeff lab bench --rounds {rounds}")
     if as_json:
         typer.echo(json.dumps([asdict(reading) for reading in readings], indent=2))
     else:
@@ -80,7 +78,7 @@ def run(
     Networks: 100mbit, 200mbit, 1gbit, and slow_link, which is 200 Mbit/s but for one node with 50. The same command
     again skips what is finished and goes on with the rest; Ctrl-C stops with checkpoints.
     """
-    with refusals():
+    with refusals(), deaths():
         from experiments.grid.command import Request
         from experiments.lab.grid import shapes, visit
 
@@ -104,6 +102,9 @@ def lab_report(
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder to write into.  [default: STORE/report]")
     ] = None,
+    grid: Annotated[
+        str | None, typer.Option("--grid", help="Which grid, where several were run.", show_default=False)
+    ] = None,
 ) -> None:
     """Write how much sooner than the baseline each method came to the target, measured beside modelled.
 
@@ -112,8 +113,9 @@ def lab_report(
     with refusals():
         from experiments.lab.report import report as write
 
-        command = f"commeff lab report {store}" + (f" --out {out}" if out else "")
-        for path in write(store, out or store / "report", command):
+        words = ["commeff", "lab", "report", str(store), *(["--out", str(out)] if out else [])]
+        words += ["--grid", grid] if grid else []
+        for path in write(store, out or store / "report", shlex.join(words), grid):
             typer.echo(str(path))
 
 

@@ -10,6 +10,7 @@ import typer
 
 from experiments.cli.columns import table
 from experiments.cli.common import Json, refusals
+from experiments.cli.deaths import deaths
 
 
 def scale(
@@ -54,7 +55,7 @@ def scale(
     * `commeff scale --out scaling`
     * `commeff scale --workload bert_large --cluster a100_selene --processes 0`
     """
-    with refusals():
+    with refusals(), deaths():
         from experiments.scale.command import asked, study
         from experiments.scale.page import measured_rows, modelled_rows, save
 
@@ -71,11 +72,7 @@ def scale(
             ratio=ratio,
             processes=processes,
         )
-        try:
-            found = study(plan)
-        except RuntimeError as error:  # a process that took part has died
-            typer.echo(f"commeff: {error}", err=True)
-            raise typer.Exit(1) from None
+        found = study(plan)
         if out is not None:
             for path in save(found, out):
                 typer.echo(str(path), err=True)

@@ -60,7 +60,9 @@ def visit(request: Request, shape: Shape, root: Path) -> Outcome:
         place = store / CLUSTER
         if not place.exists():
             store.mkdir(parents=True, exist_ok=True)
-            shape.cluster(count, latency(nodes)).save(place)
+            draft = place.with_suffix(".draft")
+            shape.cluster(count, latency(nodes)).save(draft)
+            draft.replace(place)
         check_same(place, shape, count)
         here = replace(request, store=store, limits=Limits(jobs=1), launch=partial(_in_lab, nodes))
         return run(here)

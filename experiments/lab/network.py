@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from commeff.cluster import Cluster
+from commeff.cluster import Cluster, Link
+from commeff.cluster.clocks import slowest
 from experiments.lab import namespaces
 
 BURST = 2**18  # bytes that a link lets through at once before its rate is felt
@@ -40,25 +41,28 @@ class Shape:
             if rate is not None and rate < 1e5:
                 raise ValueError(f"a link of {rate:g} bit/s was asked for; take 100 kbit/s (1e5) or more")
 
-    @property
-    def slowest(self) -> float:
-        """The rate of the slowest link, which sets the pace of whatever all nodes wait for."""
-        return self.rate if self.slow is None else min(self.rate, self.slow)
-
-    def link(self, node: int, nodes: int) -> float:
+    def rate_of(self, node: int, nodes: int) -> float:
         """The rate of a node's link."""
         return self.slow if self.slow is not None and node == nodes - 1 else self.rate
 
+    def links(self, nodes: int, latency: float = LATENCY) -> list[Link]:
+        """Every node's link, for the model.
+
+        >>> [round(link.bandwidth) for link in NETWORKS["slow_link"].links(3)]
+        [23910172, 23910172, 5977543]
+        """
+        rates = [self.rate_of(node, nodes) for node in range(nodes)]
+        return [Link(rate / 8 * GOODPUT, latency, BURST) for rate in rates]
+
     def cluster(self, nodes: int, latency: float = LATENCY) -> Cluster:
-        """The description for the model: all links like the slowest one.
+        """The description for the model: all links like the slowest one, which sets the pace of what all wait for.
 
         >>> link = NETWORKS["slow_link"].cluster(8).inter
         >>> round(link.bandwidth), link.latency, link.burst
         (5977543, 0.001, 262144)
         """
-        base = Cluster.named("ethernet_1g", gpus=nodes)
-        link = replace(base.inter, bandwidth=self.slowest / 8 * GOODPUT, latency=latency, burst=BURST)
-        return replace(base, name=self.name, intra=link, inter=link)
+        link = slowest(self.links(nodes, latency))
+        return replace(Cluster.named("ethernet_1g", gpus=nodes), name=self.name, intra=link, inter=link)
 
 
 NETWORKS = {
@@ -131,7 +135,7 @@ def _built(shape: Shape, count: int, held: list[int]) -> list[Node]:
     nodes = [Node(place, f"10.0.0.{i + 1}") for i, place in enumerate(places)]
     namespaces.run(switch, ["ip link add switch type bridge", "ip link set switch up"])
     for i, node in enumerate(nodes):
-        _connect(switch, node, f"port{i}", shape.link(i, count))
+        _connect(switch, node, f"port{i}", shape.rate_of(i, count))
     return nodes
 
 

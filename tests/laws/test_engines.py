@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from functools import partial
 
+import networkx
 import pytest
 import torch
 import torch.distributed as dist
@@ -22,6 +23,7 @@ from tests.laws.processes import on_processes
 N = laws.WORKERS
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 RING, EXPONENTIAL = topologies.ring(N), topologies.exponential(N)
+DIRECTED = topologies.from_graph(networkx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3), (2, 0)]))
 PAIR = topologies.from_matrices([[[0.7, 0.3], [0.3, 0.7]], [[1, 0], [0, 1]]])
 
 METHODS = {
@@ -57,6 +59,19 @@ METHODS = {
     "choco top-k": lambda: methods.choco(SGD, RING, TopK(k=3)),
     "choco sign B": lambda: methods.choco(SGD, EXPONENTIAL, ScaledSign(), order="B"),
     "power_sgd": lambda: methods.power_sgd(SGD, rank=1),
+    "diana": lambda: methods.diana(SGD, Natural()),
+    "diana random-k": lambda: methods.diana(SGD, RandomK(k=3, shared=True), alpha=0.2),
+    "dmsgd": lambda: methods.dmsgd(SGD, RING),
+    "decentlam": lambda: methods.decentlam(SGD, EXPONENTIAL),
+    "qg_dsgdm": lambda: methods.qg_dsgdm(SGD, topologies.one_peer_exponential(N), nesterov=True),
+    "exact_diffusion": lambda: methods.exact_diffusion(SGD, RING),
+    "sgp": lambda: methods.sgp(SGD, DIRECTED),
+    "post_local_sgd": lambda: methods.post_local_sgd(SGD, period=2, begin=3),
+    "fedprox": lambda: methods.fedprox(SGD, period=2),
+    "scaffold": lambda: methods.scaffold(SGD, period=2),
+    "streaming_diloco": lambda: methods.streaming_diloco(SGD, period=2, fragments=3),
+    "sparse_loco": lambda: methods.sparse_loco(SGD, TopK(k=3), period=2),
+    "sparta": lambda: methods.sparta(SGD, ratio=0.3),
 }
 
 

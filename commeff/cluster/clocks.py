@@ -1,0 +1,110 @@
+"""Every worker's clock where links differ: modelled seconds of a run whose workers sit behind links of their own.
+
+`commeff.cluster.modelled` takes all links for alike. Here worker i has its own link L_i, computes for c_i, and a round
+of gossip ends for it when the last of those it hears from, N_i, has been heard:
+
+    t_i  <-  max( t_i + c_i,  max over j in N_i of  max(t_i + c_i, t_j + c_j) + l_ji ),
+    l_ji  =  max( L_j for all that j sends,  L_i for all that i receives ).
+
+A message sets out when both ends are there, as gloo does it. So a slow link costs those who use it, and whoever waits
+for them later. A collective is a barrier: it begins when all are ready and goes at the pace of the slowest link, since
+every part of it crosses every link.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from commeff.cluster.hardware import Cluster, Link
+from commeff.cluster.modelled import Billing
+from commeff.cluster.stragglers import Times
+from commeff.communicator.ledger import Entry
+from topologies import MixingMatrix, Topology
+
+
+def clocks(
+    rows: Iterable[Entry],
+    cluster: Cluster,
+    links: Sequence[Link],
+    *,
+    steps: int,
+    topology: Topology | None = None,
+    compute: ArrayLike = 0.0,
+) -> Times:
+    """(steps, n) when each worker has ended each step, all having started at 0.
+
+    Parameters
+    ----------
+    rows : `ledger.rows`; in a step without rows nobody waits.
+    cluster : one worker on each of its nodes, on a crossbar; its own links are not looked at.
+    links : of each worker.
+    steps, topology : of the run.
+    compute : seconds of a step: one number, (workers,), or (steps, workers).
+
+    >>> import topologies
+    >>> slow, fast = Link(bandwidth=1e6, latency=0.0), Link(bandwidth=1e9, latency=0.0)
+    >>> rows = [Entry(step, "", "mix", 1e6, 1e6, 1, 1) for step in range(3)]
+    >>> there, peers = Cluster.named("ethernet_1g", gpus=4), topologies.one_peer_exponential(4)
+    >>> clocks(rows, there, [fast, fast, fast, slow], steps=3, topology=peers).round(2).tolist()
+    [[0.0, 0.0, 1.0, 1.0], [1.0, 2.0, 1.0, 2.0], [2.0, 2.0, 3.0, 3.0]]
+    """
+    n = len(links)
+    if cluster.per_node != 1 or not n:
+        raise ValueError(
+            f"{n} links were given for workers on {cluster.name}, whose nodes have {cluster.per_node} GPUs; "
+            "give one link for each worker, and a cluster of one GPU a node"
+        )
+    billing = Billing(replace(cluster, intra=slowest(links), inter=slowest(links)), n, topology)
+    sent = defaultdict[int, list[Entry]](list)
+    for row in rows:
+        if row.step >= steps:
+            raise ValueError(f"the ledger holds step {row.step} and the run has {steps} steps; give more steps")
+        sent[row.step] += [row] * bool(row.rounds)
+    durations = np.broadcast_to(np.asarray(compute, dtype=np.float64), (steps, n))
+    ends, now = np.empty((steps, n)), np.zeros(n)
+    for step in range(steps):
+        now = now + durations[step]
+        for row in sent[step]:
+            now = after(row, now, billing, links)
+        ends[step] = now
+    return ends
+
+
+def after(row: Entry, ready: Times, billing: Billing, links: Sequence[Link]) -> Times:
+    """(n,) when each worker is through with an operation of the ledger."""
+    if row.kind != "mix":
+        return np.full_like(ready, ready.max() + billing.seconds(row))
+    matrix, degree = billing.matrix(row)
+    for _ in range(int(row.rounds)):
+        ready = heard(ready, matrix, row.wire_bytes / row.rounds / degree, links)
+    return ready
+
+
+def heard(ready: Times, matrix: MixingMatrix, size: float, links: Sequence[Link]) -> Times:
+    """(n,) when each worker has a message of so many bytes from everyone it hears from.
+
+    >>> import topologies
+    >>> link = Link(bandwidth=1e6, latency=0.25)
+    >>> heard(np.array([5.0, 1.0, 2.0, 3.0]), topologies.ring(4).at(0), 1e6, [link] * 4).tolist()
+    [7.25, 7.25, 5.25, 7.25]
+    """
+    up = np.array([link.seconds(size * out) for link, out in zip(links, matrix.out_degrees, strict=True)])
+    down = np.array([link.seconds(size * into) for link, into in zip(links, matrix.in_degrees, strict=True)])
+    messages, latest = matrix.off_diagonal.tocoo(), ready.copy()
+    to, by = messages.row, messages.col
+    np.maximum.at(latest, to, np.maximum(ready[to], ready[by]) + np.maximum(down[to], up[by]))
+    return latest
+
+
+def slowest(links: Sequence[Link]) -> Link:
+    """The link that a collective over all of these sees: the least of each property."""
+    return Link(
+        bandwidth=min(link.bandwidth for link in links),
+        latency=max(link.latency for link in links),
+        burst=min(link.burst for link in links),
+    )

@@ -1,0 +1,47 @@
+"""Push-sum: averages over directed graphs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.flow import Stages
+from commeff.strategy import Staged
+from commeff.transforms.averaging import check_size
+from commeff.transforms.encoders import dense
+from compressors import Layout
+from topologies import Topology
+
+
+class PushSum(Staged):
+    """y_i <- sum_j P[i, j] (y_j + v_j - z_j);  w_i <- sum_j P[i, j] w_j;  z_i = y_i / w_i;  -> z   (arXiv 1811.10792).
+
+    v_i - z_i is what has been added to the last result since. The columns of P sum to 1, so that sum y and sum w = n
+    stay as they are, and z tends to the mean whatever the rows sum to.
+    Memory: numerator y, weight w and ratio z. Sends: y_i and w_i, d + 1 numbers, to everybody who receives from i.
+    """
+
+    rows = ("numerator", "weight", "ratio")
+
+    def __init__(self, topology: Topology) -> None:
+        if not isinstance(topology, Topology):
+            raise TypeError(f"{topology!r} is no topology; give one, such as topologies.exponential(8)")
+        if not topology.at(0).column_stochastic:
+            raise ValueError(
+                "push-sum was asked to run on weights that do not sum to 1 for each sender, so that mass would get "
+                "lost; choose a graph that divides what it sends, such as exponential or from_graph(a directed graph)"
+            )
+        self.topology = topology
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        check_size(self.topology, communicator)
+        self.numerator, self.ratio, self.weight = v.clone(), v.clone(), v.new_ones(len(v), 1)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        moved = self.numerator + (vectors - self.ratio)
+        message = dense(torch.cat([moved, self.weight], dim=1))
+        mixed = yield communicator.post_mix(message, self.topology.at(communicator.step))
+        self.numerator, self.weight = mixed[:, :-1].clone(), mixed[:, -1:].clone()
+        self.ratio = self.numerator / self.weight
+        return self.ratio.clone()

@@ -1,0 +1,18 @@
+"""What a command that measures on several processes says when one of them dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+
+@contextmanager
+def deaths() -> Iterator[None]:
+    """A process that took part has died: one line, and exit code 1."""
+    try:
+        yield
+    except RuntimeError as error:
+        typer.echo(f"commeff: {error}", err=True)
+        raise typer.Exit(1) from None
