@@ -50,8 +50,10 @@ class Checkpoints:
                 torch.save(state, file)
                 file.flush()
                 os.fsync(file.fileno())
-        except BaseException:
+        except BaseException as error:
             draft.unlink(missing_ok=True)  # a full disk needs the room
+            if isinstance(error.__context__, OSError):  # torch then complains of the file that it could not finish
+                raise error.__context__ from None
             raise
         if self.path.exists():
             os.replace(self.path, self.previous)

@@ -71,14 +71,14 @@ def on_processes(
     size, context, waits = config["nproc"], multiprocessing.get_context("fork"), patience(os.environ)
     with tempfile.TemporaryDirectory() as folder:
         members: dict[Connection, BaseProcess] = {}
-        for rank in range(size):
-            ours, theirs = context.Pipe()
-            arguments = (rank, dict(config), train, run, Path(folder, "meeting"), waits, theirs)
-            process: BaseProcess = context.Process(target=_member, args=arguments)
-            process.start()
-            theirs.close()
-            members[ours] = process
         try:
+            for rank in range(size):
+                ours, theirs = context.Pipe()
+                arguments = (rank, dict(config), train, run, Path(folder, "meeting"), waits, theirs)
+                process: BaseProcess = context.Process(target=_member, args=arguments)
+                process.start()
+                theirs.close()
+                members[ours] = process
             places = [whereabouts() | {"pid": process.pid} for process in members.values()]
             run.write("env.json", run.read("env.json") | launch_info("local", backend("cpu"), places, 0, waits))
             return _attended(members, progress, stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ def _plain(steps: int) -> Callable[[int, dict[str, Any]], None]:
         nonlocal last
         if time.monotonic() - last > BETWEEN_LINES:
             last = time.monotonic()
-            print(f"step {step}/{steps} {quality(row)}", file=sys.stderr, flush=True)
+            with suppress(OSError):  # nobody reads any more; the run goes on
+                print(f"step {step}/{steps} {quality(row)}", file=sys.stderr, flush=True)
 
     return say
 

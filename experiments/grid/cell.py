@@ -23,7 +23,8 @@ GRACE = 60.0  # seconds that a cell has to write a checkpoint once it should sto
 
 
 def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
-    """Run a cell and tell the runner over `line` how it goes. What it prints goes to log.txt.
+    """Run a cell and tell the runner over `line` how it goes, and at its end why it failed: a full disk keeps that from
+    the folder. What it prints goes to log.txt.
 
     Whatever comes over the line means: stop after the step under way, with a checkpoint. So does the runner's death,
     which closes the line: no cell outlives its runner.
@@ -32,19 +33,21 @@ def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
     faulthandler.enable()
     stop = Stop()
 
-    def tell(step: int, row: dict[str, Any]) -> None:
+    def tell(said: object) -> None:
         with suppress(OSError):  # the runner is gone, as the listener hears too
-            line.send((step, row))
+            line.send(said)
 
     threading.Thread(target=_listen, args=(line, stop), daemon=True).start()
     code = 0
     try:
-        run_one(config, folder, Seldom(tell), stop)
+        run_one(config, folder, Seldom(lambda step, row: tell((step, row))), stop)
     except RunBusy:
         code = BUSY
-    except RunFailed:
+    except RunFailed as error:
+        tell(str(error))
         code = 1
     except ConfigError as error:  # what was good when the grid began is not so now
+        tell(str(error))
         with suppress(OSError), RunFolder(folder).claimed() as own:
             if own:
                 RunFolder(folder).mark("failed", error=str(error))

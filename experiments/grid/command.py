@@ -16,6 +16,7 @@ from experiments.grid.estimate import rates, seconds_of, total
 from experiments.grid.frozen import SUFFIX, CellList, changed, read_cells
 from experiments.grid.room import check_room, store_faults
 from experiments.grid.scheduler import BAD, Launch, Limits, Scheduler
+from experiments.grid.server import Server
 from experiments.grid.spec import read_grid, text
 from experiments.grid.view import Watch, clock
 from experiments.plugins import Choice
@@ -151,8 +152,9 @@ def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
 
 def run(request: Request) -> Outcome:
     """Run what is not finished."""
-    scheduler = Scheduler(request.limits, request.launch, request.files)
-    cells, chosen = prepare(request) if request.listed else scheduler.apart(prepare, request)
+    server = Server()
+    scheduler = Scheduler(request.limits, server, request.launch, request.files)
+    cells, chosen = prepare(request) if request.listed else server.apart(prepare, request)
     title = describe(request, cells)
     left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
     remaining = total(left, rates(cells), request.limits.jobs)

@@ -45,5 +45,7 @@ def check(launcher: str, given: Sequence[str], inside: bool) -> None:
         ]
         if launcher == "srun" and not inside:
             found.append("--launcher srun goes into a job that runs; begin one with salloc, or take --launcher sbatch")
+        elif launcher == "srun" and shutil.which("srun") is None:
+            found.append("--launcher srun: there is no srun on this machine; load the module that has it")
     if found:
         raise ConfigError(found)

@@ -1,43 +1,29 @@
 """Runs the cells of a grid side by side. A cell that dies takes nothing with it, and other runners may share the work.
 
-Each cell is a process, forked from a server that has imported torch already, so that even cells of a second are cheap.
-A cell holds the lock of its run folder; what another runner holds is looked at again until it is finished or free.
+Each cell is a process that holds the lock of its run folder; what another runner holds is looked at again until it is
+finished or free.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol
 
 from experiments.grid.cells import Cell
 from experiments.grid.ends import BUSY, death, oom_kills
-from experiments.schema import ConfigError
+from experiments.grid.server import Server
 from experiments.store import FINISHED, RunFolder
 
-# What every cell would import anew otherwise.
-PRELOAD = (
-    "torch._dynamo",  # which torch.optim imports
-    "experiments.grid.cell",
-    "experiments.tasks",
-    "commeff.methods",
-    "experiments.grid.plan",
-    "sklearn.datasets",
-    "sklearn.model_selection",
-)
-T = TypeVar("T")
 Launch = Callable[[Cell, Sequence[str], Connection], None]  # see `as_step`
 BUSY_AGAIN = 1.0  # seconds between two looks at a cell that another runner holds
 OUR_GRACE = 90.0  # seconds that a stopping cell has before it is ended
@@ -87,6 +73,7 @@ class _Running:
     begun: float = field(default_factory=time.monotonic)
     stopped: float | None = None  # when it was asked to stop
     late: bool = False  # asked because of the timeout
+    error: str = ""  # what it says of its end
 
 
 class Scheduler:
@@ -96,50 +83,17 @@ class Scheduler:
     starts the processes of a cell that has several, in a process of its own, if not the cell itself.
     """
 
-    def __init__(self, limits: Limits, launch: Launch | None = None, plugins: Sequence[str] = ()) -> None:
-        self.limits = limits
+    def __init__(
+        self, limits: Limits, server: Server, launch: Launch | None = None, plugins: Sequence[str] = ()
+    ) -> None:
+        self.limits, self._server = limits, server
         self._launch, self._plugins = launch, tuple(plugins)
         self.states: dict[str, str] = {}
         self.interrupts = 0
         self._oom_kills = oom_kills()
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["__main__", *PRELOAD])
         self._running: list[_Running] = []
         self._begun = time.time()
         self._view: View
-
-    def _start(self, target: Callable[..., object], *arguments: object) -> tuple[BaseProcess, Connection]:
-        """Fork a process from the server, and the line to it.
-
-        The server is deaf to Ctrl-C and SIGTERM, also while it imports: these are for us, and it ends with us.
-        """
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            forkserver.ensure_running()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=target, args=(*arguments, theirs))
-        process.start()
-        theirs.close()
-        return process, ours
-
-    def apart(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function in a process forked from the server, whose imports this process can spare."""
-        process, line = self._start(_answer, function, arguments)
-        try:
-            found, answer = line.recv()
-        except EOFError:
-            process.join()
-            raise ConfigError([f"planning was {death(process.exitcode)}; is there enough memory?"]) from None
-        except BaseException:  # Ctrl-C
-            process.kill()
-            raise
-        process.join()
-        if not found:
-            raise answer
-        return cast(T, answer)
 
     def run(self, cells: Sequence[Cell], view: View) -> dict[str, str]:
         """The state of every cell that has ended, by run."""
@@ -189,9 +143,9 @@ class Scheduler:
             elsewhere.append(cell)
             return
         if self._launch and cell.processes > 1:
-            process, line = self._start(self._launch, cell, self._plugins)
+            process, line = self._server.start(self._launch, cell, self._plugins)
         else:
-            process, line = self._start(_run_cell, dict(cell.config), cell.folder)
+            process, line = self._server.start(_run_cell, dict(cell.config), cell.folder)
         self._running.append(_Running(cell, process, line))
         self._view.started(cell)
 
@@ -203,17 +157,22 @@ class Scheduler:
             time.sleep(0.1)
         heard = wait([*lines, *sentinels], timeout=0.2)
         for line in [line for line in heard if isinstance(line, Connection)]:
-            try:
-                step, row = line.recv()
-            except (EOFError, OSError):
-                continue
-            self._view.progress(lines[line].cell, step, row)
+            self._hear(lines[line])
         for running in list(self._running):
             if not running.process.is_alive():
                 self._running.remove(running)
                 self._bury(running, elsewhere)
             else:
                 self._hurry(running)
+
+    def _hear(self, running: _Running) -> None:
+        with suppress(EOFError, OSError):
+            while running.line.poll():
+                said = running.line.recv()
+                if isinstance(said, str):
+                    running.error = said
+                else:
+                    self._view.progress(running.cell, *said)
 
     def _hurry(self, running: _Running) -> None:
         now, limit = time.monotonic(), self.limits.timeout
@@ -228,6 +187,7 @@ class Scheduler:
     def _bury(self, running: _Running, elsewhere: deque[Cell]) -> None:
         """Say in the run's folder how it ended, where it could not say so itself."""
         running.process.join()
+        self._hear(running)
         running.line.close()
         code, folder = running.process.exitcode, RunFolder(running.cell.folder)
         if code == BUSY:
@@ -239,7 +199,8 @@ class Scheduler:
             state, facts = "timeout", {"error": f"longer than {self.limits.timeout:g} s; it goes on from a checkpoint"}
         elif state in ("queued", "running") or (state == "killed" and code):
             memory = code == -signal.SIGKILL and oom_kills() > self._oom_kills
-            state, facts = "oom" if memory else "killed", {"error": death(code)}
+            state = "oom" if memory else "failed" if running.error else "killed"
+            facts = {"error": running.error or death(code)}
         if facts:
             with suppress(OSError), folder.claimed() as own:
                 if own and folder.state not in FINISHED:
@@ -276,23 +237,6 @@ def as_step(cell: Cell, plugins: Sequence[str], line: Connection) -> None:
     from experiments.grid.step import run_step
 
     run_step(cell, plugins, line)
-
-
-def _answer(function: Callable[..., object], arguments: tuple[object, ...], line: Connection) -> None:
-    def follow() -> None:
-        with suppress(EOFError, OSError):
-            line.recv()
-        os._exit(1)  # nobody waits for the answer
-
-    os.setsid()  # Ctrl-C is for whoever asked
-    os.dup2(2, 1)  # and so is what a plug-in prints, but not as an answer
-    threading.Thread(target=follow, daemon=True).start()
-    try:
-        answer: tuple[bool, object] = (True, function(*arguments))
-    except Exception as error:  # is raised again by whoever asked
-        answer = (False, error)
-    with suppress(OSError):
-        line.send(answer)
 
 
 def default_jobs() -> int:

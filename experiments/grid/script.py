@@ -8,6 +8,7 @@ tells them apart is that SLURM calls the task still RUNNING. A requeued task has
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -57,10 +58,13 @@ def array(shape: Shape, site: Site, title: str, folder: Path, command: str, opti
     tasks = shape.processes if shape.nodes > 1 else 1
     asks: dict[str, object] = {"array": f"0-{shape.tasks - 1}{limit}", "nodes": shape.nodes, "ntasks": tasks}
     asks |= {"cpus-per-task": shape.cores, "open-mode": "append", "signal": f"B:TERM@{WARNING}"}
+    if shape.nodes > 1:
+        asks["ntasks-per-node"] = site.processes_per_node  # at most: SLURM deals them unevenly otherwise
     share = f'--only nproc={shape.processes} --shard "$((SLURM_ARRAY_TASK_ID + 1))/{shape.tasks}" -j {shape.jobs}'
     launcher = " --launcher srun" if shape.nodes > 1 else ""
     more = "".join(f" {option}" for option in options)
-    what = f"{shape.cells} cells of {' '.join(title.split())!r}, each of {_count(shape.processes, 'process', 'es')}"
+    cells, processes = _count(shape.cells, "cell"), _count(shape.processes, "process", "es")
+    what = f"{cells} of {' '.join(title.split())!r}, each of {processes}"
     return _filled(
         ARRAY,
         HEAD="\n".join(_head(f"{folder.name} nproc={shape.processes}", asks, site, folder / "logs" / "%A_%a.out")),
@@ -136,9 +140,7 @@ def _count(number: int, one: str, many: str = "s") -> str:
 
 
 def _filled(template: str, **parts: str) -> str:
-    for name, text in parts.items():
-        template = template.replace(f"@{name}@", text)
-    return template
+    return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], template)
 
 
 ARRAY = r"""#!/usr/bin/env bash

@@ -25,6 +25,7 @@ from experiments.schema import ConfigError, did_you_mean
 EXAMPLE = Path(__file__).parents[1] / "sites" / "example.yaml"
 WARNING = 120  # seconds before its end in which SLURM warns a task
 LEAST = 3 * WARNING  # seconds that a task must be allowed
+ENDLESS = 365 * 86_400  # seconds that stand for no limit
 TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 ASKS = {  # keys that are options of sbatch
     "partition": "partition",
@@ -77,7 +78,7 @@ class Site:
 def find_site(asked: Path | None) -> tuple[Site, str]:
     """The site that is asked for, or the reader's own, or one that asks SLURM for nothing; and where it is from."""
     named = asked or (Path(os.environ["COMMEFF_SITE"]) if os.environ.get("COMMEFF_SITE") else None)
-    own = Path.home() / ".config" / "commeff" / "site.yaml"
+    own = Path(os.path.expanduser("~/.config/commeff/site.yaml"))  # stays as it is for a user without a home
     path = named or (own if own.is_file() else None)
     if path is None:
         return Site(), f"no site file, so the defaults of the cluster; {EXAMPLE} has every key"
@@ -162,11 +163,11 @@ def _unfit(given: Mapping[str, Any]) -> list[str]:
 def _seconds(time: str) -> int | None:
     """SLURM's own forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]].
 
-    >>> [_seconds(t) for t in ("90", "90:30", "4:00:00", "1-12", "2-0:30:00", "UNLIMITED", "soon")]
-    [5400, 5430, 14400, 129600, 174600, 31536000, None]
+    >>> [_seconds(t) for t in ("90", "90:30", "4:00:00", "1-12", "2-0:30:00", "UNLIMITED", "0", "soon")]
+    [5400, 5430, 14400, 129600, 174600, 31536000, 31536000, None]
     """
     if time.upper() in ("UNLIMITED", "INFINITE"):
-        return 365 * 86_400
+        return ENDLESS
     match = TIME.fullmatch(time)
     if match is None:
         return None
@@ -174,7 +175,7 @@ def _seconds(time: str) -> int | None:
     if match["days"] is None and match["third"] is None:  # minutes come first
         parts = [0, *parts[:2]]
     hours, minutes, seconds = parts
-    return int(match["days"] or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds
+    return int(match["days"] or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds or ENDLESS
 
 
 def _shown(value: Any) -> str:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, redirect_stderr, suppress
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any, NoReturn
+from queue import Empty, Queue
+from typing import Any, NoReturn, TypeVar
 
-from commeff.communicator.processes import backend, joined, recorded, store_at, within
+from commeff.communicator.processes import Store, backend, joined, recorded, store_at, within
 from experiments.build import communicator
 from experiments.launch.council import Council, Facts
 from experiments.launch.logs import Output
@@ -31,6 +34,7 @@ from experiments.system import launch_info, whereabouts
 
 DEVICE = "cpu"  # of every run today; the group is the one that fits it
 INTERRUPTED = 130
+T = TypeVar("T")
 
 Tell = Callable[[Path, Mapping[str, Any]], int]
 
@@ -66,8 +70,7 @@ def take_part(member: Membership, composed: Callable[[], dict[str, Any]], store:
     ready = _prepared(member, composed, store)
     facts = {"refusal": ready} if isinstance(ready, str) else {"refusal": "", "run": ready.run.path.name}
     try:
-        serve = member.serves and member.rank == 0
-        meeting = within(store_at(member.address, member.port, serve=serve, timeout=waits), f"commeff/{member.job}")
+        meeting = within(in_time(partial(_meeting_place, member, waits), waits), f"commeff/{member.job}")
         council = Council(meeting, member.rank, member.size, waits)
         council.report(whereabouts() | facts | {"restarts": member.restarts})
         seat = Seat(member, council, output, waits)
@@ -88,6 +91,32 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _meeting_place(member: Membership, waits: float) -> Store:
+    return store_at(member.address, member.port, serve=member.serves and member.rank == 0, timeout=waits)
+
+
+def in_time(make: Callable[[], T], seconds: float) -> T:
+    """What `make` gives. It works in a thread, since it may hang where no signal reaches it: whoever listens at a port
+    that is taken need not answer.
+    """
+    made: Queue[T | Exception] = Queue()
+
+    def work() -> None:
+        try:
+            made.put(make())
+        except Exception as error:
+            made.put(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        answer = made.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"no answer within {seconds:g} s; is it up, and is the port free for this run?") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 def _prepared(member: Membership, composed: Callable[[], dict[str, Any]], store: Path) -> Ready | str:
     """All but the training itself, or why not: rank 0 says each reason once."""
     try:
@@ -98,6 +127,8 @@ def _prepared(member: Membership, composed: Callable[[], dict[str, Any]], store:
         return Ready(run, config, training(config, prepared(config), run))
     except (ValueError, OSError) as error:
         return str(error)
+    except Exception as error:  # the others are told, else they would wait for this one
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _lead(seat: Seat, ready: Ready | str, tell: Tell) -> int:
@@ -111,6 +142,7 @@ def _lead(seat: Seat, ready: Ready | str, tell: Tell) -> int:
                 raise ConfigError(refusals)
             restarts = max(facts["restarts"] for facts in members)  # torchrun on several hosts counts on each
             facts = launch_info(seat.member.launcher, backend(DEVICE), members, restarts, seat.waits)
+            facts["job"] = seat.member.job
             finished = claim(ready.run, ready.config, facts, held)
         except (ConfigError, RunFailed, TimeoutError) as error:
             code = 2 if isinstance(error, ConfigError) else 1

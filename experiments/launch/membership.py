@@ -10,6 +10,7 @@ from typing import Any
 
 PATIENCE = 300.0  # seconds after which a process that waits for another gives up
 PORTS = range(15_000, 30_000)  # below those that Linux gives to outgoing connections
+HOSTS = r"(?:[^,\[\]]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"  # of one name, as SLURM shortens them
 NO_STEP = 2**32 - 16  # SLURM numbers batch scripts and interactive shells from here: those are no launches
 
 
@@ -61,7 +62,7 @@ def _from_env(environment: Mapping[str, str]) -> Membership | None:
         size,
         _number(environment, "LOCAL_RANK", rank),
         _text(environment, "MASTER_ADDR"),
-        _number(environment, "MASTER_PORT"),
+        _port(environment),
         launcher="torchrun" if "TORCHELASTIC_RUN_ID" in environment else "env",
         restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
         serves=environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
@@ -83,7 +84,7 @@ def _from_slurm(environment: Mapping[str, str]) -> Membership | None:
         size,
         _number(environment, "SLURM_LOCALID"),
         environment.get("MASTER_ADDR") or hosts(nodes)[0],
-        _number(environment, "MASTER_PORT", PORTS[(16 * job + int(step)) % len(PORTS)]),
+        _port(environment, PORTS[(16 * job + int(step)) % len(PORTS)]),
         launcher="srun",
         restarts=_number(environment, "SLURM_RESTART_COUNT", 0),
         job=f"{job}.{step}",
@@ -98,8 +99,10 @@ def hosts(nodelist: str) -> list[str]:
     >>> hosts("r[1-2]n[08,10].cluster")
     ['r1n08.cluster', 'r1n10.cluster', 'r2n08.cluster', 'r2n10.cluster']
     """
+    if not re.fullmatch(f"{HOSTS}(?:,{HOSTS})*", nodelist):
+        raise ValueError(f"SLURM's list of hosts {nodelist!r} cannot be read; MASTER_ADDR says where processes meet")
     found = []
-    for pattern in re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", nodelist):
+    for pattern in re.findall(HOSTS, nodelist):
         pieces = re.split(r"\[([^\]]*)\]", pattern)  # text, ranges, text, ranges, ...
         found += [
             "".join(parts) for parts in product(*([p] if i % 2 == 0 else _numbers(p) for i, p in enumerate(pieces)))
@@ -158,8 +161,15 @@ def _text(environment: Mapping[str, str], name: str) -> str:
     return environment[name]
 
 
+def _port(environment: Mapping[str, str], default: int | None = None) -> int:
+    port = _number(environment, "MASTER_PORT", default)
+    if not 0 < port < 2**16:
+        raise ValueError(f"MASTER_PORT must be from 1 to 65535, got {port}")
+    return port
+
+
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
-    if default is not None and name not in environment:
+    if default is not None and not environment.get(name):
         return default
     text = _text(environment, name)
     if not text.isdecimal():

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Stands for SLURM in tests: linked as sbatch, scontrol, squeue, scancel and srun, it runs jobs on this machine.
-# Its books are files in $FAKE_SLURM: JOB.asked, JOB.done, and of each task JOB_TASK.pid (its script), .state, .requeue.
+# Its books are files in $FAKE_SLURM: JOB.asked, JOB.done, and of each task JOB_TASK.pid (its script), .state, .requeue,
+# and of each of its steps a folder JOB_TASK.STEP.
 set -eu
 cd "$FAKE_SLURM"
 
@@ -46,23 +47,26 @@ sbatch)
   ;;
 scontrol) touch "$2.requeue" ;;
 squeue) for word in "$@"; do case "$word" in --jobs=*) cat "${word#*=}.state" ;; esac; done ;;
-scancel) xargs -r kill -TERM <"$2.step" ;;
+scancel) xargs -r kill -TERM <"${!#}/pids" ;; # JOB_TASK.STEP
 srun)
-  size=1 step="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID.step"
+  size=1 number=0 job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
   while [ "${1#--}" != "$1" ]; do
     case "$1" in --ntasks=*) size="${1#*=}" ;; esac
     shift
   done
   printf '%s\n' "$size" "$@" >>srun.log
-  : >"$step"
+  until mkdir "$job.$number" 2>/dev/null; do number=$((number + 1)); done
+  pids="$FAKE_SLURM/$job.$number/pids"
+  trap 'xargs -r kill -KILL <"$pids"; exit 143' TERM # srun ends its tasks at once
   cd "$OLDPWD"
-  export SLURM_NTASKS="$size" SLURM_STEP_ID=0 SLURM_JOB_NODELIST=localhost SLURM_STEP_NODELIST=localhost SLURM_NODEID=0
+  export SLURM_NTASKS="$size" SLURM_STEP_ID="$number" SLURM_JOB_NODELIST=localhost SLURM_STEP_NODELIST=localhost
+  export SLURM_NODEID=0
   for rank in $(seq 0 $((size - 1))); do
     SLURM_PROCID="$rank" SLURM_LOCALID="$rank" "$@" &
-    echo $! >>"$FAKE_SLURM/$step"
+    echo $! >>"$pids"
   done
   code=0
-  for rank in $(xargs <"$FAKE_SLURM/$step"); do wait "$rank" || code=$?; done
+  for rank in $(xargs <"$pids"); do wait "$rank" || code=$?; done
   exit "$code"
   ;;
 esac

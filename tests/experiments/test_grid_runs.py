@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from experiments.config import compose
 from experiments.grid.command import Request, prepare
 from experiments.grid.estimate import total
 from experiments.grid.scheduler import Limits
+from experiments.grid.server import Server
 from experiments.store import RunFolder, run_id
+from tests.experiments.launchers import children
 
 SLOW = "base: {task: digits, workers: 4, steps: 100000, evaluate_every: 50, checkpoint_every: 20}\n"
 PLUGIN = """
@@ -127,6 +130,16 @@ def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> 
     assert json.loads(status.stdout)["mine"]["states"] == wanted
 
 
+def test_a_full_disk_is_told_though_nothing_can_be_written(tmp_path: Path) -> None:
+    written(tmp_path, "base: {task: quadratic, workers: 4, steps: 5}\ngrid: [{method: psgd}]\n")
+    run = tmp_path / "store" / run_id(compose(["task=quadratic", "workers=4", "steps=5", "method=psgd"]))
+    run.mkdir(parents=True)
+    (run / ".status.json.draft").symlink_to("/dev/full")
+    code, told = finish(begin(tmp_path))
+    assert code == 1
+    assert "psgd seed 0: failed, OSError: [Errno 28] No space left on device" in told
+
+
 def test_enough_failures_end_a_grid(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     written(
@@ -156,15 +169,42 @@ def test_ctrl_c_stops_with_checkpoints_and_the_same_command_goes_on(tmp_path: Pa
 def test_ctrl_c_at_the_start_is_quiet(tmp_path: Path) -> None:
     written(tmp_path, SLOW + "grid: [{method: psgd}]\n")
     words = ["grid", str(tmp_path / "mine.yaml"), "--store", str(tmp_path / "store")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.cli", *words], text=True, stderr=subprocess.PIPE, start_new_session=True
-    )
-    time.sleep(1.5)
+    with (tmp_path / "told").open("w") as told:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.cli", *words], stderr=told, start_new_session=True
+        )
+    until(lambda: len(children(process.pid)) == 2)  # the tracker and the server, which imports
     os.killpg(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in told
+    assert process.wait(timeout=60) == 130
+    assert "Traceback" not in (tmp_path / "told").read_text()
     assert runs(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_no_signal_is_lost_while_the_server_begins(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, heard = forkserver.ensure_running, list[int]()
+
+    def with_a_signal() -> None:
+        os.kill(os.getpid(), number)
+        begin()
+
+    monkeypatch.setattr(forkserver, "ensure_running", with_a_signal)
+    before = signal.signal(number, lambda number, frame: heard.append(number))
+    try:
+        masks = [signal.pthread_sigmask(signal.SIG_BLOCK, [])]
+        found = Server().apart(how_signals_stand)
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    finally:
+        signal.signal(number, before)
+    assert heard == [number]
+    assert masks[0] == masks[1]
+    assert found == (set(), [signal.SIG_IGN, signal.SIG_IGN]), "deaf, but not to a handler of its own"
+
+
+def how_signals_stand() -> tuple[set[int], list[Any]]:
+    """Which of its signals this process holds back, and what it does with those that it hears."""
+    ours = (signal.SIGINT, signal.SIGTERM)
+    return signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(ours), [signal.getsignal(number) for number in ours]
 
 
 def test_no_cell_outlives_its_runner(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,15 +21,11 @@ from commeff.checkpoint import Checkpoints
 from commeff.communicator.processes import store_in_file
 from experiments.config import compose
 from experiments.launch.council import Council
-from experiments.launch.membership import Membership, hosts, membership, patience
-from experiments.runner import run_one
+from experiments.runner import prepared, run_one
 from experiments.store import RunFolder, run_id
 from tests.experiments.launchers import Srun, checkpointed
+from tests.experiments.trajectories import rows, same
 
-TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
-TORCHRUN |= {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-SRUN = {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0", "SLURM_NODEID": "1", "SLURM_STEP_ID": "0"}
-SRUN |= {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "gpu[09-10]"}
 WORDS = [
     "task=quadratic",
     "task.sigma=1.0",
@@ -39,79 +36,6 @@ WORDS = [
 ]
 SHORT = [*WORDS, "steps=12", "evaluate_every=2"]
 LONG = [*WORDS, "steps=1000000", "checkpoint_every=100"]
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [timeless(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def timeless(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.endswith("seconds")}
-
-
-def same(mine: Path, theirs: Path) -> None:
-    for one, other in zip(rows(mine), rows(theirs), strict=True):
-        assert one == pytest.approx(other, rel=1e-9, abs=1e-12)
-
-
-def test_torchrun_says_who_a_process_is() -> None:
-    assert membership(TORCHRUN | SRUN) == Membership(1, 2, 1, "h", 29500, "torchrun", restarts=2, serves=False, job="x")
-    bare = {name: TORCHRUN[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-    assert membership(bare) == Membership(1, 2, 1, "h", 29500, "env")
-
-
-def test_srun_says_who_a_process_is() -> None:
-    found = membership(SRUN)
-    assert found == Membership(2, 4, 0, "gpu09", found.port if found else 0, "srun", job="4711.0")
-    ports = {member.port for step in range(8) if (member := membership(SRUN | {"SLURM_STEP_ID": str(step)}))}
-    assert len(ports) == 8
-    assert all(1024 < port < 32768 for port in ports)
-    part_of_the_job = membership(SRUN | {"SLURM_STEP_NODELIST": "gpu10", "SLURM_STEP_NUM_TASKS": "3"})
-    assert part_of_the_job is not None
-    assert (part_of_the_job.address, part_of_the_job.size) == ("gpu10", 3)
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {},
-        TORCHRUN | {"RANK": "0", "WORLD_SIZE": "1"},
-        SRUN | {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
-        {name: value for name, value in SRUN.items() if name != "SLURM_STEP_ID"},  # the shell of sbatch
-        SRUN | {"SLURM_STEP_ID": str(2**32 - 6)},  # the shell of salloc
-    ],
-)
-def test_a_process_alone_is_no_member(environment: dict[str, str]) -> None:
-    assert membership(environment) is None
-
-
-@pytest.mark.parametrize(
-    ("environment", "said"),
-    [
-        ({"RANK": "0"}, "WORLD_SIZE is not"),
-        ({"WORLD_SIZE": "4"}, "RANK is not"),
-        (TORCHRUN | {"MASTER_ADDR": ""}, "MASTER_ADDR is not set"),
-        (TORCHRUN | {"MASTER_PORT": "x"}, "MASTER_PORT must be a whole number"),
-        (TORCHRUN | {"RANK": "2"}, "ranks go from 0 to 1"),
-        ({name: value for name, value in SRUN.items() if name != "SLURM_JOB_NODELIST"}, "SLURM_JOB_NODELIST is not"),
-    ],
-)
-def test_half_an_environment_is_refused(environment: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        membership(environment)
-
-
-def test_host_lists_are_read_as_slurm_writes_them() -> None:
-    assert hosts("a") == ["a"]
-    assert hosts("a1,b[1-2],c") == ["a1", "b1", "b2", "c"]
-    assert hosts("n[098-101]") == ["n098", "n099", "n100", "n101"]
-    assert hosts("r[0-1]c[5,7-8]-ib")[:3] == ["r0c5-ib", "r0c7-ib", "r0c8-ib"]
-
-
-@pytest.mark.parametrize("text", ["0", "soon", "nan", "-3", "inf"])
-def test_patience_is_a_number_of_seconds(text: str) -> None:
-    with pytest.raises(ValueError, match="COMMEFF_TIMEOUT must be a number of seconds"):
-        patience({"COMMEFF_TIMEOUT": text})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -143,6 +67,7 @@ def test_members_train_together_and_rank_0_alone_speaks(whole: Path, jobs: ExitS
     assert (facts["launcher"], facts["world_size"], facts["backend"], facts["restarts"]) == ("srun", 3, "gloo", 0)
     assert [member["pid"] for member in facts["members"]] == job.pids
     assert facts["variables"]["NCCL_DEBUG"] == "WARN"
+    assert facts["job"].endswith(".0"), "the job and the step of SLURM"
     for rank, pid in enumerate(job.pids):
         assert f"process {rank} of 3" in (folder / "logs" / f"rank{rank}.log").read_text()
         assert f"pid {pid}" in (folder / "logs" / f"rank{rank}.log").read_text()
@@ -246,6 +171,24 @@ def test_a_member_that_never_comes_is_named(jobs: ExitStack, tmp_path: Path) -> 
     assert "process 1 of 3 did not come within 1 s" in line
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_port_that_somebody_else_holds_keeps_nobody(stopped: bool, jobs: ExitStack, tmp_path: Path) -> None:
+    taken = jobs.enter_context(socket.create_server(("", 0)))  # says nothing to whoever connects
+    place = {"MASTER_PORT": str(taken.getsockname()[1]), "COMMEFF_TIMEOUT": "20" if stopped else "2"}
+    job = jobs.enter_context(Srun(2, tmp_path, SHORT, environment=place))
+    if stopped:
+        assert os.waitpid(job.pids.pop(0), 0)[1], "process 0 could open a port that is taken"
+        os.kill(job.pids[0], signal.SIGTERM)
+        assert job.codes() == [130]
+        return
+    assert job.codes() == [1, 1]
+    first, second = sorted(job.said())
+    assert "process 0 of 2 at localhost" in first
+    assert "address already in use" in first
+    assert "process 1 of 2 at localhost" in second
+    assert "no answer within 2 s" in second
+
+
 @pytest.mark.parametrize(("number", "targets"), [(signal.SIGTERM, [1]), (signal.SIGINT, [0, 1]), (signal.SIGTERM, [0])])
 def test_a_signal_to_any_member_stops_all_with_a_checkpoint(
     number: signal.Signals, targets: list[int], jobs: ExitStack, tmp_path: Path
@@ -286,6 +229,23 @@ def test_an_error_of_one_member_is_told_with_its_place(
     assert re.search(
         rf"process 1 on \S+ \(pid {job.pids[1]}\): ArithmeticError: no such batch; see \S+error\.txt", line
     )
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_an_error_before_the_run_is_told_to_all(
+    victim: int, jobs: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(config: dict[str, Any]) -> Any:
+        if os.environ["SLURM_PROCID"] == str(victim):
+            raise RuntimeError
+        return prepared(config)
+
+    monkeypatch.setattr("experiments.launch.member.prepared", fails)
+    job = jobs.enter_context(Srun(2, tmp_path, SHORT))
+    assert job.codes() == [2, 2]
+    (line,) = job.said()
+    assert line.endswith("RuntimeError: ")
+    assert not job.store.exists()
 
 
 def test_a_full_disk_ends_all_with_one_line(jobs: ExitStack, tmp_path: Path) -> None:

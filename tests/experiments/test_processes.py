@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from experiments.config import compose
 from experiments.runner import run_one
 from experiments.store import RunFolder, run_id
 from tests.experiments.launchers import checkpointed, children, gone
+from tests.experiments.trajectories import same
 
 SMALL = [
     "task=digits",
@@ -37,22 +37,6 @@ METHODS = [
 
 def command(store: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "experiments.cli", "train", *words, "--store", str(store)]
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [timeless(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def timeless(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.endswith("seconds")}
-
-
-def same(mine: Path, theirs: Path) -> None:
-    for one, other in zip(rows(mine), rows(theirs), strict=True):
-        assert one == pytest.approx(other, rel=1e-9, abs=1e-12)
-    own, wanted = (timeless(json.loads((folder / "summary.json").read_text())) for folder in (mine, theirs))
-    assert own.pop("state") == wanted.pop("state") == "done"
-    assert own == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda words: words[0])

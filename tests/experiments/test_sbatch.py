@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import subprocess
 import time
@@ -17,7 +18,7 @@ from typer.testing import CliRunner, Result
 from experiments.cli import app
 from experiments.grid.frozen import read_cells
 from experiments.grid.script import shapes
-from experiments.grid.site import EXAMPLE, Site, read_site
+from experiments.grid.site import EXAMPLE, Site, find_site, read_site
 from experiments.schema import ConfigError
 from experiments.store import RunFolder
 
@@ -157,6 +158,7 @@ def test_every_script_is_one_that_bash_reads(tmp_path: Path) -> None:
     assert ["--launcher srun" in script for script in found] == [False, False, True]
     assert ["#SBATCH --nodes=2\n#SBATCH --ntasks=4\n" in script for script in found] == [False, False, True]
     assert ["#SBATCH --cpus-per-task=2\n" in script for script in found] == [False, True, False]
+    assert ["#SBATCH --ntasks-per-node=2\n" in script for script in found] == [False, False, True]
 
 
 def test_the_list_holds_what_is_not_finished_and_runs_by_itself(tmp_path: Path) -> None:
@@ -278,6 +280,14 @@ def test_a_site_is_found_without_being_named(tmp_path: Path, monkeypatch: pytest
     missing = grid(*words, tmp_path / "missing")
     assert missing.exit_code == 2
     assert "missing.yaml cannot be read: No such file" in missing.stderr
+
+
+def test_a_user_without_a_home_has_no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "COMMEFF_SITE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert find_site(None)[0] == Site()
+    assert find_site(written(tmp_path, "partition: own\n", "own.yaml"))[0].partition == "own"
 
 
 def test_an_array_is_never_larger_than_slurm_takes(tmp_path: Path) -> None:
