@@ -182,6 +182,14 @@ class Transform(Piece, ABC):
 class Staged(Transform):
     """A transform that is written in stages: `arrived = yield communicator.post_average(message)`."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__call__" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} overrides __call__, but what runs in blocks and ahead of time is stages(): write "
+                "that, or derive from Transform"
+            )
+
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         return Flow(self.stages(vectors, communicator)).finish()
 

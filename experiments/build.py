@@ -20,7 +20,8 @@ from commeff.task import Task
 from commeff.trainer import ENGINES
 from commeff.transforms import bucketed
 from experiments.schema import ConfigError
-from experiments.targets import locate
+from experiments.sources import raised_at
+from experiments.targets import locate, plugin_files
 from topologies import Topology
 
 
@@ -104,12 +105,18 @@ def _bytes(state: Any) -> int:
 
 @contextmanager
 def refused(name: str, faults: list[str]) -> Iterator[None]:
-    """Turn a constructor's refusal, of whatever kind a plug-in or a library raises, into one line."""
+    """Turn a constructor's refusal, of whatever kind a plug-in or a library raises, into one line.
+
+    What no constructor says on purpose comes with the line of the plug-in that it went through.
+    """
     try:
         yield
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, OSError) as error:
         faults.append(f"{name}: {' '.join(str(error).split())}")
+    except TypeError as error:
+        faults.append(f"{name}: {' '.join(str(error).split())}{raised_at(error, plugin_files())}")
     except MemoryError:
         faults.append(f"{name}: too large for this machine's memory; choose smaller dimensions")
     except Exception as error:
-        faults.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())}")
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        faults.append(f"{name}: {reason}{raised_at(error, plugin_files())}")

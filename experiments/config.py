@@ -9,6 +9,7 @@ once, each in one line with what to write instead. Nothing is built and nothing 
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -28,7 +29,8 @@ from experiments import schema
 from experiments.groups import GROUPS, OPTIONAL, built_in, node, takes
 from experiments.plugins import Choice
 from experiments.schema import ConfigError, did_you_mean
-from experiments.targets import split
+from experiments.targets import locate, split
+from experiments.tasks.settled import MISSING, Settled
 
 SHORTHANDS = {"model": "task.model"}
 FOLLOWS = ("${optimizer}", "${compressor}", "${topology}", "${workers}")  # keys with these values are not set by hand
@@ -52,10 +54,12 @@ RUN: dict[str, tuple[Any, float]] = {
 }
 
 
-def compose(tokens: Sequence[str], plugins: Sequence[Choice] = ()) -> dict[str, Any]:
+def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: bool = False) -> dict[str, Any]:
     """The resolved configuration that `key=value` tokens ask for, or `ConfigError` with everything wrong with them.
 
     Groups that the method does not use are left out; its references to the others stay references ("${compressor}").
+
+    unfinished : keys that have no default and were not given are "???" instead of faults, for those who only look.
     """
     faults: list[str] = []
     values, signed = _parse(tokens, faults)
@@ -68,7 +72,7 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = ()) -> dict[str, 
         f"{token!r}: keys are neither added nor removed{did_you_mean(key, names)}" for token, key in signed.items()
     ]
     for key, value in values.items():
-        group = key.split(".")[0]
+        group = _part(key)
         if group in unknown or (key in places and group in used) or ("method" in unknown and group in OPTIONAL):
             continue
         if group in GROUPS and group not in used:
@@ -82,17 +86,25 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = ()) -> dict[str, 
             faults.append(fault)
         else:
             OmegaConf.update(config, key, value)
-    missing = [
-        key for key, value in leaves.items() if value == "???" and key not in values and key.split(".")[0] in used
-    ]
-    faults += [f"{key} has no default; set {key}=..." for key in missing]
+    missing = [key for key, value in leaves.items() if value == MISSING and key not in values and _part(key) in used]
+    faults += [f"{key} has no default; set {key}=..." for key in missing if not unfinished]
     resolved = _resolve(config, used, faults)
     if config["nproc"] > config["workers"]:
         nproc, workers = config["nproc"], config["workers"]
         faults.append(f"{nproc} processes cannot host {workers} workers; choose nproc={workers} or less")
     if faults:
         raise ConfigError(faults)
-    return resolved
+    return resolved | {"task": _settled(resolved["task"])}
+
+
+def _settled(task: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a task, what depends on where the command is typed as it is meant there."""
+    kind = locate(task["_target_"])
+    return kind.settled(task) if inspect.isclass(kind) and issubclass(kind, Settled) else task
+
+
+def _part(key: str) -> str:
+    return key.split(".")[0]
 
 
 def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], dict[str, str]]:

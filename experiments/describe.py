@@ -23,6 +23,8 @@ def overview(plugins: Sequence[Choice]) -> dict[str, str]:
 
 def catalogue(group: str, plugins: Sequence[Choice]) -> dict[str, str]:
     """One line on each choice of a group; a method's line ends with the parts that it takes."""
+    if group == "model":
+        raise ValueError("models belong to the tasks; `commeff show task=cifar10` says which that task has")
     if group not in GROUPS:
         raise ValueError(f"no group {group!r}{did_you_mean(group, GROUPS)}; choose from {', '.join(GROUPS)}")
     nodes = {name: node(group, name) for name in built_in(group)} | {
@@ -44,10 +46,23 @@ def summary(target: Any) -> str:
     return (inspect.getdoc(target) or "").partition("\n")[0]
 
 
-def explain(config: Mapping[str, Any]) -> None:
-    """Print the configuration, then the method's docstring."""
+def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
+    """Print the configuration, then what the parts do that the settings name; the method, if they name none."""
     console = Console()
     console.print(Syntax(yaml.safe_dump(dict(config), sort_keys=False), "yaml", background_color="default"))
-    console.print(
-        inspect.getdoc(locate(config["method"]["_target_"])) or "", markup=False, highlight=False, soft_wrap=True
-    )
+    named = [group for group in GROUPS if group in config and any(word.startswith(f"{group}=") for word in settings)]
+    text = "\n\n".join(explanation(config[group]["_target_"]) for group in named or ["method"])
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def explanation(target: str) -> str:
+    """The docstring of a part, and those of its bases that describe parameters which it shares; none of torch's.
+
+    >>> "h_i" in explanation("commeff.methods.choco"), "partition:" in explanation("experiments.tasks.CIFAR10")
+    (True, True)
+    """
+    value = locate(target)
+    bases = inspect.getmro(value)[1:] if inspect.isclass(value) else ()
+    shared = [base for base in bases if "Parameters\n" in (base.__doc__ or "")]
+    own = [each for each in (value, *shared) if not each.__module__.startswith("torch")]
+    return "\n\n".join(inspect.cleandoc(each.__doc__ or "") for each in own)

@@ -19,11 +19,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from experiments.groups import built_in
 from experiments.schema import parameters, returned
+from experiments.sources import raised_at
 from experiments.targets import defined_in, load, locate
 
 ENTRY_POINTS = "commeff.plugins"
@@ -96,7 +98,9 @@ def choices(plugin: str, installed: bool = False) -> list[Choice]:
     try:
         module = load(plugin)
     except (Exception, SystemExit) as error:  # whatever the reader's own code raises
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split()) + raised_at(error, [Path(plugin)])
+        if isinstance(error, ModuleNotFoundError) and error.name == plugin:
+            reason += "; a plug-in is a file that ends in .py, or a module that is installed"
         raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}") from error
     place = f"{module.__file__}:" if plugin.endswith(".py") else f"{plugin}{'.' if installed else ':'}"
     found = list(_choices(module, place))

@@ -128,8 +128,8 @@ def _nearest(name: str, names: Iterable[str]) -> list[str]:
     """The name meant, if any: spelled alike, its beginning or a part of it, or its initials.
 
     >>> names = ["exponential", "one_peer_exponential", "scaled_sign", "lr", "weight_decay"]
-    >>> [_nearest(name, names) for name in ("exponental", "one_peer", "sign", "learning_rate", "wd", "ring")]
-    [['exponential'], ['one_peer_exponential'], ['scaled_sign'], ['lr'], ['weight_decay'], []]
+    >>> [_nearest(name, names) for name in ("exponental", "one_peer", "sign", "learning_rate", "wd", "ring", "")]
+    [['exponential'], ['one_peer_exponential'], ['scaled_sign'], ['lr'], ['weight_decay'], [], []]
     """
     plain = {n.lower().replace("_", "").replace("-", ""): n for n in reversed([*names])}
     word = name.lower().replace("_", "").replace("-", "")
@@ -137,7 +137,7 @@ def _nearest(name: str, names: Iterable[str]) -> list[str]:
     if not alike:
         alike = [n for n in plain if min(len(word), len(n)) > 2 and (word in n or n in word)]
         alike = sorted(alike, key=lambda n: (not n.startswith(word), abs(len(n) - len(word))))
-    if not alike:
+    if not alike and word:
         alike = [n for n, full in plain.items() if word == _initials(full) or n == _initials(name)]
     return [plain[n] for n in alike[:1]]
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-OURS = ("commeff", "compressors", "topologies", "experiments", "torch")
+from experiments.sources import helpers, mistaken, theirs
+
+PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
 
 
 def locate(target: str) -> Callable[..., Any]:
@@ -41,22 +43,36 @@ def split(target: str) -> tuple[str, str]:
 
 
 def load(module: str) -> ModuleType:
-    """A module by its name, or by its file, which is executed once in a process."""
+    """A module by its name, or by its file, which is executed once in a process.
+
+    The folder of a file is searched for what it imports, after all other places. A file beside it of a name that is
+    taken, by what is installed or by another plug-in's, would be left aside in silence, and so is refused.
+    """
     if not module.endswith(".py"):
         return importlib.import_module(module)
     path = Path(module).resolve()
-    name = f"commeff_plugin_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    name = f"{PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None or not path.is_file():
             raise ValueError(f"no plug-in file {path}")
         sys.modules[name] = importlib.util.module_from_spec(spec)
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))
         try:
             spec.loader.exec_module(sys.modules[name])
+            if (found := mistaken(path, plugin_files())) is not None:
+                raise ValueError(f"it imports {found[0]} and gets {found[1]}, not the file beside it; rename that")
         except BaseException:
             del sys.modules[name]
             raise
     return sys.modules[name]
+
+
+def plugin_files() -> list[Path]:
+    """The plug-in files that this process has executed."""
+    loaded = [module for name, module in sys.modules.items() if name.startswith(PREFIX)]
+    return [Path(module.__file__) for module in loaded if module.__file__]
 
 
 def again(found: Any) -> Any:
@@ -93,16 +109,21 @@ def foreign(target: str) -> bool:
     >>> [foreign(t) for t in ("folder/mine.py:Mine", "their_package.methods.theirs")]
     [True, True]
     """
-    return ":" in target or split(target)[0].partition(".")[0] not in {*OURS, *sys.stdlib_module_names}
+    return ":" in target or theirs(split(target)[0])
 
 
 def source_digest(target: str) -> str:
-    """SHA-256 of the source behind a target: of its file, or of every Python file of the package it comes from."""
+    """SHA-256 of the source behind a target: of its file and those beside it that it imports, or of every Python file
+    of the package it comes from.
+    """
     place = split(target)[0]
     module = load(place if place.endswith(".py") else place.partition(".")[0])
     folders = [Path(folder) for folder in getattr(module, "__path__", [])]
     files = sorted((str(file.relative_to(folder)), file) for folder in folders for file in folder.rglob("*.py"))
+    if not files:
+        file = Path(inspect.getsourcefile(module) or "")
+        files = [("", file), *sorted(helpers(file).items())]
     digest = hashlib.sha256()
-    for name, file in files or [("", Path(inspect.getsourcefile(module) or ""))]:
+    for name, file in files:
         digest.update(name.encode() + file.read_bytes())
     return digest.hexdigest()

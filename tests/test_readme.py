@@ -12,7 +12,7 @@ from experiments.plugins import choices
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-PLUGIN = ROOT / "tests" / "plugins" / "sparta.py"
+PLUGIN = ROOT / "tests" / "plugins" / "random_share.py"
 
 
 def test_the_python_example_runs(capsys):
@@ -37,7 +37,7 @@ def test_the_reader_s_own_method_is_short_and_keeps_the_laws():
     assert len(PLUGIN.read_text(encoding="utf-8").splitlines()) < 30
     namespace: dict = {}
     exec(compile(PLUGIN.read_text(encoding="utf-8"), str(PLUGIN), "exec"), namespace)
-    assert len(commeff.laws.check(namespace["sparta"])) == len(commeff.laws.LAWS)
+    assert len(commeff.laws.check(namespace["random_share"])) == len(commeff.laws.LAWS)
 
 
 def test_every_file_the_readme_links_exists():

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import typer
 
-WIDE = 1000  # characters: a line is never cut, whatever the terminal
+from experiments.cli.common import WIDE
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    """The first column to the left, numbers to the right, and an empty line below."""
+    """The first column to the left, numbers to the right, and an empty line below; a line is never cut."""
     from rich.console import Console
     from rich.table import Table
 

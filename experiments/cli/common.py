@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import typer
 
 if TYPE_CHECKING:
     from experiments.plugins import Choice
+
+WIDE = 1000  # characters: more than any line has
 
 Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
 Plugins = Annotated[
@@ -36,6 +39,8 @@ def refusals() -> Iterator[None]:
         for line in str(error).splitlines():
             typer.echo(f"commeff: {line}", err=True)
         raise typer.Exit(2) from None
+    except BrokenPipeError:  # whoever reads the output has had enough, as `head` does
+        raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         typer.echo(f"commeff: {place}{error.strerror or error}", err=True)
@@ -64,7 +69,12 @@ def report(rows: Mapping[str, Any], as_json: bool) -> None:
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in rows.items():
         table.add_row(name, Text(shown(value)))
-    Console(soft_wrap=True).print(table)
+    Console(soft_wrap=True, width=page_width()).print(table)
+
+
+def page_width() -> int | None:
+    """Characters of a line: the terminal's; what is piped or written to a file is never folded."""
+    return None if sys.stdout.isatty() else WIDE
 
 
 def shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, shown
+from experiments.cli.common import Json, Plugins, Settings, adopted, page_width, refusals, shown
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -142,7 +142,7 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers:
         table.add_column(column, justify="right" if numbers else "left", no_wrap=not folds, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console(soft_wrap=True).print(table)
+    Console(soft_wrap=True, width=page_width()).print(table)
 
 
 for command in (prepare, verify, partition):

@@ -29,19 +29,22 @@ def list_choices(
 
 
 def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = False) -> None:
-    """Show the whole configuration that settings lead to, and what the method does.
+    """Show the whole configuration that settings lead to, and what the parts do that they name.
 
     * `commeff show method=choco compressor=qsgd`
+    * `commeff show task=cifar10`
+
+    `???` stands for what has no default and has to be given.
     """
     with refusals():
         from experiments.config import compose
         from experiments.describe import explain
 
-        config = compose(settings or [], adopted(plugin))
+        config = compose(settings or [], adopted(plugin), unfinished=True)
     if as_json:
         report(config, as_json)
     else:
-        explain(config)
+        explain(config, settings or [])
 
 
 def system_information(as_json: Json = False) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from experiments.cli.comm import comm
 from experiments.cli.common import Json, refusals, report
+from experiments.cli.deaths import deaths
 
 
 def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json: Json = False) -> None:
@@ -78,13 +79,10 @@ def _ratios(what: str, csv: Path | None, as_json: bool) -> None:
     from experiments.bench.timing import write
 
     keep_freed_memory()
-    try:
+    with refusals(), deaths():
         figures = import_module(f"experiments.bench.{what}").run()
-    except RuntimeError as error:  # a process that took part has died
-        typer.echo(f"commeff: {error}", err=True)
-        raise typer.Exit(1) from None
-    if csv is not None:
-        write(figures, csv, f"commeff bench {what}")
+        if csv is not None:
+            write(figures, csv, f"commeff bench {what}")
     if as_json:
         typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
     else:

@@ -177,8 +177,9 @@ def _baselines(variants: tuple[Variant, ...], asked: Mapping[str, str]) -> tuple
 
 
 def _nearest(variant: Variant, bases: tuple[Variant, ...]) -> Variant | None:
-    """The baseline that shares most labels with a variant, the first of equals."""
-    return max(bases, key=lambda base: len(base.labels.items() & variant.labels.items()), default=None)
+    """The baseline on the same task that shares most labels with a variant, the first of equals."""
+    fitting = [base for base in bases if base.labels.get("task") == variant.labels.get("task")]
+    return max(fitting, key=lambda base: len(base.labels.items() & variant.labels.items()), default=None)
 
 
 def _champion(variants: tuple[Variant, ...], metric: str) -> Variant | None:
@@ -230,7 +231,9 @@ def _row(variant: Variant, metric: str, base: Variant | None, champion: Variant 
 
 
 def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | None:
-    return None if other is None or other is variant else paired(variant.finals(metric), other.finals(metric))
+    if other is None or other is variant or other.labels.get("task") != variant.labels.get("task"):
+        return None
+    return paired(variant.finals(metric), other.finals(metric))
 
 
 def _reached(variant: Variant, goal: Target) -> Reached:
@@ -269,6 +272,13 @@ def leader(rows: tuple[Row, ...], name: str) -> Row | None:
         if top is None or beats(row.finals[name].mean, top.finals[name].mean, name):
             top = row
     return top
+
+
+def clock(analysis: Analysis) -> str:
+    """Whose seconds are reported: of workers that take turns on one machine, or of processes."""
+    if all(run.processes == 1 for run in analysis.runs):
+        return "Seconds are measured with simulated workers on one machine: they are not a cluster's."
+    return "Seconds are measured, on the processes and machines that the head of the report names."
 
 
 def said(metric: str) -> str:

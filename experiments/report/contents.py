@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -109,10 +111,10 @@ def failure_table(analysis: Analysis) -> Table | None:
 def environment_table(analysis: Analysis) -> Table | None:
     """What differs among the machines, versions and commits of the runs."""
     seen: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    environments = [run.record.environment for run in analysis.runs if run.record.environment]
+    environments = [_place(run.record.environment) for run in analysis.runs if run.record.environment]
     for key in dict.fromkeys(key for environment in environments for key in environment):
         for environment in environments:
-            seen[key][str(environment.get(key, MISSING))] += 1
+            seen[key][environment.get(key, MISSING)] += 1
     differing = {key: values for key, values in seen.items() if len(values) > 1}
     if not differing:
         return None
@@ -121,6 +123,16 @@ def environment_table(analysis: Analysis) -> Table | None:
     columns = [Column("", words=True), Column("value", words=True), Column("runs")]
     data = pd.DataFrame(lines, columns=["key", "value", "runs"])
     return Table("environment", "Not all runs ran in the same place", columns, rows, data=data)
+
+
+def _place(environment: Mapping[str, Any]) -> dict[str, str]:
+    """What an env.json says of where a run ran; process ids and restarts are its own."""
+    members = environment.get("members")
+    known = [member for member in members if isinstance(member, Mapping)] if isinstance(members, list) else []
+    hosts = Counter(str(member.get("host", MISSING)) for member in known)
+    several = {"hosts": ", ".join(f"{host} ({count})" for host, count in sorted(hosts.items()))}
+    found = {key: str(value) for key, value in environment.items() if key not in ("members", "restarts")}
+    return found | (several if len(hosts) > 1 else {})
 
 
 def command_of(run: Run, analysis: Analysis) -> str:

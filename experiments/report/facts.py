@@ -59,8 +59,8 @@ def _values(values: Iterable[str | None]) -> str:
 
 def _workers(run: Run) -> str | None:
     """Workers, and whether processes of their own stand for them."""
-    workers, processes = run.setting("workers"), run.setting("nproc") or "1"
-    return workers and (f"{workers} simulated" if processes == "1" else f"{workers} on {processes} processes")
+    workers = run.setting("workers")
+    return workers and (f"{workers} on {run.processes} processes" if run.processes > 1 else f"{workers} simulated")
 
 
 def _data(run: Run) -> str | None:

@@ -24,7 +24,7 @@ def _best(measured: Sequence[Row], analysis: Analysis) -> str:
     top = next(row for row in measured if row.variant is analysis.champion)
     column = [row.finals[analysis.metric] for row in measured]
     number = _number(top.finals[analysis.metric], column, analysis)
-    line = f"Best mean {said(analysis.metric)}: {top.variant.name}, {number}"
+    line = f"Best mean {said(analysis.metric)} of {len(measured)} variants: {top.variant.name}, {number}"
     alike = [row.variant.name for row in measured if told_apart(row) is False]
     return f"{line}; these seeds do not tell it from {listed(alike)}." if alike else f"{line}."
 

@@ -8,7 +8,7 @@ from functools import partial
 import pandas as pd
 
 from experiments.report import panels
-from experiments.report.analysis import Analysis, said
+from experiments.report.analysis import Analysis, clock, said
 from experiments.report.figures import Figure, Look, Panel, look
 from experiments.report.networks import Network
 from experiments.report.panels import Line, Spot
@@ -19,7 +19,6 @@ from experiments.report.variants import Variant, is_number
 MANY = 8  # more variants than this also get a panel each
 VIEWS = ("step", "epoch", "wire_bytes", "seconds")
 SMALL = (0.45, 0.08, 0.38, 0.22)  # margins of small panels
-BAND = "Lines are means over seeds, bands their range."
 
 
 def looks(analysis: Analysis) -> dict[int, Look]:
@@ -54,10 +53,7 @@ def convergence(analysis: Analysis) -> Figure | None:
         Panel(f"{view}-{metric}", partial(panels.curves, lines=lines, x=view, y=metric))
         for (view, metric), lines in drawn.items()
     ]
-    caption = (
-        f"{BAND} Bytes are counted, per worker, on a logarithmic scale. Seconds are measured with simulated workers on "
-        "one machine: not a cluster's time."
-    )
+    caption = f"{_bands(every)} Bytes are counted, per worker, on a logarithmic scale. {clock(analysis)}"
     early = [variant.name for variant in every if _unfinished(variant)]
     caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
     shown = looks(analysis)
@@ -81,7 +77,7 @@ def one_by_one(analysis: Analysis) -> Figure | None:
         for line in lines
     ]
     base = f"{analysis.baselines[0].name} is drawn in black, " if analysis.baselines else ""
-    caption = f"Each variant in colour; {base}the others in grey. {BAND}"
+    caption = f"Each variant in colour; {base}the others in grey. {_bands(analysis.variants)}"
     return Figure("one_by_one", "One by one", caption, parts, 4, _data(lines), small=True)
 
 
@@ -116,9 +112,11 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     )
     reference = analysis.half_dense.wire_bytes * scale if analysis.half_dense else None
     silent = [row.variant.name for row in rows if row not in sending]
+    seeds = _count([row.finals[metric].n for row in sending])
     caption = (
         f"Final {said(metric)} against all that a worker sends over the run, counted, on a logarithmic scale. Bars are "
-        "95 % intervals over seeds. The line is the Pareto front: no variant has a better mean with fewer bytes."
+        f"95 % intervals over seeds (Student's t, {seeds}). The line is the Pareto front: no variant has a better mean "
+        "with fewer bytes."
     )
     caption += f" Not shown, since nothing was sent: {', '.join(silent)}." if silent else ""
     draw = partial(panels.tradeoff, spots=spots, metric=metric, reference=reference)
@@ -133,7 +131,7 @@ def consensus(analysis: Analysis) -> Figure | None:
     if not apart:
         return None
     agreeing = [line.name for line in lines if line not in apart]
-    caption = f"How far the workers' models are from their mean. {BAND}"
+    caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
     caption += f" Always in agreement, so not drawn: {', '.join(agreeing)}." if agreeing else ""
     part = Panel("step", partial(panels.curves, lines=apart, x="step", y="consensus_distance"), 7.6, 3.0)
     legend = [(line.name, line.look) for line in apart]
@@ -188,6 +186,21 @@ def drawings(networks: Sequence[Network]) -> Figure | None:
     )
     data = pd.DataFrame(rows, columns=["topology", "sender", "receiver", "step"])
     return Figure("topologies", "Topologies", caption, parts, min(4, len(parts)), data, small=True)
+
+
+def _bands(variants: Sequence[Variant]) -> str:
+    """What lines and bands are, and over how many seeds."""
+    counts = [len(variant.drawn) for variant in variants if variant.drawn]
+    return f"Lines are means over seeds ({_count(counts)}), bands their range."
+
+
+def _count(seeds: Sequence[int]) -> str:
+    """How many seeds the variants have.
+
+    >>> _count([3, 3]), _count([3, 1])
+    ('n = 3', 'n = 1 to 3')
+    """
+    return f"n = {min(seeds)}" + (f" to {max(seeds)}" if max(seeds) > min(seeds) else "")
 
 
 def _on_the_way(analysis: Analysis) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
 
-from experiments.report.analysis import DENSE, Analysis, HalfDense, Row, leader, said, told_apart
+from experiments.report.analysis import DENSE, Analysis, HalfDense, Row, clock, leader, said, told_apart
 from experiments.report.quantities import AGREEMENT, MINUS, TIMES, quantity
 from experiments.report.tables import (
     Column,
@@ -139,17 +140,35 @@ def _reference(columns: list[Column], dense: HalfDense) -> list[Item]:
     return [known.get(column.heading, Item("")) for column in columns]
 
 
+def _ranked(analysis: Analysis) -> str:
+    """What a line is, and among what the bold number is the best."""
+    line = "A line is a variant: one choice of all settings but the seed"
+    if analysis.grid.over:
+        tuned = " and ".join(analysis.grid.over)
+        most = max(len(variant.trials) for variant in analysis.variants)
+        line += (
+            f" and {tuned}. Of up to {most} values tried of {tuned} a line has the one with the best mean "
+            f"{said(analysis.by)} over its seeds, so validation numbers are a little optimistic; what is measured on "
+            "test data is not"
+        )
+    counts = Counter(variant.runs[0].setting("method") or variant.name for variant in analysis.variants)
+    several = [f"{method} {count}" for method, count in counts.items() if count > 1]
+    bold = f"Bold is the best mean of a column over all {len(analysis.variants)} variants, of those whose seeds are "
+    bold += "all done"
+    if several and len(counts) > 1:
+        bold += f". Some methods have several variants ({', '.join(several)}), and so more chances to be the best"
+    if len({variant.labels.get("task") for variant in analysis.variants}) > 1:
+        bold += ". These are several tasks: numbers compare within one only"
+    return f"{line}. {bold}."
+
+
 def _notes(analysis: Analysis) -> list[str]:
     """How to read the main table."""
     notes = [
         "Means over the seeds that are done, ± half the width of the 95 % interval (Student's t); one seed has none. "
         "± beside a difference is that of the differences, taken seed by seed over the seeds that both have."
     ]
-    if analysis.grid.over:
-        notes.append(
-            f"{' and '.join(analysis.grid.over)} chosen on these seeds by validation, so validation numbers are "
-            "a little optimistic; what is measured on test data is not."
-        )
+    notes.append(_ranked(analysis))
     if any(told_apart(row) is False for row in analysis.rows):
         notes.append(
             f"{DAGGER} The interval of its difference to the best holds zero: these seeds do not tell the two apart, "
@@ -161,7 +180,7 @@ def _notes(analysis: Analysis) -> list[str]:
         notes.append(f"Baseline: {names}{nearest}.")
     notes.append(
         "Payload is what a method has to say, wire what the collective moves for it, per worker over the whole run; "
-        "both are counted. Seconds are measured with simulated workers on one machine: they are not a cluster's."
+        f"both are counted. {clock(analysis)}"
     )
     if analysis.half_dense:
         notes.append(

@@ -28,6 +28,12 @@ class Run:
         """The seed of data, batches and compressors."""
         return self.cell.seed
 
+    @property
+    def processes(self) -> int:
+        """On how many processes it ran; 1 where all its workers are simulated."""
+        number = self.record.environment.get("world_size", self.record.config.get("nproc"))
+        return number if isinstance(number, int) else 1
+
     def setting(self, key: str) -> str | None:
         """The value of a key, from its labels, its settings, or its configuration."""
         given = dict(setting.split("=", 1) for setting in self.cell.settings or () if "=" in setting)

@@ -17,12 +17,14 @@ from experiments.data.folder import ENVIRONMENT, DataError, cache_folder, data_f
 from experiments.tasks import image_folder
 from experiments.tasks.checks import choose
 from experiments.tasks.images import ImageSet, merged, samples
+from experiments.tasks.settled import Settled
 from experiments.tasks.supervised import Samples
 from experiments.tasks.vision import Vision
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = "cifar-10-batches-py"
 JPEG = "cifar-10-jpeg"
+BATCH_FILES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 FULL = (50_000, 10_000)
 REMEDY = "`commeff data prepare cifar10 --from cifar-10-python.tar.gz --to FOLDER` unpacks the official archive"
 
@@ -49,14 +51,15 @@ ALLOWED = {  # what a pickled array is made with, under the names of old and new
 }
 
 
-class CIFAR10(Vision):
+class CIFAR10(Vision, Settled):
     """Classify the images of CIFAR-10: 50,000 for training, of which 5,000 for validation, and 10,000 for the test.
 
     Parameters
     ----------
     data_dir: the folder that holds cifar-10-batches-py; None: the environment variable COMMEFF_DATA.
     variant: "full" (the official batches), "subset" (batches with fewer of the same images), "jpeg" (all images, as
-        JPEG files: `commeff data prepare cifar10_jpeg`) or "auto" (what is there, in this order). `label` says which.
+        JPEG files: `commeff data prepare cifar10_jpeg`) or "auto" (what is there, in this order). `label` says which;
+        the configuration of a run has the one that was found, so runs on different ones are different runs.
 
     The others are those of `Vision`.
 
@@ -106,6 +109,24 @@ class CIFAR10(Vision):
             dtype=dtype,
         )
 
+    @classmethod
+    def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """With the variant that is there in place of "auto"."""
+        if settings["variant"] != "auto":
+            return dict(settings)
+        try:
+            return {**settings, "variant": variant_of(locate("auto", settings["data_dir"]))}
+        except DataError:
+            return dict(settings)
+
+
+def variant_of(folder: Path) -> str:
+    """Which variant a folder holds; batches that take less space than all images need are a subset."""
+    if folder.name == JPEG:
+        return "jpeg"
+    sizes = [(folder / name).stat().st_size for name in BATCH_FILES if (folder / name).is_file()]
+    return "full" if len(sizes) == len(BATCH_FILES) and sum(sizes) >= 3072 * sum(FULL) else "subset"
+
 
 def load(variant: str, data_dir: str | None) -> ImageSet:
     """The images of a variant, from the first of its places that is there."""
@@ -136,8 +157,8 @@ def from_files(folder: Path) -> ImageSet:
 
 def from_batches(folder: Path, variant: str) -> ImageSet:
     """Official pixels; a folder of fewer images is a subset, and is called so."""
-    train = merged([read(folder / f"data_batch_{number}") for number in range(1, 6)])
-    test = read(folder / "test_batch")
+    *parts, test = (read(folder / name) for name in BATCH_FILES)
+    train = merged(parts)
     complete = (len(train), len(test)) == FULL
     if variant != "auto" and complete != (variant == "full"):
         raise DataError(

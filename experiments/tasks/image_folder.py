@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +14,14 @@ from numpy.typing import NDArray
 from experiments.data.folder import CACHE, DataError, cache_folder, data_folder
 from experiments.tasks.checks import at_least
 from experiments.tasks.images import ImageSet, samples, statistics
+from experiments.tasks.settled import Settled, from_here
 from experiments.tasks.supervised import Samples
 from experiments.tasks.vision import Vision
 
 LAYOUT = "an image folder holds train/CLASS/FILE and test/CLASS/FILE, and may hold val/CLASS/FILE"
 
 
-class ImageFolder(Vision):
+class ImageFolder(Vision, Settled):
     """Classify the images of a folder: train/CLASS/FILE, test/CLASS/FILE, and maybe val/CLASS/FILE.
 
     They are decoded once, made square, and kept as one array in a cache (COMMEFF_CACHE, by default ~/.cache/commeff);
@@ -26,7 +29,7 @@ class ImageFolder(Vision):
 
     Parameters
     ----------
-    path: the folder, absolute or within data_dir.
+    path: the folder, absolute or relative to where the command is typed; what is not there is looked for in data_dir.
     data_dir: the data folder; None: the environment variable COMMEFF_DATA.
     size: side of the images that the model sees: the shorter side is made so long, and the middle cut out.
     validation: where there is no val folder, training images held out; None: a tenth, 5,000 at most.
@@ -59,10 +62,8 @@ class ImageFolder(Vision):
         dtype: str = "float32",
     ) -> None:
         at_least(1, size=size)
-        given = Path(path).expanduser()
-        folder = given if given.is_absolute() else data_folder(data_dir, path, "or give an absolute path") / given
         super().__init__(
-            load(folder, size),
+            load(locate(path, data_dir), size),
             workers=workers,
             seed=seed,
             model=model,
@@ -78,6 +79,19 @@ class ImageFolder(Vision):
             validation=validation,
             dtype=dtype,
         )
+
+    @classmethod
+    def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """With the full path of a folder that is given relative to the working directory."""
+        return {**settings, "path": from_here(settings["path"], Path.is_dir)}
+
+
+def locate(path: str, data_dir: str | None) -> Path:
+    """The folder that `path` means: itself, seen from the working directory, or the one of that name in data_dir."""
+    given = Path(path).expanduser()
+    if given.is_absolute() or given.is_dir():
+        return given
+    return data_folder(data_dir, f"{path}, which is not in {Path.cwd()}", "or give an absolute path") / given
 
 
 def load(folder: Path, size: int) -> ImageSet:

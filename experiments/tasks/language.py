@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,15 @@ from experiments.tasks.checks import DTYPES, at_least, choose
 from experiments.tasks.gpt import GPT
 from experiments.tasks.models import seeded
 from experiments.tasks.sampler import WINDOW, Stream, philox
+from experiments.tasks.settled import Settled, from_here
 from experiments.tasks.supervised import evaluating
-from experiments.tasks.text import load, pieces, spaced, windows
+from experiments.tasks.text import KNOWN, load, pieces, spaced, windows
 
 VOCABULARY = 256  # all bytes, whether the text has them or not
 CHUNK = 8192  # about as many bytes evaluated at a time
 
 
-class Language:
+class Language(Settled):
     """Predict the next byte of a text by cross-entropy, in nats per byte (divide by ln 2 for bits).
 
     The vocabulary is always the 256 bytes, not those that occur: models have the same shape and losses the same unit
@@ -37,8 +39,9 @@ class Language:
     ----------
     workers: n.
     seed: of the windows and the initial parameters.
-    data: "tinyshakespeare", "wikitext-2", or a file, absolute or relative to data_dir. wikitext-2 has its own splits,
-        every other text is cut in text order: 90 % training, 5 % validation, 5 % test.
+    data: "tinyshakespeare", "wikitext-2", or a file: absolute, relative to where the command is typed, or within
+        data_dir. wikitext-2 has its own splits, every other text is cut in text order: 90 % training, 5 % validation,
+        5 % test.
     data_dir: the folder that holds the files; None: the environment variable COMMEFF_DATA.
     layers, heads, width, context, dropout: of the `GPT`.
     batch: windows per worker and step.
@@ -94,6 +97,12 @@ class Language:
         self.workers, self.size = workers, (len(self.text.train) - 1) // context
         self.probe, self.validation = (spaced(part, context, probe) for part in (self.text.train, self.text.validation))
         self._stream = Stream(self._starts, workers, WINDOW)
+
+    @classmethod
+    def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """With the full path of a text that is given relative to the working directory."""
+        data = settings["data"]
+        return {**settings, "data": data if data in KNOWN else from_here(data, Path.is_file)}
 
     def model(self) -> nn.Module:
         """A fresh GPT; the same initial parameters at every call."""

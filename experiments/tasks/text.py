@@ -32,7 +32,7 @@ class Text:
 
 
 def load(data: str, data_dir: str | None) -> Text:
-    """The splits of a text: one of `KNOWN`, or any file, absolute or relative to the data folder.
+    """The splits of a text: one of `KNOWN`, or any file: absolute, seen from the working directory, or in data_dir.
 
     wikitext-2 comes in three files. Every other text is cut in text order: the first 90 % are for training, the next
     5 % for validation, the last 5 % for the test. Nothing is shuffled, so neighbouring bytes are in the same split but
@@ -40,7 +40,8 @@ def load(data: str, data_dir: str | None) -> Text:
     """
     if data not in KNOWN:
         choices = f"give the path of a text file, or one of {', '.join(KNOWN)}"
-        return cut(read(locate(data, data_dir, choices), choices))
+        given = Path(data)
+        return cut(read(given if given.is_file() else locate(data, data_dir, choices), choices))
     source = DATA_SETS[data]
     remedy = f"get {', '.join(source.files)} from {source.origin} and save under FOLDER/{source.folder}"
     paths = [locate(f"{source.folder}/{name}", data_dir, remedy) for name in source.files]

@@ -303,3 +303,11 @@ def test_where_nothing_is_sent_early_gradients_are_free() -> None:
     for build in (lambda: methods.psgd(SGD), lambda: methods.dsgd(SGD, topologies.ring(2))):
         one, other = on_processes(2, lambda build=build: loop(build))
         assert torch.allclose(one, other, rtol=0, atol=1e-12), "all begin alike, and two in a ring average"
+
+
+def test_a_transform_in_stages_cannot_be_called_around_them() -> None:
+    with pytest.raises(TypeError, match="Louder overrides __call__, but what runs in blocks"):
+
+        class Louder(Average):
+            def __call__(self, vectors: torch.Tensor, communicator: Communicator) -> torch.Tensor:
+                return 2 * super().__call__(vectors, communicator)

@@ -18,13 +18,15 @@ import compressors
 from commeff.cluster import GPU, Cluster, Link
 from commeff.cluster.placed import ring
 from compressors.laws import concrete
-from experiments.bench import comm, links
+from experiments.bench import comm, links, mix
 from experiments.bench.codecs import CODECS
 from experiments.bench.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, factor, operations
 from experiments.bench.comm import Effort
 from experiments.bench.lockstep import on_forks
 from experiments.bench.profile import described, write
+from experiments.bench.timing import Figure
 from experiments.bench.together import together
+from experiments.cli import tools
 from experiments.cli.comm import comm as command
 
 SIZES = (4, 2**12, 2**20)
@@ -149,13 +151,30 @@ def test_the_command_prints_writes_and_refuses(monkeypatch, measured, tmp_path: 
     assert "busbw" in result.stdout
     assert "was not measured" in out.read_text()
     assert Cluster.load(out).per_node == 2
-    rows = json.loads(CliRunner().invoke(app, ["--json"]).stdout)
+    assert "by `commeff bench comm` on" in out.read_text()
+    rows = json.loads(CliRunner().invoke(app, ["--json", "--nproc", "2", "--csv", str(table)]).stdout)
+    assert {row.split(",")[-3] for row in table.read_text().splitlines()[1:]} == {"commeff bench comm --nproc 2"}
     assert len(table.read_text().splitlines()) == len(rows) + 1
     assert {row["part"] for row in rows} == {"link", "collective", "compressor", "machine"}
     monkeypatch.undo()
     refused = CliRunner().invoke(app, ["--nproc", "1"])
     assert refused.exit_code == 2
     assert refused.stderr.startswith("commeff: 1 processes were asked for")
+
+
+def test_a_bench_whose_file_cannot_be_written_or_whose_process_dies_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def dies() -> list[Figure]:
+        raise RuntimeError("process 1 of the bench: it died")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(mix, "run", list)
+    refused = CliRunner().invoke(tools.bench, ["mix", "--csv", str(tmp_path / "file" / "mix.csv")])
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+    monkeypatch.setattr(mix, "run", dies)
+    died = CliRunner().invoke(tools.bench, ["mix"])
+    assert (died.exit_code, died.stderr) == (1, "commeff: process 1 of the bench: it died\n")
 
 
 def member(environment: dict[str, str], line: Connection) -> None:

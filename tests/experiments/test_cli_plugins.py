@@ -18,7 +18,13 @@ from experiments.plugins import adopt, choices
 from experiments.targets import source_digest
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
-GOOD = {"bf16": "compressor", "mean_sign": "compressor", "chords": "topology", "moons": "task", "sparta": "method"}
+GOOD = {
+    "bf16": "compressor",
+    "mean_sign": "compressor",
+    "chords": "topology",
+    "moons": "task",
+    "random_share": "method",
+}
 
 WRONG = {  # what is wrong: the law that says so, and what must be in the sentence
     "compressors": {
@@ -206,10 +212,10 @@ def install(folder: Path, distribution: str, name: str, source: str, monkeypatch
 def test_installed_plug_ins_are_found_and_broken_ones_do_not_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sparta = (PLUGINS / "sparta.py").read_text().replace("def sparta", "def athens")
-    install(tmp_path / "a", "greeks", "greek_methods", sparta, monkeypatch)
+    athens = (PLUGINS / "random_share.py").read_text().replace("def random_share", "def athens")
+    install(tmp_path / "a", "greeks", "greek_methods", athens, monkeypatch)
     install(tmp_path / "b", "ruins", "ruined_methods", "raise OSError('rubble')", monkeypatch)
-    install(tmp_path / "c", "thieves", "stolen_methods", sparta.replace("athens", "psgd"), monkeypatch)
+    install(tmp_path / "c", "thieves", "stolen_methods", athens.replace("athens", "psgd"), monkeypatch)
     found, complaints = adopt([])
     assert [(choice.group, choice.name) for choice in found] == [("method", "athens")]
     assert found[0].node["_target_"] == "greek_methods.athens"
@@ -222,7 +228,7 @@ def test_installed_plug_ins_are_found_and_broken_ones_do_not_block(
     assert json.loads(told.stdout)["method"]["ratio"] == 0.5
     assert len(told.stderr.splitlines()) == 2
     before = source_digest("greek_methods.athens")
-    (tmp_path / "a" / "greek_methods" / "inner.py").write_text(sparta + "\n# changed\n")
+    (tmp_path / "a" / "greek_methods" / "inner.py").write_text(athens + "\n# changed\n")
     assert source_digest("greek_methods.athens") != before
 
 

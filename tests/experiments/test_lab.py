@@ -9,24 +9,31 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from commeff.cluster import Cluster
 from commeff.communicator.ledger import Entry
 from experiments.cli import lab as commands
 from experiments.config import compose
 from experiments.grid.cells import Cell
 from experiments.grid.command import Request
+from experiments.lab import bench
 from experiments.lab.bench import exchanges
 from experiments.lab.cell import run_in_lab
 from experiments.lab.grid import check_same, nodes_of, visit
 from experiments.lab.network import NETWORKS, Node, Shape, lab
-from experiments.lab.outcome import modelled_seconds, visited
-from experiments.lab.report import report
+from experiments.lab.outcome import Race, Visited, modelled_seconds, visited
+from experiments.lab.report import figure, page, report, speed_ups
+from experiments.report.figures import write
+from experiments.report.grids import Cell as GridCell
+from experiments.report.grids import Grid
 from experiments.runner import run_one
 from experiments.store import RunFolder, run_id
 
@@ -138,19 +145,79 @@ def test_a_grid_runs_in_the_lab_and_is_reported(tmp_path: Path, pair: list[Node]
     assert [(race.method, race.steps) for race in there.races] == [("exact", 2), ("sparse", 2)]
     assert all(race.modelled > 0 and race.exposed <= race.measured for race in there.races)
     report(root, tmp_path / "out", "commeff lab report")
-    table = (tmp_path / "out" / "report.md").read_text()
-    assert "| exact | 1 | 2 |" in table
-    assert (tmp_path / "out" / "speed_ups.pdf").exists()
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "| exact | 1 | 2 |" in text
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "report.md", "speed_ups.csv", "speed_ups.pdf", "speed_ups.png"
+    }  # fmt: skip
+    table = pd.read_csv(tmp_path / "out" / "speed_ups.csv")
+    assert {"measured_seconds", "modelled_seconds", "measured_speed_up", "modelled_speed_up"} <= {*table}
+    assert table[["written by", "hardware", "commit"]].notna().all(axis=None)
     with pytest.raises(ValueError, match="another network"):
         check_same(root / "1gbit" / "cluster.yaml", NETWORKS["100mbit"], 2)
 
 
 def test_modelled_seconds_are_computing_and_what_the_ledger_costs() -> None:
-    shape = Shape("slow", 8e6 / (1448 / 1514), slow=4e6 / (1448 / 1514))  # a slowest link of 0.5 MB/s
     rows = [Entry(step, "gradients", "all_reduce", 1e6, 1e6, 1, 1) for step in (1, 3)]
-    cluster = shape.cluster(2, latency=0.25)
-    once = 2 * 0.25 + (1e6 - 2**18) / 0.5e6  # two rounds of a ring of two
-    assert modelled_seconds(rows, {"workers": 2}, cluster, 4, compute=0.125) == pytest.approx(4 * 0.125 + 2 * once)
+    cluster = NETWORKS["slow_link"].cluster(2, latency=0.25)
+    bytes_alone = (1e6 - 2**18) / (50e6 / 8 * 1448 / 1514)  # over the slow link; two rounds of a ring of two
+    found, floor = modelled_seconds(rows, {"workers": 2}, cluster, 4, compute=0.125)
+    assert found == pytest.approx(4 * 0.125 + 2 * (2 * 0.25 + bytes_alone))
+    assert floor == pytest.approx(2 * bytes_alone)
+
+
+def test_only_a_network_of_the_lab_has_links_to_be_modelled() -> None:
+    with pytest.raises(ValueError, match="'mine' is none of the lab's"):
+        modelled_seconds([], {"workers": 2}, replace(NETWORKS["1gbit"].cluster(2), name="mine"), 4, compute=0.1)
+
+
+def test_gossip_pays_for_the_slow_link_of_one_node_in_every_step_that_uses_it() -> None:
+    """Everybody is behind the slow node within log2 n steps: the network is worth what its slowest link is."""
+    rows = [Entry(step, "", "mix", 1e7, 1e7, 1, 1) for step in range(24)]
+    config = compose(["task=quadratic", "workers=8", "method=dsgd", "topology=one_peer_exponential"])
+    slow, fast = (
+        modelled_seconds(rows, config, NETWORKS[name].cluster(8, latency=0.0), 24, compute=0.0)
+        for name in ("slow_link", "200mbit")
+    )
+    assert slow == pytest.approx((4 * fast[0], 4 * fast[0]))
+
+
+def raced_in(method: str, seed: int, measured: float, commit: str = "abc") -> Race:
+    return Race("200mbit", method, seed, 8, measured, 0.0, 4.0, floor=2.0, commit=commit, hardware="a core")
+
+
+def seen(*races: Race) -> Visited:
+    cells = tuple(GridCell(race.method, race.seed, {}, (f"method={race.method}",), race.method) for race in races)
+    grid = Grid("small", "Small", None, cells, target={"val_loss": 1.0}, baseline={"method": "psgd"})
+    return Visited(NETWORKS["200mbit"].cluster(2), grid, races, ())
+
+
+def test_seconds_in_which_the_links_cannot_carry_what_was_sent_are_no_measurement(tmp_path: Path) -> None:
+    visits = [seen(raced_in("psgd", 0, 6.0), raced_in("dsgd", 0, 3.0), raced_in("local", 0, 1.0))]
+    table = speed_ups(visits).set_index("method")
+    assert table["possible"].to_dict() == {"psgd": True, "dsgd": True, "local": False}
+    assert table.loc["dsgd", "measured_speed_up"] == 2
+    assert table.loc["local", ["measured_speed_up", "error"]].isna().all()
+    text = "\n".join(page(visits, speed_ups(visits), "commeff lab report"))
+    assert "| local | 1 | 8 | 1.00 (!) | 0.00 | 4.00 |  |  | 1.00 |" in text
+    assert "less than the links alone need for what was sent: local 2.00 s" in text
+    assert "Every other method pays here." in text
+    write(figure(visits, speed_ups(visits)), tmp_path)
+
+
+def test_a_table_without_a_single_speed_up_is_still_drawn(tmp_path: Path) -> None:
+    visits = [seen(raced_in("psgd", 0, 1.0), raced_in("dsgd", 0, 3.0), raced_in("local", 1, 1.0))]
+    assert speed_ups(visits)["measured_speed_up"].isna().all()
+    assert "No speed-ups here" in "\n".join(page(visits, speed_ups(visits), "commeff lab report"))
+    write(figure(visits, speed_ups(visits)), tmp_path)
+
+
+def test_results_name_the_commit_and_hardware_of_the_runs_and_not_of_the_report() -> None:
+    visits = [seen(raced_in("psgd", 0, 6.0, "abc"), raced_in("psgd", 1, 6.0, "def+"), raced_in("dsgd", 0, 3.0))]
+    table = speed_ups(visits).set_index("method")
+    assert table["commit"].to_dict() == {"psgd": "abc, def+", "dsgd": "abc"}
+    assert set(table["hardware"]) == {"a core"}
+    assert page(visits, speed_ups(visits), "commeff lab report")[-1].startswith("Run at abc, def+. Written by")
 
 
 def holders(inode: int) -> list[str]:
@@ -237,6 +304,47 @@ def test_too_few_nodes_and_rates_of_nothing_are_refused() -> None:
         pass
     with pytest.raises(ValueError, match="100 kbit/s"):
         Shape("none", 0.0)
+
+
+def test_a_process_that_dies_while_latency_is_measured_is_told_in_one_line(
+    pair: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(nodes: list[Node]) -> float:
+        raise RuntimeError("process 1 of the bench: it died")
+
+    (tmp_path / "small.yaml").write_text(GRID)
+    monkeypatch.setattr(bench, "latency", dies)
+    found = CliRunner().invoke(commands.app, ["run", str(tmp_path / "small.yaml"), "--store", str(tmp_path / "lab")])
+    assert found.exit_code == 1
+    assert found.stderr.splitlines()[-1] == "commeff: process 1 of the bench: it died"
+
+
+def test_a_description_that_was_cut_off_is_not_taken_for_one(
+    pair: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(cluster: Cluster, path: Path) -> None:
+        path.write_text("name: 1gb")
+        raise KeyboardInterrupt
+
+    (tmp_path / "small.yaml").write_text(GRID)
+    monkeypatch.setattr(bench, "latency", lambda nodes: 0.001)
+    monkeypatch.setattr(Cluster, "save", half)
+    with pytest.raises(KeyboardInterrupt):
+        visit(Request(tmp_path / "small.yaml"), NETWORKS["1gbit"], tmp_path / "lab")
+    assert not (tmp_path / "lab" / "1gbit" / "cluster.yaml").exists()
+
+
+def test_of_several_grids_one_is_chosen(tmp_path: Path) -> None:
+    store = tmp_path / "1gbit"
+    (store / "grids").mkdir(parents=True)
+    NETWORKS["1gbit"].cluster(2).save(store / "cluster.yaml")
+    for name in ("one", "two"):
+        (store / "grids" / f"{name}.json").write_text(f'{{"name": "{name}", "cells": [], "target": {{"val_loss": 1}}}}')
+    with pytest.raises(ValueError, match="choose one with --grid: one, two"):
+        visited(tmp_path)
+    assert [visit.grid.name for visit in visited(tmp_path, "two")] == ["two"]
+    found = CliRunner().invoke(commands.app, ["report", str(tmp_path), "--grid", "two"])
+    assert "no run in" in found.stderr
 
 
 def test_a_folder_without_networks_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A method of one's own, in one file: SPARTA averages a random share of the parameters at every step."""
+"""A method of one's own, in one file: a random share of the parameters is averaged at every step, as in SPARTA."""
 
 from commeff import Local, Strategy, Transform
 from commeff.local import OptimizerFactory
@@ -17,6 +17,6 @@ class AverageSome(Transform):
         return x + communicator.average(some) - some.decode()
 
 
-def sparta(optimizer: OptimizerFactory, ratio: float = 0.05) -> Strategy:
-    """SPARTA: after each local step, average a random share `ratio` of the coordinates over all workers."""
+def random_share(optimizer: OptimizerFactory, ratio: float = 0.05) -> Strategy:
+    """After each local step, average a random share `ratio` of the coordinates over all workers."""
     return Strategy(Local(optimizer), parameters=AverageSome(RandomK(ratio=ratio, scaled=False, shared=True)))
