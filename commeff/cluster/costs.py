@@ -2,7 +2,8 @@
 
 S bytes, n workers, a link of latency alpha and bandwidth B (`Link.seconds` adds the burst, once for each call). Every
 worker has one such link of its own and they work at once. Where workers sit and what they share is the subject of
-`commeff.cluster.placed`, which agrees with these formulas on a crossbar.
+`commeff.cluster.placed`, which agrees with these formulas on a crossbar, but for bursts: it has one for each phase in
+which the partners change.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import numpy as np
 from commeff.cluster.network import Crossbar, Network, Ports
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+MOST = 10**8  # GPUs, or NICs of a node: what 64-bit numbers of links and messages allow
 
 
 def positive(what: str, value: float, unit: str, zero: bool = False) -> None:
@@ -22,7 +23,7 @@ def positive(what: str, value: float, unit: str, zero: bool = False) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
     if not number or value < 0 or (value == 0 and not zero):
         raise ValueError(
-            f"{what} of {value!r} was asked for; it is a number of {unit}, {'0 or' if zero else ''} above 0"
+            f"{what} of {value!r} was asked for; it is a number of {unit}, {'0 or above' if zero else 'above 0'}"
         )
 
 
@@ -119,6 +120,8 @@ class Cluster:
         for what, count in (("GPUs per node", self.per_node), ("NICs per node", self.nics), ("GPUs", self.gpus)):
             if type(count) is not int or count < 1:
                 raise ValueError(f"{count!r} {what} on {self.name} were asked for; it is a whole number, at least 1")
+            if count > MOST:
+                raise ValueError(f"{count} {what} on {self.name} were asked for; a cluster has at most {MOST:,}")
         if self.gpus > self.per_node and self.gpus % self.per_node:
             below = self.gpus // self.per_node * self.per_node
             raise ValueError(
@@ -200,6 +203,8 @@ class Cluster:
     def workers(self, count: int | None = None) -> Ports:
         """The numbers of the first `count` workers; all GPUs unless told."""
         count = self.gpus if count is None else count
+        if count < 1:
+            raise ValueError(f"{count} workers were asked for on {self.name}; it takes at least 1")
         if count > self.gpus:
             raise ValueError(
                 f"{count} workers were asked for on {self.gpus} GPUs of {self.name}; take more GPUs: gpus={count}"

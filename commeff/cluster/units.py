@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Literal
 
 Kind = Literal["bytes", "bytes/s", "seconds", "FLOP/s"]
@@ -29,15 +29,19 @@ def quantity(what: str, value: Any, kind: Kind) -> float:
     refusal = ValueError(
         f"{what}: {value!r} is not a number of {kind}; write it like {EXAMPLES[kind]}, or as a bare number of {kind}"
     )
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    match = re.fullmatch(r"\s*(?P<number>[-+.\deE]+?)\s*(?P<unit>[A-Za-z][A-Za-z/]*)?\s*", str(value))
+    if isinstance(value, float):
+        return value
+    match = (
+        None
+        if isinstance(value, bool)
+        else re.fullmatch(r"\s*(?P<number>[-+.\deE]+?)\s*(?P<unit>[A-Za-z][A-Za-z/]*)?\s*", str(value))
+    )
     factor = scale(match["unit"], kind) if match else None
     if match is None or factor is None:
         raise refusal
     try:
         return float(Decimal(match["number"]) * factor)
-    except InvalidOperation:
+    except ArithmeticError:  # no number, or one that no float can be
         raise refusal from None
 
 

@@ -79,7 +79,7 @@ def tensor_seconds(model: Model, policies: Policies, groups: Groups) -> Numbers:
     """Two all-reduces of b s h numbers each way (Shoeybi 2019); with sequence parallelism each is an all-gather and a
     reduce-scatter, of the same bytes (Korthikanti 2022).
     """
-    size = 2.0 * policies.micro_batch * model.sequence * model.hidden
+    size = 2 * policies.tokens(model.sequence) * model.hidden
     split = 2 * groups.reduce_scatter(size)
     return 2 * np.where(policies.sequence_parallel, split, groups.all_reduce(size))
 
@@ -91,7 +91,7 @@ def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Con
     and a bit), backward 14 (softmax minus target 8, to 16 bits 6).
     """
     gpu, t = cluster.gpu, policies.tensor
-    tokens = policies.micro_batch * model.sequence
+    tokens = policies.tokens(model.sequence)
     columns = np.where(t > 1, 8 * np.ceil(model.vocab / (8 * t)), model.vocab)
     h, rate = model.hidden, gpu.memory_bandwidth * constants.memory_efficiency
     shapes: tuple[tuple[Count, Count, Count], ...] = ((tokens, columns, h), (tokens, h, columns), (columns, h, tokens))
@@ -99,7 +99,7 @@ def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Con
     logits = tokens * columns / rate
     groups = Groups.of(cluster, t, np.ones_like(t))
     exchange = 2 * groups.all_reduce(4.0 * tokens)  # maxima and sums
-    gradient = groups.all_reduce(2.0 * tokens * model.hidden)
+    gradient = groups.all_reduce(2 * tokens * model.hidden)
     zero = np.zeros_like(logits)
     return Pass(
         forward=products[0] + 30 * logits,
@@ -115,7 +115,7 @@ def embedding_pass(model: Model, policies: Policies, cluster: Cluster, constants
     """Lookup, positions and dropout: about 10 bytes for each number of b s h each way; an all-reduce over the tensor
     ranks forward.
     """
-    numbers = policies.micro_batch * model.sequence * model.hidden
+    numbers = policies.tokens(model.sequence) * model.hidden
     seconds = 10.0 * numbers / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
     groups = Groups.of(cluster, policies.tensor, np.ones_like(policies.tensor))
     exchange = groups.all_reduce(2.0 * numbers)
@@ -125,7 +125,7 @@ def embedding_pass(model: Model, policies: Policies, cluster: Cluster, constants
 
 def _products(model: Model, policies: Policies, gpu: GPU, constants: Constants) -> tuple[Numbers, Numbers, Numbers]:
     """Seconds of the matrices with weights: forward, gradients of inputs, gradients of weights."""
-    t, tokens = policies.tensor, policies.micro_batch * model.sequence
+    t, tokens = policies.tensor, policies.tokens(model.sequence)
     keys = np.maximum(model.key_width / t, model.head_width)  # below one head they are replicated
     gates = 2 if model.gated else 1
     shapes = (
@@ -171,7 +171,7 @@ def _light(model: Model, policies: Policies, gpu: GPU, constants: Constants) -> 
     backward each: these are done by every tensor rank unless sequence_parallel. Split over the ranks: the context is
     laid out anew, 4 each way; GeLU moves 4 forward, 6 backward for each of f numbers, a gate 6 and 10.
     """
-    tokens, t = policies.micro_batch * model.sequence, policies.tensor
+    tokens, t = policies.tokens(model.sequence), policies.tensor
     shared = tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
     there, back = (6, 10) if model.gated else (4, 6)
     inner, context = tokens * model.ffn_width / t, tokens * model.query_width / t

@@ -26,7 +26,7 @@ from commeff.planner.traffic import (
 @dataclass(frozen=True, eq=False)
 class Pieces:
     """Seconds of one micro-batch: a layer, the head, the embedding, and the boundary between two stages, which only
-    overlap="full" hides: a stage waits for what it works on.
+    overlap="full" hides, behind the layers of a piece: a stage waits for what it works on.
     """
 
     layer: Pass
@@ -37,11 +37,13 @@ class Pieces:
     @classmethod
     def of(cls, model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pieces:
         """On a cluster."""
+        layer, boundary = layer_pass(model, policies, cluster, constants), boundary_seconds(model, policies, cluster)
+        piece = model.layers / (policies.pipeline * policies.chunks) * layer.there
         return cls(
-            layer_pass(model, policies, cluster, constants),
+            layer,
             head_pass(model, policies, cluster, constants),
             embedding_pass(model, policies, cluster, constants),
-            (1 - policies.hidden(0.0)) * boundary_seconds(model, policies, cluster),
+            boundary - policies.hidden(0.0) * np.minimum(boundary, piece),
         )
 
 
@@ -85,7 +87,7 @@ def estimate(
     return finish(model, policies, cluster, constants, pieces, stages, m, seconds)
 
 
-def stage_parts(model: Model, policies: Policies, pieces: Pieces) -> tuple[dict[str, Numbers], Numbers]:
+def stage_parts(model: Model, policies: Policies, pieces: Pieces) -> tuple[dict[str, Numbers], Stage]:
     """Seconds of one micro-batch on the slowest stage by part, and of all stages together. The stages have equal
     layers; the first has the embedding too and the last the head.
     """
@@ -108,7 +110,11 @@ def stage_parts(model: Model, policies: Policies, pieces: Pieces) -> tuple[dict[
         "tensor": parts["tensor"],
         "pipeline": 2 * send,
     }
-    total = p * (layers * (layer.there + layer.back) + 2 * send) + sum(x.there + x.back for x in (head, embedding))
+    total = Stage(
+        p * (layers * layer.there + send) + head.there + embedding.there,
+        p * (layers * layer.back + send) + head.back + embedding.back,
+        model.layers * layer.weights + head.weights + embedding.weights,
+    )
     return slowest, total
 
 
@@ -124,9 +130,9 @@ def finish(
 ) -> Estimate:
     """Add what comes once a step to the seconds of the pipeline, and the memory.
 
-    Gradients of a worker's ranks, and of workers, hide behind the last micro-batch's backward pass of a stage; weights
-    that ZeRO-3 gathers, behind all computation; gossip, which mixes what was there before the step, behind a whole
-    micro-batch.
+    Gradients of a worker's ranks, and of workers, hide behind the last micro-batch's backward pass of a stage; gossip,
+    which mixes what was there before the step, behind a whole micro-batch; weights that ZeRO-3 gathers, behind all
+    computation that hides nothing else.
     """
     layers = model.layers / policies.pipeline
     parameters = stages.parameters(model, policies).max(axis=0)
@@ -136,9 +142,11 @@ def finish(
     once = sharing.gradients + between
     window = np.where(policies.gossip > 0, tail + layers * pieces.layer.there, tail)
     hidden = policies.hidden(constants.hidden_share)
-    left = once - hidden * np.minimum(once, window)
+    behind = np.minimum(once, window)
+    left = once - hidden * behind
     share = np.divide(sharing.gradients, once, out=np.ones_like(left), where=once > 0)
-    gathers = sharing.gathers - hidden * np.minimum(sharing.gathers, seconds["compute"])
+    room = np.maximum(seconds["compute"] - behind, 0.0)
+    gathers = sharing.gathers - hidden * np.minimum(sharing.gathers, room)
     seconds = {
         **seconds,
         "data": share * left + gathers + tied_seconds(model, policies, cluster),

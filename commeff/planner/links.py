@@ -15,11 +15,11 @@ from commeff.planner.policies import Numbers
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Groups of `size` ranks, one every `stride` ranks; all groups talk at once.
+    """Groups of `size` ranks that talk at once.
 
     Parameters
     ----------
-    inside : members in one node.
+    inside : members in one node, in the group that has the fewest.
     bandwidth : bytes/s of a ring through the group: the slower of the link in the node and the NICs. The GPUs of a
         node share its NICs evenly, and a group with g members in the node rings through the shares of all g (NCCL's
         several rings).
@@ -35,13 +35,19 @@ class Groups:
 
     @classmethod
     def of(cls, cluster: Cluster, size: Numbers, stride: Numbers) -> Groups:
-        """On a cluster.
+        """One rank every `stride` ranks, the groups filling the cluster from its first rank on.
 
-        >>> groups = Groups.of(Cluster.named("a100_4nic", gpus=64), np.array([8, 8]), np.array([1, 8]))
+        Three ranks a group on nodes of eight: the third group has two ranks in the first node and one in the second.
+
+        >>> groups = Groups.of(Cluster.named("a100_4nic", gpus=24), np.array([8, 3, 3]), np.array([1, 8, 1]))
         >>> groups.inside, groups.bandwidth[0] / groups.bandwidth[1] > 10
-        (array([8, 1]), np.True_)
+        (array([8, 1, 1]), np.True_)
         """
-        inside = np.clip(cluster.local // stride, 1, size)
+        return cls.placed(cluster, size, np.clip(np.gcd(size * stride, cluster.local) // stride, 1, size))
+
+    @classmethod
+    def placed(cls, cluster: Cluster, size: Numbers, inside: Numbers) -> Groups:
+        """With so many members in a node."""
         crossing = size > inside
         intra, share = cluster.intra.bandwidth, cluster.inter_share.bandwidth
         return cls(

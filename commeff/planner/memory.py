@@ -26,7 +26,7 @@ def layer_activations(model: Model, policies: Policies) -> Numbers:
     inside of the feed-forward 16, split; softmax, mask and dropped softmax 5 for each score, kept by nobody with
     flash attention or selective recomputation.
     """
-    t, tokens = policies.tensor, policies.micro_batch * model.sequence
+    t, tokens = policies.tensor, policies.tokens(model.sequence)
     shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
     keys = np.maximum(model.key_width / t, model.head_width)
     split = 4 * model.query_width / t + 4 * keys + (6 if model.gated else 4) * model.ffn_width / t
@@ -41,7 +41,7 @@ def activations(model: Model, policies: Policies, stages: Stages) -> Numbers:
     """
     whole = layer_activations(model, policies)
     split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
-    inputs = 2.0 * policies.micro_batch * model.sequence * model.hidden / split * ~policies.offload_checkpoints
+    inputs = 2 * policies.tokens(model.sequence) * model.hidden / split * ~policies.offload_checkpoints
     full = policies.recompute == RECOMPUTES.index("full")
     return stages.layers * stages.flying * np.where(full, inputs, whole) + full * whole
 
@@ -53,7 +53,7 @@ def memory(model: Model, policies: Policies, stages: Stages, constants: Constant
     shard, parameters = policies.shard, stages.parameters(model, policies)
     weights, gradients, optimizer = STATES[policies.precision]
     gathered = (policies.zero == 3) & (shard > 1)  # one layer whole, and the next on its way
-    tokens = policies.micro_batch * model.sequence
+    tokens = policies.tokens(model.sequence)
     masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     layer = model.layer_parameters / policies.tensor
     parts = {

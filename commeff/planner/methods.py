@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from commeff.planner.checks import MOST
+
 
 @dataclass(frozen=True)
 class Method:
@@ -84,7 +86,7 @@ class Compression:
                 )
             return cls(8 * number) if name == "topk" else cls(4 * number, summable=True)
         if name in ("qsgd", "rank"):
-            if number < 1 or number != int(number):
+            if not (1 <= number <= MOST and number.is_integer()):
                 raise ValueError(f"compressor={text!r} was asked for; {name} takes a whole number, such as {name}:4")
             whole = int(number)
             return cls(0.0, rank=whole, summable=True) if name == "rank" else cls((2 * whole).bit_length() / 8)

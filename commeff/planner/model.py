@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from commeff.planner.checks import counted, switch
+
 
 @dataclass(frozen=True)
 class Model:
@@ -41,12 +43,13 @@ class Model:
     flash_attention: bool = False
 
     def __post_init__(self) -> None:
-        counts = ("layers", "hidden", "heads", "sequence", "vocab", "head_dim", "kv_heads", "ffn_hidden")
-        for name in counts:
-            value = getattr(self, name)
-            optional = value is None and name in ("head_dim", "kv_heads", "ffn_hidden")
-            if not optional and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ValueError(f"{name}={value!r} was asked for; it is a whole number, at least 1")
+        for name in ("layers", "hidden", "heads", "sequence", "vocab"):
+            counted(name, getattr(self, name))
+        for name in ("head_dim", "kv_heads", "ffn_hidden"):
+            if getattr(self, name) is not None:
+                counted(name, getattr(self, name))
+        for name in ("gated", "tied_embeddings", "flash_attention"):
+            switch(name, getattr(self, name))
         if self.head_dim is None and self.hidden % self.heads:
             raise ValueError(
                 f"hidden={self.hidden} does not divide into heads={self.heads}; give head_dim, or other heads"
@@ -55,6 +58,7 @@ class Model:
             raise ValueError(
                 f"heads={self.heads} cannot share kv_heads={self.kv_heads} evenly; take kv_heads that divides heads"
             )
+        counted("heads x head_dim", self.query_width)
 
     @cached_property
     def head_width(self) -> int:

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Literal
 
+from commeff.planner.checks import chosen, counted
+
 Cut = Literal["row", "column"]
 FORWARD = {
     ("row", "row"): ("all-gather", 1),
@@ -75,6 +77,9 @@ def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> Plan:
     """
     if len(widths) != len(cuts) + 1:
         raise ValueError(f"{len(cuts)} matrices were cut but {len(widths)} widths given; give {len(cuts) + 1}")
+    counted("devices", devices)
+    for cut in cuts:
+        chosen("cut", cut, ("row", "column"))
     names = ["x", *(str(i + 1) for i in range(len(cuts) - 1)), "y"]
     numbers = 0.0
     said: tuple[list[str], list[str]] = ([], [])

@@ -83,6 +83,10 @@ class Policies:
         """Share of hideable communication that `overlap` hides: none, `partial` or all of it."""
         return np.array([0.0, partial, 1.0])[self.overlap]
 
+    def tokens(self, sequence: int) -> Numbers:
+        """Of one micro-batch; a float, as products with other counts may be large."""
+        return 1.0 * self.micro_batch * sequence
+
     def micro_batches(self, global_batch: Count) -> Numbers:
         """Passes of each rank in one step."""
         return global_batch // (self.data * self.micro_batch)

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from commeff.cluster import PRECISIONS, Cluster
+from commeff.cluster import GPU, PRECISIONS, Cluster
+from commeff.planner.checks import chosen, counted, switch
 from commeff.planner.methods import METHODS, Compression
 from commeff.planner.model import Model
 
 SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "zero_bubble")
 RECOMPUTES = ("none", "selective", "full")
 OVERLAPS = ("none", "partial", "full")
-
-
-def chosen(what: str, value: str, known: Sequence[str]) -> None:
-    """Refuse a name that is not known.
-
-    >>> chosen("schedule", "1f1d", SCHEDULES)
-    Traceback (most recent call last):
-    ValueError: there is no schedule '1f1d'; did you mean 1f1b? There are naive gpipe 1f1b interleaved zero_bubble
-    """
-    if value not in known:
-        near = get_close_matches(str(value), known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "."
-        raise ValueError(f"there is no {what} {value!r}{hint} There are {' '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -75,10 +61,10 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name in ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "period", "degree"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name}={value!r} was asked for; it is a whole number, at least 1")
-        if self.zero not in (0, 1, 2, 3):
+            counted(name, getattr(self, name))
+        for name in ("sequence_parallel", "partition_checkpoints", "offload_checkpoints"):
+            switch(name, getattr(self, name))
+        if type(self.zero) is not int or self.zero not in range(4):
             raise ValueError(f"zero={self.zero!r} was asked for; ZeRO has the stages 0 (off), 1, 2 and 3")
         chosen("schedule", self.schedule, SCHEDULES)
         chosen("recompute", self.recompute, RECOMPUTES)
@@ -88,13 +74,19 @@ class Policy:
         self._check_method()
         if self.chunks > 1 and self.schedule != "interleaved":
             raise ValueError(f"chunks={self.chunks} needs schedule=interleaved; {self.schedule} has one chunk a stage")
-        if self.stages is not None and len(self.stages) != self.pipeline * self.chunks:
+        if self.stages is not None:
+            self._check_stages(self.stages)
+
+    def _check_stages(self, stages: tuple[int, ...]) -> None:
+        if not isinstance(stages, tuple) or not all(type(layers) is int for layers in stages):
+            raise ValueError(f"stages={stages!r} was asked for; it is a tuple of whole numbers, such as (3, 5)")
+        if len(stages) != self.pipeline * self.chunks:
             raise ValueError(
-                f"stages names {len(self.stages)} pieces but pipeline={self.pipeline} x chunks={self.chunks} "
+                f"stages names {len(stages)} pieces but pipeline={self.pipeline} x chunks={self.chunks} "
                 f"has {self.pipeline * self.chunks}"
             )
-        if self.stages is not None and min(self.stages) < 1:
-            raise ValueError(f"stages={self.stages} leaves a piece without layers; every stage needs at least 1")
+        if min(stages) < 1:
+            raise ValueError(f"stages={stages} leaves a piece without layers; every stage needs at least 1")
 
     def _check_method(self) -> None:
         method = METHODS[self.method]
@@ -127,6 +119,11 @@ class Policy:
         pieces = self.pipeline * self.chunks
         return self.stages or (model.layers // pieces,) * pieces
 
+    def check_precision(self, gpu: GPU) -> None:
+        """Refuse a precision in which the GPU has no peak."""
+        if self.precision not in gpu.peak_flops:
+            raise ValueError(f"{gpu.name} has no {self.precision}; it has {' '.join(gpu.peak_flops)}")
+
     def check(self, model: Model, cluster: Cluster, global_batch: int) -> None:
         """Refuse a policy that does not fit the model, the cluster or the batch, in one line."""
         gpus = self.tensor * self.pipeline * self.data
@@ -135,10 +132,8 @@ class Policy:
                 f"tensor={self.tensor} x pipeline={self.pipeline} x data={self.data} is {gpus} GPUs, but "
                 f"{cluster.name} has {cluster.gpus}; take gpus={gpus} or another policy"
             )
-        if self.precision not in cluster.gpu.peak_flops:
-            raise ValueError(f"{cluster.gpu.name} has no {self.precision}; it has {' '.join(cluster.gpu.peak_flops)}")
-        if not isinstance(global_batch, int) or global_batch < 1:
-            raise ValueError(f"global_batch={global_batch!r} was asked for; it is a whole number, at least 1")
+        self.check_precision(cluster.gpu)
+        counted("global_batch", global_batch)
         if global_batch % (self.data * self.micro_batch):
             raise ValueError(
                 f"global_batch={global_batch} does not divide into data={self.data} x micro_batch={self.micro_batch}"

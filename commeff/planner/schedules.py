@@ -24,7 +24,7 @@ class Task(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Seconds of one micro-batch on a stage, all chunks together."""
+    """Seconds of one micro-batch on a stage, all chunks together; or on all stages, added up."""
 
     forward: Numbers
     backward: Numbers
@@ -32,25 +32,30 @@ class Stage(NamedTuple):
 
 
 def bubble_seconds(
-    schedule: Numbers, stages: Numbers, chunks: Numbers, micro_batches: Numbers, slowest: Stage, total: Numbers
+    schedule: Numbers, stages: Numbers, chunks: Numbers, micro_batches: Numbers, slowest: Stage, total: Stage
 ) -> Numbers:
-    """Idle seconds of the slowest stage, when all stages together need `total` for one micro-batch there and back.
+    """Idle seconds of the slowest stage.
 
     GPipe and 1F1B wait while the first micro-batch passes the other stages and the last one comes back: total -
     slowest, which is (p-1) (F + B) on equal stages (Huang 2019; Narayanan 2019). Interleaved: 1/v of it (Narayanan
-    2021). Naive: in every micro-batch. ZB-H1 (Qi 2024) does gradients of weights meanwhile: those of p-1
-    micro-batches while the last come back, and those of min(m-1, p-1) more behind the first, as far as they fit
-    between the passes of a neighbour:
+    2021). Naive: in every micro-batch. ZB-H1 (Qi 2024) does gradients of weights meanwhile: while the last micro-batch
+    comes back, one on each stage that it passes, and those of min(m-1, p-1) that the slowest put off, as far as they
+    fit between the passes of a neighbour:
 
-        (p-1) (F + B - W) - min(m-1, p-1) min(W, B - W, F),    one third of 1F1B's where F = B - W = W.
+        (p-1) (F + B - W) - min(m-1, p-1) min(W, B - W, F),    one third of 1F1B's where F = B - W = W,
 
-    All five equal the event loop on equal stages.
+    and at least (p-1) F, as the first micro-batch has to come. All five equal the event loop on equal stages.
     """
-    others = np.where(stages > 1, total - slowest.forward - slowest.backward, 0.0)
-    late, room = slowest.weights, np.minimum(slowest.backward - slowest.weights, slowest.forward)
-    filled = (stages - 1) * late + np.minimum(micro_batches - 1, stages - 1) * np.minimum(late, room)
+    forward, backward, late = (
+        np.where(stages > 1, all_of - own, 0.0) for all_of, own in zip(total, slowest, strict=True)
+    )
+    others, neighbours = forward + backward, np.maximum(stages - 1, 1)
+    room = np.minimum(slowest.backward - slowest.weights, slowest.forward)
+    back = late * (1 - 1 / neighbours) + slowest.weights
+    behind = np.minimum(micro_batches - 1, stages - 1) * np.minimum(slowest.weights, room)
+    zero_bubble = np.maximum(others - back - behind, forward)
     is_a = [schedule == SCHEDULES.index(name) for name in ("naive", "interleaved", "zero_bubble")]
-    return np.select(is_a, [micro_batches * others, others / chunks, np.maximum(others - filled, 0.0)], others)
+    return np.select(is_a, [micro_batches * others, others / chunks, zero_bubble], others)
 
 
 def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
@@ -63,7 +68,7 @@ def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1
     """
     kind, p, v, m = (np.array(x) for x in (SCHEDULES.index(schedule), stages, chunks, micro_batches))
     stage = Stage(np.array(1.0), np.array(2.0), np.array(1.0))
-    return float(bubble_seconds(kind, p, v, m, stage, 3.0 * p)) / (3.0 * micro_batches)
+    return float(bubble_seconds(kind, p, v, m, stage, Stage(*(p * each for each in stage)))) / (3.0 * micro_batches)
 
 
 def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> list[list[Task]]:

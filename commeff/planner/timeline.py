@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from commeff.planner.schedules import Task, order
 
+MOST_TASKS = 500_000  # forward passes of pieces that are played: some seconds
+
 
 @dataclass(frozen=True)
 class Event:
@@ -58,6 +60,11 @@ def play(
     >>> play("1f1b", 8, [1.0] * 4, [2.0] * 4).seconds, (8 + 4 - 1) * 3.0
     (33.0, 33.0)
     """
+    if micro_batches * len(forward) > MOST_TASKS:
+        raise ValueError(
+            f"{micro_batches} micro-batches on {len(forward)} pieces of a pipeline were asked for; the event loop "
+            f"plays at most {MOST_TASKS:,} of their passes; take fewer, or equal stages, which have a formula"
+        )
     stages = len(forward) // chunks
     split = schedule == "zero_bubble"
     late = list(weights) if split and weights is not None else [0.0] * len(forward)

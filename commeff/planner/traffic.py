@@ -20,7 +20,7 @@ def boundary_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numb
     """One micro-batch from a stage to the next: b s h 16-bit numbers, each tensor rank sending its part, which the
     receivers gather in the node unless they keep sequences split (Narayanan 2021, the scatter/gather optimisation).
     """
-    t, size = policies.tensor, 2.0 * policies.micro_batch * model.sequence * model.hidden
+    t, size = policies.tensor, 2 * policies.tokens(model.sequence) * model.hidden
     groups = Groups.of(cluster, policies.pipeline, t * policies.data)
     inside = Groups.of(cluster, t, np.ones_like(t))
     gather = np.where(policies.sequence_parallel, 0.0, inside.reduce_scatter(size))
@@ -53,11 +53,13 @@ def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numb
 
 
 def tied_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
-    """The first and the last stage add up the gradients of their copies of a tied embedding."""
+    """The first and the last stage add up the gradients of their copies of a tied embedding. They are in one node only
+    if everything is.
+    """
     if not model.tied_embeddings:
         return np.zeros_like(policies.tensor, dtype=float)
     two = np.minimum(policies.pipeline, 2)
-    groups = Groups.of(cluster, two, policies.tensor * policies.data * np.maximum(policies.pipeline - 1, 1))
+    groups = Groups.placed(cluster, two, two if cluster.nodes == 1 else np.ones_like(two))
     return groups.all_reduce(STATES[policies.precision][1] * model.embedding_parameters / policies.tensor)
 
 
@@ -68,38 +70,44 @@ def worker_seconds(
 
     psgd: all-reduce of gradients. Compressed: all-reduce of what adds up, all-gather of what does not, (n-1)
     messages, and encoding. Gossip: `degree` models. Periodic: one all-reduce of models, spread over `period` steps.
-    The ranks of a worker have its gradients scattered among them already, so each sends P / shard numbers.
+    The ranks of a worker have its gradients scattered among them already, so each sends P / shard numbers. Models that
+    ZeRO does not gather anyway are gathered in the worker afterwards.
     """
     weights, gradients, _ = STATES[policies.precision]
     numbers = parameters / policies.shard
     groups = Groups.of(cluster, policies.workers, policies.tensor * policies.shard)
     low_rank = low_rank_numbers(model, policies) / policies.shard
-    payload = np.where(policies.rank > 0, 4.0 * low_rank, policies.value_bytes * numbers)
+    payload = np.where(policies.rank > 0, 4 * low_rank, policies.value_bytes * numbers)
     message = np.where(policies.compresses, payload, gradients * numbers)
     reduced = np.where(policies.summable, groups.all_reduce(message), groups.gather(message))
     encoded = policies.compresses * (ENCODING + 4 * policies.rank) * numbers / cluster.gpu.memory_bandwidth
     gossip = groups.neighbours(weights * numbers, policies.degree, cluster.network.oversubscription)
-    average = groups.all_reduce(weights * numbers) / policies.period
+    average = groups.all_reduce(weights * numbers)
+    gathered = Groups.of(cluster, policies.shard, policies.tensor).reduce_scatter(weights * parameters)
+    whole = np.where(policies.zero == 0, gathered, 0.0)
     talks = policies.workers > 1
     return talks * (
         policies.gradients * (reduced + encoded / constants.memory_efficiency)
-        + policies.gossip * gossip
-        + policies.periodic * average
+        + policies.gossip * (gossip + whole)
+        + policies.periodic * (average + whole) / policies.period
     )
 
 
 def low_rank_numbers(model: Model, policies: Policies) -> Numbers:
-    """Numbers in the two factors of every matrix, of rank r: r (rows + columns), matrices split over the tensor ranks
-    (Vogels 2019).
+    """Numbers sent for every matrix, split over the tensor ranks: the two factors of rank r, r (rows + columns), or the
+    matrix itself where those are more (Vogels 2019).
     """
-    t = policies.tensor
-    gates = 2 if model.gated else 1
-    edges = (
-        4 * model.hidden
-        + (2 * model.query_width + 2 * model.key_width) / t
-        + (1 + gates) * (model.hidden + model.ffn_width / t)
+    t, layers = policies.tensor, model.layers / policies.pipeline
+    matrices = (
+        (2 * layers, model.query_width / t),
+        (2 * layers, model.key_width / t),
+        ((3 if model.gated else 2) * layers, model.ffn_width / t),
+        (1, model.vocab / t),
     )
-    return policies.rank * (model.layers / policies.pipeline * edges + model.vocab / t + model.hidden)
+    sent = [
+        count * np.minimum(policies.rank * (width + model.hidden), width * model.hidden) for count, width in matrices
+    ]
+    return np.sum(sent, axis=0)
 
 
 def optimizer_seconds(parameters: Numbers, policies: Policies, cluster: Cluster, constants: Constants) -> Numbers:

@@ -106,6 +106,12 @@ def _agree(search: bool, sweep: bool, largest: bool, timeline: Path | None, figu
             raise ValueError(f"{path} does not say what kind of figure it is; end it with one of {' '.join(FIGURES)}")
 
 
+def _leave(option: str, told: list[str]) -> None:
+    """Refuse keys that an option chooses."""
+    if told:
+        raise ValueError(f"{option} chooses {' '.join(told)} itself; leave them out, or leave {option} out")
+
+
 def _predict(question: Asked, as_json: bool) -> None:
     from commeff.planner import predict
     from experiments.planning.plan import described
@@ -163,9 +169,7 @@ def _search(
     from experiments.planning.models import assumptions
     from experiments.planning.plan import described, spoken
 
-    told = [key for key in question.policy if key not in SEARCHED]
-    if told:
-        raise ValueError(f"--search chooses {' '.join(told)} itself; leave them out, or leave --search out")
+    _leave("--search", [key for key in question.policy if key not in SEARCHED])
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
     plans = search(
         question.model,
@@ -201,8 +205,9 @@ def _search(
 
 def _sweep(question: Asked, figure: Path | None, as_json: bool) -> None:
     from experiments.planning.models import assumptions, said
-    from experiments.planning.sweeps import BANDWIDTHS, bandwidth_sweep, sweep_rows
+    from experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
+    _leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
     sweeps = bandwidth_sweep(question, policy, [each.way for each in assumptions()])
@@ -233,8 +238,9 @@ def _sweep(question: Asked, figure: Path | None, as_json: bool) -> None:
 
 def _largest(question: Asked, figure: Path | None, as_json: bool) -> None:
     from commeff.planner import Policy
-    from experiments.planning.sweeps import largest
+    from experiments.planning.sweeps import ALONG, largest
 
+    _leave("--largest", [key for key in question.policy if key in ALONG])
     policy = Policy(**{"recompute": "full", **question.policy})
     rows = largest(question.model, question.cluster, policy)
     if figure is not None:

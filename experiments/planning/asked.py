@@ -12,7 +12,7 @@ import yaml
 from commeff.cluster import Cluster, names
 from commeff.cluster.units import quantity
 from commeff.planner import Model, Policy
-from commeff.planner.policy import chosen
+from commeff.planner.checks import chosen
 from experiments.planning.models import named
 
 SHAPE = tuple(field.name for field in fields(Model))
@@ -68,7 +68,7 @@ def asked(settings: Sequence[str]) -> Asked:
     name, model = _model(given)
     cluster = _cluster(given, policy)
     tokens = given.get("tokens")
-    if tokens is not None and not (isinstance(tokens, (int, float)) and 0 < tokens < float("inf")):
+    if tokens is not None and not (type(tokens) in (int, float) and 0 < tokens < float("inf")):
         raise ValueError(f"tokens={tokens!r} was asked for; it is a number above 0, such as tokens=300e9")
     batch = given.get("global_batch", _batch(cluster.gpus))
     return Asked(name, model, cluster, batch, policy, tokens)
@@ -112,9 +112,6 @@ def number(key: str, text: str) -> int | float:
 def _model(given: dict[str, Any]) -> tuple[str, Model]:
     """By name, with other sizes where they are given; or all sizes."""
     shape = {key: given[key] for key in SHAPE if key in given}
-    for key in ("gated", "tied_embeddings", "flash_attention"):
-        if not isinstance(shape.get(key, False), bool):
-            raise ValueError(f"{key}={shape[key]!r} was asked for; it is true or false")
     if "model" in given:
         return given["model"], replace(named(given["model"]), **shape)
     missing = [key for key in ("layers", "hidden", "heads", "sequence", "vocab") if key not in shape]
@@ -132,7 +129,7 @@ def _cluster(given: dict[str, Any], policy: dict[str, Any]) -> Cluster:
         gpus = sizes[0] * sizes[1] * sizes[2] if whole and any(size > 1 for size in sizes) else None
     name = given.get("cluster", "a100_selene")
     path = Path(name)
-    there = name not in names() and (path.suffix in (".yaml", ".yml") or path.exists())
+    there = name not in names() and (path.suffix in (".yaml", ".yml") or path.is_file())
     cluster = Cluster.load(path, gpus) if there else Cluster.named(name, gpus)
     if "bandwidth" not in given:
         return cluster
@@ -141,7 +138,10 @@ def _cluster(given: dict[str, Any], policy: dict[str, Any]) -> Cluster:
 
 def scalar(text: str) -> Any:
     """A number if it reads as one, else the text: '25e9' and '200 Gb/s' are both quantities."""
-    found = yaml.safe_load(text)
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
     return found if isinstance(found, (int, float)) else text
 
 

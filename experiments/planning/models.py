@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from commeff.planner import Model, Way
-from commeff.planner.policy import chosen
+from commeff.planner.checks import chosen
 from experiments.planning.published import rows
 
 HERE = Path(__file__).parent

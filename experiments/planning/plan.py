@@ -96,7 +96,7 @@ def fit(asked: Asked, policy: Policy, prediction: Prediction) -> str:
         return f"fits: {need:.1f} of {have:.1f} GiB on the fullest rank"
     parts = prediction.breakdown["bytes"]
     largest = max(parts, key=lambda name: parts[name])
-    told = f"does not fit: {need:.1f} of {have:.1f} GiB, most of it {largest} ({parts[largest] / GIB:.1f})"
+    told = f"does not fit: {need:.1f} of {have:.1f} GiB, {largest} the largest part ({parts[largest] / GIB:.1f})"
     better = [plan for plan in changed(asked, policy) if plan.prediction.fits]
     if not better:
         return f"{told}; no change of recompute, zero, micro_batch and sequence_parallel makes room"
@@ -107,10 +107,10 @@ def fit(asked: Asked, policy: Policy, prediction: Prediction) -> str:
 
 def changed(asked: Asked, policy: Policy) -> Iterator[Plan]:
     """The policy with more recomputed, more shared, smaller micro-batches, split sequences; whatever is possible."""
-    for recompute in {policy.recompute, "selective", "full"}:
+    for recompute in dict.fromkeys((policy.recompute, "selective", "full")):
         for zero in range(policy.zero, 4):
-            for micro_batch in {1, policy.micro_batch}:
-                for split in {policy.sequence_parallel, policy.tensor > 1}:
+            for micro_batch in dict.fromkeys((policy.micro_batch, 1)):
+                for split in dict.fromkeys((policy.sequence_parallel, policy.tensor > 1)):
                     new = replace(
                         policy, recompute=recompute, zero=zero, micro_batch=micro_batch, sequence_parallel=split
                     )

@@ -18,6 +18,8 @@ GIGABIT = 1e9 / 8
 BANDWIDTHS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800)  # Gb/s of one NIC
 RANKS = (1, 8, 64, 512)  # data-parallel, of the largest models
 HEAD = 128  # of the family of largest models: n layers, n heads of 128
+BETWEEN = ("workers", "zero", "method", "period", "degree", "compressor", "stages")  # what a bandwidth sweep chooses
+ALONG = (*BETWEEN, "data", "pipeline", "schedule", "chunks")  # what the largest models go through
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def largest(like: Model, cluster: Cluster, policy: Policy) -> list[dict[str, flo
     and micro-batch as in `policy`, no pipeline. "states" counts 16 bytes for each parameter and nothing else, as the
     lecture does.
     """
+    policy.check_precision(cluster.gpu)
     found = []
     for ranks in RANKS:
         row: dict[str, float] = {"data": ranks}

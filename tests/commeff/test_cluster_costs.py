@@ -178,6 +178,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for call, said in (
         (lambda: placed.all_reduce(flat(4), 8, SIZE), "8 workers were asked for on 4 GPUs"),
         (lambda: placed.all_reduce(flat(4), 4, SIZE, "butterfly"), "choose of ring"),
+        (lambda: placed.all_reduce(flat(4), 0, SIZE), "0 workers were asked for"),
         (lambda: placed.gossip(flat(4), topologies.ring(8).at(0), SIZE), "8 workers on 4 GPUs"),
         (lambda: placed.hierarchical(Cluster.named("v100_25g", gpus=16), 12, SIZE), "full nodes"),
         (lambda: costs.ring(SIZE, 0, LINK), "at least 1"),

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from commeff.cluster import Cluster
+from commeff.planner.checks import chosen, counted
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.model import Model
-from commeff.planner.policy import Policy, chosen
+from commeff.planner.policy import Policy
 from commeff.planner.predict import Prediction, predict
 from commeff.planner.search.bayes import Bayes
 from commeff.planner.search.chain import dynamic, integer
@@ -89,9 +90,11 @@ def search(
     ValueError : if nothing can be laid over the cluster, or nothing that was priced fits.
     """
     chosen("search method", method, METHODS)
-    for name, value in (("budget", budget), ("top", top)):
-        if (value is not None or name == "top") and (type(value) is not int or value < 1):
-            raise ValueError(f"{name}={value!r} was asked for; it is a whole number, at least 1")
+    counted("top", top)
+    if budget is not None:
+        counted("budget", budget)
+    if type(seed) is not int or seed < 0:
+        raise ValueError(f"seed={seed!r} was asked for; it is a whole number, at least 0")
     space = Space(model, cluster, global_batch, tuple(ways), precision, overlap)
     if method in SOLVERS:
         found, smallest = _solved(space, budget, SOLVERS[method], top, constants)

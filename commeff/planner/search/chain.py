@@ -101,8 +101,8 @@ def dynamic(chain: Chain) -> Cuts:
 
         least[i, k] = min_n  price[i, n] + least[i + 1, k - n],      t[i, n] <= slowest
 
-    Slowest values are tried from below. They end where they alone cost more than the best that was found. With S
-    different values, p stages and l layers it takes S p l^2 additions.
+    Slowest values are tried from below, from where the stages can hold all layers. They end where they alone cost more
+    than the best that was found. With S different values between, p stages and l layers it takes S p l^2 additions.
 
     >>> dynamic(Chain(np.array([[1.0, 2, 3, 4], [3, 4, 5, 6]]), np.ones((2, 4), dtype=bool), 8))
     (3, 1)
@@ -113,7 +113,10 @@ def dynamic(chain: Chain) -> Cuts:
     for slowest in np.unique(chain.seconds[chain.possible]):
         if often * slowest + least >= best:
             break
-        found, cost = _cheapest(np.where(chain.seconds <= slowest, prices, np.inf))
+        allowed = chain.possible & (chain.seconds <= slowest)
+        if (allowed * np.arange(1, chain.layers + 1)).max(axis=1).sum() < chain.layers:
+            continue
+        found, cost = _cheapest(np.where(allowed, prices, np.inf))
         if found is not None and cost + often * slowest < best:
             best, cuts = chain.cost(found), found
     return cuts
@@ -168,7 +171,7 @@ def integer(chain: Chain) -> Cuts:
         constraints=constraints,
         integrality=np.append(np.ones(stages * layers), 0),
         bounds=Bounds(0, np.append(allowed.astype(float), np.inf)),
-        options={"mip_rel_gap": 0.0, "time_limit": 30.0},
+        options={"mip_rel_gap": 0.0, "time_limit": 30.0, "presolve": False},  # its presolve writes to stdout
     )
     if found.x is None:
         return None

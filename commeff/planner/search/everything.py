@@ -16,6 +16,7 @@ from commeff.planner.search.space import AXES, Rows, Space
 from commeff.planner.search.split import chain, cuttable, recut
 
 RECUT = 12  # pipelines whose layers are cut anew
+DEEP = 512  # layers of the deepest model that is cut anew
 
 Solver = Callable[[Chain], Cuts]
 
@@ -61,14 +62,14 @@ def scan(space: Space, keep: int, budget: int | None = None, constants: Constant
     """Price all policies, or the first `budget` of them.
 
     With them, pipelines that 1F1B or GPipe could run with unequal stages are priced as if every stage had layers /
-    pipeline layers.
+    pipeline layers, unless the model has more than `DEEP`.
     """
     even, to_cut = Best(keep), Best(RECUT)
     priced, smallest = 0, np.inf
     limit, layers = space.cluster.gpu.memory_bytes, space.model.layers
     for rows in space.blocks(uneven=True):
         policies = space.policies(rows)
-        cut = cuttable(policies)
+        cut = cuttable(policies) & (layers <= DEEP)
         equal = layers % (policies.pipeline * policies.chunks) == 0
         rows = rows[equal | cut][: None if budget is None else budget - priced]
         policies, cut, equal = space.policies(rows), cut[equal | cut][: len(rows)], equal[equal | cut][: len(rows)]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
+from commeff.planner.checks import counted
 from commeff.planner.feasible import Mask, feasible
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
@@ -71,11 +72,8 @@ class Space:
     overlap: str = "partial"
 
     def __post_init__(self) -> None:
-        if type(self.global_batch) is not int or self.global_batch < 1:
-            raise ValueError(f"global_batch={self.global_batch!r} was asked for; it is a whole number, at least 1")
-        if Policy(precision=self.precision, overlap=self.overlap).precision not in self.cluster.gpu.peak_flops:
-            known = " ".join(self.cluster.gpu.peak_flops)
-            raise ValueError(f"{self.cluster.gpu.name} has no {self.precision}; it has {known}")
+        counted("global_batch", self.global_batch)
+        Policy(precision=self.precision, overlap=self.overlap).check_precision(self.cluster.gpu)
         if not self.ways:
             raise ValueError("a search over no method was asked for; give ways, such as Way('psgd')")
 

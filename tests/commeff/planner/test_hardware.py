@@ -12,7 +12,7 @@ from commeff.planner import MEASURED, Model, Policies, Policy
 from commeff.planner.block import layer_pass
 from commeff.planner.gemm import MULTIPROCESSORS, TILE, gemm_seconds, seconds_per_flop
 from commeff.planner.links import Groups
-from commeff.planner.traffic import boundary_seconds
+from commeff.planner.traffic import boundary_seconds, low_rank_numbers, tied_seconds
 
 SELENE = Cluster.named("a100_selene", gpus=64)
 WAVE = MULTIPROCESSORS["A100"]
@@ -70,6 +70,43 @@ def test_a_group_rings_through_all_the_cards_of_its_nodes():
     gathered = groups.reduce_scatter(1e9)
     assert groups.all_reduce(1e9).tolist() == (2 * gathered).tolist()
     assert gathered[2] == pytest.approx(7 / 8 * 1e9 / card + 3 * SELENE.inter.latency)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "size", "stride"),
+    [(24, 3, 1), (24, 3, 8), (24, 6, 1), (24, 2, 3), (48, 8, 6), (64, 16, 2), (64, 4, 2), (6, 3, 2), (120, 5, 24)],
+)
+def test_the_group_with_fewest_members_in_a_node_is_the_slowest(gpus, size, stride):
+    cluster = Cluster.named("a100_selene", gpus=gpus)
+    blocks = np.arange(gpus).reshape(-1, size, stride).transpose(0, 2, 1).reshape(-1, size)
+    together = [np.unique(group // cluster.per_node, return_counts=True)[1] for group in blocks]
+    groups = Groups.of(cluster, np.array([size]), np.array([stride]))
+    assert (groups.inside[0] < size) == any(len(counts) > 1 for counts in together)
+    assert groups.inside[0] == max(1, min(counts.min() for counts in together))
+
+
+def test_tied_embeddings_meet_inside_a_node_if_all_stages_are_in_it():
+    model = Model(32, 4096, 32, 2048, 51200)
+    inside, across = (
+        tied_seconds(model, Policies.of([Policy(pipeline=4, data=gpus // 4)]), Cluster.named("a100_selene", gpus=gpus))
+        for gpus in (8, 16)
+    )
+    size = 4.0 * model.embedding_parameters
+    assert inside == pytest.approx(size / SELENE.intra.bandwidth + 2 * SELENE.intra.latency)
+    assert across == pytest.approx(size / SELENE.inter.bandwidth + 2 * SELENE.inter.latency)
+
+
+def test_a_low_rank_is_never_more_than_the_matrices():
+    model = Model(32, 4096, 32, 2048, 51200)
+    some, all_of_it, more = (
+        low_rank_numbers(model, Policies.of([Policy(data=2, workers=2, method="power_sgd", compressor=f"rank:{rank}")]))
+        for rank in (32, 4096, 10**6)
+    )
+    h, f = model.hidden, 4 * model.hidden
+    assert some == 32 * (32 * (4 * 2 * h + 2 * (h + f)) + h + model.vocab)
+    assert (
+        all_of_it == more == model.layers * (model.attention_weights + model.ffn_weights) + model.embedding_parameters
+    )
 
 
 def test_alone_nobody_talks():

@@ -123,6 +123,32 @@ def test_overlap_hides_and_hides_more():
     assert full < partial < none
 
 
+def test_even_full_overlap_hides_a_boundary_only_behind_computing():
+    slow = SELENE.with_inter(bandwidth=1e6)
+    assert seconds(pipeline=8, data=8, overlap="full")["pipeline"] == 0
+    policy = {"cluster": slow, "pipeline": 8, "data": 8}
+    none, full = (seconds(overlap=overlap, **policy) for overlap in ("none", "full"))
+    assert 0 < none["pipeline"] - full["pipeline"] < none["compute"]
+
+
+@pytest.mark.parametrize("overlap", ["none", "partial", "full"])
+def test_a_faster_gpu_is_never_slower_whatever_it_hides(overlap):
+    slow, steps = SELENE.with_inter(bandwidth=1e9), []
+    for factor in (1, 2, 4, 8):
+        peaks = {name: factor * peak for name, peak in slow.gpu.peak_flops.items()}
+        fast = replace(slow, gpu=replace(slow.gpu, peak_flops=peaks))
+        steps.append(sum(seconds(cluster=fast, data=64, zero=3, micro_batch=2, overlap=overlap).values()))
+    assert all(b <= a * (1 + 1e-12) for a, b in pairwise(steps))
+
+
+def test_local_models_are_whole_again_in_their_worker():
+    """Ranks average pieces; without ZeRO nobody else gathers them."""
+    policy = {"data": 64, "workers": 8, "method": "local_sgd", "overlap": "none"}
+    plain, sharded = (seconds(zero=zero, **policy)["workers"] for zero in (0, 1))
+    weights = 2 * MODEL.parameters
+    assert plain - sharded == pytest.approx(7 / 8 * weights / SELENE.intra.bandwidth, rel=0.01)
+
+
 def test_slower_links_never_help():
     rates = [1.25e8 * 4**i for i in range(6)]
     for policy in (

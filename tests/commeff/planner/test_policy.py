@@ -37,6 +37,16 @@ KEYS = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200, kv_he
         ({"chunks": 2, "pipeline": 4}, "needs schedule=interleaved"),
         ({"pipeline": 4, "stages": (6, 6, 12)}, "names 3 pieces"),
         ({"pipeline": 2, "stages": (0, 24)}, "without layers"),
+        ({"pipeline": 2, "stages": (3.5, 20.5)}, "tuple of whole numbers"),
+        ({"pipeline": 2, "stages": [4, 20]}, "tuple of whole numbers"),
+        ({"zero": 1.0}, "zero=1.0"),
+        ({"zero": True}, "zero=True"),
+        ({"sequence_parallel": 2}, "true or false"),
+        ({"offload_checkpoints": 1}, "true or false"),
+        ({"micro_batch": 10**30}, "counts to 100,000,000"),
+        ({"data": 8, "workers": 8, "method": "compressed_sgd", "compressor": "qsgd:nan"}, "whole number"),
+        ({"data": 8, "workers": 8, "method": "compressed_sgd", "compressor": "qsgd:1e400"}, "whole number"),
+        ({"data": 8, "workers": 8, "method": "power_sgd", "compressor": "rank:1e300"}, "whole number"),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(what, said):
@@ -51,6 +61,9 @@ def test_a_policy_that_makes_no_sense_is_refused(what, said):
         (MODEL, {"tensor": 8, "data": 2}, 64, "is 16 GPUs, but a100_selene has 8"),
         (MODEL, {"data": 8}, 12, "global_batch=12 does not divide"),
         (MODEL, {"data": 8}, 0, "global_batch=0"),
+        (MODEL, {"data": 8}, True, "global_batch=True"),
+        (MODEL, {"data": 8}, 10**30, "counts to 100,000,000"),
+        (MODEL, {"pipeline": 8, "stages": (3,) * 8}, 10**6, "equal stages, which have a formula"),
         (MODEL, {"data": 8, "precision": "fp8"}, 64, "has no fp8"),
         (Model(24, 2048, 16, 1000, 8), {"data": 1, "tensor": 8, "sequence_parallel": True}, 8, None),
         (Model(24, 2048, 16, 1001, 8), {"tensor": 8, "sequence_parallel": True}, 8, "sequence=1001"),
@@ -82,6 +95,9 @@ def test_a_policy_that_does_not_fit_is_refused(model, policy, batch, said):
         ({"vocab": -5}, "vocab=-5"),
         ({"kv_heads": 5}, "cannot share kv_heads=5"),
         ({"head_dim": 0}, "head_dim=0"),
+        ({"hidden": 10**30}, "counts to 100,000,000"),
+        ({"head_dim": 10**8}, "heads x head_dim"),
+        ({"gated": 2}, "true or false"),
     ],
 )
 def test_a_model_that_cannot_be_is_refused(what, said):

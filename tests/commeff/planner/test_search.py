@@ -164,6 +164,7 @@ def test_steps_are_part_of_what_is_made_small():
         ({"budget": 0}, "budget=0"),
         ({"budget": 2.5}, "budget=2.5"),
         ({"top": 0}, "top=0"),
+        ({"seed": -1, "method": "random"}, "seed=-1"),
         ({"global_batch": 0}, "global_batch=0"),
         ({"ways": ()}, "no method"),
         ({"precision": "fp8"}, "has no fp8"),

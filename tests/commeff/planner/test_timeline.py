@@ -31,7 +31,7 @@ def test_the_closed_form_is_the_event_loop_on_equal_stages(schedule, p, m, v):
     run = play(schedule, m, [forward / v] * pieces, [backward / v] * pieces, [weights / v] * pieces, v)
     arrays = [np.array(x) for x in (SCHEDULES.index(schedule), p, v, m)]
     stage = Stage(np.array(forward), np.array(backward), np.array(weights))
-    bubble = bubble_seconds(*arrays, stage, np.array(p * (forward + backward)))
+    bubble = bubble_seconds(*arrays, stage, Stage(*(p * seconds for seconds in stage)))
     assert run.seconds == pytest.approx(m * (forward + backward) + float(bubble), rel=1e-12)
 
 
@@ -83,7 +83,17 @@ def test_interleaved_with_one_chunk_is_1f1b():
     assert order("interleaved", 4, 8) == order("1f1b", 4, 8)
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "naive", "interleaved"])
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 32])
+def test_zero_bubble_is_the_event_loop_beside_a_heavy_head(batch):
+    model, cluster = Model(16, 2048, 16, 1024, 128_000), Cluster.named("a100_selene", gpus=8)
+    policy = Policy(pipeline=8, schedule="zero_bubble")
+    p = predict(model, policy, cluster, global_batch=batch)
+    run = timeline(model, policy, cluster, global_batch=batch)
+    inside = sum(p.breakdown["seconds"][part] for part in ("compute", "recompute", "tensor", "pipeline", "bubble"))
+    assert inside == pytest.approx(run.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_predict_is_the_event_loop_with_embedding_and_head_at_the_ends(schedule):
     model, cluster = Model(32, 4096, 32, 2048, 51200), Cluster.named("a100_selene", gpus=8)
     policy = Policy(tensor=2, pipeline=4, schedule=schedule, chunks=2 if schedule == "interleaved" else 1)

@@ -1,0 +1,46 @@
+"""Refusals of single values: counts, switches and names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+MOST = 10**8  # of anything that is counted: beyond it 64-bit products of counts overflow
+
+
+def counted(what: str, value: Any) -> None:
+    """Refuse what is not a whole number from 1 to `MOST`.
+
+    >>> counted("tensor", 2.0)
+    Traceback (most recent call last):
+    ValueError: tensor=2.0 was asked for; it is a whole number, at least 1
+    """
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{what}={value!r} was asked for; it is a whole number, at least 1")
+    if value > MOST:
+        raise ValueError(f"{what}={value} was asked for; the planner counts to {MOST:,}")
+
+
+def switch(what: str, value: Any) -> None:
+    """Refuse what is not True or False.
+
+    >>> switch("gated", 1)
+    Traceback (most recent call last):
+    ValueError: gated=1 was asked for; it is true or false
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{what}={value!r} was asked for; it is true or false")
+
+
+def chosen(what: str, value: str, known: Sequence[str]) -> None:
+    """Refuse a name that is not known.
+
+    >>> chosen("schedule", "1f1d", ("naive", "gpipe", "1f1b"))
+    Traceback (most recent call last):
+    ValueError: there is no schedule '1f1d'; did you mean 1f1b? There are naive gpipe 1f1b
+    """
+    if value not in known:
+        near = get_close_matches(str(value), known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "."
+        raise ValueError(f"there is no {what} {value!r}{hint} There are {' '.join(known)}")
