@@ -43,6 +43,8 @@ stages have equal layers.
 - A worker is a set of ranks that holds one replica; how many there are is part of the search, so a "worker" of diloco
   may be a node, or half the cluster, and ZeRO shards within it. The factors do not depend on how many there are, which
   favours methods with many workers.
+- Gradients travel as 32-bit numbers, as Megatron-LM reduces them; models that are mixed or averaged travel in the 16
+  bits of their weights, which favours gossip and local steps by a factor of 2.
 - Cells name the fastest method; the number is its gain over psgd, which is tuned by the same search in the same cell.
 
 ## What it says
