@@ -81,5 +81,5 @@ def _read(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
         if damaged := archive.testzip():
             raise ValueError(f"the checksum of {damaged} is wrong")
-    state: dict[str, Any] = torch.load(path, weights_only=False)
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
     return state

@@ -231,7 +231,8 @@ class Local(LocalStep):
             for key in [key for key in rows if key != "aged" and rows["aged"][i]]:
                 p, name = key.split(".", 1)
                 mine = rows[key] if self._stacked and rows[key].ndim > 1 else rows[key][i]
-                optimizer.state[self._parameters[i][int(p)]][name] = mine.clone()
+                counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart
+                optimizer.state[self._parameters[i][int(p)]][name] = (mine.cpu() if counts else mine).clone()
 
     @property
     def settings(self) -> dict[str, Any]:

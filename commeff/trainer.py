@@ -18,7 +18,7 @@ from commeff.replicas import Stacked, Vmapped
 from commeff.run import Run
 from commeff.strategy import Strategy
 from commeff.task import Task
-from commeff.whole import dealt, gathered
+from commeff.whole import dealt, gathered, placed
 
 ENGINES = {"loop": Stacked, "vmap": Vmapped}
 
@@ -59,7 +59,7 @@ def train(
     run = Run(replicas, strategy, communicator, losses=torch.zeros_like(replicas.parameters[:, 0]))
     saved = checkpoints.load() if checkpoints else None
     if saved:
-        saved = dealt(saved, communicator)
+        saved = placed(dealt(saved, communicator), replicas.parameters.device)
         if saved["step"] > steps:
             raise ValueError(
                 f"the checkpoint stands at step {saved['step']}; {steps} steps were asked for, which is less"

@@ -41,6 +41,17 @@ def dealt(state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
     return _changed(state, own)
 
 
+def placed(state: Any, device: torch.device) -> Any:
+    """The state with its tensors on a device."""
+    if isinstance(state, Tensor):
+        return state.to(device)
+    if isinstance(state, dict):
+        return {name: placed(value, device) for name, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(placed(value, device) for value in state)
+    return state
+
+
 def _changed(node: Any, change: Callable[[Tensor], Any], inside: bool = False) -> Any:
     if isinstance(node, dict):
         return {name: _changed(value, change, inside or name in ROWS) for name, value in node.items()}

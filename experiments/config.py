@@ -46,6 +46,7 @@ RUN: dict[str, tuple[Any, float]] = {
     "steps": (int, 1),
     "seed": (int, 0),
     "data_dir": (str | None, 0),
+    "device": (Literal["cpu", "cuda"], 0),
     "engine": (Literal["loop", "vmap"], 0),
     "threads": (int, 1),
     "l2": (float, 0),

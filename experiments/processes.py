@@ -23,6 +23,7 @@ import torch
 from commeff.communicator import Communicator
 from commeff.communicator.processes import backend, joined, store_in_file
 from experiments.build import communicator
+from experiments.devices import own_device
 from experiments.launch.council import MemberLost
 from experiments.launch.logs import Output
 from experiments.launch.membership import patience
@@ -80,7 +81,9 @@ def on_processes(
                 theirs.close()
                 members[ours] = process
             places = [whereabouts() | {"pid": process.pid} for process in members.values()]
-            run.write("env.json", run.read("env.json") | launch_info("local", backend("cpu"), places, 0, waits))
+            run.write(
+                "env.json", run.read("env.json") | launch_info("local", backend(config["device"]), places, 0, waits)
+            )
             return _attended(members, progress, stop)
         finally:
             for process in members.values():
@@ -145,7 +148,8 @@ def _member(
             line.send(("progress", (step, row)))
 
     try:
-        with joined(rank, config["nproc"], store_in_file(meeting, config["nproc"]), waits):
+        meeting_place, device = store_in_file(meeting, config["nproc"]), own_device(config["device"], rank)
+        with joined(rank, config["nproc"], meeting_place, waits, device):
             summary = train(communicator(config, distributed=True), Seldom(tell), stop)
         line.send(("summary", summary))
     except Exception as error:

@@ -19,9 +19,11 @@ from commeff.checkpoint import Checkpoints
 from commeff.communicator import Communicator
 from commeff.communicator.processes import backend, from_first
 from commeff.memory import keep_freed_memory
+from commeff.on_device import OnDevice
 from commeff.recorder import Recorder
 from commeff.trainer import train
 from experiments.build import Parts, build
+from experiments.devices import check_device
 from experiments.launch.council import MemberLost
 from experiments.launch.membership import patience
 from experiments.processes import Progress, Stop, Train, on_processes
@@ -64,9 +66,9 @@ def run_one(
     parts, stop, several = prepared(config), stop or Stop(), config["nproc"] > 1
     waits = patience(os.environ)
     train_here = training(config, parts, run)
-    facts = launch_info(
-        "local" if several else "none", backend("cpu") if several else "none", [whereabouts()], 0, waits
-    )
+    check_device(config["device"], config["nproc"])
+    talks = backend(config["device"]) if several else "none"
+    facts = launch_info("local" if several else "none", talks, [whereabouts()], 0, waits)
 
     def work(progress: Progress, stop: Stop) -> dict[str, Any]:
         if several:
@@ -153,9 +155,11 @@ def training(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train:
     """What every process of a run does; rank 0 writes."""
 
     def train_here(communicator: Communicator, progress: Progress, stop: Stop) -> dict[str, Any]:
-        kind = Checkpoints if communicator.transport.size == 1 else _ReadByFirst
+        kind, task = Checkpoints if communicator.transport.size == 1 else _ReadByFirst, parts.task
+        if config["device"] != "cpu":
+            task = OnDevice(task, torch.device("cuda", torch.cuda.current_device()))
         return train(
-            parts.task,
+            task,
             parts.strategy,
             communicator,
             steps=config["steps"],

@@ -22,6 +22,7 @@ from typing import Any, NoReturn, TypeVar
 
 from commeff.communicator.processes import Store, backend, joined, recorded, store_at, within
 from experiments.build import communicator
+from experiments.devices import own_device
 from experiments.launch.council import Council, Facts
 from experiments.launch.logs import Output
 from experiments.launch.membership import Membership, patience, with_processes
@@ -32,7 +33,6 @@ from experiments.schema import ConfigError
 from experiments.store import RunFolder, check_version, run_id
 from experiments.system import launch_info, whereabouts
 
-DEVICE = "cpu"  # of every run today; the group is the one that fits it
 INTERRUPTED = 130
 T = TypeVar("T")
 
@@ -122,6 +122,7 @@ def _prepared(member: Membership, composed: Callable[[], dict[str, Any]], store:
     try:
         with redirect_stderr(sys.stderr if member.rank == 0 else StringIO()):
             config = with_processes(composed(), member.size)
+        own_device(config["device"], member.local_rank)
         check_version(store)
         run = RunFolder(store / run_id(config))
         return Ready(run, config, training(config, prepared(config), run))
@@ -141,7 +142,7 @@ def _lead(seat: Seat, ready: Ready | str, tell: Tell) -> int:
             if refusals or isinstance(ready, str):
                 raise ConfigError(refusals)
             restarts = max(facts["restarts"] for facts in members)  # torchrun on several hosts counts on each
-            facts = launch_info(seat.member.launcher, backend(DEVICE), members, restarts, seat.waits)
+            facts = launch_info(seat.member.launcher, backend(ready.config["device"]), members, restarts, seat.waits)
             facts["job"] = seat.member.job
             finished = claim(ready.run, ready.config, facts, held)
         except (ConfigError, RunFailed, TimeoutError) as error:
@@ -196,7 +197,8 @@ def _trained(seat: Seat, ready: Ready, progress: Progress, stop: Stop) -> dict[s
 
     council.attend(abandoned)
     try:
-        with joined(member.rank, member.size, council.store, seat.waits, DEVICE):
+        device = own_device(ready.config["device"], member.local_rank)
+        with joined(member.rank, member.size, council.store, seat.waits, device):
             return ready.train(communicator(ready.config, distributed=True), progress, stop)
     except Exception as error:
         lost, speaks = council.lost(error)

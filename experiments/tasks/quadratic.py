@@ -101,7 +101,7 @@ class Quadratic:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """train_loss f(x), val_loss f(x) - f(x*), distance |x - x*|."""
-        x = parameters_to_vector(model.parameters()).detach()
+        x = parameters_to_vector(model.parameters()).detach().to(self.optimum)
         away = x - self.optimum
         return {
             "train_loss": float(0.5 * (self.curvatures * (x - self.centres).square()).sum(1).mean()),

@@ -1,0 +1,87 @@
+"""A task on another device than its data is the same task."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from commeff import Communicator, methods
+from commeff.checkpoint import Checkpoints
+from commeff.on_device import OnDevice
+from commeff.task import Task
+from commeff.trainer import train
+from commeff.whole import placed
+from compressors import TopK
+from experiments.devices import check_device, own_device
+from experiments.schema import ConfigError
+from experiments.store import run_id
+from experiments.tasks import Digits, Quadratic
+
+ADAM = partial(torch.optim.Adam, lr=0.01)
+
+
+def digits() -> Task:
+    """With BatchNorm, so that there is something to calibrate."""
+    return Digits(4, seed=1, model="mlp", hidden=8, norm="batch", batch=8)
+
+
+def trained(task: Task, folder: Path | None = None, stop: int = 100) -> dict[str, Any]:
+    steps = iter(range(100))
+    summary = train(
+        task,
+        methods.mem_sgd(ADAM, TopK(ratio=0.1)),
+        Communicator(workers=4),
+        steps=12,
+        evaluate_every=4,
+        checkpoints=Checkpoints(folder, 100) if folder else None,
+        should_stop=lambda: next(steps) == stop,
+    )
+    return {name: value for name, value in summary.items() if name != "seconds"}
+
+
+@pytest.mark.parametrize("make", [digits, lambda: Quadratic(4)])
+def test_on_the_device_of_its_data_nothing_changes(make) -> None:
+    assert trained(OnDevice(make(), "cpu")) == trained(make())
+
+
+def test_models_batches_and_calibration_are_moved() -> None:
+    task = OnDevice(digits(), "meta")
+    tensors = [*task.model().parameters(), *task.model().buffers(), *task.batch(0, [0, 1])]
+    tensors += [part for batch in task.calibration() for part in batch]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    assert placed({"a": [torch.zeros(1), 2], "b": (torch.ones(1),)}, torch.device("meta"))["b"][0].is_meta
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    if torch.cuda.device_count():
+        pytest.skip("there is one")
+    with pytest.raises(ConfigError, match="sees no GPU here; choose device=cpu"):
+        own_device("cuda")
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [own_device("cuda", rank).index for rank in range(4)] == [0, 1, 0, 1]
+    check_device("cuda", nproc=2)
+    with pytest.raises(ConfigError, match="nproc=3 was asked for where torch sees 2 GPUs"):
+        check_device("cuda", nproc=3)
+
+
+def test_only_another_device_than_the_cpu_names_a_run() -> None:
+    config = {"method": {"_target_": "commeff.methods.psgd"}, "task": {"_target_": "experiments.tasks.Digits"}}
+    assert run_id(config | {"device": "cpu"}) == run_id(config) != run_id(config | {"device": "cuda"})
+
+
+@pytest.mark.gpu
+def test_a_gpu_trains_as_the_cpu_does_and_goes_on_from_its_checkpoints(tmp_path: Path) -> None:
+    here = trained(digits())
+    trained(OnDevice(digits(), "cuda"), tmp_path, stop=5)
+    there = trained(OnDevice(digits(), "cuda"), tmp_path)
+    assert there.keys() == here.keys()
+    for name in ("train_loss", "val_loss", "consensus_distance"):
+        assert there[name] == pytest.approx(here[name], rel=1e-2)
+    assert there["payload_bytes"] == here["payload_bytes"]
