@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ import torch.distributed as dist
 from commeff import Communicator
 from commeff.communicator.processes import joined, store_in_file
 from experiments.bench.timing import interleaved, one_thread
-from experiments.lab.namespaces import end_with_parent
+from experiments.orphans import end_with_parent
 
 TIMEOUT = 120.0  # seconds after which a process that waits for another gives up
 
@@ -79,8 +78,7 @@ def _member(
 ) -> None:
     """What a fork does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    if sys.platform == "linux":
-        end_with_parent()  # also if it cannot
+    end_with_parent()  # also if it cannot
     try:
         begin(rank)
         with one_thread(), joined(rank, nproc, store_in_file(meeting, nproc), TIMEOUT):

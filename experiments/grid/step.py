@@ -21,7 +21,7 @@ from typing import NoReturn
 from experiments.grid.cell import GRACE, leave, to_log
 from experiments.grid.cells import Cell
 from experiments.grid.ends import death
-from experiments.grid.leash import end_with_parent
+from experiments.orphans import end_with_parent
 from experiments.processes import Stop
 from experiments.schema import ConfigError
 from experiments.store import RunFolder

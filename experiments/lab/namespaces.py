@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 NETWORK = 0x40000000  # CLONE_NEWNET of <sched.h>
-DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 T = TypeVar("T")
 
 
@@ -35,11 +33,6 @@ def enter(path: str) -> None:
         _call("setns", descriptor, NETWORK)
     finally:
         os.close(descriptor)
-
-
-def end_with_parent() -> None:
-    """Let the kernel end this process when its parent dies."""
-    _call("prctl", DEATH_SIGNAL, signal.SIGKILL)
 
 
 def run(path: str, commands: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from commeff.cluster import Cluster, Link
 from commeff.cluster.clocks import slowest
 from experiments.lab import namespaces
+from experiments.orphans import end_with_parent
 
 BURST = 2**18  # bytes that a link lets through at once before its rate is felt
 GOODPUT = 1448 / 1514  # bytes of a full TCP segment over those of its Ethernet frame
@@ -85,7 +86,7 @@ class Node:
 
     def enter(self) -> None:
         """Make this process, which has no other threads yet, one of the node's; it ends with its parent."""
-        namespaces.end_with_parent()
+        end_with_parent()
         namespaces.enter(self.namespace)
         os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
 
