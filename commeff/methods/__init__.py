@@ -33,6 +33,7 @@ from commeff.methods.gossip import (
 from commeff.methods.periodic import (
     dasgd,
     diloco,
+    fedopt,
     fedprox,
     local_sgd,
     post_local_sgd,
@@ -57,6 +58,7 @@ __all__ = [
     "ef21",
     "ef21_sgdm",
     "exact_diffusion",
+    "fedopt",
     "fedprox",
     "gossip_pga",
     "gradient_tracking",

@@ -23,6 +23,7 @@ from commeff.transforms import (
 from compressors import Compressor, RandomK
 
 NESTEROV: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+ADAM: OptimizerFactory = partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), eps=1e-3)
 PLAIN: OptimizerFactory = partial(torch.optim.SGD, lr=1.0)
 
 
@@ -99,6 +100,17 @@ def diloco(optimizer: OptimizerFactory, period: int = 16, outer: OptimizerFactor
     Source: Douillard et al., arXiv 2311.08105, Algorithm 1 (outer Nesterov SGD, lr 0.7, momentum 0.9).
     """
     return Strategy(Local(optimizer), parameters=Every(period, Outer(Local(outer), Average())))
+
+
+def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactory = ADAM) -> Strategy:
+    """FedOpt: every `period` steps the mean move a - mean x_j is the gradient of the server's optimizer on the model a,
+    and x_i <- a. With Adam it is FedAdam, with Adagrad FedAdagrad, with SGD(1) local SGD.
+
+    All workers take part. Torch's Adam corrects the bias of its first steps, which the paper's does not.
+    Memory and messages are those of diloco, which is the same with another optimizer.
+    Source: Reddi et al., arXiv 2003.00295, Algorithm 2.
+    """
+    return diloco(optimizer, period, outer=server)
 
 
 def streaming_diloco(

@@ -67,6 +67,7 @@ METHODS = {
     "exact_diffusion": lambda: methods.exact_diffusion(SGD, RING),
     "sgp": lambda: methods.sgp(SGD, DIRECTED),
     "post_local_sgd": lambda: methods.post_local_sgd(SGD, period=2, begin=3),
+    "fedopt": lambda: methods.fedopt(SGD, period=2),
     "fedprox": lambda: methods.fedprox(SGD, period=2),
     "scaffold": lambda: methods.scaffold(SGD, period=2),
     "streaming_diloco": lambda: methods.streaming_diloco(SGD, period=2, fragments=3),

@@ -155,6 +155,20 @@ def test_fedprox_pulls_towards_what_the_period_began_with():
     equal(methods.fedprox(HEAVY, period, mu=0.0), methods.local_sgd(HEAVY, period))
 
 
+def test_fedopt_is_local_sgd_with_a_plain_server_and_adagrad_on_the_mean_move():
+    plain, adagrad = partial(torch.optim.SGD, lr=1.0), partial(torch.optim.Adagrad, lr=0.3, eps=1e-3)
+    equal(methods.fedopt(HEAVY, period=4, server=plain), methods.local_sgd(HEAVY, period=4))
+    path, _ = drive(methods.fedopt(SGD, period=3, server=adagrad))
+    anchor, x, v = path[0], path[0], torch.zeros(N, D, dtype=torch.float64)
+    for k in range(STEPS):
+        x = x - 0.1 * slope(x, k)
+        if (k + 1) % 3 == 0:
+            move = mean(anchor - x)
+            v = v + move.square()
+            anchor = x = anchor - 0.3 * move / (v.sqrt() + 1e-3)
+        assert (path[k + 1] - x).abs().max() <= 1e-12
+
+
 def test_diana_learns_what_it_compresses_and_reduces_to_its_kin():
     path, seen = drive(
         methods.diana(SGD, RandomK(k=4)),
