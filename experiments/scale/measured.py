@@ -1,4 +1,4 @@
-"""Measured throughput of the processes at hand: forks of one thread each, which share memory for what is large."""
+"""Measured throughput of the processes at hand: forks of one thread each, which share memory."""
 
 from __future__ import annotations
 

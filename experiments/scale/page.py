@@ -151,9 +151,9 @@ def flat_notes(study: Study) -> list[str]:
 def measuring(study: Study) -> list[str]:
     """How the measured points were taken."""
     return [
-        f"On {cpu_name()}, {cores()} cores: processes of one thread each, which share memory for what is large. "
+        f"On {cpu_name()}, {cores()} cores: processes of one thread each, which share memory. "
         "All numbers of processes and all methods take turns within one run, in blocks of steps; a block takes as long "
-        "as at the slowest process, and medians over rounds are shown. psgd averages by shared memory, in buckets "
+        "as at the slowest process, and medians over rounds are shown. psgd averages in buckets "
         "while backward runs. The step without communication is that of as many processes, which share caches and "
         "memory. One machine is no network: this shows what processes and the library cost, not what a method saves.",
     ]
