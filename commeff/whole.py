@@ -45,11 +45,11 @@ def placed(state: Any, device: torch.device) -> Any:
     """The state with its tensors on a device."""
     if isinstance(state, Tensor):
         return state.to(device)
-    if isinstance(state, dict):
+    if type(state) is dict:
         return {name: placed(value, device) for name, value in state.items()}
-    if isinstance(state, (list, tuple)):
+    if type(state) in (list, tuple):
         return type(state)(placed(value, device) for value in state)
-    return state
+    return state  # a schedule's Counter, say
 
 
 def _changed(node: Any, change: Callable[[Tensor], Any], inside: bool = False) -> Any:

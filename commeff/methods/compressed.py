@@ -28,6 +28,8 @@ def psgd(optimizer: OptimizerFactory) -> Strategy:
 
     Memory: the optimizer's. Sends: g_i by all-reduce at every step, d numbers of payload.
 
+    >>> from functools import partial
+    >>> import torch
     >>> psgd(partial(torch.optim.SGD, lr=0.1)).gradients.scope
     'coordinate'
     """

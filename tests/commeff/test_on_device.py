@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,11 @@ def test_models_batches_and_calibration_are_moved() -> None:
     tensors = [*task.model().parameters(), *task.model().buffers(), *task.batch(0, [0, 1])]
     tensors += [part for batch in task.calibration() for part in batch]
     assert {tensor.device.type for tensor in tensors} == {"meta"}
-    assert placed({"a": [torch.zeros(1), 2], "b": (torch.ones(1),)}, torch.device("meta"))["b"][0].is_meta
+    counts = Counter({2: 1})
+    moved = placed({"a": [torch.zeros(1), counts], "b": (torch.ones(1),)}, torch.device("meta"))
+    assert moved["a"][0].is_meta
+    assert moved["a"][1] is counts
+    assert moved["b"][0].is_meta
 
 
 def test_a_gpu_that_is_not_there_is_refused() -> None:

@@ -74,10 +74,10 @@ def test_warmup_counts_its_own_messages():
     seen = []
 
     class Watched(Average):
-        def __call__(self, vectors, communicator):
+        def stages(self, vectors, communicator):
             message = self.encoder.encode(vectors, communicator, "up")
             seen.append(len(message.parts))
-            return communicator.average(message)
+            return (yield communicator.post_average(message))
 
     run(Strategy(Local(SGD), parameters=Every(2, Watched(Warmup(Dense(), 1, TopK(ratio=1.0))))), steps=6)
     assert seen == [1, 2, 2]
