@@ -11,10 +11,10 @@ from commeff.strategy import LocalStep, Staged, Transform
 from compressors import Layout
 
 
-class Outer(Staged):
-    """anchor <- outer(anchor, M(anchor - x));  -> anchor, for an averaging M   (DiLoCo, SlowMo, FedOpt, Qsparse-local).
+class Anchored(Staged):
+    """A second optimizer `outer` on an anchor, a row a worker, which starts where the workers do.
 
-    Memory: anchor, and the outer optimizer's. Sends what M sends.
+    Memory: anchor, and the outer optimizer's.
     """
 
     rows = ("anchor",)
@@ -26,6 +26,13 @@ class Outer(Staged):
         super().start(v, layout, communicator)
         self.anchor = v.clone()
         self.outer.start(self.anchor, layout)
+
+
+class Outer(Anchored):
+    """anchor <- outer(anchor, M(anchor - x));  -> anchor, for an averaging M   (DiLoCo, SlowMo, FedOpt, Qsparse-local).
+
+    Sends what M sends.
+    """
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         moved = yield from self.average.stages(self.anchor - vectors, communicator.at("average"))
@@ -33,21 +40,11 @@ class Outer(Staged):
         return self.anchor.clone()
 
 
-class Toward(Staged):
+class Toward(Anchored):
     """anchor_i <- outer(anchor_i, anchor_i - M(v_i));  -> anchor_i: an optimizer goes where an averaging M would.
 
-    Memory: anchor, a row a worker, and the outer optimizer's. Sends what M sends.
+    Sends what M sends.
     """
-
-    rows = ("anchor",)
-
-    def __init__(self, outer: LocalStep, average: Transform) -> None:
-        self.outer, self.average = outer, average
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        super().start(v, layout, communicator)
-        self.anchor = v.clone()
-        self.outer.start(self.anchor, layout)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         there = yield from self.average.stages(vectors, communicator.at("average"))
