@@ -2,7 +2,8 @@
 
 `hardware` and `description` say what there is: links, GPUs, nodes, from YAML files; `network` how nodes are wired.
 `costs` are the textbook formulas on one link, `placed` the same operations among workers that share NICs and switches.
-`modelled` turns the ledger of a run into seconds, `stragglers` lets workers wait for whom they hear from.
+`modelled` turns the ledger of a run into seconds, `stragglers` lets workers wait for whom they hear from,
+and `clocks` does so over links that differ.
 
 >>> from commeff.cluster import Cluster
 >>> Cluster.named("h100_400g", gpus=64)  # doctest: +ELLIPSIS
