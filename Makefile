@@ -49,12 +49,12 @@ language: install
 	$(BIN)/commeff report runs/language_methods --out results/language_methods
 
 cluster: install
-	$(BIN)/python -m experiments.tables.networks
+	$(BIN)/python -m commeff.experiments.published.networks.report
 
 planner: install
-	$(BIN)/python -m experiments.planning tables
-	$(BIN)/python -m experiments.planning search
-	$(BIN)/python -m experiments.planning study
+	$(BIN)/python -m commeff.experiments.published.planner tables
+	$(BIN)/python -m commeff.experiments.published.planner search
+	$(BIN)/python -m commeff.experiments.published.planner study
 
 # These two want a quiet machine.
 scale: install

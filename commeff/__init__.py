@@ -1,35 +1,80 @@
 """Communication-efficient data-parallel training: x <- parameters(local(x, gradients(g))) on the matrix of all workers'
 vectors.
 
-`methods` holds the catalogue, `transforms` and `local` the parts it is made of, `Communicator` the workers that talk.
+Three methods as three fillings of the sandwich; `methods` holds the whole catalogue:
+
+    parallel SGD   Strategy(Local(optimizer), gradients=Average())
+    gossip SGD     Strategy(Local(optimizer), parameters=Gossip(topology))
+    DiLoCo         Strategy(Local(optimizer), parameters=Every(16, Outer(Local(nesterov), Average())))
+
+Names are imported when they are first used, so that `import commeff` costs nothing.
 """
 
-from commeff import methods
-from commeff.communicator import Communicator
-from commeff.ddp_hook import HookState, average_hook
-from commeff.drop_in import DistributedOptimizer
-from commeff.local import Grouped, Local, scheduled
-from commeff.strategy import Chain, Encoder, Keep, LocalStep, Stateful, Strategy, Transform
-from commeff.transforms import ErrorFeedback, Warmup
-from compressors import Layout
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from commeff import compressors, methods, topologies
+    from commeff.adapters.optimizer import DistributedOptimizer
+    from commeff.communicator import Communicator
+    from commeff.compressors import Layout
+    from commeff.core import Encoder, Local, LocalStep, Strategy, Transform
+    from commeff.training.trainer import train
+    from commeff.transforms import Average, ErrorFeedback, Every, Gossip, Outer
+
+try:
+    __version__ = version("commeff")
+except PackageNotFoundError:  # a source tree that nobody has installed
+    __version__ = "0+unknown"
+
+_HOMES = {
+    "Average": "commeff.transforms",
+    "Communicator": "commeff.communicator",
+    "DistributedOptimizer": "commeff.adapters.optimizer",
+    "Encoder": "commeff.core",
+    "ErrorFeedback": "commeff.transforms",
+    "Every": "commeff.transforms",
+    "Gossip": "commeff.transforms",
+    "Layout": "commeff.compressors",
+    "Local": "commeff.core",
+    "LocalStep": "commeff.core",
+    "Outer": "commeff.transforms",
+    "Strategy": "commeff.core",
+    "Transform": "commeff.core",
+    "train": "commeff.training.trainer",
+}
 
 __all__ = [
-    "Chain",
+    "Average",
     "Communicator",
     "DistributedOptimizer",
     "Encoder",
     "ErrorFeedback",
-    "Grouped",
-    "HookState",
-    "Keep",
+    "Every",
+    "Gossip",
     "Layout",
     "Local",
     "LocalStep",
-    "Stateful",
+    "Outer",
     "Strategy",
     "Transform",
-    "Warmup",
-    "average_hook",
+    "compressors",
     "methods",
-    "scheduled",
+    "topologies",
+    "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return import_module(f"commeff.{name}")
+    raise AttributeError(f"module 'commeff' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,23 +1,23 @@
 """What a vector looks like on the wire: compressors, their messages, and the randomness and layouts they use."""
 
-from compressors.base import Compressor, Scope
-from compressors.blockwise import Blockwise
-from compressors.composed import Composed
-from compressors.contractive import Contractive, Scaled, contractive
-from compressors.dense import Dense
-from compressors.layout import Field, Layout
-from compressors.message import Blocks, Compound, DenseMessage, Message, Pieces
-from compressors.natural import Natural
-from compressors.packing import pack, packed_bytes, unpack
-from compressors.permutation import choose
-from compressors.pertensor import PerTensor
-from compressors.quantised import QSGD, Int8, TernGrad
-from compressors.random import WorkerRandom
-from compressors.randomk import RandomK
-from compressors.repeated import Repeated
-from compressors.sign import ScaledSign
-from compressors.sparse import Sparse, Sparsifier
-from compressors.topk import TopK
+from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.blockwise import Blockwise
+from commeff.compressors.composed import Composed
+from commeff.compressors.contractive import Contractive, Scaled, contractive
+from commeff.compressors.dense import Dense
+from commeff.compressors.layout import Field, Layout
+from commeff.compressors.message import Blocks, Compound, DenseMessage, Message, Pieces
+from commeff.compressors.natural import Natural
+from commeff.compressors.packing import pack, packed_bytes, unpack
+from commeff.compressors.permutation import choose
+from commeff.compressors.pertensor import PerTensor
+from commeff.compressors.quantised import QSGD, Int8, TernGrad
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.randomk import RandomK
+from commeff.compressors.repeated import Repeated
+from commeff.compressors.sign import ScaledSign
+from commeff.compressors.sparse import Sparse, Sparsifier
+from commeff.compressors.topk import TopK
 
 __all__ = [
     "QSGD",

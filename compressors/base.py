@@ -9,9 +9,9 @@ from typing import Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from compressors.layout import Layout
-from compressors.message import Message
-from compressors.random import WorkerRandom
+from commeff.compressors.layout import Layout
+from commeff.compressors.message import Message
+from commeff.compressors.random import WorkerRandom
 
 Scope = Literal["coordinate", "tensor", "whole"]
 

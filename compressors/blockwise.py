@@ -7,13 +7,13 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from compressors.base import Compressor, Scope, check_block, largest, smallest
-from compressors.dense import Dense
-from compressors.layout import Layout
-from compressors.message import Blocks, Message, Pieces
-from compressors.random import WorkerRandom
-from compressors.sign import ScaledSign
-from compressors.topk import TopK
+from commeff.compressors.base import Compressor, Scope, check_block, largest, smallest
+from commeff.compressors.dense import Dense
+from commeff.compressors.layout import Layout
+from commeff.compressors.message import Blocks, Message, Pieces
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.sign import ScaledSign
+from commeff.compressors.topk import TopK
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Self
 
 from torch import Tensor
 
-from compressors.base import Compressor, Scope, coarsest, contraction
-from compressors.layout import Layout
-from compressors.quantised import QSGD
-from compressors.random import WorkerRandom
-from compressors.randomk import RandomK
-from compressors.sparse import Sparse, Sparsifier
-from compressors.topk import TopK
+from commeff.compressors.base import Compressor, Scope, coarsest, contraction
+from commeff.compressors.layout import Layout
+from commeff.compressors.quantised import QSGD
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.randomk import RandomK
+from commeff.compressors.sparse import Sparse, Sparsifier
+from commeff.compressors.topk import TopK
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Self
 
 from torch import Tensor
 
-from compressors.base import Compressor, Scope
-from compressors.layout import Layout
-from compressors.message import Compound, Message, joined
-from compressors.natural import Natural
-from compressors.quantised import QSGD, TernGrad
-from compressors.random import WorkerRandom
-from compressors.randomk import RandomK
+from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.layout import Layout
+from commeff.compressors.message import Compound, Message, joined
+from commeff.compressors.natural import Natural
+from commeff.compressors.quantised import QSGD, TernGrad
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.randomk import RandomK
 
 
 @dataclass(frozen=True, eq=False)

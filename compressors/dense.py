@@ -8,9 +8,9 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from compressors.base import Compressor, Scope
-from compressors.message import DenseMessage
-from compressors.random import WorkerRandom
+from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.message import DenseMessage
+from commeff.compressors.random import WorkerRandom
 
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from compressors.tiling import bands, tile_size, tiles
+from commeff.compressors.tiling import bands, tile_size, tiles
 
 _ENTRIES = 1 << 22
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from compressors.base import Compressor, Scope
-from compressors.bitcast import words
-from compressors.message import Tiled
-from compressors.packing import pack_into, packed_bytes, unpack_from
-from compressors.random import WorkerRandom
+from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.bitcast import words
+from commeff.compressors.message import Tiled
+from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
+from commeff.compressors.random import WorkerRandom
 
 _BITS, _MANTISSA, _INFINITY = 9, 23, 0x7F800000
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from compressors.tiling import tiles
+from commeff.compressors.tiling import tiles
 
 _LANES = {8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
 

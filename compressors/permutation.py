@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compressors.hashing import GOLDEN, mix_, mixed, signed
-from compressors.tiling import tiles
+from commeff.compressors.hashing import GOLDEN, mix_, mixed, signed
+from commeff.compressors.tiling import tiles
 
 RANKED = 1 << 10
 ROUNDS = 8

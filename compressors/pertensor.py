@@ -8,12 +8,12 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from compressors.base import Compressor, Scope, largest, smallest
-from compressors.layout import Field, Layout
-from compressors.message import Message, Pieces
-from compressors.quantised import QSGD
-from compressors.random import WorkerRandom
-from compressors.topk import TopK
+from commeff.compressors.base import Compressor, Scope, largest, smallest
+from commeff.compressors.layout import Field, Layout
+from commeff.compressors.message import Message, Pieces
+from commeff.compressors.quantised import QSGD
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.topk import TopK
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from compressors.base import Compressor, Scope, check_block, contraction, wide
-from compressors.blockwise import Blockwise
-from compressors.message import Message, Tiled
-from compressors.packing import pack_into, packed_bytes, unpack_from
-from compressors.random import WorkerRandom
-from compressors.reductions import row_max, row_norm
-from compressors.tiling import tile_size, tiles
+from commeff.compressors.base import Compressor, Scope, check_block, contraction, wide
+from commeff.compressors.blockwise import Blockwise
+from commeff.compressors.message import Message, Tiled
+from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.reductions import row_max, row_norm
+from commeff.compressors.tiling import tile_size, tiles
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,9 +14,9 @@ from math import pi
 import torch
 from torch import Tensor
 
-from compressors.hashing import GOLDEN, mix, mix_, mixed, signed
-from compressors.permutation import choose
-from compressors.tiling import tile_size, tiles
+from commeff.compressors.hashing import GOLDEN, mix, mix_, mixed, signed
+from commeff.compressors.permutation import choose
+from commeff.compressors.tiling import tile_size, tiles
 
 _SHARED, _NORMAL, _CHOICE, _SPLIT = (mix(GOLDEN * number) for number in range(1, 5))
 _DIGITS = {torch.float32: 24, torch.float64: 32}

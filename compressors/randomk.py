@@ -7,11 +7,11 @@ from typing import Self
 
 from torch import Tensor
 
-from compressors.base import contraction
-from compressors.message import DenseMessage, joined
-from compressors.permutation import choose
-from compressors.random import WorkerRandom
-from compressors.sparse import Sparse, Sparsifier
+from commeff.compressors.base import contraction
+from commeff.compressors.message import DenseMessage, joined
+from commeff.compressors.permutation import choose
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.sparse import Sparse, Sparsifier
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from compressors.base import wide
-from compressors.tiling import tiles
+from commeff.compressors.base import wide
+from commeff.compressors.tiling import tiles
 
 RUN = 1 << 12
 

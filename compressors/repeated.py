@@ -7,15 +7,15 @@ from typing import Self
 
 from torch import Tensor
 
-from compressors.base import Compressor, Scope
-from compressors.contractive import contractive
-from compressors.layout import Layout
-from compressors.message import Compound, joined
-from compressors.natural import Natural
-from compressors.quantised import QSGD
-from compressors.random import WorkerRandom
-from compressors.sign import ScaledSign
-from compressors.topk import TopK
+from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.contractive import contractive
+from commeff.compressors.layout import Layout
+from commeff.compressors.message import Compound, joined
+from commeff.compressors.natural import Natural
+from commeff.compressors.quantised import QSGD
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.sign import ScaledSign
+from commeff.compressors.topk import TopK
 
 
 @dataclass(frozen=True, eq=False)

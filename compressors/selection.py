@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compressors.bitcast import words
-from compressors.selection_cpu import largest_of_row
+from commeff.compressors.bitcast import words
+from commeff.compressors.selection_cpu import largest_of_row
 
 LONG = 1 << 12
 

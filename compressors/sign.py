@@ -8,13 +8,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from compressors.base import Compressor, Scope, wide
-from compressors.bitcast import words
-from compressors.message import Tiled
-from compressors.packing import pack_into, packed_bytes, unpack_from
-from compressors.random import WorkerRandom
-from compressors.reductions import row_sum
-from compressors.tiling import tiles
+from commeff.compressors.base import Compressor, Scope, wide
+from commeff.compressors.bitcast import words
+from commeff.compressors.message import Tiled
+from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.reductions import row_sum
+from commeff.compressors.tiling import tiles
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from compressors.base import Compressor, Scope
-from compressors.layout import Layout
-from compressors.message import Compound, Message
-from compressors.random import WorkerRandom
+from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.layout import Layout
+from commeff.compressors.message import Compound, Message
+from commeff.compressors.random import WorkerRandom
 
 _CHUNK = 1 << 22
 

@@ -7,11 +7,11 @@ from typing import Self
 
 from torch import Tensor
 
-from compressors.message import DenseMessage, joined
-from compressors.packing import pack, unpack
-from compressors.random import WorkerRandom
-from compressors.selection import largest_magnitudes
-from compressors.sparse import Sparse, Sparsifier
+from commeff.compressors.message import DenseMessage, joined
+from commeff.compressors.packing import pack, unpack
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.selection import largest_magnitudes
+from commeff.compressors.sparse import Sparse, Sparsifier
 
 
 @dataclass(frozen=True, eq=False)

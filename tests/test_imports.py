@@ -3,52 +3,52 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("topologies", "compressors", "commeff", "experiments")
+import commeff
 
-OUTSIDE = {  # what each package may import beside the standard library
-    "topologies": {"networkx", "numpy", "scipy"},
-    "compressors": {"torch", "numpy"},
-    "commeff": {"torch", "numpy", "scipy", "yaml", "topologies", "compressors"},
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("topologies", "compressors", "experiments", "commeff")  # the first three are linked into the last
+PURE = ("commeff.topologies", "commeff.compressors")
+APPLICATION = "commeff.experiments"
+
+OUTSIDE = {  # what the modules of each package may import beside the standard library and commeff
+    "commeff.topologies": {"networkx", "numpy", "scipy"},
+    "commeff.compressors": {"torch", "numpy"},
+    "commeff": {"torch", "numpy", "scipy", "yaml"},
 }
 ONLY_IN = {  # modules with few homes
-    "networkx": ("topologies",),
-    "scipy": ("topologies", "commeff.planner", "experiments"),
-    "yaml": ("commeff.cluster", "experiments"),
-    "torch.distributed": ("commeff.communicator", "commeff.parallelism", "experiments.bench"),
-    "hydra": ("experiments.config",),
-    "omegaconf": ("experiments.config",),
-    "torchvision": ("experiments.tasks",),
+    "networkx": ("commeff.topologies",),
+    "scipy": ("commeff.topologies", "commeff.planner", APPLICATION),
+    "yaml": ("commeff.cluster", APPLICATION),
+    "torch.distributed": ("commeff.communicator", "commeff.parallelism", "commeff.experiments.measure.bench"),
+    "hydra": ("commeff.experiments.config.compose",),
+    "omegaconf": ("commeff.experiments.config.compose",),
+    "torchvision": ("commeff.experiments.data",),
 }
-NEVER = {  # inside commeff: what each module must not know
-    "commeff.strategy": ("transforms", "local", "methods", "replicas", "trainer", "recorder", "checkpoint"),
-    "commeff.local": ("transforms", "methods", "replicas", "trainer", "recorder", "checkpoint", "communicator"),
-    "commeff.transforms": ("methods", "replicas", "trainer", "recorder", "checkpoint"),
-    "commeff.communicator": (
-        "strategy",
-        "local",
-        "transforms",
-        "methods",
-        "replicas",
-        "trainer",
-        "recorder",
-        "checkpoint",
-    ),
-    "commeff.replicas": ("transforms", "local", "methods", "trainer", "recorder", "checkpoint"),
-    "commeff.trainer": ("transforms", "local", "methods"),
-    "commeff.methods": ("replicas", "trainer", "recorder", "checkpoint"),
+ABOVE = ("methods", "replicas", "training", "adapters", "laws", "cluster", "planner")
+NEVER = {  # inside commeff: the rooms that each room must not know
+    "commeff.core": ("transforms", *ABOVE),
+    "commeff.transforms": ABOVE,
+    "commeff.communicator": ("core", "transforms", *ABOVE),
+    "commeff.replicas": ("core", "transforms", "methods", "training", "adapters", "laws", "cluster", "planner"),
+    "commeff.methods": ("replicas", "training", "adapters", "laws", "cluster", "planner"),
+    "commeff.training": ("transforms", "methods", "adapters", "laws", "cluster", "planner"),
+    "commeff.adapters": ("methods", "laws", "cluster", "planner"),
+    "commeff.cluster": ("methods", "replicas", "training", "adapters", "laws", "planner"),
+    "commeff.planner": ("replicas", "training", "adapters", "laws"),
 }
 
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    inside = parts if parts[0] == "commeff" else ("commeff", *parts)
+    return ".".join(inside[:-1] if inside[-1] == "__init__" else inside)
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -63,19 +63,29 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def sources() -> list[Path]:
-    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in found if not path.is_relative_to(ROOT / "commeff") or path.resolve() == path]
 
 
 def within(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
+def package_of(module: str) -> str:
+    return next((p for p in (*PURE, APPLICATION) if within(module, p)), "commeff")
+
+
 def violations(module: str, names: set[str]) -> list[str]:
-    package = module.split(".")[0]
+    package = package_of(module)
     found = []
     if package in OUTSIDE:
-        allowed = OUTSIDE[package] | {package} | sys.stdlib_module_names
+        allowed = OUTSIDE[package] | {"commeff"} | sys.stdlib_module_names
         found += [f"{module} imports {name}" for name in names if name.split(".")[0] not in allowed]
+    if package in PURE:
+        ours = [name for name in names if within(name, "commeff") and name != "commeff"]
+        found += [f"{module} imports {name}" for name in ours if not within(name, package)]
+    elif package == "commeff" and module != "commeff.__main__":
+        found += [f"{module} imports {name}" for name in names if within(name, APPLICATION)]
     for owned, homes in ONLY_IN.items():
         if not any(within(module, home) for home in homes):
             found += [
@@ -89,22 +99,23 @@ def violations(module: str, names: set[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sources(), ids=module_name)
-def test_imports_follow_the_arrows(path: Path) -> None:
-    assert violations(module_name(path), set(imports(ast.parse(path.read_text())))) == []
+def test_imports_follow_the_arrows() -> None:
+    assert [
+        v for path in sources() for v in violations(module_name(path), set(imports(ast.parse(path.read_text()))))
+    ] == []
 
 
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("topologies.static", "torch"),
-        ("compressors.sparse", "commeff.strategy"),
-        ("compressors.sparse", "topologies"),
+        ("commeff.topologies.static", "torch"),
+        ("commeff.compressors.sparse", "commeff.core.strategy"),
+        ("commeff.compressors.sparse", "commeff.topologies"),
         ("commeff.transforms.gossip", "networkx"),
-        ("commeff.strategy", "torch.distributed"),
-        ("commeff.strategy", "commeff.transforms.averaging"),
-        ("commeff.trainer", "experiments.config"),
-        ("experiments.build", "hydra.utils"),
+        ("commeff.core.strategy", "torch.distributed"),
+        ("commeff.core.strategy", "commeff.transforms.averaging"),
+        ("commeff.training.trainer", "commeff.experiments.config"),
+        ("commeff.experiments.config.build", "hydra.utils"),
     ],
 )
 def test_a_wrong_arrow_is_seen(module: str, imported: str) -> None:
@@ -112,11 +123,22 @@ def test_a_wrong_arrow_is_seen(module: str, imported: str) -> None:
 
 
 def test_configurations_are_instantiated_in_one_module() -> None:
-    """`instantiate(...)` is called in experiments/build.py only."""
+    """`instantiate(...)` is called in experiments/config/build.py only."""
     callers = {
         module_name(path)
         for path in sources()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "instantiate"
     }
-    assert callers == {"experiments.build"}
+    assert callers == {"commeff.experiments.config.build"}
+
+
+def test_the_public_face_has_the_words_that_the_readme_uses_and_no_others() -> None:
+    code = "import sys, commeff; print(*dir(commeff)); sys.exit('torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert set(shown) == {*commeff.__all__, "__version__"}
+    assert all(getattr(commeff, name) is not None for name in commeff.__all__)
+    written = {name.split(".")[-1] for name in imports(ast.parse((ROOT / "commeff" / "__init__.py").read_text()))}
+    assert set(commeff.__all__) <= written, "type checkers see a name that is not exported, or miss one"
+    with pytest.raises(AttributeError, match="has no attribute 'Avrage'"):
+        commeff.Avrage  # noqa: B018

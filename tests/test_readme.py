@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 import commeff.laws
-from experiments.config import compose
-from experiments.plugins import choices
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.plugins import choices
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

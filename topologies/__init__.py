@@ -14,7 +14,7 @@ the factor
 A *topology* is a pure function from the step to such a matrix, the same on every worker, so no worker ever has to ask
 another whom it should talk to.
 
->>> import topologies
+>>> from commeff import topologies
 >>> ring = topologies.ring(8)
 >>> sorted(ring.at(0).received(0))                  # a third of itself and of either neighbour:
 [0, 1, 7]
@@ -38,10 +38,10 @@ your own                                               from_graph from_matrices,
 =====================================================  ==============================================================
 """
 
-from topologies.base_graph import base_graph
-from topologies.dynamic import od_equidyn, one_peer_exponential, random_matching
-from topologies.matrix import MixingMatrix
-from topologies.static import (
+from commeff.topologies.base_graph import base_graph
+from commeff.topologies.dynamic import od_equidyn, one_peer_exponential, random_matching
+from commeff.topologies.matrix import MixingMatrix
+from commeff.topologies.static import (
     complete,
     d_equistatic,
     erdos_renyi,
@@ -53,8 +53,8 @@ from topologies.static import (
     star,
     torus,
 )
-from topologies.topology import Topology, from_matrices, hierarchical, lazy
-from topologies.weights import from_graph
+from commeff.topologies.topology import Topology, from_matrices, hierarchical, lazy
+from commeff.topologies.weights import from_graph
 
 __all__ = [
     "MixingMatrix",

@@ -25,9 +25,9 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from topologies.checks import integer
-from topologies.matrix import symmetric
-from topologies.topology import Topology, from_matrices
+from commeff.topologies.checks import integer
+from commeff.topologies.matrix import symmetric
+from commeff.topologies.topology import Topology, from_matrices
 
 Edge = tuple[int, int, float]
 Schedule = list[list[Edge]]

@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from topologies.checks import fraction, integer
-from topologies.matrix import MixingMatrix, circulant, symmetric
-from topologies.topology import Redrawn, Topology, from_matrices
+from commeff.topologies.checks import fraction, integer
+from commeff.topologies.matrix import MixingMatrix, circulant, symmetric
+from commeff.topologies.topology import Redrawn, Topology, from_matrices
 
 
 def one_peer_exponential(n: int) -> Topology:

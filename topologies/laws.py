@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from topologies.matrix import MixingMatrix
-from topologies.static import ring
-from topologies.topology import Topology
+from commeff.topologies.matrix import MixingMatrix
+from commeff.topologies.static import ring
+from commeff.topologies.topology import Topology
 
 SIZES = (8, 5, 2, 1)  # numbers of workers; a topology may refuse some, but not all
 STEPS = 12

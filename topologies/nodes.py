@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array, kron
 
-from topologies.matrix import MixingMatrix
-from topologies.topology import Topology, combined, from_matrices, integer
+from commeff.topologies.matrix import MixingMatrix
+from commeff.topologies.topology import Topology, combined, from_matrices, integer
 
 
 class Rounds(NamedTuple):
@@ -37,7 +37,7 @@ def sharded(outer: Topology, per_node: int) -> list[Rounds]:
 
     Examples
     --------
-    >>> from topologies import ring
+    >>> from commeff.topologies import ring
     >>> rounds = sharded(ring(3), per_node=2)[1]
     >>> product = rounds.spread.at(0).dense() @ rounds.between.at(0).dense() @ rounds.collect.at(0).dense()
     >>> bool(np.allclose(product, np.kron(ring(3).at(0).dense(), np.full((2, 2), 1 / 2))))

@@ -13,10 +13,10 @@ from functools import partial
 import networkx as nx
 import numpy as np
 
-from topologies.checks import fraction, integer
-from topologies.matrix import circulant
-from topologies.topology import Topology, from_matrices
-from topologies.weights import from_graph
+from commeff.topologies.checks import fraction, integer
+from commeff.topologies.matrix import circulant
+from commeff.topologies.topology import Topology, from_matrices
+from commeff.topologies.weights import from_graph
 
 ATTEMPTS = 100  # draws of a random graph before it is said to be never connected
 

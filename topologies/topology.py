@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import diags_array, kron
 
-from topologies.checks import integer
-from topologies.matrix import MixingMatrix
+from commeff.topologies.checks import integer
+from commeff.topologies.matrix import MixingMatrix
 
 
 class Topology(ABC):
@@ -101,7 +101,7 @@ def lazy(topology: Topology) -> Topology:
     Moves the eigenvalues of a symmetric W from [-1, 1] to [0, 1], which is what D2 asks of even rings, whose
     smallest eigenvalue is exactly the forbidden -1/3.
 
-    >>> from topologies import ring
+    >>> from commeff.topologies import ring
     >>> round(ring(8).at(0).lambda_min, 12), round(lazy(ring(8)).at(0).lambda_min, 12)
     (-0.333333333333, 0.333333333333)
     """
@@ -124,7 +124,7 @@ def hierarchical(groups: int, inner: Topology, outer: Topology) -> Topology:
 
     Examples
     --------
-    >>> from topologies import complete, ring
+    >>> from commeff.topologies import complete, ring
     >>> nodes = hierarchical(4, inner=complete(2), outer=ring(4))
     >>> nodes.n, round(nodes.at(0).rho, 12)
     (8, 0.333333333333)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csgraph, csr_array, diags_array, triu
 
-from topologies.matrix import MixingMatrix, symmetric
-from topologies.topology import Topology, from_matrices
+from commeff.topologies.matrix import MixingMatrix, symmetric
+from commeff.topologies.topology import Topology, from_matrices
 
 Adjacency: TypeAlias = csr_array  # (n, n) of zeros and ones, entry [u, v]: u sends to v; no diagonal
 

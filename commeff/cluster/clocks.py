@@ -24,7 +24,7 @@ from commeff.cluster.hardware import Cluster, Link
 from commeff.cluster.modelled import Billing
 from commeff.cluster.stragglers import Times
 from commeff.communicator.ledger import Entry
-from topologies import MixingMatrix, Topology
+from commeff.topologies import MixingMatrix, Topology
 
 
 def clocks(
@@ -46,7 +46,7 @@ def clocks(
     steps, topology : of the run.
     compute : seconds of a step: one number, (workers,), or (steps, workers).
 
-    >>> import topologies
+    >>> from commeff import topologies
     >>> slow, fast = Link(bandwidth=1e6, latency=0.0), Link(bandwidth=1e9, latency=0.0)
     >>> rows = [Entry(step, "", "mix", 1e6, 1e6, 1, 1) for step in range(3)]
     >>> there, peers = Cluster.named("ethernet_1g", gpus=4), topologies.one_peer_exponential(4)
@@ -88,7 +88,7 @@ def after(row: Entry, ready: Times, billing: Billing, links: Sequence[Link]) -> 
 def heard(ready: Times, matrix: MixingMatrix, size: float, links: Sequence[Link]) -> Times:
     """(n,) when each worker has a message of so many bytes from everyone it hears from.
 
-    >>> import topologies
+    >>> from commeff import topologies
     >>> link = Link(bandwidth=1e6, latency=0.25)
     >>> heard(np.array([5.0, 1.0, 2.0, 3.0]), topologies.ring(4).at(0), 1e6, [link] * 4).tolist()
     [7.25, 7.25, 5.25, 7.25]

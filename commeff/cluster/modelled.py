@@ -17,7 +17,7 @@ from commeff.cluster.costs import Codec
 from commeff.cluster.hardware import Cluster
 from commeff.cluster.stragglers import Heard, Times, finish_times
 from commeff.communicator.ledger import Entry
-from topologies import MixingMatrix, Topology
+from commeff.topologies import MixingMatrix, Topology
 
 FIXED = {"ring": "ring", "tree": "binomial_tree"}  # kinds of a ledger that say how an average was made
 KINDS = ("all_reduce", "all_gather", "mix", "server", "to_server", "from_server", *FIXED)

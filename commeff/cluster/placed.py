@@ -18,7 +18,7 @@ import numpy as np
 from commeff.cluster.costs import tree as tree_formula
 from commeff.cluster.hardware import Cluster, Link
 from commeff.cluster.network import Ports, Sizes, busiest
-from topologies import MixingMatrix
+from commeff.topologies import MixingMatrix
 
 
 def exchange(cluster: Cluster, sources: Ports, destinations: Ports, sizes: Sizes | float, rounds: float = 1) -> float:
@@ -133,7 +133,7 @@ def to_server(cluster: Cluster, n: int, size: float, shards: int = 1) -> float:
 def gossip(cluster: Cluster, matrix: MixingMatrix, size: float) -> float:
     """One round of gossip: whoever i hears from sends it S. `costs.gossip` where no link is shared.
 
-    >>> import topologies
+    >>> from commeff import topologies
     >>> flat = Cluster.named("ethernet_1g", gpus=8)
     >>> both = topologies.ring(8), topologies.one_peer_exponential(8)
     >>> two, one = (gossip(flat, topology.at(0), 1e7) for topology in both)

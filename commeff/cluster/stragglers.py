@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from topologies import MixingMatrix
+from commeff.topologies import MixingMatrix
 
 Heard = MixingMatrix | bool  # whom workers hear from in a step: the senders of a matrix; True is all, False nobody
 Times = NDArray[np.float64]
@@ -52,7 +52,7 @@ def finish_times(compute: ArrayLike, heard: Sequence[Heard], communication: Arra
 def waited(ready: Times, heard: Heard) -> Times:
     """(n,) when each worker has heard from everyone it hears from, itself included.
 
-    >>> import topologies
+    >>> from commeff import topologies
     >>> waited(np.array([5.0, 1.0, 2.0, 3.0]), topologies.ring(4).at(0)).tolist()
     [5.0, 5.0, 3.0, 5.0]
     """

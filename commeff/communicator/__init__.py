@@ -2,6 +2,6 @@
 
 from commeff.communicator.communicator import Communicator, Handle
 from commeff.communicator.ledger import Entry, Ledger
-from commeff.communicator.transport import Transport
+from commeff.communicator.wire.transport import Transport
 
 __all__ = ["Communicator", "Entry", "Handle", "Ledger", "Transport"]

@@ -14,8 +14,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from commeff.communicator.transport import Transport
-from compressors import Message
+from commeff.communicator.wire.transport import Transport
+from commeff.compressors import Message
 
 Mean = Callable[[], Tensor]  # waits, and gives the mean as one row (1, d)
 

@@ -14,9 +14,9 @@ from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody, 
 from commeff.communicator.collectives import collective as named
 from commeff.communicator.hosting import Common, Hosting
 from commeff.communicator.mixing import Exchange
-from commeff.communicator.transport import Transport, processes
-from compressors import DenseMessage, Message
-from topologies import MixingMatrix
+from commeff.communicator.wire.transport import Transport, processes
+from commeff.compressors import DenseMessage, Message
+from commeff.topologies import MixingMatrix
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Communicator(Hosting):
     all.
     ledger : what was sent, per worker.  transport : the processes, and the bytes handed to them.
 
-    >>> from compressors import Dense
+    >>> from commeff.compressors import Dense
     >>> communicator = Communicator(workers=2, seed=0)
     >>> v = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
     >>> communicator.average(Dense().compress(v, communicator.random("up"))).tolist()

@@ -14,9 +14,9 @@ from torch import Tensor
 from commeff.communicator.collectives import Collective
 from commeff.communicator.ledger import Ledger
 from commeff.communicator.mixing import Exchange
-from commeff.communicator.transport import Transport
-from compressors import WorkerRandom
-from topologies import MixingMatrix
+from commeff.communicator.wire.transport import Transport
+from commeff.compressors import WorkerRandom
+from commeff.topologies import MixingMatrix
 
 SERVER = -1  # the server's id in the keys of its randomness
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from topologies import MixingMatrix
+from commeff.topologies import MixingMatrix
 
 SparseRows = Sequence[tuple[Sequence[int], Sequence[float]]]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.communicator.transport import Arrived, Transport
+from commeff.communicator.wire.transport import Arrived, Transport
 from commeff.laws.problem import WORKERS, Case, run
 
 PATIENCE = 10.0  # seconds after which a message that has not come will never come

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
+from commeff.core.strategy import Stateful
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Case, run, slope, start
-from commeff.strategy import Stateful
 
 
 def resumes(case: Case) -> None:

@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
-import topologies
+from commeff import topologies
 from commeff.communicator import Communicator
-from commeff.strategy import Strategy
-from compressors import Compressor, Layout, Natural, ScaledSign, TopK
-from topologies import Topology
+from commeff.compressors import Compressor, Layout, Natural, ScaledSign, TopK
+from commeff.core.strategy import Strategy
+from commeff.topologies import Topology
 
 WORKERS, STEPS = 4, 6
 LAYOUT = Layout.of([("matrix", (3, 3)), ("vector", (3,))])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from commeff.local import Local, OptimizerFactory
-from commeff.strategy import Chain, Encoder, Strategy, Transform
+from commeff.compressors import Compressor, Dense, Repeated, contractive
+from commeff.core.local import Local, OptimizerFactory
+from commeff.core.strategy import Chain, Encoder, Strategy, Transform
 from commeff.transforms import (
     EF21,
     Average,
@@ -18,7 +19,6 @@ from commeff.transforms import (
     ThroughServer,
     Warmup,
 )
-from compressors import Compressor, Dense, Repeated, contractive
 
 Server = Literal["row", "sharded"]
 

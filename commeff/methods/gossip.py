@@ -7,9 +7,11 @@ from typing import Literal
 
 import torch
 
-from commeff.corrected import D2, QuasiGlobal
-from commeff.local import Local, OptimizerFactory
-from commeff.strategy import Strategy, Transform
+from commeff.compressors import Compressor
+from commeff.core.corrections import D2, QuasiGlobal
+from commeff.core.local import Local, OptimizerFactory
+from commeff.core.strategy import Strategy, Transform
+from commeff.topologies import Topology, lazy
 from commeff.transforms import (
     Ahead,
     Average,
@@ -23,8 +25,6 @@ from commeff.transforms import (
     Toward,
     Tracking,
 )
-from compressors import Compressor
-from topologies import Topology, lazy
 
 
 def _ordered(mixing: Transform, order: str, orders: dict[str, bool]) -> Transform:

@@ -6,9 +6,10 @@ from functools import partial
 
 import torch
 
-from commeff.corrected import Drift, Proximal
-from commeff.local import Local, OptimizerFactory
-from commeff.strategy import Strategy
+from commeff.compressors import Compressor, RandomK
+from commeff.core.corrections import Drift, Proximal
+from commeff.core.local import Local, OptimizerFactory
+from commeff.core.strategy import Strategy
 from commeff.transforms import (
     Average,
     Delayed,
@@ -20,7 +21,6 @@ from commeff.transforms import (
     RelativeTo,
     Since,
 )
-from compressors import Compressor, RandomK
 
 NESTEROV: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 ADAM: OptimizerFactory = partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), eps=1e-3)

@@ -3,8 +3,9 @@
 Nothing else in this package is fitted. What a mechanism moves or computes is counted, and links carry what their
 cluster says; these say how fast real GPUs do the rest. No row of a table has a constant of its own.
 
-Five are what `python -m experiments.planning fit` found on three measured tables, each of the same weight, all
-A100-80GB: vtrain_single.csv under both readings of its recomputation, korthikanti2022_layer.csv and megatron2021.csv.
+Five are what `python -m commeff.experiments.published.planner fit` found on three measured tables, each of the
+same weight, all A100-80GB: vtrain_single.csv under both readings of its recomputation, korthikanti2022_layer.csv and
+megatron2021.csv.
 Two of the five lie on the bounds that the fit was given, `memory_efficiency` above and `hidden_share` below. They were
 found before the planner knew that tied embeddings can meet inside a node. A fit of today ends elsewhere in the same
 flat valley (`gemm_ramp` 38, `hidden_share` 0.27), where its loss is 0.3 % lower: the tables hardly tell these two.

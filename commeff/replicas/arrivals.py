@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from compressors import Layout
+from commeff.compressors import Layout
 
 Listener = Callable[[int, int], None]  # columns [start, stop) of the gradients are final
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from compressors import Layout
+from commeff.compressors import Layout
 
 
 def write_row(model: nn.Module, row: Tensor, layout: Layout) -> nn.Module:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from commeff.compressors import Layout, WorkerRandom
 from commeff.replicas.arrivals import Arrivals, Listener, trainable
-from compressors import Layout, WorkerRandom
 
 Loss = Callable[..., Tensor]
 Batch = tuple[Tensor, ...]

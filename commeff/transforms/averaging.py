@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.flow import Stages
-from commeff.strategy import Encoder, Staged
+from commeff.compressors import Compressor, Dense, Layout
+from commeff.core.flow import Stages
+from commeff.core.strategy import Encoder, Staged
+from commeff.topologies import Topology
 from commeff.transforms.encoders import as_encoder, dense
-from compressors import Compressor, Dense, Layout
-from topologies import Topology
 
 DENSE = Dense()
 

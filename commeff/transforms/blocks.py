@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.flow import Flow, Stages
-from commeff.strategy import Keep, Staged, Strategy, Transform
-from compressors import Layout
+from commeff.compressors import Layout
+from commeff.core.flow import Flow, Stages
+from commeff.core.strategy import Keep, Staged, Strategy, Transform
 
 BUCKET_MB = 25.0  # of gradients that travel together, as in DistributedDataParallel
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.flow import Flow
-from commeff.strategy import Transform
-from compressors import Layout
+from commeff.compressors import Layout
+from commeff.core.flow import Flow
+from commeff.core.strategy import Transform
 
 
 @dataclass

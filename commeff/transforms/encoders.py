@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.strategy import Encoder
-from compressors import Compressor, DenseMessage, Layout, Message, contractive
-from compressors.dense import contiguous_rows
+from commeff.compressors import Compressor, DenseMessage, Layout, Message, contractive
+from commeff.compressors.dense import contiguous_rows
+from commeff.core.strategy import Encoder
 
 
 class Plain(Encoder):

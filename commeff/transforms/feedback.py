@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.flow import Stages
-from commeff.strategy import Encoder, Scope, Staged, Transform
+from commeff.compressors import Compressor, Layout
+from commeff.core.flow import Stages
+from commeff.core.strategy import Encoder, Scope, Staged, Transform
 from commeff.transforms.encoders import Plain, as_encoder
-from compressors import Compressor, Layout
 
 
 class EF21(Staged):

@@ -7,10 +7,10 @@ import copy
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.strategy import Transform
+from commeff.compressors import Layout
+from commeff.core.strategy import Transform
 from commeff.transforms.blocks import Blocks
 from commeff.transforms.timing import Every
-from compressors import Layout
 
 
 class Fragments(Blocks):

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.flow import Flow, Stages
-from commeff.strategy import Staged, Transform
+from commeff.compressors import Compressor, Layout, contractive
+from commeff.core.flow import Flow, Stages
+from commeff.core.strategy import Staged, Transform
+from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size, fitting
 from commeff.transforms.encoders import Plain
-from compressors import Compressor, Layout, contractive
-from topologies import Topology
 
 
 class Tracking(Staged):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.flow import Stages
-from commeff.strategy import Staged
+from commeff.compressors import Layout
+from commeff.core.flow import Stages
+from commeff.core.strategy import Staged
+from commeff.topologies import Topology
+from commeff.topologies.nodes import sharded
 from commeff.transforms.averaging import fitting
 from commeff.transforms.encoders import dense
-from compressors import Layout
-from topologies import Topology
-from topologies.nodes import sharded
 
 
 class Hierarchical(Staged):

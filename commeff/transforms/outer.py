@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.flow import Stages
-from commeff.local import Local, OptimizerFactory, one_rate
-from commeff.strategy import LocalStep, Staged, Transform
-from compressors import Layout
+from commeff.compressors import Layout
+from commeff.core.flow import Stages
+from commeff.core.local import Local, OptimizerFactory, one_rate
+from commeff.core.strategy import LocalStep, Staged, Transform
 
 
 class Anchored(Staged):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Handle
-from commeff.flow import Stages
-from commeff.strategy import Staged
+from commeff.compressors import Layout
+from commeff.core.flow import Stages
+from commeff.core.strategy import Staged
 from commeff.transforms.encoders import dense
-from compressors import Layout
 
 
 @dataclass(frozen=True)

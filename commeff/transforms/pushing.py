@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.flow import Stages
-from commeff.strategy import Staged
+from commeff.compressors import Layout
+from commeff.core.flow import Stages
+from commeff.core.strategy import Staged
+from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size
 from commeff.transforms.encoders import dense
-from compressors import Layout
-from topologies import Topology
 
 
 class PushSum(Staged):

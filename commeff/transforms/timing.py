@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.flow import Stages
-from commeff.local import one_rate
-from commeff.strategy import Keep, LocalStep, Staged, Transform
-from compressors import Layout
+from commeff.compressors import Layout
+from commeff.core.flow import Stages
+from commeff.core.local import one_rate
+from commeff.core.strategy import Keep, LocalStep, Staged, Transform
 
 
 class ByStep(Staged):

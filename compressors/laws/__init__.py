@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from compressors.base import Compressor
-from compressors.laws.figures import check_constants, check_dtypes, check_error, check_unbiased
-from compressors.laws.form import cases, check_form
-from compressors.laws.problems import LAYOUT, SAMPLES
-from compressors.laws.purity import check_history, check_own_randomness, check_pure, check_rows_independent, check_scope
-from compressors.laws.wire import check_add_to, check_shapes, check_summable, check_wire
+from commeff.compressors.base import Compressor
+from commeff.compressors.laws.figures import check_constants, check_dtypes, check_error, check_unbiased
+from commeff.compressors.laws.form import cases, check_form
+from commeff.compressors.laws.problems import LAYOUT, SAMPLES
+from commeff.compressors.laws.purity import (
+    check_history,
+    check_own_randomness,
+    check_pure,
+    check_rows_independent,
+    check_scope,
+)
+from commeff.compressors.laws.wire import check_add_to, check_shapes, check_summable, check_wire
 
 __all__ = [
     "BASES",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from compressors.base import Compressor
-from compressors.laws.problems import LAYOUT, draws, noise, require, vectors
+from commeff.compressors.base import Compressor
+from commeff.compressors.laws.problems import LAYOUT, draws, noise, require, vectors
 
 
 def check_constants(compressor: Compressor) -> None:

@@ -6,9 +6,9 @@ import inspect
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, ClassVar, get_origin
 
-from compressors.base import Compressor
-from compressors.laws.problems import LAYOUT, noise, require, streams
-from compressors.message import Message
+from commeff.compressors.base import Compressor
+from commeff.compressors.laws.problems import LAYOUT, noise, require, streams
+from commeff.compressors.message import Message
 
 
 def cases(kind: type[Compressor]) -> list[Compressor]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compressors.base import Compressor
-from compressors.layout import Layout
-from compressors.message import Message
-from compressors.random import WorkerRandom
+from commeff.compressors.base import Compressor
+from commeff.compressors.layout import Layout
+from commeff.compressors.message import Message
+from commeff.compressors.random import WorkerRandom
 
 LAYOUT = Layout.of([("weight", (4, 6)), ("bias", (6,)), ("gain", (10,))])
 SAMPLES = 4000

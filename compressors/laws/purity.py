@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compressors.base import Compressor
-from compressors.laws.problems import LAYOUT, equal, noise, require, streams
-from compressors.random import WorkerRandom
+from commeff.compressors.base import Compressor
+from commeff.compressors.laws.problems import LAYOUT, equal, noise, require, streams
+from commeff.compressors.random import WorkerRandom
 
 CUTS = {"coordinate": (0, 3, 10, 30, 40), "tensor": (0, 24, 40), "whole": (0, 40)}  # of LAYOUT
 PLAIN = (bool, int, float, str, list, dict, set, tuple, Tensor, np.ndarray, type(None))

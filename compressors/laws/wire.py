@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from compressors.base import Compressor
-from compressors.laws.problems import LAYOUT, equal, noise, raw, require, streams, vectors
-from compressors.layout import Layout
-from compressors.message import Message
-from compressors.packing import packed_bytes
-from compressors.random import WorkerRandom
+from commeff.compressors.base import Compressor
+from commeff.compressors.laws.problems import LAYOUT, equal, noise, raw, require, streams, vectors
+from commeff.compressors.layout import Layout
+from commeff.compressors.message import Message
+from commeff.compressors.packing import packed_bytes
+from commeff.compressors.random import WorkerRandom
 
 
 def check_wire(compressor: Compressor) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import typer
 
-from experiments.cli import data, grid, lab, look, plan, runs, scale, tools
-from experiments.cli.report import report_command
+from commeff.experiments.cli import data, grid, lab, look, plan, runs, scale, tools
+from commeff.experiments.cli.report import report_command
 
 app = typer.Typer(
     name="commeff",

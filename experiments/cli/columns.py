@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from experiments.cli.common import WIDE
+from commeff.experiments.cli.common import WIDE
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> None:

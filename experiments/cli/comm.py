@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli.columns import table
-from experiments.cli.common import Json, refusals
-from experiments.cli.deaths import deaths
+from commeff.experiments.cli.columns import table
+from commeff.experiments.cli.common import Json, refusals
+from commeff.experiments.cli.deaths import deaths
 
 if TYPE_CHECKING:
-    from experiments.bench.comm import Measured
+    from commeff.experiments.measure.bench.comm import Measured
 
 
 def comm(
@@ -32,11 +32,11 @@ def comm(
     """Measure the links between processes, collectives over them, and compressors, on CPU tensors over gloo.
 
     Latency and bandwidth of each pair by ping-pong; algbw and busbw as nccl-tests define them; compressors on one
-    thread beside a copy. In a running job: `torchrun ... -m experiments.cli bench comm --profile cluster.yaml`.
+    thread beside a copy. In a running job: `torchrun ... -m commeff bench comm --profile cluster.yaml`.
     """
-    from experiments.bench import comm as bench
-    from experiments.bench.profile import write
-    from experiments.system import cpu_name, git_commit
+    from commeff.experiments.measure.bench import comm as bench
+    from commeff.experiments.measure.bench.profile import write
+    from commeff.experiments.run.system import cpu_name, git_commit
 
     with refusals(), deaths():
         measured = bench.run(nproc)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from experiments.plugins import Choice
+    from commeff.experiments.config.plugins import Choice
 
 WIDE = 1000  # characters: more than any line has
 
@@ -49,7 +49,7 @@ def refusals() -> Iterator[None]:
 
 def adopted(plugins: list[str] | None) -> list[Choice]:
     """The choices that plug-ins add: those that are named, and those of installed packages."""
-    from experiments.plugins import adopt
+    from commeff.experiments.config.plugins import adopt
 
     found, complaints = adopt(plugins or [])
     for complaint in complaints:

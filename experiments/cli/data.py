@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.common import Json, Plugins, Settings, adopted, page_width, refusals, shown
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, page_width, refusals, shown
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,7 +45,7 @@ def prepare(
     * `commeff data prepare fashion_mnist --download --to data`
     """
     with refusals():
-        from experiments.data.prepare import prepare as put
+        from commeff.experiments.data.prepare import prepare as put
 
         installed = put(name, source, to, download)
     typer.echo(str(installed.folder))
@@ -68,9 +68,9 @@ def verify(
     Exit code 1 if a file is corrupt, or if a data set that was named cannot be used.
     """
     with refusals():
-        from experiments.data.folder import data_folder
-        from experiments.data.verify import CORRUPT
-        from experiments.data.verify import verify as look
+        from commeff.experiments.data.folder import data_folder
+        from commeff.experiments.data.verify import CORRUPT
+        from commeff.experiments.data.verify import verify as look
 
         folder = data_folder(str(data_dir) if data_dir else None, "data sets", "or give --data-dir")
         if not folder.is_dir():
@@ -104,10 +104,10 @@ def partition(
     samples: 0 if all are alike, 1 - 1/n if each of n workers has a class of its own.
     """
     with refusals():
-        from experiments.build import build
-        from experiments.config import compose
-        from experiments.data.skew import class_counts, draw, heterogeneity
-        from experiments.tasks import Supervised
+        from commeff.experiments.config.build import build
+        from commeff.experiments.config.compose import compose
+        from commeff.experiments.data.skew import class_counts, draw, heterogeneity
+        from commeff.experiments.tasks import Supervised
 
         config = compose(settings or [], adopted(plugin))
         task = build(config).task

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
-from experiments.cli.report import show
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+from commeff.experiments.cli.report import show
 
 if TYPE_CHECKING:
-    from experiments.grid.command import Request
+    from commeff.experiments.grid.command import Request
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A grid file; see below.")]
 
@@ -78,8 +78,8 @@ def grid(
     nodes, `--launcher srun` spreads the processes of each cell over them.
     """
     with refusals():
-        from experiments.grid import command, launchers
-        from experiments.grid.scheduler import Limits, as_step, default_jobs
+        from commeff.experiments.grid import command, launchers
+        from commeff.experiments.grid.local.scheduler import Limits, as_step, default_jobs
 
         given: dict[str, object] = {"-j": jobs, "--max-failures": max_failures, "--collect": collect}
         given |= {"--dry-run": dry_run, "--emit": emit, "--site": site}
@@ -107,7 +107,7 @@ def grid(
     typer.echo(", ".join(f"{count} {state}" for state, count in outcome.counts.items()), err=True)
     if report_at_end and not outcome.interrupted:
         with refusals():
-            from experiments.report import write_report
+            from commeff.experiments.report import write_report
 
             show(write_report(request.place, grid=request.name), as_json)
     elif as_json:
@@ -119,8 +119,8 @@ def grid(
 
 def _submit(request: Request, site: Path | None, folder: Path | None, reports: bool, as_json: bool) -> None:
     """Write the scripts of a job array; hand them to SLURM unless a folder was asked for."""
-    from experiments.grid.sbatch import emit, hand_in
-    from experiments.grid.site import find_site
+    from commeff.experiments.grid.slurm.sbatch import emit, hand_in
+    from commeff.experiments.grid.slurm.site import find_site
 
     described, where = find_site(site)
     emitted = emit(request, described, folder, reports)
@@ -157,8 +157,8 @@ def status(
     * `commeff status runs/demo`
     """
     with refusals():
-        from experiments.grid.status import print_status
-        from experiments.grid.status import status as standing
+        from commeff.experiments.grid.status import print_status
+        from commeff.experiments.grid.status import status as standing
 
         found = standing(store)
     if as_json:

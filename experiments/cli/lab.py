@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
-from experiments.cli.deaths import deaths
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+from commeff.experiments.cli.deaths import deaths
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,7 +36,7 @@ def bench(
     * `commeff lab bench --csv bench.csv`
     """
     with refusals(), deaths():
-        from experiments.lab import bench as benches
+        from commeff.experiments.measure.lab import bench as benches
 
         readings = benches.run(rounds=rounds)
         if csv is not None:
@@ -79,8 +79,8 @@ def run(
     again skips what is finished and goes on with the rest; Ctrl-C stops with checkpoints.
     """
     with refusals(), deaths():
-        from experiments.grid.command import Request
-        from experiments.lab.grid import shapes, visit
+        from commeff.experiments.grid.command import Request
+        from commeff.experiments.measure.lab.grid import shapes, visit
 
         request, outcomes = Request(file, settings or [], None, plugin or [], adopted(plugin), only or []), {}
         for shape in shapes(networks):
@@ -111,7 +111,7 @@ def lab_report(
     * `commeff lab report runs/network_lab --out results/network_lab`
     """
     with refusals():
-        from experiments.lab.report import report as write
+        from commeff.experiments.measure.lab.report import report as write
 
         words = ["commeff", "lab", "report", str(store), *(["--out", str(out)] if out else [])]
         words += ["--grid", grid] if grid else []

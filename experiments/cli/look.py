@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
 
 
 def list_choices(
@@ -22,7 +22,7 @@ def list_choices(
     * `commeff list method`
     """
     with refusals():
-        from experiments.describe import catalogue, overview
+        from commeff.experiments.config.describe import catalogue, overview
 
         rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
     report(rows, as_json)
@@ -37,8 +37,8 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
     `???` stands for what has no default and has to be given.
     """
     with refusals():
-        from experiments.config import compose
-        from experiments.describe import explain
+        from commeff.experiments.config.compose import compose
+        from commeff.experiments.config.describe import explain
 
         config = compose(settings or [], adopted(plugin), unfinished=True)
     if as_json:
@@ -49,6 +49,6 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
 
 def system_information(as_json: Json = False) -> None:
     """Show the machine, the versions and the commit: what every run writes into its env.json."""
-    from experiments.system import sys_info
+    from commeff.experiments.run.system import sys_info
 
     report(sys_info(), as_json)

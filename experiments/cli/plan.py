@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli.columns import table
-from experiments.cli.common import Json, Settings, refusals
+from commeff.experiments.cli.columns import table
+from commeff.experiments.cli.common import Json, Settings, refusals
 
 if TYPE_CHECKING:
-    from experiments.planning.asked import Asked
+    from commeff.experiments.published.planner.asked import Asked
 
 GIB = 2**30
 FIGURES = (".pdf", ".png", ".svg")
@@ -75,7 +75,7 @@ def plan(
         _agree(search, sweep, largest, timeline, figure)
         if not search and (method, budget, top, seed, every_way) != ("exhaustive", None, 10, 0, False):
             raise ValueError("--method, --budget, --top, --seed and --ways say how to search; add --search")
-        from experiments.planning.asked import asked
+        from commeff.experiments.published.planner.asked import asked
 
         words = list(settings or [])
         question = asked(
@@ -113,8 +113,8 @@ def _leave(option: str, told: list[str]) -> None:
 
 
 def _predict(question: Asked, as_json: bool) -> None:
+    from commeff.experiments.published.planner.plan import described
     from commeff.planner import predict
-    from experiments.planning.plan import described
 
     policy = question.one()
     prediction = predict(question.model, policy, question.cluster, global_batch=question.global_batch)
@@ -164,10 +164,10 @@ def _run(found: dict[str, Any]) -> str:
 def _search(
     question: Asked, method: str, budget: int | None, top: int, seed: int, every_way: bool, as_json: bool
 ) -> None:
+    from commeff.experiments.published.planner.asked import SEARCHED
+    from commeff.experiments.published.planner.models import assumptions
+    from commeff.experiments.published.planner.plan import described, spoken
     from commeff.planner import Way, search
-    from experiments.planning.asked import SEARCHED
-    from experiments.planning.models import assumptions
-    from experiments.planning.plan import described, spoken
 
     _leave("--search", [key for key in question.policy if key not in SEARCHED])
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
@@ -204,15 +204,15 @@ def _search(
 
 
 def _sweep(question: Asked, figure: Path | None, as_json: bool) -> None:
-    from experiments.planning.models import assumptions, said
-    from experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
+    from commeff.experiments.published.planner.models import assumptions, said
+    from commeff.experiments.published.planner.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
     _leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
     sweeps = bandwidth_sweep(question, policy, [each.way for each in assumptions()])
     if figure is not None:
-        from experiments.planning import figures
+        from commeff.experiments.published.planner import figures
 
         figures.save(figure, (8.0, 4.2), lambda canvas: figures.sweep(canvas, sweeps, _heading(question)))
         typer.echo(str(figure), err=True)
@@ -237,14 +237,14 @@ def _sweep(question: Asked, figure: Path | None, as_json: bool) -> None:
 
 
 def _largest(question: Asked, figure: Path | None, as_json: bool) -> None:
+    from commeff.experiments.published.planner.sweeps import ALONG, largest
     from commeff.planner import Policy
-    from experiments.planning.sweeps import ALONG, largest
 
     _leave("--largest", [key for key in question.policy if key in ALONG])
     policy = Policy(**{"recompute": "full", **question.policy})
     rows = largest(question.model, question.cluster, policy)
     if figure is not None:
-        from experiments.planning import figures
+        from commeff.experiments.published.planner import figures
 
         title = f"Largest GPT that fits on {question.cluster.gpu.name}"
         figures.save(figure, (6.5, 3.6), lambda canvas: figures.largest(canvas, rows, title))
@@ -265,8 +265,8 @@ def _largest(question: Asked, figure: Path | None, as_json: bool) -> None:
 
 
 def _timeline(question: Asked, path: Path) -> None:
+    from commeff.experiments.published.planner import figures
     from commeff.planner import timeline
-    from experiments.planning import figures
 
     policy = question.one()
     each = policy.data * policy.micro_batch

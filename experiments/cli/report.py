@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli.common import Json, refusals
+from commeff.experiments.cli.common import Json, refusals
 
 if TYPE_CHECKING:
-    from experiments.report import Report
+    from commeff.experiments.report import Report
 
 
 def report_command(
@@ -46,7 +46,7 @@ def report_command(
     It can be written at any time; what is not finished is said to be so.
     """
     with refusals():
-        from experiments.report import write_report
+        from commeff.experiments.report import write_report
 
         written = write_report(store, out, grid, metric, target, settings(baseline))
     show(written, as_json)
@@ -71,7 +71,7 @@ def show(written: Report, as_json: bool) -> None:
     if as_json:
         typer.echo(written.main.data.to_json(orient="records", indent=2))
         return
-    from experiments.report.terminal import print_table
+    from commeff.experiments.report.write.terminal import print_table
 
     print_table(written.main)
     typer.echo(f"report: {written.html}")

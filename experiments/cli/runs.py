@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, report
+from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, report
 
 
 def train(
@@ -29,12 +29,12 @@ def train(
     * `srun --ntasks 16 commeff train method=dsgd topology=ring workers=64`
     """
     with refusals():
-        from experiments.launch.membership import membership
+        from commeff.experiments.run.launch.membership import membership
 
         member = membership(os.environ)
 
         def composed() -> dict[str, Any]:
-            from experiments.config import compose
+            from commeff.experiments.config.compose import compose
 
             return compose(settings or [], adopted(plugin))
 
@@ -42,7 +42,7 @@ def train(
             return _told(folder, summary, as_json)
 
         if member:
-            from experiments.launch.member import take_part
+            from commeff.experiments.run.launch.member import take_part
 
             take_part(member, composed, store, tell)
         raise typer.Exit(_alone(composed(), store, tell))
@@ -50,9 +50,9 @@ def train(
 
 def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping[str, Any]], int]) -> int:
     """A run that this process makes, by itself or on processes of its own."""
-    from experiments.progress import reporter
-    from experiments.runner import RunFailed, run_one
-    from experiments.store import FINISHED, RunFolder, check_version, run_id
+    from commeff.experiments.run.progress import reporter
+    from commeff.experiments.run.runner import RunFailed, run_one
+    from commeff.experiments.run.store import FINISHED, RunFolder, check_version, run_id
 
     check_version(store)
     folder = store / run_id(config)
@@ -69,7 +69,7 @@ def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping
 
 def _told(folder: Path, summary: Mapping[str, Any], as_json: bool) -> int:
     """Print a summary; the exit code."""
-    from experiments.store import finite
+    from commeff.experiments.run.store import finite
 
     report({"run": str(folder), **{name: finite(value) for name, value in summary.items()}}, as_json)
     if summary["state"] != "killed":

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from experiments.cli.columns import table
-from experiments.cli.common import Json, refusals
-from experiments.cli.deaths import deaths
+from commeff.experiments.cli.columns import table
+from commeff.experiments.cli.common import Json, refusals
+from commeff.experiments.cli.deaths import deaths
 
 
 def scale(
@@ -56,8 +56,8 @@ def scale(
     * `commeff scale --workload bert_large --cluster a100_selene --processes 0`
     """
     with refusals(), deaths():
-        from experiments.scale.command import asked, study
-        from experiments.scale.page import measured_rows, modelled_rows, save
+        from commeff.experiments.measure.scale.command import asked, study
+        from commeff.experiments.measure.scale.page import measured_rows, modelled_rows, save
 
         plan = asked(
             workloads=workload,

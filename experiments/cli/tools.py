@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.comm import comm
-from experiments.cli.common import Json, refusals, report
-from experiments.cli.deaths import deaths
+from commeff.experiments.cli.comm import comm
+from commeff.experiments.cli.common import Json, refusals, report
+from commeff.experiments.cli.deaths import deaths
 
 
 def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json: Json = False) -> None:
@@ -23,7 +23,7 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json
     * `commeff check mine.py:SignOfMean`
     """
     with refusals():
-        from experiments.check import check_plugin
+        from commeff.experiments.config.check import check_plugin
 
         verdicts = check_plugin(plugin)
     if as_json:
@@ -75,12 +75,12 @@ bench.command()(comm)
 
 def _ratios(what: str, csv: Path | None, as_json: bool) -> None:
     """The figures of a bench, with what misses its limit."""
-    from commeff.memory import keep_freed_memory
-    from experiments.bench.timing import write
+    from commeff.experiments.measure.bench.timing import write
+    from commeff.training.allocator import keep_freed_memory
 
     keep_freed_memory()
     with refusals(), deaths():
-        figures = import_module(f"experiments.bench.{what}").run()
+        figures = import_module(f"commeff.experiments.measure.bench.{what}").run()
         if csv is not None:
             write(figures, csv, f"commeff bench {what}")
     if as_json:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from experiments.data.folder import ENVIRONMENT, DataError, cache_folder
-from experiments.data.manifest import DataSet, find
+from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder
+from commeff.experiments.data.manifest import DataSet, find
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def prepare(name: str, source: Path | None, to: Path | None, download: bool) -> 
         raise ValueError(
             f"nothing to prepare {name} from: give its files with --from, having got them from {data.origin}"
         )
-    from experiments.tasks.torchvision_images import fetch  # late: torchvision takes seconds
+    from commeff.experiments.data.torchvision_images import fetch  # late: torchvision takes seconds
 
     with TemporaryDirectory() as fetched:
         if not fetch(data.title, Path(fetched)):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.data.manifest import DATA_SETS, DataSet, find
+from commeff.experiments.data.manifest import DATA_SETS, DataSet, find
 
 GOOD, UNKNOWN, CORRUPT = "good", "unknown", "corrupt"
 

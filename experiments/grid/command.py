@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from experiments.grid.cells import Cell
-from experiments.grid.estimate import rates, seconds_of, total
-from experiments.grid.frozen import SUFFIX, CellList, changed, read_cells
-from experiments.grid.room import check_room, store_faults
-from experiments.grid.scheduler import BAD, Launch, Limits, Scheduler
-from experiments.grid.server import Server
-from experiments.grid.spec import read_grid, text
-from experiments.grid.view import Watch, clock
-from experiments.plugins import Choice
-from experiments.schema import ConfigError
-from experiments.store import FINISHED, STATES, RunFolder, replace, stamp
+from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.local.scheduler import BAD, Launch, Limits, Scheduler
+from commeff.experiments.grid.local.server import Server
+from commeff.experiments.grid.local.view import Watch, clock
+from commeff.experiments.grid.plan.cell_list import SUFFIX, CellList, changed, read_cells
+from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.grid.plan.disk_space import check_room, store_faults
+from commeff.experiments.grid.plan.estimate import rates, seconds_of, total
+from commeff.experiments.grid.plan.spec import read_grid, text
+from commeff.experiments.run.store import FINISHED, STATES, RunFolder, replace, stamp
 
 VERSION = 1  # of grids/NAME.json
 
@@ -114,7 +114,9 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
 
 def _cells(request: Request, rehearsed: bool) -> list[Cell]:
     if request.listed is None:
-        from experiments.grid.plan import plan  # with torch and hydra, which the process that watches can spare
+        from commeff.experiments.grid.plan.rehearsal import (
+            plan,  # with torch and hydra, which the process that watches can spare
+        )
 
         return plan(read_grid(request.file, request.overrides), request.place, request.choices, rehearsed)
     added = [f"{word!r}" for word in request.overrides] + ["--store"] * (request.store is not None)
@@ -225,7 +227,7 @@ def _shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
 
     >>> _shard([], "4/3")
     Traceback (most recent call last):
-    experiments.schema.ConfigError: --shard 4/3 was asked for; give i/n with i from 1 to n, such as 1/4
+    commeff.experiments.config.schema.ConfigError: --shard 4/3 was asked for; give i/n with i from 1 to n, such as 1/4
     """
     if shard is None:
         return list(cells)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from experiments.schema import ConfigError
+from commeff.experiments.config.schema import ConfigError
 
 LAUNCHERS = ("local", "srun", "sbatch")
 REFUSED = {  # by sbatch
@@ -26,7 +26,7 @@ def check(launcher: str, given: Sequence[str], inside: bool) -> None:
 
     >>> check("local", ["--emit"], inside=False)
     Traceback (most recent call last):
-    experiments.schema.ConfigError: --emit goes with --launcher sbatch only; add it, or leave --emit out
+    commeff.experiments.config.schema.ConfigError: --emit goes with --launcher sbatch only; add it, or leave --emit out
     """
     found = []
     if launcher not in LAUNCHERS:

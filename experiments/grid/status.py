@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from experiments.grid.cells import in_words
-from experiments.schema import ConfigError
-from experiments.store import COUNTS, STATES, RunFolder, check_version, read_json
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.plan.cells import in_words
+from commeff.experiments.run.store import COUNTS, STATES, RunFolder, check_version, read_json
 
 FACTS = ("step", "steps", "error", "host", "pid", *COUNTS)
 

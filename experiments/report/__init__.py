@@ -8,6 +8,6 @@ records -> grids -> variants -> analysis -> tables, figures -> html, markdown, l
 - `plots`, `panels`, `figures`: what is drawn. `writing`: the files, by `write_report(store, out)`.
 """
 
-from experiments.report.writing import Report, write_report
+from commeff.experiments.report.write.writing import Report, write_report
 
 __all__ = ["Report", "write_report"]

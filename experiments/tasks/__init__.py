@@ -9,17 +9,17 @@
 A new task on labelled samples is one subclass of `Supervised` with three methods.
 """
 
-from experiments.data.folder import DataError
-from experiments.tasks.cifar10 import CIFAR10
-from experiments.tasks.digits import Digits
-from experiments.tasks.fashion_mnist import FashionMNIST
-from experiments.tasks.image_folder import ImageFolder
-from experiments.tasks.language import Language
-from experiments.tasks.logistic import Logistic
-from experiments.tasks.partition import Partition, dirichlet, iid, shards
-from experiments.tasks.quadratic import Quadratic
-from experiments.tasks.sampler import Sampler
-from experiments.tasks.supervised import Samples, Supervised
+from commeff.experiments.data.folder import DataError
+from commeff.experiments.tasks.cifar10 import CIFAR10
+from commeff.experiments.tasks.digits import Digits
+from commeff.experiments.tasks.fashion_mnist import FashionMNIST
+from commeff.experiments.tasks.image_folder import ImageFolder
+from commeff.experiments.tasks.language import Language
+from commeff.experiments.tasks.logistic import Logistic
+from commeff.experiments.tasks.partition import Partition, dirichlet, iid, shards
+from commeff.experiments.tasks.quadratic import Quadratic
+from commeff.experiments.tasks.sampler import Sampler
+from commeff.experiments.tasks.supervised import Samples, Supervised
 
 __all__ = [
     "CIFAR10",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from compressors import WorkerRandom
+from commeff.compressors import WorkerRandom
 
 PAD = 4  # pixels of black on each side before a crop (He et al., arXiv 1512.03385, section 4.2)
 

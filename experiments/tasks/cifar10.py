@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.data.folder import ENVIRONMENT, DataError, cache_folder, data_folder
-from experiments.tasks import image_folder
-from experiments.tasks.checks import choose
-from experiments.tasks.images import ImageSet, merged, samples
-from experiments.tasks.settled import Settled
-from experiments.tasks.supervised import Samples
-from experiments.tasks.vision import Vision
+from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder, data_folder
+from commeff.experiments.tasks import image_folder
+from commeff.experiments.tasks.checks import choose
+from commeff.experiments.tasks.images import ImageSet, merged, samples
+from commeff.experiments.tasks.settled import Settled
+from commeff.experiments.tasks.supervised import Samples
+from commeff.experiments.tasks.vision import Vision
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = "cifar-10-batches-py"

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from experiments.tasks.models import has_batch_norm, seeded
-from experiments.tasks.supervised import Samples, Supervised
+from commeff.experiments.tasks.models import has_batch_norm, seeded
+from commeff.experiments.tasks.supervised import Samples, Supervised
 
 
 class Classifier(Supervised):

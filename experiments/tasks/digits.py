@@ -6,10 +6,10 @@ from functools import partial
 
 import torch
 
-from experiments.tasks.checks import DTYPES, at_least, choose
-from experiments.tasks.classifier import Classifier
-from experiments.tasks.models import MODELS, Network
-from experiments.tasks.supervised import Samples, held_out
+from commeff.experiments.tasks.checks import DTYPES, at_least, choose
+from commeff.experiments.tasks.classifier import Classifier
+from commeff.experiments.tasks.models import MODELS, Network
+from commeff.experiments.tasks.supervised import Samples, held_out
 
 HELD_OUT = 360  # 20 % of 1797 for validation and as many for the test; 1077 are left for training
 
@@ -29,7 +29,7 @@ class Digits(Classifier):
         "group" there.
     dropout: probability, before the last layer (mlp and cnn).
     batch: samples per worker and step.
-    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `experiments.tasks.partition`.
+    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `commeff.experiments.tasks.partition`.
     weighted: minimise the mean over all samples, not over workers; see `Supervised`.
     dtype: "float32" or "float64".
 

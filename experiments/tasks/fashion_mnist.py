@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.data.folder import ENVIRONMENT, DataError, data_folder
-from experiments.tasks.images import ImageSet, samples
-from experiments.tasks.supervised import Samples
-from experiments.tasks.vision import Vision
+from commeff.experiments.data.folder import ENVIRONMENT, DataError, data_folder
+from commeff.experiments.tasks.images import ImageSet, samples
+from commeff.experiments.tasks.supervised import Samples
+from commeff.experiments.tasks.vision import Vision
 
 CLASSES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 FOLDER = "FashionMNIST/raw"

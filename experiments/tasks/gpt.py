@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from experiments.tasks.checks import at_least
+from commeff.experiments.tasks.checks import at_least
 
 SPREAD = 0.02 * 768**0.5  # of initial weights, times sqrt(width): GPT-2's 0.02 at GPT-2's width
 

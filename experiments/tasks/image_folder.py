@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.data.folder import CACHE, DataError, cache_folder, data_folder
-from experiments.tasks.checks import at_least
-from experiments.tasks.images import ImageSet, samples, statistics
-from experiments.tasks.settled import Settled, from_here
-from experiments.tasks.supervised import Samples
-from experiments.tasks.vision import Vision
+from commeff.experiments.data.folder import CACHE, DataError, cache_folder, data_folder
+from commeff.experiments.tasks.checks import at_least
+from commeff.experiments.tasks.images import ImageSet, samples, statistics
+from commeff.experiments.tasks.settled import Settled, from_here
+from commeff.experiments.tasks.supervised import Samples
+from commeff.experiments.tasks.vision import Vision
 
 LAYOUT = "an image folder holds train/CLASS/FILE and test/CLASS/FILE, and may hold val/CLASS/FILE"
 
@@ -114,7 +114,7 @@ def load(folder: Path, size: int) -> ImageSet:
 
 def read(folder: Path, size: int) -> tuple[list[str], Samples]:
     """The classes and the images of one part; decoded the first time, then read from the cache."""
-    from experiments.tasks.torchvision_images import decode, scan
+    from commeff.experiments.data.torchvision_images import decode, scan
 
     classes, files, labels = scan(folder)
     name = "-".join((folder.parent.name, folder.name, str(size), _digest(folder, files)))

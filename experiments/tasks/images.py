@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from experiments.tasks.supervised import Samples, held_out
+from commeff.experiments.tasks.supervised import Samples, held_out
 
 VALIDATION = 0.1  # share of the training images held out, unless said otherwise, ...
 MOST = 5_000  # ... and the most that are

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from commeff import Communicator, methods
-from commeff.task import Task
-from commeff.trainer import train
-from compressors.laws.problems import require
+from commeff.compressors.laws.problems import require
+from commeff.training.task import Task
+from commeff.training.trainer import train
 
 WORKERS, STEPS = 4, 3
 
@@ -195,7 +195,7 @@ BASES = {
 def check(kind: Callable[..., Task]) -> None:
     """All laws, one after the other.
 
-    >>> from experiments.tasks import Quadratic
+    >>> from commeff.experiments.tasks import Quadratic
     >>> check(Quadratic)
     """
     for case in cases(kind):

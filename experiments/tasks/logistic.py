@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from experiments.tasks.checks import DTYPES, at_least, choose
-from experiments.tasks.libsvm import SOURCES, load
-from experiments.tasks.supervised import Supervised
+from commeff.experiments.tasks.checks import DTYPES, at_least, choose
+from commeff.experiments.tasks.libsvm import SOURCES, load
+from commeff.experiments.tasks.supervised import Supervised
 
 
 class Margin(nn.Module):
@@ -41,7 +41,7 @@ class Logistic(Supervised):
     bias: append a one to every sample a; the bias is a coordinate of x like the others, so f stays strongly convex.
     l2: mu; f is mu-strongly convex.
     batch: samples per worker and step.
-    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `experiments.tasks.partition`.
+    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `commeff.experiments.tasks.partition`.
     weighted: minimise the mean over all samples, not over workers; see `Supervised`.
     dtype: "float32" or "float64".
 

@@ -9,7 +9,7 @@ from math import gcd
 import torch
 from torch import nn
 
-from experiments.tasks.checks import at_least, choose
+from commeff.experiments.tasks.checks import at_least, choose
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.tasks.checks import at_least, choose, positive
+from commeff.experiments.tasks.checks import at_least, choose, positive
 
 Indices = NDArray[np.int64]
 Rule = Callable[[NDArray, int, int], "Partition"]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from experiments.tasks.checks import DTYPES, at_least, choose
-from experiments.tasks.sampler import WINDOW, Stream, philox
+from commeff.experiments.tasks.checks import DTYPES, at_least, choose
+from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 
 
 class Point(nn.Module):

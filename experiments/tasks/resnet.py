@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from experiments.tasks.checks import choose
-from experiments.tasks.models import NORMS, Network
+from commeff.experiments.tasks.checks import choose
+from commeff.experiments.tasks.models import NORMS, Network
 
 Shortcut = Callable[[int, int, int, str], nn.Module]
 

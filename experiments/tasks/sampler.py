@@ -15,7 +15,7 @@ from numpy.random import Philox
 from numpy.typing import NDArray
 from torch import Tensor
 
-from experiments.tasks.partition import Partition
+from commeff.experiments.tasks.partition import Partition
 
 WINDOW = 16  # fewest steps drawn at a time: the cost of seeding a generator is shared by so many steps
 

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from experiments.tasks.checks import at_least
-from experiments.tasks.models import has_batch_norm
-from experiments.tasks.partition import split
-from experiments.tasks.sampler import Sampler
+from commeff.experiments.tasks.checks import at_least
+from commeff.experiments.tasks.models import has_batch_norm
+from commeff.experiments.tasks.partition import split
+from commeff.experiments.tasks.sampler import Sampler
 
 CHUNK = 2**18  # about as many input numbers evaluated at a time: their activations should fit into a cache
 CALIBRATION = 256  # about as many samples in a batch that re-estimates BatchNorm statistics

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.data.folder import ENVIRONMENT, DataError, data_folder
-from experiments.data.manifest import DATA_SETS
-from experiments.data.verify import md5
-from experiments.tasks.checks import choose
+from commeff.experiments.data.folder import ENVIRONMENT, DataError, data_folder
+from commeff.experiments.data.manifest import DATA_SETS
+from commeff.experiments.data.verify import md5
+from commeff.experiments.tasks.checks import choose
 
 KNOWN = ("tinyshakespeare", "wikitext-2")
 HELD_OUT = 20  # validation and test data are the last two twentieths of a text that comes in one file

@@ -8,12 +8,12 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from experiments.tasks.augment import AUGMENTATIONS, stream
-from experiments.tasks.checks import DTYPES, choose
-from experiments.tasks.classifier import Classifier
-from experiments.tasks.images import ImageSet
-from experiments.tasks.models import MODELS, Network
-from experiments.tasks.resnet import Projected, Subsampled, resnet
+from commeff.experiments.tasks.augment import AUGMENTATIONS, stream
+from commeff.experiments.tasks.checks import DTYPES, choose
+from commeff.experiments.tasks.classifier import Classifier
+from commeff.experiments.tasks.images import ImageSet
+from commeff.experiments.tasks.models import MODELS, Network
+from commeff.experiments.tasks.resnet import Projected, Subsampled, resnet
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Vision(Classifier):
     norm: "none", "batch" or "group"; None: "group" for ResNets, "none" for the others. Heterogeneous data and batch
         statistics do not agree; "batch" is what the papers have.
     batch: samples per worker and step.
-    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `experiments.tasks.partition`.
+    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `commeff.experiments.tasks.partition`.
     weighted: minimise the mean over all samples, not over workers; see `Supervised`.
     augment: of training batches: "none", "crop" (pad 4, random crop) or "crop_flip" (and mirror half of them).
     probe: training images on which train_loss and BatchNorm statistics are estimated; None: all.

@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from commeff import Communicator
-from commeff.agreement import INTERVAL, Agreement
+from commeff.training.stop_vote import INTERVAL, Agreement
 from tests.laws.processes import on_processes
 
 

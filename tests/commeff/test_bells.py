@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from commeff.communicator.bells import Bells
+from commeff.communicator.wire.doorbell import Bells
 from tests.laws.processes import on_processes
 
 

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-import topologies
-from commeff import Communicator, Layout, Strategy, methods
+from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.cluster import Cluster, Link
 from commeff.cluster.clocks import clocks, heard
 from commeff.cluster.modelled import modelled
 from commeff.cluster.stragglers import drawn
 from commeff.communicator import Entry
-from topologies import MixingMatrix, Topology
+from commeff.topologies import MixingMatrix, Topology
 
 N, STEPS, D = 8, 12, 1000
 CLUSTER = Cluster.named("ethernet_1g", gpus=N)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import topologies
+from commeff import topologies
 from commeff.cluster import Cluster, Crossbar, FatTree, Link, Rails, costs, placed
 
 LINK = Link(bandwidth=1e9, latency=1e-4)

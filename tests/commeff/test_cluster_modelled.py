@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-import topologies
-from commeff import Communicator, Layout, Strategy, methods
+from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.cluster import Cluster, costs
 from commeff.cluster.modelled import modelled
 from commeff.cluster.stragglers import Heard, drawn, finish_times
 from commeff.communicator import Entry
-from compressors import ScaledSign
+from commeff.compressors import ScaledSign
 
 N, STEPS, D = 8, 24, 1000
 COMPUTE = drawn(mean=0.1, spread=0.5, steps=STEPS, workers=N, seed=3)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-import topologies
-from commeff import Communicator
-from compressors import Dense
+from commeff import Communicator, topologies
+from commeff.compressors import Dense
 
 N, D = 6, 10
 X = torch.randn(N, D, dtype=torch.float64)

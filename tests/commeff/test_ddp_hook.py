@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from commeff import Communicator, Encoder, ErrorFeedback, HookState, average_hook
+from commeff import Communicator, Encoder, ErrorFeedback
+from commeff.adapters.ddp_hook import HookState, average_hook
+from commeff.compressors import QSGD, Dense, Layout, PerTensor, ScaledSign, TopK
 from commeff.transforms.encoders import as_encoder
-from compressors import QSGD, Dense, Layout, PerTensor, ScaledSign, TopK
 from tests.laws.processes import on_processes
 
 STEPS, N = 5, 2

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-import topologies
-from commeff import Communicator, DistributedOptimizer, Strategy, methods
+from commeff import Communicator, DistributedOptimizer, Strategy, methods, topologies
+from commeff.compressors import ScaledSign
 from commeff.replicas import Stacked
-from compressors import ScaledSign
 from tests.laws.processes import on_processes
 
 STEPS = 6

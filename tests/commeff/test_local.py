@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 import torch
 
-from commeff import Grouped, Layout, Local, scheduled
-from commeff.local import ELEMENTWISE
+from commeff import Layout, Local
+from commeff.core import Grouped, scheduled
+from commeff.core.local import ELEMENTWISE
 
 W, STEPS = 3, 5
 LAYOUT = Layout.of([("a", (4, 2)), ("b", (4,)), ("c", (3, 4))], groups=[0, 1, 0])

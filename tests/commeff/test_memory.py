@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import resource, torch
-from commeff.memory import keep_freed_memory
+from commeff.training.allocator import keep_freed_memory
 kept = {keep} and keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

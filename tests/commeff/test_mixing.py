@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-import topologies
-from commeff import Communicator
+from commeff import Communicator, topologies
 from commeff.communicator import mixing
-from compressors import Dense
+from commeff.compressors import Dense
 
 RANDOM = np.random.default_rng(0).random((7, 7)) * (np.random.default_rng(1).random((7, 7)) < 0.5) + 1e-3
 GRAPHS = {

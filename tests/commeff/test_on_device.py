@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from commeff import Communicator, methods
-from commeff.checkpoint import Checkpoints
-from commeff.on_device import OnDevice
-from commeff.task import Task
-from commeff.trainer import train
-from commeff.whole import placed
-from compressors import TopK
-from experiments.devices import check_device, own_device
-from experiments.schema import ConfigError
-from experiments.store import run_id
-from experiments.tasks import Digits, Quadratic
+from commeff.compressors import TopK
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.devices import check_device, own_device
+from commeff.experiments.run.store import run_id
+from commeff.experiments.tasks import Digits, Quadratic
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.on_device import OnDevice
+from commeff.training.resharding import placed
+from commeff.training.task import Task
+from commeff.training.trainer import train
 
 ADAM = partial(torch.optim.Adam, lr=0.01)
 
@@ -77,7 +77,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_only_another_device_than_the_cpu_names_a_run() -> None:
-    config = {"method": {"_target_": "commeff.methods.psgd"}, "task": {"_target_": "experiments.tasks.Digits"}}
+    config = {"method": {"_target_": "commeff.methods.psgd"}, "task": {"_target_": "commeff.experiments.tasks.Digits"}}
     assert run_id(config | {"device": "cpu"}) == run_id(config) != run_id(config | {"device": "cuda"})
 
 

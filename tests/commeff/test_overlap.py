@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-import topologies
-from commeff import Communicator, DistributedOptimizer, Keep, Local, Strategy, laws, methods
-from commeff.communicator.shared import SWITCH
-from commeff.communicator.transport import SMALL
+from commeff import Communicator, DistributedOptimizer, Local, Strategy, laws, methods, topologies
+from commeff.communicator.wire.shared_memory import SWITCH
+from commeff.communicator.wire.transport import SMALL
+from commeff.compressors import Layout, Natural, ScaledSign, TopK
+from commeff.core import Keep
 from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,
@@ -28,7 +29,6 @@ from commeff.transforms import (
     Tracking,
     bucketed,
 )
-from compressors import Layout, Natural, ScaledSign, TopK
 from tests.laws.processes import on_processes
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)

@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from commeff.communicator import Transport, shared
+from commeff.communicator import Transport
+from commeff.communicator.wire import shared_memory as shared
 from tests.laws.processes import on_processes
 
 LARGE = shared.LEAST // 8 + 1  # float64 numbers that go by shared memory

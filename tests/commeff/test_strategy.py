@@ -8,23 +8,11 @@ import networkx as nx
 import pytest
 import torch
 
-import topologies
-from commeff import (
-    Communicator,
-    ErrorFeedback,
-    Grouped,
-    Layout,
-    Local,
-    LocalStep,
-    Strategy,
-    Transform,
-    Warmup,
-    methods,
-    scheduled,
-)
+from commeff import Communicator, ErrorFeedback, Layout, Local, LocalStep, Strategy, Transform, methods, topologies
+from commeff.compressors import Dense, TopK
+from commeff.core import Grouped, scheduled
 from commeff.laws import LAYOUT, cases, run, slope, start
-from commeff.transforms import Average, Blocks, Choco, Every, Gossip, blocked, dense
-from compressors import Dense, TopK
+from commeff.transforms import Average, Blocks, Choco, Every, Gossip, Warmup, blocked, dense
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 RING = topologies.ring(4)

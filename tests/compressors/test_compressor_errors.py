@@ -7,7 +7,7 @@ from math import ceil, floor, frexp, log2, sqrt
 import pytest
 import torch
 
-from compressors import QSGD, Composed, Dense, Int8, Natural, RandomK, ScaledSign, TernGrad, TopK, WorkerRandom
+from commeff.compressors import QSGD, Composed, Dense, Int8, Natural, RandomK, ScaledSign, TernGrad, TopK, WorkerRandom
 
 DRAWS = 20_000
 D = 24

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from compressors import Compressor, Dense, DenseMessage, Natural, RandomK, TopK, laws
+from commeff.compressors import Compressor, Dense, DenseMessage, Natural, RandomK, TopK, laws
 
 
 @dataclass(frozen=True)

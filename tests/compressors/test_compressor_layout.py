@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from compressors import Field, Layout
+from commeff.compressors import Field, Layout
 
 LAYOUT = Layout.of([("w", (2, 3)), ("b", (2,)), ("s", ())], groups=[0, 1, 0])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from compressors import (
+from commeff.compressors import (
     QSGD,
     Dense,
     Int8,
@@ -19,13 +19,13 @@ from compressors import (
     WorkerRandom,
     unpack,
 )
-from compressors.laws import LAYOUT, concrete
-from compressors.quantised import code_bits, quantised
+from commeff.compressors.laws import LAYOUT, concrete
+from commeff.compressors.quantised import code_bits, quantised
 
 SAMPLES = [
     sample.bind(LAYOUT)
     for kind in concrete()
-    if kind.__module__.startswith("compressors.")
+    if kind.__module__.startswith("commeff.compressors.")
     for sample in kind.samples()
 ]
 

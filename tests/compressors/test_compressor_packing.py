@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from compressors import pack, packed_bytes, unpack
-from compressors.packing import pack_into, unpack_from
+from commeff.compressors import pack, packed_bytes, unpack
+from commeff.compressors.packing import pack_into, unpack_from
 
 
 def documented(codes: list[int], bits: int) -> list[int]:

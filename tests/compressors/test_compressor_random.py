@@ -7,8 +7,8 @@ from math import erf, sqrt
 import pytest
 import torch
 
-from compressors import WorkerRandom, choose
-from compressors.hashing import _mix_numpy, _mix_torch, mix, signed
+from commeff.compressors import WorkerRandom, choose
+from commeff.compressors.hashing import _mix_numpy, _mix_torch, mix, signed
 
 LONG = (1 << 17) + 4321
 DRAWS = {"bits": WorkerRandom.bits, "uniform": WorkerRandom.uniform, "normal": WorkerRandom.normal}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from compressors import RandomK, TopK, WorkerRandom
-from compressors.bitcast import words
-from compressors.selection import LONG, largest_by_threshold, largest_magnitudes
+from commeff.compressors import RandomK, TopK, WorkerRandom
+from commeff.compressors.bitcast import words
+from commeff.compressors.selection import LONG, largest_by_threshold, largest_magnitudes
 
 D = 3 * LONG + 17
 HUGE = float("inf")
@@ -76,7 +76,7 @@ def test_what_cannot_be_kept_is_refused(kind):
     ):
         with pytest.raises(ValueError, match=reason):
             kind(**arguments)
-    from compressors import Layout
+    from commeff.compressors import Layout
 
     with pytest.raises(ValueError, match="choose k <= 4"):
         kind(k=5).bind(Layout.flat(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from compressors import (
+from commeff.compressors import (
     QSGD,
     Blockwise,
     Composed,

@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from experiments.cli.runs import train
+from commeff.experiments.cli.runs import train
 
 PATIENCE = 40.0  # seconds that a test waits for anything
 
@@ -102,7 +102,7 @@ def torchrun(n: int, store: Path, words: Sequence[str], restarts: int = 0) -> su
     """`commeff train` under torchrun."""
     launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={n}", f"--max-restarts={restarts}"]
     launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # a free port: tests run side by side
-    command = [*launcher, "-m", "experiments.cli", "train", *words, "--store", str(store)]
+    command = [*launcher, "-m", "commeff", "train", *words, "--store", str(store)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

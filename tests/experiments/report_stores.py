@@ -22,8 +22,8 @@ ENVIRONMENT = {
 }
 WIRE = {"psgd": 4000, "dsgd": 1000, "choco": 100}  # bytes a step
 TOPOLOGY = {
-    "dsgd": {"_target_": "topologies.ring", "n": 4},
-    "choco": {"_target_": "topologies.one_peer_exponential", "n": 4},
+    "dsgd": {"_target_": "commeff.topologies.ring", "n": 4},
+    "choco": {"_target_": "commeff.topologies.one_peer_exponential", "n": 4},
 }
 
 
@@ -47,7 +47,12 @@ class Forged:
     def config(self) -> dict[str, Any]:
         topology = {"topology": TOPOLOGY[self.method]} if self.method in TOPOLOGY else {}
         return {
-            "task": {"_target_": "experiments.tasks.Digits", "model": "mlp", "dtype": "float32", "seed": self.seed},
+            "task": {
+                "_target_": "commeff.experiments.tasks.Digits",
+                "model": "mlp",
+                "dtype": "float32",
+                "seed": self.seed,
+            },
             "method": {"_target_": f"commeff.methods.{self.method}"},
             **topology,
             "optimizer": {"_target_": "torch.optim.SGD", "lr": float(self.lr)},

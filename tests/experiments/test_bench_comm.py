@@ -14,20 +14,20 @@ import torch.distributed as dist
 import typer
 from typer.testing import CliRunner
 
-import compressors
+from commeff import compressors
 from commeff.cluster import GPU, Cluster, Link
 from commeff.cluster.placed import ring
-from compressors.laws import concrete
-from experiments.bench import comm, links, mix
-from experiments.bench.codecs import CODECS
-from experiments.bench.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, factor, operations
-from experiments.bench.comm import Effort
-from experiments.bench.lockstep import on_forks
-from experiments.bench.profile import described, write
-from experiments.bench.timing import Figure
-from experiments.bench.together import together
-from experiments.cli import tools
-from experiments.cli.comm import comm as command
+from commeff.compressors.laws import concrete
+from commeff.experiments.cli import tools
+from commeff.experiments.cli.comm import comm as command
+from commeff.experiments.measure.bench import comm, links, mix
+from commeff.experiments.measure.bench.codecs import CODECS
+from commeff.experiments.measure.bench.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, factor, operations
+from commeff.experiments.measure.bench.comm import Effort
+from commeff.experiments.measure.bench.lockstep import on_forks
+from commeff.experiments.measure.bench.profile import described, write
+from commeff.experiments.measure.bench.timing import Figure
+from commeff.experiments.measure.bench.together import together
 
 SIZES = (4, 2**12, 2**20)
 SMALL = Effort(sizes=SIZES, rounds=2, length=2**12, width=64)
@@ -115,7 +115,7 @@ def test_all_compressors_are_measured(measured):
         one = waiting.pop()
         inside.add(type(one))
         waiting += [value for value in vars(one).values() if isinstance(value, compressors.Compressor)]
-    known = {kind for kind in concrete() if kind.__module__.startswith("compressors.")}
+    known = {kind for kind in concrete() if kind.__module__.startswith("commeff.compressors.")}
     assert known - inside == {compressors.contractive(compressors.QSGD(4)).at(1000).__class__}
     assert [speed.name for speed in measured.speeds] == [*CODECS]
     assert all(speed.encode > 0 and speed.decode > 0 for speed in measured.speeds)

@@ -12,12 +12,12 @@ import torch.distributed as dist
 from torch import nn
 from typer.testing import CliRunner
 
-from experiments.bench import hosting, processes
-from experiments.bench.lockstep import in_turns, on_forks
-from experiments.bench.processes import Subject, compare, contestants, exposed
-from experiments.bench.timing import Figure
-from experiments.cli import app
-from experiments.tasks.language import Language
+from commeff.experiments.cli import app
+from commeff.experiments.measure.bench import hosting, processes
+from commeff.experiments.measure.bench.lockstep import in_turns, on_forks
+from commeff.experiments.measure.bench.processes import Subject, compare, contestants, exposed
+from commeff.experiments.measure.bench.timing import Figure
+from commeff.experiments.tasks.language import Language
 
 SMALL = Subject("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from experiments.cli import app
-from experiments.config import compose
-from experiments.groups import GROUPS
-from experiments.plugins import choices
-from experiments.store import run_id
+from commeff.experiments.cli import app
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.groups import GROUPS
+from commeff.experiments.config.plugins import choices
+from commeff.experiments.run.store import run_id
 
 PLUGIN = '''
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from commeff import Local, Strategy
-from commeff.local import OptimizerFactory
+from commeff.core.local import OptimizerFactory
 from commeff.transforms import Average, Every
-from compressors import Compressor, Dense, Message, WorkerRandom
+from commeff.compressors import Compressor, Dense, Message, WorkerRandom
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,13 @@ def plugin(tmp_path: Path) -> Path:
 def test_help_teaches_and_is_quick() -> None:
     begun = time.perf_counter()
     told = subprocess.run(
-        [sys.executable, "-m", "experiments.cli", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "commeff", "--help"], capture_output=True, text=True, check=True
     ).stdout
     assert time.perf_counter() - begun < 2.0  # 0.2 s on a quiet machine
     for command in ("train", "list", "show", "check", "sys-info"):
         assert command in told
-    script = "import sys, experiments.cli; sys.exit(any(name in sys.modules for name in ('torch', 'hydra', 'numpy')))"
+    slow = "('torch', 'hydra', 'numpy')"
+    script = f"import sys, commeff.experiments.cli; sys.exit(any(name in sys.modules for name in {slow}))"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 

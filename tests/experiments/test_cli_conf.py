@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from commeff import methods
-from experiments.build import build
-from experiments.config import compose
-from experiments.groups import GROUPS, built_in, node
-from experiments.plugins import signature_node, snake_case
-from experiments.runner import run_one
-from experiments.schema import ConfigError
-from experiments.targets import locate, split
+from commeff.experiments.config.build import build
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.groups import GROUPS, built_in, node
+from commeff.experiments.config.plugins import signature_node, snake_case
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.targets import locate, split
+from commeff.experiments.run.runner import run_one
 from tests.experiments import image_files
 
 CHOICES = [(group, name) for group in GROUPS for name in built_in(group)]
@@ -101,7 +101,7 @@ def test_parts_within_parts_are_chosen_like_parts() -> None:
     config = compose(
         ["method=mem_sgd", "compressor=repeated", "compressor.compressor=qsgd", "compressor.compressor.levels=8"]
     )
-    assert config["compressor"]["compressor"]["_target_"] == "compressors.QSGD"
+    assert config["compressor"]["compressor"]["_target_"] == "commeff.compressors.QSGD"
     assert config["compressor"]["compressor"]["levels"] == 8
     config = compose(["method=diloco", "method.outer=adam", "method.outer.lr=0.5"])
     assert config["method"]["outer"]["_target_"] == "torch.optim.Adam"

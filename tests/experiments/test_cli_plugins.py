@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from experiments.build import build
-from experiments.check import check_plugin
-from experiments.cli import app
-from experiments.config import compose
-from experiments.plugins import adopt, choices
-from experiments.targets import source_digest
+from commeff.experiments.cli import app
+from commeff.experiments.config.build import build
+from commeff.experiments.config.check import check_plugin
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.plugins import adopt, choices
+from commeff.experiments.config.targets import source_digest
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 GOOD = {
@@ -90,8 +90,10 @@ UNUSABLE = {  # the text of a plug-in, and what the one line must say
     "x = (": "cannot be loaded: SyntaxError",
     "": "adds nothing: write a subclass of Compressor",
     "def mine(optimizer): ...": "the function mine does not say what it returns: annotate it -> Strategy",
-    "from compressors import Compressor\nclass Mine(Compressor): scope = 'whole'": "Mine lacks compress, delta, omega",
-    "from topologies import Topology\nclass Mine(Topology): ...": "Mine is a topology: write a function",
+    "from commeff.compressors import Compressor\nclass Mine(Compressor): scope = 'whole'": (
+        "Mine lacks compress, delta, omega"
+    ),
+    "from commeff.topologies import Topology\nclass Mine(Topology): ...": "Mine is a topology: write a function",
 }
 
 
@@ -184,15 +186,15 @@ def test_a_part_within_a_plug_in_is_chosen_like_a_part(tmp_path: Path) -> None:
     file.write_text(
         "from commeff import Local, Strategy\n"
         "from commeff.transforms import ThroughServer\n"
-        "from commeff.local import OptimizerFactory\n"
-        "from compressors import Compressor\n"
+        "from commeff.core.local import OptimizerFactory\n"
+        "from commeff.compressors import Compressor\n"
         "def two_ways(optimizer: OptimizerFactory, up: Compressor, down: Compressor) -> Strategy:\n"
         "    return Strategy(Local(optimizer), gradients=ThroughServer(up, down))\n"
     )
     tokens = ["task=quadratic", "workers=4", "method=two_ways", "method.up=qsgd", "method.up.levels=3", "bucket_mb=0"]
     config = compose(tokens, choices(str(file)))
     assert config["method"]["up"]["levels"] == 3
-    assert config["method"]["down"]["_target_"] == "compressors.TopK"
+    assert config["method"]["down"]["_target_"] == "commeff.compressors.TopK"
     assert build(config).strategy.gradients.up.compressor.levels == 3
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from experiments.cli import app
+from commeff.experiments.cli import app
 
 UNFIT = [  # settings, and what the one line must say
     ("optimiser.lr=0.1", "did you mean optimizer.lr?"),
@@ -119,7 +119,7 @@ def test_a_corrupt_data_file_is_refused(content: bytes, tmp_path: Path) -> None:
         ("x = 1\n", "adds nothing"),
         ("def broken(:\n", "SyntaxError"),
         ("import no_such_module\n", "no_such_module"),
-        ("from compressors import Dense\nclass TopK(Dense): pass\n", "top_k"),
+        ("from commeff.compressors import Dense\nclass TopK(Dense): pass\n", "top_k"),
     ],
 )
 def test_a_plug_in_that_cannot_be_used_is_refused(source: str | None, says: str, tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from experiments.cli import app
-from experiments.config import compose
-from experiments.runner import RunFailed, run_one
-from experiments.store import RunFolder, run_id
+from commeff.experiments.cli import app
+from commeff.experiments.config.compose import compose
+from commeff.experiments.run.runner import RunFailed, run_one
+from commeff.experiments.run.store import RunFolder, run_id
 
 SMALL = ["task=quadratic", "workers=4", "steps=12", "checkpoint_every=5", "method=choco", "evaluate_every=2"]
 
@@ -97,7 +97,7 @@ def test_an_interrupted_run_resumes_to_the_same_end(stop: int, tmp_path: Path) -
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_process_is_resumed_by_the_same_command(number: signal.Signals, tmp_path: Path) -> None:
     tokens = [*SMALL, "steps=300000", "evaluate_every=100", "checkpoint_every=50"]
-    command = [sys.executable, "-m", "experiments.cli", "train", "--store", str(tmp_path), *tokens]
+    command = [sys.executable, "-m", "commeff", "train", "--store", str(tmp_path), *tokens]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     deadline = time.monotonic() + 60
     while not any(tmp_path.glob("*/checkpoints/latest.pt")) and time.monotonic() < deadline:
@@ -142,7 +142,7 @@ def test_a_running_run_is_left_alone(tmp_path: Path) -> None:
 def test_an_error_in_a_run_is_kept_and_told_in_one_line(tmp_path: Path) -> None:
     plugin = tmp_path / "mine.py"
     plugin.write_text(
-        "from compressors import Dense\n\nCALLS = []\n\n\nclass Broken(Dense):\n"
+        "from commeff.compressors import Dense\n\nCALLS = []\n\n\nclass Broken(Dense):\n"
         "    def compress(self, vectors, random):\n        CALLS.append(1)\n        if len(CALLS) > 5:\n"
         "            raise RuntimeError('out of order')\n        return super().compress(vectors, random)\n"
     )
@@ -174,7 +174,7 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("commeff.recorder.Recorder.write", full)
+    monkeypatch.setattr("commeff.training.recorder.Recorder.write", full)
     monkeypatch.setattr(Path, "write_text", full)
     result = train(tmp_path)
     assert result.exit_code == 1

@@ -17,15 +17,15 @@ import pytest
 from typer.testing import CliRunner
 
 import experiments
-from experiments.cli.data import app
-from experiments.data import manifest
-from experiments.data.folder import DataError
-from experiments.data.manifest import DATA_SETS, DataSet
-from experiments.data.prepare import install, offered, prepare, unpack
-from experiments.data.skew import class_counts, draw, heterogeneity
-from experiments.data.verify import verify
-from experiments.tasks.partition import split
-from experiments.tasks.torchvision_images import torchvision
+from commeff.experiments.cli.data import app
+from commeff.experiments.data import manifest
+from commeff.experiments.data.folder import DataError
+from commeff.experiments.data.manifest import DATA_SETS, DataSet
+from commeff.experiments.data.prepare import install, offered, prepare, unpack
+from commeff.experiments.data.skew import class_counts, draw, heterogeneity
+from commeff.experiments.data.torchvision_images import torchvision
+from commeff.experiments.data.verify import verify
+from commeff.experiments.tasks.partition import split
 
 CONTENT = {"first": b"one", "second.txt": b"two"}
 runner = CliRunner()
@@ -44,7 +44,7 @@ def sets(monkeypatch: pytest.MonkeyPatch) -> dict[str, DataSet]:
         "part": DataSet("Part", "part", {name: md5(content[:2]) for name, content in CONTENT.items()}, "a page"),
         "loose": DataSet("Loose", "loose", sums, "a page", official=False),
     }
-    for module in ("experiments.data.manifest", "experiments.data.verify"):
+    for module in ("commeff.experiments.data.manifest", "commeff.experiments.data.verify"):
         monkeypatch.setattr(f"{module}.DATA_SETS", small)
     assert manifest.DATA_SETS is small
     return small
@@ -83,9 +83,10 @@ def test_torchvision_comes_in_through_one_module() -> None:
 
 def test_checking_data_imports_no_torch_and_tasks_import_no_torchvision() -> None:
     code = (
-        "import sys, experiments.data.verify, experiments.data.prepare, experiments.data.skew, experiments.cli.data\n"
+        "import sys, commeff.experiments.cli.data\n"
+        "from commeff.experiments.data import prepare, skew, verify\n"
         "assert not {'torch', 'matplotlib', 'pandas'} & set(sys.modules)\n"
-        "import experiments.tasks\n"
+        "import commeff.experiments.tasks\n"
         "assert not {'torchvision', 'sklearn', 'pandas'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

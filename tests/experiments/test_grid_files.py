@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.grid.plan import plan
-from experiments.grid.room import check_room
-from experiments.grid.spec import read_grid
-from experiments.schema import ConfigError
-from experiments.store import VERSION
+from commeff.experiments.cli import app
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.plan.disk_space import check_room
+from commeff.experiments.grid.plan.rehearsal import plan
+from commeff.experiments.grid.plan.spec import read_grid
+from commeff.experiments.run.store import VERSION
 
 BASE = "base: {task: quadratic, workers: 4, steps: 3}\n"
 PSGD = "grid: [{method: psgd}]\n"

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from experiments.config import compose
-from experiments.grid.command import Request, prepare
-from experiments.grid.estimate import total
-from experiments.grid.scheduler import Limits
-from experiments.grid.server import Server
-from experiments.store import RunFolder, run_id
+from commeff.experiments.config.compose import compose
+from commeff.experiments.grid.command import Request, prepare
+from commeff.experiments.grid.local.scheduler import Limits
+from commeff.experiments.grid.local.server import Server
+from commeff.experiments.grid.plan.estimate import total
+from commeff.experiments.run.store import RunFolder, run_id
 from tests.experiments.launchers import children
 
 SLOW = "base: {task: digits, workers: 4, steps: 100000, evaluate_every: 50, checkpoint_every: 20}\n"
 PLUGIN = """
 import os, signal, time
-from compressors import Dense
+from commeff.compressors import Dense
 
 class Dies(Dense):
     def compress(self, vectors, random):
@@ -50,7 +50,7 @@ def written(folder: Path, text: str) -> Path:
 def begin(folder: Path, *options: str) -> subprocess.Popen[str]:
     words = ["grid", str(folder / "mine.yaml"), "--store", str(folder / "store"), "--no-report", *options]
     return subprocess.Popen(
-        [sys.executable, "-m", "experiments.cli", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "commeff", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 
@@ -123,7 +123,7 @@ def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> 
     (failed,) = [run for run in runs(tmp_path) if RunFolder(run).state == "failed"]
     assert "Traceback" in (failed / "error.txt").read_text()
     status = subprocess.run(
-        [sys.executable, "-m", "experiments.cli", "status", str(tmp_path / "store"), "--json"],
+        [sys.executable, "-m", "commeff", "status", str(tmp_path / "store"), "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     wanted = {"queued": 1, "done": 1, "diverged": 1, "failed": 1, "timeout": 1, "killed": 1}
@@ -170,9 +170,7 @@ def test_ctrl_c_at_the_start_is_quiet(tmp_path: Path) -> None:
     written(tmp_path, SLOW + "grid: [{method: psgd}]\n")
     words = ["grid", str(tmp_path / "mine.yaml"), "--store", str(tmp_path / "store")]
     with (tmp_path / "told").open("w") as told:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "experiments.cli", *words], stderr=told, start_new_session=True
-        )
+        process = subprocess.Popen([sys.executable, "-m", "commeff", *words], stderr=told, start_new_session=True)
     until(lambda: len(children(process.pid)) == 2)  # the tracker and the server, which imports
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) == 130

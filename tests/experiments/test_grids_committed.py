@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from experiments.config import compose
-from experiments.grid.command import Request, prepare
-from experiments.grid.spec import read_grid
+from commeff.experiments.config.compose import compose
+from commeff.experiments.grid.command import Request, prepare
+from commeff.experiments.grid.plan.spec import read_grid
 
 ROOT = Path(__file__).parents[2]
 GRIDS = ROOT / "experiments" / "grids"

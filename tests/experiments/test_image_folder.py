@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from experiments.tasks import DataError, ImageFolder, torchvision_images
+from commeff.experiments.data import torchvision_images
+from commeff.experiments.tasks import DataError, ImageFolder
 from tests.experiments import image_files
 
 

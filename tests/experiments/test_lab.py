@@ -20,22 +20,22 @@ from typer.testing import CliRunner
 
 from commeff.cluster import Cluster
 from commeff.communicator.ledger import Entry
-from experiments.cli import lab as commands
-from experiments.config import compose
-from experiments.grid.cells import Cell
-from experiments.grid.command import Request
-from experiments.lab import bench
-from experiments.lab.bench import exchanges
-from experiments.lab.cell import run_in_lab
-from experiments.lab.grid import check_same, nodes_of, visit
-from experiments.lab.network import NETWORKS, Node, Shape, lab
-from experiments.lab.outcome import Race, Visited, modelled_seconds, visited
-from experiments.lab.report import figure, page, report, speed_ups
-from experiments.report.figures import write
-from experiments.report.grids import Cell as GridCell
-from experiments.report.grids import Grid
-from experiments.runner import run_one
-from experiments.store import RunFolder, run_id
+from commeff.experiments.cli import lab as commands
+from commeff.experiments.config.compose import compose
+from commeff.experiments.grid.command import Request
+from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.measure.lab import bench
+from commeff.experiments.measure.lab.bench import exchanges
+from commeff.experiments.measure.lab.cell import run_in_lab
+from commeff.experiments.measure.lab.grid import check_same, nodes_of, visit
+from commeff.experiments.measure.lab.network import NETWORKS, Node, Shape, lab
+from commeff.experiments.measure.lab.outcome import Race, Visited, modelled_seconds, visited
+from commeff.experiments.measure.lab.report import figure, page, report, speed_ups
+from commeff.experiments.report.data.grids import Cell as GridCell
+from commeff.experiments.report.data.grids import Grid
+from commeff.experiments.report.draw.figures import write
+from commeff.experiments.run.runner import run_one
+from commeff.experiments.run.store import RunFolder, run_id
 
 WORDS = ["task=quadratic", "workers=2", "method=mem_sgd", "compressor.ratio=0.3", "evaluate_every=2", "nproc=2"]
 GRID = """

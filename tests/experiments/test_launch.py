@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from commeff.checkpoint import Checkpoints
-from commeff.communicator.processes import store_in_file
-from experiments.config import compose
-from experiments.launch.council import Council
-from experiments.runner import prepared, run_one
-from experiments.store import RunFolder, run_id
+from commeff.communicator.wire.group import store_in_file
+from commeff.experiments.config.compose import compose
+from commeff.experiments.run.launch.rendezvous import Council
+from commeff.experiments.run.runner import prepared, run_one
+from commeff.experiments.run.store import RunFolder, run_id
+from commeff.training.checkpoint import Checkpoints
 from tests.experiments.launchers import Srun, checkpointed
 from tests.experiments.trajectories import rows, same
 
@@ -213,7 +213,7 @@ def test_a_signal_to_any_member_stops_all_with_a_checkpoint(
 def test_an_error_of_one_member_is_told_with_its_place(
     jobs: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from experiments.tasks import Quadratic
+    from commeff.experiments.tasks import Quadratic
 
     batch = Quadratic.batch
 
@@ -240,7 +240,7 @@ def test_an_error_before_the_run_is_told_to_all(
             raise RuntimeError
         return prepared(config)
 
-    monkeypatch.setattr("experiments.launch.member.prepared", fails)
+    monkeypatch.setattr("commeff.experiments.run.launch.member.prepared", fails)
     job = jobs.enter_context(Srun(2, tmp_path, SHORT))
     assert job.codes() == [2, 2]
     (line,) = job.said()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.launch.membership import Membership, hosts, membership, patience
+from commeff.experiments.run.launch.membership import Membership, hosts, membership, patience
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
 TORCHRUN |= {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}

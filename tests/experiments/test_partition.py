@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from experiments.tasks.partition import Partition, dirichlet, iid, shards, split
+from commeff.experiments.tasks.partition import Partition, dirichlet, iid, shards, split
 
 LABELS = np.random.default_rng(7).integers(0, 10, 997)
 RULES: dict[str, Callable[..., Partition]] = {

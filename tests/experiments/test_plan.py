@@ -12,15 +12,22 @@ import pytest
 from typer.testing import CliRunner
 
 from commeff.cluster import Cluster
+from commeff.experiments.cli import app
+from commeff.experiments.cli.plan import plan as command
+from commeff.experiments.published.planner.asked import asked
+from commeff.experiments.published.planner.joint import Joint, shares
+from commeff.experiments.published.planner.models import assumptions, models, named
+from commeff.experiments.published.planner.plan import spoken
+from commeff.experiments.published.planner.study import (
+    BATCH_TOKENS,
+    TOKENS_PER_PARAMETER,
+    best,
+    hours,
+    measured_steps,
+    panels,
+)
+from commeff.experiments.published.planner.sweeps import bandwidth_sweep, largest, states
 from commeff.planner import Model, Policy, Way, predict, search
-from experiments.cli import app
-from experiments.cli.plan import plan as command
-from experiments.planning.asked import asked
-from experiments.planning.joint import Joint, shares
-from experiments.planning.models import assumptions, models, named
-from experiments.planning.plan import spoken
-from experiments.planning.study import BATCH_TOKENS, TOKENS_PER_PARAMETER, best, hours, measured_steps, panels
-from experiments.planning.sweeps import bandwidth_sweep, largest, states
 
 RUNNER = CliRunner()
 SMALL = ["layers=8", "hidden=1024", "heads=8", "sequence=512", "vocab=32000", "gpus=8"]

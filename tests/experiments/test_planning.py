@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from commeff.experiments.published.planner import lectures, measured
+from commeff.experiments.published.planner.fit import BOUNDS, Measured, fit, mape
+from commeff.experiments.published.planner.report import markdown, targets
 from commeff.planner import MEASURED
-from experiments.planning import lectures, measured
-from experiments.planning.fit import BOUNDS, Measured, fit, mape
-from experiments.planning.report import markdown, targets
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from commeff.checkpoint import Checkpoints
-from experiments.config import compose
-from experiments.runner import run_one
-from experiments.store import RunFolder, run_id
+from commeff.experiments.config.compose import compose
+from commeff.experiments.run.runner import run_one
+from commeff.experiments.run.store import RunFolder, run_id
+from commeff.training.checkpoint import Checkpoints
 from tests.experiments.launchers import checkpointed, children, gone
 from tests.experiments.trajectories import same
 
@@ -36,7 +36,7 @@ METHODS = [
 
 
 def command(store: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "experiments.cli", "train", *words, "--store", str(store)]
+    return [sys.executable, "-m", "commeff", "train", *words, "--store", str(store)]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda words: words[0])

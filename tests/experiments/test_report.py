@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.report import contents, facts, findings, results
-from experiments.report.analysis import Analysis, analyse
-from experiments.report.commands import settings_of
-from experiments.report.grids import derive
-from experiments.report.networks import network_table, networks
-from experiments.report.records import read_store
+from commeff.experiments.report.data import contents, facts, findings, results
+from commeff.experiments.report.data.analysis import Analysis, analyse
+from commeff.experiments.report.data.commands import settings_of
+from commeff.experiments.report.data.grids import derive
+from commeff.experiments.report.data.records import read_store
+from commeff.experiments.report.draw.networks import network_table, networks
 from tests.experiments.report_stores import ENVIRONMENT, STEPS, WIRE, Forged, forge, half_finished
 
 
@@ -164,7 +164,7 @@ def test_a_store_without_a_grid_is_labelled_by_what_its_runs_differ_in(tmp_path:
 
 
 def test_settings_lead_back_to_a_configuration() -> None:
-    from experiments.config import compose
+    from commeff.experiments.config.compose import compose
 
     for words in (
         ["method=psgd", "optimizer=nesterov", "optimizer.lr=0.3", "seed=4"],

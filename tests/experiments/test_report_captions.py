@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.report import contents, facts, findings, plots, results
-from experiments.report.analysis import Analysis, analyse
+from commeff.experiments.report.data import contents, facts, findings, results
+from commeff.experiments.report.data.analysis import Analysis, analyse
+from commeff.experiments.report.draw import plots
 from tests.experiments.report_stores import Forged, forge
 
 ALONE = {"world_size": 1, "restarts": 0}
@@ -96,7 +97,7 @@ def test_a_variant_is_not_compared_with_a_baseline_on_another_task(tmp_path: Pat
         path = tmp_path / run.name / "config.yaml"
         if run.method == "dsgd":
             config = yaml.safe_load(path.read_text())
-            config["task"]["_target_"] = "experiments.tasks.CIFAR10"
+            config["task"]["_target_"] = "commeff.experiments.tasks.CIFAR10"
             path.write_text(yaml.safe_dump(config))
     analysis = analyse(tmp_path)
     assert [row.difference for row in analysis.rows] == [None, None]

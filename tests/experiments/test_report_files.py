@@ -14,10 +14,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from experiments.cli.report import report_command, show
-from experiments.report import Report, latex, write_report
-from experiments.report.analysis import analyse
-from experiments.report.plots import figures
+from commeff.experiments.cli.report import report_command, show
+from commeff.experiments.report import Report, write_report
+from commeff.experiments.report.data.analysis import analyse
+from commeff.experiments.report.draw.plots import figures
+from commeff.experiments.report.write import latex
 from tests.experiments.report_stores import Forged, forge, half_finished
 
 EMPTY = {"meta", "br", "hr", "img", "input", "link"}

@@ -9,8 +9,16 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from experiments.report.quantities import decimals, fixed, quantity, significant, spread
-from experiments.report.statistics import Estimate, best, estimate, first_reached, mean_curve, paired, pareto_front
+from commeff.experiments.report.data.quantities import decimals, fixed, quantity, significant, spread
+from commeff.experiments.report.data.statistics import (
+    Estimate,
+    best,
+    estimate,
+    first_reached,
+    mean_curve,
+    paired,
+    pareto_front,
+)
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 40])

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from experiments.cli import app
-from experiments.grid.frozen import read_cells
-from experiments.grid.script import shapes
-from experiments.grid.site import EXAMPLE, Site, find_site, read_site
-from experiments.schema import ConfigError
-from experiments.store import RunFolder
+from commeff.experiments.cli import app
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.plan.cell_list import read_cells
+from commeff.experiments.grid.slurm.script import shapes
+from commeff.experiments.grid.slurm.site import EXAMPLE, Site, find_site, read_site
+from commeff.experiments.run.store import RunFolder
 
 FAKE = Path(__file__).with_name("fake_slurm.sh")
 GRID = "base: {task: quadratic, workers: 4, steps: 5}\ngrid: [{method: psgd, optimizer.lr: [0.1, 0.2, 0.3]}]\n"
@@ -177,7 +177,7 @@ def test_the_list_holds_what_is_not_finished_and_runs_by_itself(tmp_path: Path) 
 
 
 def test_what_is_settled_is_not_changed_afterwards(tmp_path: Path) -> None:
-    plugin = written(tmp_path, "from compressors import Dense\n\nclass Mine(Dense):\n    pass\n", "mine.py")
+    plugin = written(tmp_path, "from commeff.compressors import Dense\n\nclass Mine(Dense):\n    pass\n", "mine.py")
     text = "base: {task: quadratic, workers: 4, steps: 5}\ngrid: [{method: compressed_sgd, compressor: mine}]\n"
     folder = emitted(tmp_path, text, "requeues: 0\n", "--plugin", str(plugin))
     cells = folder / "cells.jsonl"

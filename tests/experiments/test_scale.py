@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 
 from commeff import Communicator
 from commeff.cluster import GPU, Cluster, FatTree, Link
-from compressors import Layout
-from experiments.bench.processes import Subject
-from experiments.cli.scale import scale
-from experiments.scale import measured
-from experiments.scale.command import asked, study
-from experiments.scale.measured import strategies
-from experiments.scale.modelled import Setting, curves, point
-from experiments.scale.page import Study, page, save
-from experiments.scale.picture import IDEAL, LOOKS, figure
-from experiments.scale.sending import METHODS, Choices, sending
-from experiments.scale.workloads import WORKLOADS
+from commeff.compressors import Layout
+from commeff.experiments.cli.scale import scale
+from commeff.experiments.measure.bench.processes import Subject
+from commeff.experiments.measure.scale import measured
+from commeff.experiments.measure.scale.command import asked, study
+from commeff.experiments.measure.scale.measured import strategies
+from commeff.experiments.measure.scale.modelled import Setting, curves, point
+from commeff.experiments.measure.scale.page import Study, page, save
+from commeff.experiments.measure.scale.picture import IDEAL, LOOKS, figure
+from commeff.experiments.measure.scale.sending import METHODS, Choices, sending
+from commeff.experiments.measure.scale.workloads import WORKLOADS
 
 CORE = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"fp32": 1e11})
 FLAT = Cluster("flat", gpus=1, gpu=CORE, per_node=1, intra=Link(1e9, 1e-5), inter=Link(1e9, 1e-5))

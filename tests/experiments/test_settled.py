@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from experiments.build import build
-from experiments.cli import app
-from experiments.config import compose
-from experiments.schema import ConfigError
-from experiments.store import run_id
-from experiments.tasks import cifar10
+from commeff.experiments.cli import app
+from commeff.experiments.config.build import build
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.store import run_id
+from commeff.experiments.tasks import cifar10
 from tests.experiments import image_files
 
 CIFAR = ["task=cifar10", "workers=2", "model=linear"]
@@ -87,7 +87,7 @@ def test_the_working_folder_comes_before_the_data_folder(tmp_path: Path, monkeyp
     words = ["task=image_folder", "workers=2", "model=linear", "task.path=photos", f"data_dir={data_dir}"]
     assert compose(words)["task"]["path"] == here
 
-    from experiments.tasks.image_folder import locate
+    from commeff.experiments.tasks.image_folder import locate
 
     assert locate("photos", data_dir).resolve() == Path(here)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.config import compose
-from experiments.plugins import choices
-from experiments.sources import helpers
-from experiments.store import run_id
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.plugins import choices
+from commeff.experiments.config.sources import helpers
+from commeff.experiments.run.store import run_id
 
 PLUGIN = """from commeff import Local, Strategy
-from commeff.local import OptimizerFactory
+from commeff.core.local import OptimizerFactory
 from commeff.transforms import Average, Every
 from {name}_bits import STEPS
 
@@ -74,7 +74,7 @@ def test_a_plug_in_without_helpers_is_called_what_it_was(tmp_path: Path) -> None
     """The digest of one file is that of its bytes alone, so that runs of before are found."""
     import hashlib
 
-    from experiments.targets import source_digest
+    from commeff.experiments.config.targets import source_digest
 
     file = tmp_path / "alone.py"
     file.write_text("from commeff import Strategy\n\ndef alone(optimizer) -> Strategy: ...\n")
@@ -86,8 +86,9 @@ def test_a_moved_plug_in_with_its_helpers_is_the_same_run(tmp_path: Path) -> Non
     file = write(tmp_path / "here", "moved")
     shutil.copytree(tmp_path / "here", tmp_path / "there")
     code = (
-        "import sys; from experiments.store import run_id; from experiments.config import compose; "
-        "from experiments.plugins import choices; "
+        "import sys; from commeff.experiments.run.store import run_id; "
+        "from commeff.experiments.config.compose import compose; "
+        "from commeff.experiments.config.plugins import choices; "
         "print(run_id(compose(['method=moved', 'task=quadratic', 'workers=4'], choices(sys.argv[1]))))"
     )
     told = subprocess.run(
@@ -118,7 +119,7 @@ def test_an_error_in_a_helper_names_its_line(tmp_path: Path) -> None:
 
 
 def test_an_error_while_a_plug_in_is_built_names_its_line(tmp_path: Path) -> None:
-    from experiments.build import build
+    from commeff.experiments.config.build import build
 
     file = tmp_path / "built.py"
     file.write_text(

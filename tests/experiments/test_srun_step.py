@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.config import compose
-from experiments.grid import step
-from experiments.grid.cells import Cell
-from experiments.grid.launchers import check
-from experiments.schema import ConfigError
-from experiments.store import RunFolder, run_id
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.launchers import check
+from commeff.experiments.grid.local import srun_step as step
+from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.run.store import RunFolder, run_id
 from tests.experiments.launchers import PATIENCE, gone
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from experiments.tables import contention, gossip, networks
+from commeff.experiments.published.networks import contention, gossip
+from commeff.experiments.published.networks import report as networks
 
 
 @pytest.mark.parametrize("figure", contention.FIGURES, ids=lambda f: f"{f.hosts}-{f.case}-{f.network}")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.tasks import Digits
+from commeff.experiments.tasks import Digits
 
 NETWORKS = [
     {"model": "linear"},

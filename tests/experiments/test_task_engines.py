@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from experiments.tasks import Digits, Logistic, Quadratic
+from commeff.experiments.tasks import Digits, Logistic, Quadratic
 
 WORKERS = 4
 TASKS: dict[str, Callable[[str], Any]] = {

@@ -17,12 +17,12 @@ import torch
 
 from commeff import methods
 from commeff.communicator import Communicator
+from commeff.experiments.data.manifest import DATA_SETS
+from commeff.experiments.tasks import DataError, Language
+from commeff.experiments.tasks.gpt import GPT
+from commeff.experiments.tasks.text import load, spaced
 from commeff.replicas import Stacked, Vmapped
-from commeff.trainer import train
-from experiments.data.manifest import DATA_SETS
-from experiments.tasks import DataError, Language
-from experiments.tasks.gpt import GPT
-from experiments.tasks.text import load, spaced
+from commeff.training.trainer import train
 
 CONTENT = np.random.default_rng(0).bytes(4000)  # no nine bytes of it occur twice
 TINY: dict[str, Any] = {"layers": 2, "heads": 2, "width": 16, "context": 8, "batch": 4}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.tasks import DataError, Logistic
-from experiments.tasks.libsvm import SOURCES, File, Source, load
+from commeff.experiments.tasks import DataError, Logistic
+from commeff.experiments.tasks.libsvm import SOURCES, File, Source, load
 
 DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 needs_data = pytest.mark.skipif(

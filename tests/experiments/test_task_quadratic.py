@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.tasks import Quadratic
+from commeff.experiments.tasks import Quadratic
 
 
 def at(task: Quadratic, x: torch.Tensor) -> torch.nn.Module:

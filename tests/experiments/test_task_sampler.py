@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.tasks.partition import Partition
-from experiments.tasks.sampler import Sampler, philox
+from commeff.experiments.tasks.partition import Partition
+from commeff.experiments.tasks.sampler import Sampler, philox
 
 SIZES = (1, 2, 5, 40, 301)  # fewer than a batch, about a batch, more than the mean
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import nn
 
+from commeff.experiments.tasks import CIFAR10, DataError, FashionMNIST, ImageFolder
+from commeff.experiments.tasks import cifar10 as cifar10_files
+from commeff.experiments.tasks import fashion_mnist as fashion_files
+from commeff.experiments.tasks.images import statistics
+from commeff.experiments.tasks.models import Network
+from commeff.experiments.tasks.resnet import Block, Subsampled
+from commeff.experiments.tasks.vision import ARCHITECTURES, Vision
 from commeff.replicas import Stacked, Vmapped
-from experiments.tasks import CIFAR10, DataError, FashionMNIST, ImageFolder
-from experiments.tasks import cifar10 as cifar10_files
-from experiments.tasks import fashion_mnist as fashion_files
-from experiments.tasks.images import statistics
-from experiments.tasks.models import Network
-from experiments.tasks.resnet import Block, Subsampled
-from experiments.tasks.vision import ARCHITECTURES, Vision
 from tests.experiments import image_files
 
 DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[3] / "shared" / "data")

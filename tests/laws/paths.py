@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import torch
 
-import topologies
-from commeff import Communicator, Layout, scheduled
+from commeff import Communicator, Layout, topologies
+from commeff.core import scheduled
 from commeff.laws import slope as heterogeneous_slope
 from commeff.laws import start
 

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator, methods
-from commeff.trainer import train
-from experiments.tasks.quadratic import Quadratic
+from commeff.experiments.tasks.quadratic import Quadratic
+from commeff.training.trainer import train
 from tests.laws.processes import on_processes
 
 STEPS, LATE = 12, 0.02

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import compressors  # noqa: F401
-from compressors.laws import LAWS, concrete
+from commeff import compressors  # noqa: F401
+from commeff.compressors.laws import LAWS, concrete
 
-CASES = [sample for kind in concrete() if kind.__module__.startswith("compressors.") for sample in kind.samples()]
+OURS = [kind for kind in concrete() if kind.__module__.startswith("commeff.compressors.")]
+CASES = [sample for kind in OURS for sample in kind.samples()]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__.removeprefix("check_"))

@@ -12,12 +12,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import topologies
-from commeff import Chain, Communicator, Local, Strategy, laws, methods
-from commeff.communicator import shared
+from commeff import Communicator, Local, Strategy, laws, methods, topologies
 from commeff.communicator.collectives import COLLECTIVES
+from commeff.communicator.wire import shared_memory as shared
+from commeff.compressors import QSGD, Dense, Natural, RandomK, ScaledSign, TopK
+from commeff.core import Chain
 from commeff.transforms import Average, Choco, Delayed, Gossip, ThroughServer, bucketed
-from compressors import QSGD, Dense, Natural, RandomK, ScaledSign, TopK
 from tests.laws.processes import on_processes
 
 N = laws.WORKERS

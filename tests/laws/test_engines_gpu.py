@@ -11,7 +11,7 @@ import torch
 
 import tests.laws.test_engines as engines
 from commeff import Communicator, laws
-from commeff.communicator.processes import joined, store_in_file
+from commeff.communicator.wire.group import joined, store_in_file
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,11 +11,11 @@ from functools import partial
 import pytest
 import torch
 
-import topologies
-from commeff import Communicator, Layout, Local, Strategy, methods, scheduled
+from commeff import Communicator, Layout, Local, Strategy, methods, topologies
+from commeff.compressors import QSGD, Compressor, Dense, Message, RandomK, ScaledSign, TopK
+from commeff.core import scheduled
 from commeff.laws import start
 from commeff.transforms import Average, ThroughServer
-from compressors import QSGD, Compressor, Dense, Message, RandomK, ScaledSign, TopK
 from tests.laws.paths import (
     APART,
     DROP,

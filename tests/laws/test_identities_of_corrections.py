@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-import topologies
-from commeff import Communicator, Layout, Local, Strategy, methods
+from commeff import Communicator, Layout, Local, Strategy, methods, topologies
+from commeff.compressors import QSGD, Dense, Natural, RandomK, TopK
 from commeff.transforms import Average, Fragments, Outer
-from compressors import QSGD, Dense, Natural, RandomK, TopK
 from tests.laws.paths import (
     DROP,
     EXPONENTIAL,

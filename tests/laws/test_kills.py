@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from experiments.config import compose
-from experiments.runner import run_one
-from experiments.store import RunFolder
+from commeff.experiments.config.compose import compose
+from commeff.experiments.run.runner import run_one
+from commeff.experiments.run.store import RunFolder
 
 GRID = """
 base: {task: digits, workers: 4, steps: %d, evaluate_every: 20, checkpoint_every: 210}
@@ -29,7 +29,7 @@ grid:
 
 def begin(folder: Path) -> subprocess.Popen[bytes]:
     words = ["grid", str(folder / "mine.yaml"), "--store", str(folder / "store"), "-j", "2", "--no-report"]
-    return subprocess.Popen([sys.executable, "-m", "experiments.cli", *words], stderr=subprocess.DEVNULL)
+    return subprocess.Popen([sys.executable, "-m", "commeff", *words], stderr=subprocess.DEVNULL)
 
 
 def running(folder: Path) -> list[RunFolder]:

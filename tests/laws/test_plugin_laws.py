@@ -8,16 +8,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import topologies
-from commeff import Communicator, methods
+from commeff import Communicator, methods, topologies
+from commeff.compressors import TopK
+from commeff.experiments.tasks import Digits, Quadratic
+from commeff.experiments.tasks.laws import LAWS as TASK_LAWS
+from commeff.experiments.tasks.laws import Case as TaskCase
 from commeff.laws import WORKERS, run
 from commeff.laws.engines import rehearse
-from compressors import TopK
-from experiments.tasks import Digits, Quadratic
-from experiments.tasks.laws import LAWS as TASK_LAWS
-from experiments.tasks.laws import Case as TaskCase
+from commeff.topologies.laws import check
 from tests.laws.processes import on_processes
-from topologies.laws import check
 
 NAMED = ["complete", "ring", "star", "hypercube", "exponential", "one_peer_exponential", "random_matching", "lazy"]
 SIZED = {

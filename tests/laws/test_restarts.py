@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from commeff.checkpoint import Checkpoints
-from commeff.recorder import Recorder
-from experiments.config import compose
-from experiments.plugins import adopt
-from experiments.runner import RunFailed, run_one
-from experiments.store import RunFolder
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.plugins import adopt
+from commeff.experiments.run.runner import RunFailed, run_one
+from commeff.experiments.run.store import RunFolder
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.recorder import Recorder
 from tests.experiments.launchers import PATIENCE, checkpointed, children, gone, torchrun
 from tests.laws.test_resume import same
 

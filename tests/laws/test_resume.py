@@ -16,13 +16,13 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 import torch
 
-import topologies
-from commeff import Communicator, Layout, Strategy, methods, scheduled
-from commeff.checkpoint import Checkpoints
-from commeff.recorder import Recorder
-from commeff.trainer import train
-from compressors import QSGD, Compressor, TopK
-from experiments.tasks import Digits
+from commeff import Communicator, Layout, Strategy, methods, topologies
+from commeff.compressors import QSGD, Compressor, TopK
+from commeff.core import scheduled
+from commeff.experiments.tasks import Digits
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.recorder import Recorder
+from commeff.training.trainer import train
 
 WORKERS, STEPS, STOPS = 4, 8, (1, 4, 7)
 SCHEDULE = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2, 5], gamma=0.5)

@@ -8,8 +8,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-import topologies
-from topologies import MixingMatrix, Topology
+from commeff import topologies
+from commeff.topologies import MixingMatrix, Topology
 
 Make = Callable[[], Topology]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from compressors import Compressor, Dense
+from commeff.compressors import Compressor, Dense
 
 
 @dataclass(frozen=True)

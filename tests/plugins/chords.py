@@ -2,7 +2,7 @@
 
 import networkx
 
-from topologies import Topology, from_graph
+from commeff.topologies import Topology, from_graph
 
 
 def chords(n: int, reach: int = 2) -> Topology:

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from experiments.tasks import Quadratic
+from commeff.experiments.tasks import Quadratic
 
 
 class Fragile(Quadratic):

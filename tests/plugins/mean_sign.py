@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from compressors import Compressor, Message, pack, unpack
+from commeff.compressors import Compressor, Message, pack, unpack
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from sklearn.datasets import make_moons
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.tasks import Samples, Supervised
+from commeff.experiments.tasks import Samples, Supervised
 
 
 class Moons(Supervised):

@@ -1,9 +1,9 @@
 """A method of one's own, in one file: a random share of the parameters is averaged at every step, as in SPARTA."""
 
 from commeff import Local, Strategy, Transform
-from commeff.local import OptimizerFactory
+from commeff.compressors import RandomK
+from commeff.core.local import OptimizerFactory
 from commeff.transforms import as_encoder
-from compressors import RandomK
 
 
 class AverageSome(Transform):

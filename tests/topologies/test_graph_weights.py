@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from topologies import MixingMatrix, from_graph
+from commeff.topologies import MixingMatrix, from_graph
 
 IRREGULAR = [
     nx.lollipop_graph(5, 4),

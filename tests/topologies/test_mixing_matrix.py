@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import topologies
-from topologies import MixingMatrix, ring
+from commeff import topologies
+from commeff.topologies import MixingMatrix, ring
 
 
 def test_it_is_a_value_nobody_can_change() -> None:
@@ -58,7 +58,7 @@ def test_topologies_travel_between_processes() -> None:
 def test_another_process_draws_the_same_graphs() -> None:
     """The hash seed is what differs between Python processes; nothing may hang on it."""
     program = (
-        "import hashlib, topologies as t\n"
+        "import hashlib; from commeff import topologies as t\n"
         "drawn = [t.random_regular(20, 3, seed=5), t.erdos_renyi(20, 0.3, seed=5), t.random_matching(20, seed=5),\n"
         "         t.d_equistatic(20, 4, seed=5), t.od_equidyn(20, 0.5, seed=5)]\n"
         "print(hashlib.sha256(b''.join(x.at(6).dense().tobytes() for x in drawn)).hexdigest())"

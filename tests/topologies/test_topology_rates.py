@@ -10,8 +10,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-import topologies
-from topologies import Topology
+from commeff import topologies
+from commeff.topologies import Topology
 
 
 def product(topology: Topology, start: int, count: int) -> np.ndarray:

@@ -110,7 +110,7 @@ def test_a_tensor_group_above_the_heads_of_keys_replicates_them():
 
 
 def test_gpt3_sizes_are_within_3_percent_and_llama_estimates_exact():
-    from experiments.planning import lectures
+    from commeff.experiments.published.planner import lectures
 
     assert lectures.gpt3().error_pct.abs().max() < 3
     llama = lectures.llama()

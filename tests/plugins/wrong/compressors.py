@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from compressors import Compressor, Dense, DenseMessage, RandomK, TopK
+from commeff.compressors import Compressor, Dense, DenseMessage, RandomK, TopK
 
 _KEPT: dict = {}
 _CALLS: list = []

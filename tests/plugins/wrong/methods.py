@@ -3,7 +3,7 @@
 import torch
 
 from commeff import Local, Strategy, Transform
-from commeff.local import OptimizerFactory
+from commeff.core.local import OptimizerFactory
 from commeff.transforms import Average, dense
 
 

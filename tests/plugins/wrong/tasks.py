@@ -2,7 +2,7 @@
 
 import torch
 
-from experiments.tasks import Quadratic
+from commeff.experiments.tasks import Quadratic
 
 
 class DrawsForWhoIsHere(Quadratic):

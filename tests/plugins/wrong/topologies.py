@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from topologies import MixingMatrix, Topology, complete, from_matrices, ring
+from commeff.topologies import MixingMatrix, Topology, complete, from_matrices, ring
 
 
 def sums_to_more(n: int) -> Topology:

@@ -1,0 +1,1 @@
+"""Strategies in other people's training loops: an optimizer to wrap, a DDP hook."""

@@ -1,0 +1,83 @@
+"""Any compressor or encoder under torch's DistributedDataParallel, as its communication hook.
+
+DDP reads the annotations of a hook, so they are not strings here.
+"""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+
+from commeff.communicator import Communicator
+from commeff.communicator.communicator import Handle
+from commeff.compressors import Compressor, Layout
+from commeff.core.strategy import Encoder
+from commeff.transforms.encoders import as_encoder, dense
+
+
+class HookState:
+    """What `average_hook` remembers: an encoder for each bucket, the clock, and what has been sent.
+
+        model = DistributedDataParallel(Net())
+        model.register_comm_hook(commeff.HookState(ErrorFeedback(TopK(ratio=0.01))), commeff.average_hook)
+
+    The first step is averaged densely, since DDP lays out its buckets anew after it; a bucket that changes later begins
+    with empty memory. `state_dict` holds this worker's memories: a restarted run takes one dense step and then goes on
+    with them, if its buckets are the same.
+
+    Attributes
+    ----------
+    communicator : with the ledger and the clock `step`, which counts backward passes.
+    encoders : the encoder of each bucket, by its index.
+    """
+
+    def __init__(self, encoder: Encoder | Compressor, *, seed: int = 0, group: Any = None) -> None:
+        self.communicator = Communicator.per_process(seed, group)
+        self._encoder, self.encoders = as_encoder(encoder), dict[int, Encoder]()
+        self._places: dict[int, tuple[int, ...]] = {}  # which parameters a bucket held when its encoder began
+        self._pending: list[tuple[Future[Tensor], Handle]] = []
+        self._first: int | None = None  # the step of the first backward pass
+        self._saved: dict[int, dict[str, Any]] = {}
+
+    def post(self, bucket: torch.distributed.GradBucket) -> Handle:
+        """Send one bucket; nobody waits yet."""
+        vectors, number = bucket.buffer()[None], bucket.index()
+        communicator = self.communicator.at(f"bucket{number}")
+        communicator.device = vectors.device
+        self._first = communicator.step if self._first is None else self._first
+        if communicator.step == self._first:
+            return communicator.post_average(dense(vectors))
+        places = tuple(parameter.data_ptr() for parameter in bucket.parameters())
+        if self._places.get(number) != places:
+            self._places[number] = places
+            layout = Layout.of([(str(i), tuple(p.shape)) for i, p in enumerate(bucket.parameters())])
+            self.encoders[number] = copy.deepcopy(self._encoder)
+            self.encoders[number].start(torch.zeros_like(vectors), layout, communicator)
+            if number in self._saved:
+                self.encoders[number].load_state_dict(self._saved.pop(number))
+        return communicator.post_average(self.encoders[number].encode(vectors, communicator, "up"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The clock, and this worker's memory of each bucket."""
+        return {"step": self.communicator.step, "buckets": {i: e.state_dict() for i, e in self.encoders.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with what `state_dict` gave on the process of the same rank; call it before the first backward pass."""
+        self.communicator.step, self._saved = state["step"], dict(state["buckets"])
+
+
+def average_hook(state: HookState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The mean over all workers of the encoded bucket. Buckets travel while backward runs; the last one waits for all.
+
+    Sends: one message a bucket, by all-reduce if messages sum, otherwise by all-gather.
+    """
+    future: Future[Tensor] = Future()
+    state._pending.append((future, state.post(bucket)))
+    if bucket.is_last():
+        for waiting, handle in state._pending:
+            waiting.set_result(handle.wait()[0])
+        state._pending.clear()
+        state.communicator.step += 1
+    return future

@@ -1,0 +1,169 @@
+"""Any method of the catalogue in a plain PyTorch loop: three lines change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from commeff.communicator import Communicator
+from commeff.core.strategy import Strategy
+from commeff.replicas import Stacked, write_row
+from commeff.replicas.arrivals import Arrivals, trainable
+from commeff.training.allocator import keep_freed_memory
+from commeff.transforms import BUCKET_MB, bucketed
+
+
+class DistributedOptimizer:
+    """The optimizer of one model on each of n processes, which are the n workers of a strategy.
+
+        model = Net()                                                        # not wrapped in DDP
+        strategy = methods.dsgd(partial(torch.optim.SGD, lr=0.1), topologies.ring(dist.get_world_size()))
+        optimizer = commeff.DistributedOptimizer(model, strategy)
+        for inputs, targets in loader:                                       # each process its own data
+            optimizer.zero_grad()
+            loss_function(model(inputs), targets).backward()
+            optimizer.step()
+
+    Gradients are sent while backward still runs, in buckets of about `bucket_mb`, so they are final when backward has
+    made them: to clip them, to change them otherwise, or to go backward several times before a step, give bucket_mb=0.
+    `collective` says how averages travel, as in `Communicator`.
+
+    All models begin as that of rank 0, buffers too. From there on a worker's parameters are its own, wherever the
+    method lets them differ: evaluate `average_into(another model)`. BatchNorm statistics are never averaged. Schedules
+    belong to the strategy (`commeff.scheduled`). A method over several minibatches a step (`strategy.accumulate`) wants
+    as many backward passes, each of its loss divided by their number; nothing is sent before the step then.
+
+    Attributes
+    ----------
+    communicator : with the ledger of what this worker has sent, and the clock `step`.
+
+    Raises
+    ------
+    ValueError: no process group, a model wrapped in DDP, or a strategy that does not fit the model or the number of
+    processes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        strategy: Strategy,
+        *,
+        seed: int = 0,
+        group: Any = None,
+        bucket_mb: float = BUCKET_MB,
+        collective: str = "auto",
+    ) -> None:
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            raise ValueError(
+                "the model is wrapped in DistributedDataParallel, which averages gradients beside the method; "
+                "give model.module"
+            )
+        self.communicator, self._model = Communicator.per_process(seed, group, collective), model
+        self.strategy = strategy = bucketed(strategy, bucket_mb)
+        keep_freed_memory()
+        self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
+        fields, row = self._replicas.layout.fields, self._replicas.gradients[0]
+        self._places = {
+            field.start: (parameter, row[field.start : field.stop].view(field.shape))
+            for parameter, field in zip(trainable(model).values(), fields, strict=True)
+        }
+        for tensor in (self._replicas.parameters, *self._replicas.buffers.values()):
+            self.communicator.transport.broadcast(tensor)
+        strategy.start(self._replicas.parameters, self._replicas.layout, self.communicator)
+        self._arrivals = Arrivals([model], self._replicas.layout, strategy.awaited)
+        self._early = bool(strategy.awaited) and strategy.accumulate == 1
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._posted = False
+        self._sent: int | None = None  # the version of the gradients when the last of them were sent
+        self._arrivals.listen(self._arrived if self._early else None)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, of either kind; communication that needs none sets out."""
+        if self._sent is not None:
+            raise RuntimeError(
+                "zero_grad was called after backward, when some gradients had been sent; take the step, or give "
+                "bucket_mb=0 to be free to drop them"
+            )
+        self._arrivals.listen(self._arrived if self._early else None)
+        for parameter, _ in self._places.values():
+            parameter.grad = None
+        self._post()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One model update of all workers; every process calls it. Returns what the closure does."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        replicas = self._replicas
+        changed = self._sent not in (None, replicas.gradients._version)
+        if changed or (self._gather() and self._sent is not None):
+            raise RuntimeError(
+                "the gradients were changed after backward, when some of them had been sent; to clip them or to change "
+                "them otherwise before the step, give bucket_mb=0"
+            )
+        with torch.no_grad():
+            self._post()
+            replicas.load(self.strategy.step(replicas.parameters, replicas.gradients, self.communicator, donate=True))
+        self.communicator.step += 1
+        self._begin_anew()
+        return loss
+
+    def _post(self) -> None:
+        if not self._posted:
+            self.strategy.post(self._replicas.parameters, self.communicator)
+            self._posted = True
+
+    def _arrived(self, start: int, stop: int) -> None:
+        """Backward has made the gradients of these columns."""
+        with torch.no_grad():
+            for column in self._places:
+                if start <= column < stop:
+                    self._placed(column)
+            self._post()
+            if self.strategy.ready(self._replicas.gradients, start, stop, self.communicator):
+                self._sent = self._replicas.gradients._version
+
+    def average_into(self, model: nn.Module) -> nn.Module:
+        """Write the mean of all workers' parameters into another model of this kind; every process calls it."""
+        mean = self.communicator.observe(self._replicas.parameters).to(self._replicas.parameters)
+        return write_row(model, mean, self._replicas.layout)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The clock, the bill, and what is this worker's own: parameters, buffers and memory."""
+        return {
+            "step": self.communicator.step,
+            "ledger": self.communicator.ledger.state_dict(),
+            "replicas": self._replicas.state_dict(),
+            "strategy": self.strategy.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave on the process of the same rank, the model's parameters with it."""
+        self.strategy.load_state_dict(state["strategy"])
+        self._replicas.load_state_dict(state["replicas"])
+        self.communicator.ledger.load_state_dict(state["ledger"])
+        self.communicator.step = state["step"]
+        self._begin_anew()
+
+    def _gather(self) -> bool:
+        """All gradients into their places; says whether any came from elsewhere."""
+        return sum(self._placed(start) for start in self._places) > 0
+
+    def _placed(self, start: int) -> bool:
+        """Gradients live in one vector; what the model's own `zero_grad` has thrown away is put back into it. Says
+        whether the gradient of the tensor that begins there came from elsewhere.
+        """
+        parameter, place = self._places[start]
+        if parameter.grad is None:
+            parameter.grad = place.zero_()
+            return False
+        if parameter.grad.data_ptr() == place.data_ptr():
+            return False
+        parameter.grad = place.copy_(parameter.grad)
+        return True

@@ -1,0 +1,1 @@
+"""Bytes between processes: transport over process groups, shared memory, doorbells."""

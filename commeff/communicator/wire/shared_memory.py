@@ -1,0 +1,160 @@
+"""Memory shared by the processes of one machine: what stays there need not go through the network's loopback.
+
+A sender copies its bytes into a block of memory of its own and rings at the receivers, who read the block. Each says in
+the block's head when it has read, so that the sender knows when it is free again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from commeff.communicator.wire.doorbell import Bells, Ring
+
+LEAST = 2**9  # bytes below which a message is sent like those to other machines
+SWITCH = "COMMEFF_SHARED_MEMORY"  # the environment variable that switches it off: 0
+
+
+@dataclass
+class Block:
+    """Memory that one process writes and others read: (size,) int64 of who has read which message, and the bytes."""
+
+    memory: mmap.mmap
+    fd: int
+    size: int
+    message: int = 0
+    readers: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        everything = torch.frombuffer(self.memory, dtype=torch.uint8)
+        self.head, self.body = everything[: 8 * self.size].view(torch.int64), everything[8 * self.size :]
+
+    @property
+    def free(self) -> bool:
+        """Whether everybody has read the last message."""
+        return all(int(self.head[reader]) == self.message for reader in self.readers)
+
+
+class SharedMemory:
+    """The blocks of a group of processes.
+
+    Attributes
+    ----------
+    near : the ranks that share this machine's memory, without our own.
+    """
+
+    def __init__(self, group: Any, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._own: list[Block] = []
+        weakref.finalize(self, _close, self._own)
+        self._theirs: dict[tuple[int, int], Block] = {}
+        probe = _probe() if os.environ.get(SWITCH) != "0" else -1
+        everybody: list[Any] = [None] * size
+        dist.all_gather_object(everybody, (_machine(), os.getpid(), probe), group=group)
+        self._pids = [pid for _, pid, _ in everybody]
+        same = [r for r, (machine, _, fd) in enumerate(everybody) if machine == _machine() and fd >= 0 and probe >= 0]
+        readable = {r for r in same if _opens(self._pids[r], everybody[r][2])}
+        dist.all_gather_object(everybody, readable, group=group)
+        if probe >= 0:
+            os.close(probe)  # everybody has tried it
+        self.near = {r for r in readable if rank in everybody[r] and r != rank}
+        self._bells = Bells(group, rank, self._pids, self.near, _patience(group))
+
+    def reaches(self, tensor: Tensor, peers: Iterable[int]) -> bool:
+        """Whether a tensor goes to all of these peers by shared memory."""
+        return tensor.nbytes >= LEAST and all(peer in self.near or peer == self.rank for peer in peers)
+
+    def put(self, rows: Tensor, readers: Iterable[int]) -> None:
+        """Copy the tensor into a free block, and ring at the readers."""
+        payload = _bytes(rows)
+        fitting = [block for block in self._own if len(block.body) >= len(payload) and block.free]
+        block = min(fitting, key=lambda block: len(block.body), default=None)
+        if block is None:
+            length = 8 * self.size + len(payload)
+            fd = _new_memory(length)
+            block = Block(mmap.mmap(fd, length), fd, self.size)
+            self._own.append(block)
+        block.message, block.readers = block.message + 1, tuple(readers)
+        block.body[: len(payload)] = payload
+        for reader in block.readers:
+            self._bells.ring(reader, block.fd, len(block.memory), block.message)
+
+    def expect(self, peer: int) -> Ring:
+        """What the peer puts next."""
+        return self._bells.expect(peer)
+
+    def take(self, peer: int, ring: Ring, like: Tensor) -> tuple[Tensor, Callable[[], None]]:
+        """What the peer has put, as a tensor like the given one, and what to call when it has been read."""
+        fd, length, message = ring.wait()
+        if (peer, fd) not in self._theirs:
+            opened = os.open(f"/proc/{self._pids[peer]}/fd/{fd}", os.O_RDWR)
+            self._theirs[peer, fd] = Block(mmap.mmap(opened, length), fd, self.size)
+            os.close(opened)  # the map holds it
+        block = self._theirs[peer, fd]
+
+        def read() -> None:
+            block.head[self.rank] = message
+
+        return block.body[: like.numel() * like.element_size()].view(like.dtype).view(like.shape), read
+
+
+def _patience(group: Any) -> float:
+    """The group's timeout in seconds."""
+    group = dist.group.WORLD if group is None else group
+    seconds: float = group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+    return seconds
+
+
+def _close(blocks: list[Block]) -> None:
+    """Give back what everybody has read; what somebody may still look for stays until the process ends."""
+    for block in blocks:
+        if block.free:
+            os.close(block.fd)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+def _probe() -> int:
+    """Memory for others to try whether they see it; -1 where the system, or a sandbox, lacks what sharing takes."""
+    if sys.platform != "linux":
+        return -1
+    try:
+        for end in (os.eventfd(0), os.pidfd_open(os.getpid())):
+            os.close(end)
+        return _new_memory(1)
+    except OSError:
+        return -1
+
+
+def _new_memory(length: int) -> int:
+    """A file without a name, which is gone with the last process that has it open."""
+    fd = os.memfd_create("commeff")
+    os.ftruncate(fd, length)
+    return fd
+
+
+def _machine() -> tuple[str, ...]:
+    """What processes have in common that see each other's memory, and whose network goes nowhere."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    spaces = (f"/proc/self/ns/{kind}" for kind in ("pid", "net"))
+    return (boot.read_text(), *map(os.readlink, spaces)) if boot.exists() else ()
+
+
+def _opens(pid: int, fd: int) -> bool:
+    try:
+        os.close(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,276 @@
+"""Moving tensors between processes: the only code that sends, and the physical count of what it handed over."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from commeff.communicator.wire.exchange import Exchange, Joint, SharedSum
+from commeff.communicator.wire.shared_memory import SharedMemory
+
+try:
+    from torch.distributed import all_gather_single
+except ImportError:  # its name before torch 2.13
+    from torch.distributed import all_gather_into_tensor as all_gather_single
+
+Arrived = dict[int, Tensor]  # peer -> what has come from it
+
+SMALL = 2**16  # bytes: less is sent together with others
+
+
+def processes(group: Any = None) -> int:
+    """How many processes a torch.distributed group has."""
+    if not dist.is_initialized():
+        raise ValueError("there is no process group; start with torchrun and call torch.distributed.init_process_group")
+    return dist.get_world_size(group)
+
+
+class Transport:
+    """The processes of one torch.distributed group, or this process alone when there is none.
+
+    Operations are posted and return a function that waits for the result, so that whoever has something else to do can
+    do it in between. gloo moves host memory: what lies on a GPU is copied there and back. Processes of one machine use
+    memory that they share instead; what goes through it counts like anything else.
+
+    Attributes
+    ----------
+    sent : the bytes this process handed to each kind of operation.
+    waited : seconds that this process has stood still for others: communication that nothing was hidden behind.
+    """
+
+    def __init__(self, group: Any = None, alone: bool = True) -> None:
+        self.group = group
+        self.size = 1 if alone else processes(group)
+        self.rank = 0 if alone else dist.get_rank(group)
+        self._nccl = not alone and "nccl" in dist.get_backend(group)
+        self._memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
+        self._together = False
+        self._held: list[Exchange] = []
+        self._joints: dict[Any, Joint] = {}
+        self._sums: list[SharedSum] = []
+        self._lent: list[Exchange] = []
+        self.sent: Counter[str] = Counter()
+        self.waited = 0.0
+
+    def _count(self, kind: str, tensor: Tensor) -> None:
+        self.sent[kind] += tensor.numel() * tensor.element_size()
+
+    def _reachable(self, tensor: Tensor) -> Tensor:
+        """The tensor where the backend can send it from."""
+        return tensor if self._nccl else tensor.cpu()
+
+    def _timed(self, wait: Callable[[], Any]) -> None:
+        begun = time.perf_counter()
+        wait()
+        self.waited += time.perf_counter() - begun
+
+    def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """The sum of everybody's tensor, in place."""
+        if self.size == 1:
+            return lambda: tensor
+        self._read()
+        self._count("all_reduce", tensor)
+        moved = self._reachable(tensor)
+        if self._together and moved.nbytes < SMALL:
+            return self._part_of(self._joints.setdefault((moved.dtype, moved.device), Joint()), tensor, moved)
+        summed = self._sum(moved)
+
+        def wait() -> Tensor:
+            summed()
+            return tensor if moved is tensor else tensor.copy_(moved)
+
+        return wait
+
+    def _part_of(self, joint: Joint, tensor: Tensor, moved: Tensor) -> Callable[[], Tensor]:
+        """One of several small tensors that are summed together: what they cost is that there are many."""
+        place = joint.add(moved)
+
+        def wait() -> Tensor:
+            if not joint.posted:
+                self._flush()
+            return tensor.copy_(joint.result()[place].view(tensor.shape))
+
+        return wait
+
+    def _sum(self, tensor: Tensor) -> Callable[[], None]:
+        """The sum in place, by shared memory where everybody reaches it; its parts must be worth it."""
+        smallest = tensor.view(-1)[: tensor.numel() // self.size]
+        if self._memory is not None and self._memory.reaches(smallest, range(self.size)):
+            return self._summed(SharedSum(tensor, self.rank, self.size, self._memory))
+        self._flush()
+        work = dist.all_reduce(tensor, group=self.group, async_op=True)
+        return lambda: self._timed(work.wait)
+
+    def _summed(self, total: SharedSum) -> Callable[[], None]:
+        self._sums.append(total)
+        self._enqueue(total.terms)
+
+        def wait() -> None:
+            if total in self._sums:
+                self._add_up()
+            self._timed(total.sums.wait)
+            total.finish()
+
+        return wait
+
+    def _add_up(self) -> None:
+        """All shared sums under way, so that the processes wait for each other once and not once a sum."""
+        self._flush()
+        begun, self._sums = self._sums, []
+        for total in begun:
+            self._timed(total.terms.wait)
+        self._post([total.add() for total in begun])
+
+    def all_gather(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
+        """Everybody's byte rows (sizes[rank] of them at each) in rank order, at every process."""
+        if self.size == 1:
+            return lambda: rows
+        self._read()
+        self._count("all_gather", rows)
+        if self._memory is not None and len(self._memory.near) == self.size - 1:
+            return self._passed_round(rows.contiguous(), sizes)
+        self._flush()
+        most, moved = max(sizes), self._reachable(rows)
+        missing = moved.new_zeros(most - moved.shape[0], moved.shape[1])
+        padded = torch.cat([moved, missing]) if len(missing) else moved.contiguous()
+        everything = moved.new_empty(self.size * most, moved.shape[1])
+        work = all_gather_single(everything, padded, group=self.group, async_op=True)
+
+        def wait() -> Tensor:
+            self._timed(work.wait)
+            if min(sizes) == most:
+                return everything.to(rows.device)
+            return torch.cat([everything[r * most : r * most + size] for r, size in enumerate(sizes)]).to(rows.device)
+
+        return wait
+
+    def _passed_round(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
+        """The same where everybody shares our memory: rows are put there once, for all."""
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        host = self._reachable(rows)
+        incoming = {peer: host.new_empty(sizes[peer], host.shape[1]) for peer in peers}
+        exchange = Exchange(dict.fromkeys(peers, host), incoming, self._memory)
+        self._enqueue(exchange)
+
+        def wait() -> Tensor:
+            if not exchange.posted:
+                self._flush()
+            self._timed(exchange.wait)
+            found = torch.cat([host if r == self.rank else exchange.arrived(r) for r in range(self.size)])
+            exchange.release()
+            return found.to(rows.device)
+
+        return wait
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """Rank 0's tensor at every process, in place: how a run begins. No part of a method, not counted."""
+        if self.size > 1:
+            moved = self._reachable(tensor)
+            dist.broadcast(moved, group=self.group, group_src=0)
+            if moved is not tensor:
+                tensor.copy_(moved)
+
+    def gather(self, values: Any) -> list[Any] | None:
+        """Everybody's values in rank order at rank 0, None elsewhere: for checkpoints. Not counted."""
+        everybody: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        dist.gather_object(values, everybody, group=self.group, group_dst=0)
+        return everybody
+
+    def exchange(
+        self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]
+    ) -> Callable[[], Arrived]:
+        """Send a buffer to each peer in `outgoing` and receive one like each in `incoming`.
+
+        What has arrived is in those buffers, or in memory that a peer shares: to be read before the next operation.
+        """
+        self._read()
+        for buffer in outgoing.values():
+            self._count(kind, buffer)
+        exchange = Exchange(
+            {peer: self._reachable(buffer).contiguous() for peer, buffer in outgoing.items()},
+            {peer: self._reachable(buffer) for peer, buffer in incoming.items()},
+            self._memory,
+        )
+        self._enqueue(exchange)
+
+        def wait() -> Arrived:
+            self._read()
+            if not exchange.posted:
+                self._flush()
+            if outgoing or incoming:
+                self._timed(exchange.wait)
+            self._lent.append(exchange)
+            return {peer: exchange.arrived(peer).to(buffer.device) for peer, buffer in incoming.items()}
+
+        return wait
+
+    def _read(self) -> None:
+        """Shared memory that was handed out before has been read by now."""
+        for exchange in self._lent:
+            exchange.release()
+        self._lent.clear()
+
+    @contextmanager
+    def together(self, linger: bool = False) -> Iterator[None]:
+        """Exchanges inside are posted at the end, as one: all receives before the first send. Small sums become one.
+
+        What may `linger` stays until somebody waits or something else is sent, if all of it is so small, or so near,
+        that it gains nothing by setting out.
+        """
+        if self._together:
+            yield
+            return
+        self._together = True
+        try:
+            yield
+            small = sum(joint.nbytes for joint in self._joints.values()) < SMALL
+            if not (linger and small and all(exchange.near for exchange in self._held)):
+                self._flush()
+        except BaseException:
+            self._held, self._joints = [], {}
+            raise
+        finally:
+            self._together = False
+
+    def _enqueue(self, exchange: Exchange) -> None:
+        """Post it, after what was there before, or hold it for `together`."""
+        self._held.append(exchange)
+        if not self._together:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Post everything that is held, in the order in which it came."""
+        joints, self._joints = self._joints, {}
+        for joint in joints.values():
+            joint.post(self._sum)
+        if self._held:
+            held, self._held = self._held, []
+            self._post(held)
+
+    def _post(self, exchanges: list[Exchange]) -> None:
+        """Receives before sends: on a narrow link gloo is half-duplex otherwise. NCCL takes all of them as one group,
+        in which the order between two processes is that of the exchanges on both sides.
+        """
+        receives = [(e, peer, buffer) for e in exchanges for peer, buffer in e.receives()]
+        sends = [(e, peer, buffer) for e in exchanges for peer, buffer in e.sends()]
+        for exchange in exchanges:
+            exchange.share()
+            exchange.posted = True
+        if self._nccl and any(buffer.is_cuda for _, _, buffer in (*receives, *sends)):
+            operations = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=p) for _, p, buffer in receives]
+            operations += [dist.P2POp(dist.isend, buffer, group=self.group, group_peer=p) for _, p, buffer in sends]
+            works = dist.batch_isend_irecv(operations)
+            for exchange in exchanges:
+                exchange.works = works
+            return
+        for exchange, peer, buffer in receives:
+            exchange.works.append(dist.irecv(buffer, group=self.group, group_src=peer))
+        for exchange, peer, buffer in sends:
+            exchange.works.append(dist.isend(buffer, group=self.group, group_dst=peer))

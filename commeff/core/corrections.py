@@ -1,0 +1,156 @@
+"""Local steps that correct themselves by what the others did, which they see in the difference between what they gave
+and what they get back: no communication of their own.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from commeff.compressors import Layout
+from commeff.core.local import Local, one_rate
+from commeff.core.strategy import LocalStep
+
+
+class D2(LocalStep):
+    """out^k = 2 x^k - x^{k-1} + u^k - u^{k-1},  u^k = step(x^k) - x^k with its own learning rate inside; out^0 = x^0 +
+    u^0.
+
+    Followed by one gossip it is D2 (arXiv 1803.07068, Algorithm 1). The previous update is remembered, not the previous
+    gradient: multiplying an old gradient by a new learning rate would leave a permanent bias after a drop.
+    Memory: last_x, last_update. Sends nothing.
+    """
+
+    rows = ("last_x", "last_update")
+
+    def __init__(self, inner: LocalStep) -> None:
+        self.inner = inner
+
+    @property
+    def lr(self) -> float:  # type: ignore[override]
+        return self.inner.lr
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        self.inner.start(x, layout)
+        self.last_x, self.last_update = x.clone(), torch.zeros_like(x)
+
+    def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
+        before = x.clone()
+        update = self.inner(x, gradient, active) - before
+        out = 2 * before - self.last_x + update - self.last_update
+        self.last_x, self.last_update = before, update
+        return out
+
+
+class QuasiGlobal(LocalStep):
+    """m = beta h + g;  x - gamma m;  then h <- mu h + (1 - mu)(x - x')/gamma, x' being what the step is next called
+    with (arXiv 2102.04761, Algorithm 1).
+
+    nesterov: the step is along g + beta m. gamma is the learning rate of the step that led to x'; a step at rate 0
+    teaches nothing. Memory: momentum = h, last_x.
+    """
+
+    rows = ("momentum", "last_x")
+
+    def __init__(self, inner: Local, beta: float, mu: float, nesterov: bool = False) -> None:
+        for name, value in {"beta": beta, "mu": mu}.items():
+            if not 0 <= value < 1:
+                raise ValueError(f"{name} = {value} was asked for; a momentum lies in [0, 1)")
+        self.inner, self.beta, self.mu, self.nesterov = inner, beta, mu, nesterov
+
+    @property
+    def lr(self) -> float:  # type: ignore[override]
+        return self.inner.lr
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        self.inner.start(x, layout)
+        one_rate(self.inner)
+        self.last_x, self.momentum = x.clone(), torch.zeros_like(x)
+
+    def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
+        gamma = self.inner.last_lr
+        if gamma:
+            self.momentum = self.mu * self.momentum + (1 - self.mu) / gamma * (self.last_x - x)
+        self.last_x = x.clone()
+        direction = gradient + self.beta * self.momentum
+        return self.inner(x, gradient + self.beta * direction if self.nesterov else direction, active)
+
+
+class Periodic(LocalStep):
+    """A local step that knows when a period of `period` steps begins. Memory: how many steps there were."""
+
+    shared: ClassVar[tuple[str, ...]] = ("steps",)
+
+    def __init__(self, inner: LocalStep, period: int) -> None:
+        if not isinstance(period, int) or period < 1:
+            raise ValueError(f"a period of {period} steps was asked for; it takes a whole number, at least 1")
+        self.inner, self.period = inner, period
+
+    @property
+    def lr(self) -> float:  # type: ignore[override]
+        return self.inner.lr
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        self.inner.start(x, layout)
+        self.steps = 0
+
+    def begins(self) -> bool:
+        """Whether a period begins with this step, which is counted."""
+        self.steps += 1
+        return (self.steps - 1) % self.period == 0
+
+
+class Proximal(Periodic):
+    """The gradient gets mu (x - anchor), where the anchor is the x with which the period began (FedProx).
+
+    Memory: anchor.
+    """
+
+    rows = ("anchor",)
+
+    def __init__(self, inner: LocalStep, mu: float, period: int) -> None:
+        super().__init__(inner, period)
+        if mu < 0:
+            raise ValueError(f"mu = {mu} was asked for; what pulls towards the anchor is at least 0")
+        self.mu = mu
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        super().start(x, layout)
+        self.anchor = x.clone()
+
+    def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
+        if self.begins():
+            self.anchor = x.clone()
+        return self.inner(x, gradient + self.mu * (x - self.anchor), active)
+
+
+class Drift(Periodic):
+    """The gradient gets c - c_i, which moves by (y_i - x)/(K gamma) where a period of K steps ends at y_i and the next
+    begins at x, the mean of all y_j (SCAFFOLD, option II).
+
+    K gamma is the sum of the period's learning rates. Memory: drift = c - c_i, last, what the last step gave.
+    """
+
+    rows = ("drift", "last")
+    shared = ("steps", "moved")
+
+    def __init__(self, inner: Local, period: int) -> None:
+        super().__init__(inner, period)
+        self.inner: Local = inner
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        super().start(x, layout)
+        one_rate(self.inner)
+        self.drift, self.last, self.moved = torch.zeros_like(x), x.clone(), 0.0
+
+    def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
+        if self.begins():
+            if self.moved:
+                self.drift = self.drift + (self.last - x) / self.moved
+            self.moved = 0.0
+        out = self.inner(x, gradient + self.drift, active)
+        self.moved += self.inner.last_lr
+        self.last = out.clone()
+        return out

@@ -1,0 +1,259 @@
+"""Local steps: any torch optimizer on all hosted rows at once, and the steps that remember their last move.
+
+An `optimizer` is always a factory from a parameter list (or a list of parameter-group dicts) to a
+`torch.optim.Optimizer`, such as `functools.partial(torch.optim.SGD, lr=0.1)`. `scheduled` and `Grouped` make such
+factories out of such factories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from commeff.compressors import Layout
+from commeff.core.strategy import LocalStep, Scope
+
+OptimizerFactory = Callable[[Any], Optimizer]
+
+# Their update of a coordinate depends on that coordinate only, so one object can run all workers as one (w, d) tensor.
+ELEMENTWISE: tuple[type[Optimizer], ...] = (
+    torch.optim.SGD,
+    torch.optim.ASGD,
+    torch.optim.Adagrad,
+    torch.optim.Adadelta,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adamax,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.RMSprop,
+    torch.optim.Rprop,
+)
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """An optimizer factory with a schedule for its learning rate. Made by `scheduled`."""
+
+    optimizer: OptimizerFactory
+    schedule: Callable[[Optimizer], LRScheduler]
+
+    def __call__(self, parameters: Any) -> Optimizer:
+        return self.optimizer(parameters)
+
+
+def scheduled(optimizer: OptimizerFactory, schedule: Callable[[Optimizer], LRScheduler]) -> Scheduled:
+    """`optimizer` with a torch learning-rate schedule, moved on by the local step after every update.
+
+    >>> from functools import partial
+    >>> halving = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
+    >>> factory = scheduled(partial(torch.optim.SGD, lr=1.0), halving)
+    >>> local = Local(factory)
+    >>> local.start(torch.zeros(1, 1), Layout.flat(1))
+    >>> [float(local(torch.zeros(1, 1), -torch.ones(1, 1))) for _ in range(3)]
+    [1.0, 0.5, 0.25]
+    """
+    return Scheduled(optimizer, schedule)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """An optimizer factory with options for each parameter group, e.g. `Grouped(adam, ({}, {"weight_decay": 0.0}))`."""
+
+    optimizer: OptimizerFactory
+    options: Sequence[dict[str, Any]]
+
+    def __call__(self, groups: list[dict[str, Any]]) -> Optimizer:
+        if len(groups) != len(self.options):
+            raise ValueError(
+                f"{len(self.options)} sets of options for {len(groups)} parameter groups; give one set for each group"
+            )
+        return self.optimizer([group | chosen for group, chosen in zip(groups, self.options, strict=True)])
+
+
+def _probe(factory: OptimizerFactory) -> Optimizer:
+    """One of the factory's optimizers, to see of what kind they are."""
+    while isinstance(factory, (Scheduled, Grouped)):
+        factory = factory.optimizer
+    return factory([torch.nn.Parameter(torch.zeros(1, 1))])
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Columns [start, stop), one parameter of the optimizer, of the given shape in each row."""
+
+    start: int
+    stop: int
+    group: int
+    shape: tuple[int, ...]
+
+
+def _column_runs(layout: Layout) -> list[Piece]:
+    """Neighbouring tensors of one parameter group, joined."""
+    runs: list[Piece] = []
+    for field in layout.fields:
+        first = runs.pop().start if runs and runs[-1].group == field.group else field.start
+        runs.append(Piece(first, field.stop, field.group, (field.stop - first,)))
+    return runs
+
+
+class Local(LocalStep):
+    """x -> x - lr * direction(gradient), by any torch optimizer.
+
+    `last_lr` is the learning rate of the last step taken. Memory: the optimizer's state, one row a worker. Elementwise
+    optimizers run as one object over the (w, d) tensor (parameter groups as column groups); others (Muon, Adafactor) as
+    one object a row over the layout's tensors; so does a run once a worker has been idle, since an idle row neither
+    moves nor ages.
+    """
+
+    rows = ("state",)
+    shared = ("settings", "last_lr")
+
+    def __init__(self, optimizer: OptimizerFactory) -> None:
+        self._factory = optimizer
+        if isinstance(optimizer, Optimizer):
+            raise TypeError(
+                "an optimizer object was given, which belongs to one model; "
+                "give a factory, such as functools.partial(torch.optim.SGD, lr=0.1)"
+            )
+        probe = _probe(optimizer)
+        if isinstance(probe, torch.optim.LBFGS):
+            raise ValueError("LBFGS evaluates the loss by itself, which a local step cannot: choose another optimizer")
+        self._elementwise = type(probe) in ELEMENTWISE
+        self._fused = bool(probe.defaults.get("fused"))
+
+    @property
+    def scope(self) -> Scope:
+        return "coordinate" if self._elementwise else "tensor"
+
+    @property
+    def lr(self) -> float:  # type: ignore[override]
+        return self.rates[0]
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        return tuple(float(group["lr"]) for group in self._clock.param_groups)
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        self._workers = x.shape[0]
+        whole = [Piece(field.start, field.stop, field.group, field.shape) for field in layout.fields]
+        self._pieces = _column_runs(layout) if self._elementwise else whole
+        self._clock, self._schedule = self._start_clock()
+        self.last_lr = self.lr
+        # Fused kernels walk over memory as if it had no gaps, which the columns of one group among others have.
+        stacked = self._elementwise and not (self._fused and len(self._pieces) > 1)
+        self._build([x] if stacked else x.unbind())
+
+    def _start_clock(self) -> tuple[Optimizer, LRScheduler | None]:
+        """An optimizer of no coordinates whose options the schedule moves and all others follow, whoever is idle."""
+        empty = [torch.zeros((0,) * max(1, len(piece.shape))) for piece in self._pieces]
+        clock = self._factory(self._grouped([torch.nn.Parameter(tensor) for tensor in empty]))
+        return clock, self._factory.schedule(clock) if isinstance(self._factory, Scheduled) else None
+
+    def _build(self, hosts: Sequence[Tensor]) -> None:
+        """One optimizer for each host: the (w, d) matrix of all rows, or one row."""
+        self._stacked = hosts[0].ndim == 2
+        self._parameters = [[torch.nn.Parameter(self._view(host, piece)) for piece in self._pieces] for host in hosts]
+        self._optimizers = [self._factory(self._grouped(parameters)) for parameters in self._parameters]
+        self._follow(_options(self._clock))
+        # Multi-tensor and fused code writes into the gradients that it is given.
+        groups = self._optimizers[0].param_groups
+        self._writes = any(group.get("foreach") or group.get("fused") for group in groups)
+
+    def _follow(self, options: list[dict[str, Any]]) -> None:
+        for optimizer in (self._clock, *self._optimizers):
+            for group, chosen in zip(optimizer.param_groups, options, strict=True):
+                group.update(chosen)
+
+    def _view(self, host: Tensor, piece: Piece) -> Tensor:
+        whole = piece.stop - piece.start == host.shape[-1]
+        columns = host if whole else host[..., piece.start : piece.stop]
+        return columns if self._stacked else columns.reshape(piece.shape)
+
+    def _grouped(self, parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
+        pairs = list(zip(parameters, self._pieces, strict=True))
+        return [
+            {"params": [p for p, piece in pairs if piece.group == g]} for g in sorted({s.group for s in self._pieces})
+        ]
+
+    def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
+        if self._stacked and active is not None and not bool(active.all()):
+            state = self.state
+            self._build(x.unbind())
+            self.state = state
+        if self._writes or gradient.is_cuda:
+            gradient = gradient.clone(memory_format=torch.contiguous_format)
+        hosts = [(x, gradient)] if self._stacked else zip(x.unbind(), gradient.unbind(), strict=True)
+        for i, (host, slope) in enumerate(hosts):
+            if not (self._stacked or active is None or active[i]):
+                continue
+            for parameter, piece in zip(self._parameters[i], self._pieces, strict=True):
+                parameter.data = self._view(host, piece)
+                parameter.grad = self._view(slope, piece)
+            self._optimizers[i].step()
+        self.last_lr = float(self._clock.param_groups[0]["lr"])
+        if self._schedule is not None:
+            self._clock.step()
+            self._schedule.step()
+            self._follow(_options(self._clock))
+        return x
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """ "piece.name" -> (w, ...): the optimizer's state, row by row; "aged" -> (w,): who has one, having stepped."""
+        aged = [bool(optimizer.state) for optimizer in self._optimizers]
+        rows = {"aged": torch.tensor(aged).expand(self._workers).clone()}
+        for p in range(len(self._pieces)):
+            held = [optimizer.state.get(self._parameters[i][p], {}) for i, optimizer in enumerate(self._optimizers)]
+            for name, value in max(held, key=len).items():
+                if value is None:
+                    continue
+                blank = torch.zeros_like(torch.as_tensor(value))
+                values = [torch.as_tensor(of_row.get(name, blank)) for of_row in held]
+                stacked = values[0] if values[0].ndim else values[0].expand(self._workers)
+                rows[f"{p}.{name}"] = (stacked if self._stacked else torch.stack(values)).clone()
+        return rows
+
+    @state.setter
+    def state(self, rows: dict[str, Tensor]) -> None:
+        equal = all(bool((value == value[0]).all()) for value in rows.values() if value.ndim == 1)
+        if self._stacked and not equal:
+            like = self._parameters[0][0]
+            self._build(like.new_empty(self._workers, self._pieces[-1].stop).unbind())
+        for i, optimizer in enumerate(self._optimizers):
+            optimizer.state.clear()
+            for key in [key for key in rows if key != "aged" and rows["aged"][i]]:
+                p, name = key.split(".", 1)
+                mine = rows[key] if self._stacked and rows[key].ndim > 1 else rows[key][i]
+                counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart
+                optimizer.state[self._parameters[i][int(p)]][name] = (mine.cpu() if counts else mine).clone()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Learning rates and other group options, and where the schedule stands."""
+        return {"groups": _options(self._clock), "schedule": self._schedule.state_dict() if self._schedule else None}
+
+    @settings.setter
+    def settings(self, settings: dict[str, Any]) -> None:
+        if self._schedule is not None:
+            self._schedule.load_state_dict(settings["schedule"])
+        self._follow(settings["groups"])
+
+
+def _options(optimizer: Optimizer) -> list[dict[str, Any]]:
+    return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+
+
+def one_rate(local: LocalStep) -> None:
+    """Refuse parameter groups of different learning rates where one rate is the unit of a memory."""
+    if len(set(local.rates)) > 1:
+        raise ValueError(
+            f"parameter groups with learning rates {local.rates} were asked for; "
+            "this method remembers in units of one learning rate: give all groups the same"
+        )

@@ -1,0 +1,43 @@
+"""How well a run is doing: the average model, and the workers' own models."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from commeff.communicator import Communicator
+from commeff.replicas import Stacked, calibrate, write_row
+from commeff.training.task import Task
+
+
+def average_model(task: Task, replicas: Stacked, communicator: Communicator) -> tuple[nn.Module, Tensor]:
+    """The model with averaged parameters and re-estimated BatchNorm statistics, and its (d,) parameters."""
+    mean = communicator.observe(replicas.parameters).to(replicas.parameters)
+    return calibrate(write_row(task.model(), mean, replicas.layout), task.calibration()), mean
+
+
+def measure(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
+    """The average model's quality, and how far the workers are from it.
+
+    consensus_distance = sqrt((1/n) sum_i |x_i - mean x|^2).
+    """
+    model, mean = average_model(task, replicas, communicator)
+    squares = (replicas.parameters - mean).square().sum(1)
+    return task.evaluate(model) | {"consensus_distance": math.sqrt(float(communicator.observe(squares)))}
+
+
+def measure_final(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
+    """What is measured once, at the end: the average model on test data, and the workers' own models."""
+    model, _ = average_model(task, replicas, communicator)
+    return task.test(model) | measure_locals(task, replicas, communicator)
+
+
+def measure_locals(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
+    """The workers' own models, each with its own BatchNorm statistics: means over workers, named local_*."""
+    x = replicas.parameters
+    alike = not replicas.buffers and bool((x == x[0]).all())  # one stands for all
+    each = [task.evaluate(model) for model in replicas.models[: 1 if alike else None]] * (len(x) if alike else 1)
+    means = communicator.observe(torch.tensor([list(row.values()) for row in each], dtype=torch.float64))
+    return {f"local_{name}": float(mean) for name, mean in zip(each[0], means, strict=True)}

@@ -1,0 +1,122 @@
+"""From a resolved configuration to objects: the one module that instantiates.
+
+Configurations are plain dicts here: a worker process that reads a run's config.yaml needs neither hydra nor its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.core.local import scheduled
+from commeff.core.strategy import Strategy
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.sources import raised_at
+from commeff.experiments.config.targets import locate, plugin_files
+from commeff.topologies import Topology
+from commeff.training.task import Task
+from commeff.training.trainer import ENGINES
+from commeff.transforms import bucketed
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of, and about how many bytes its checkpoint takes."""
+
+    task: Task
+    strategy: Strategy
+    communicator: Communicator
+    checkpoint: int
+
+
+def instantiate(node: Any, parts: Mapping[str, Any]) -> Any:
+    """What a node of the configuration describes: {"_target_": ...} is a call, "${compressor}" the part of that name.
+
+    >>> instantiate({"_target_": "fractions.Fraction", "numerator": 1, "denominator": "${half}"}, {"half": 2})
+    Fraction(1, 2)
+    >>> instantiate({"_target_": "builtins.int", "_partial_": True, "base": 2}, {})("101")
+    5
+    """
+    if isinstance(node, str) and node.startswith("${"):
+        return parts[node[2:-1]]
+    if isinstance(node, list):
+        return [instantiate(item, parts) for item in node]
+    if not isinstance(node, dict):
+        return node
+    arguments = {name: instantiate(value, parts) for name, value in node.items() if not name.startswith("_")}
+    target = locate(node["_target_"])
+    return partial(target, **arguments) if node.get("_partial_") else target(**arguments)
+
+
+def build(config: Mapping[str, Any]) -> Parts:
+    """The parts of a run, or `ConfigError` with every part that refuses its arguments or does not fit the others."""
+    parts: dict[str, Any] = {}
+    faults: list[str] = []
+    for name in ("task", "compressor", "topology", "optimizer", "schedule"):
+        if name in config:
+            with refused(name, faults):
+                parts[name] = instantiate(config[name], {})
+    if faults:
+        raise ConfigError(faults)
+    parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
+    with refused("method", faults):
+        strategy: Strategy = bucketed(instantiate(config["method"], parts), config["bucket_mb"])
+        size = rehearse(config, parts["task"], strategy)
+    if faults:
+        raise ConfigError(faults)
+    return Parts(parts["task"], strategy, communicator(config), size)
+
+
+def communicator(config: Mapping[str, Any], distributed: bool = False) -> Communicator:
+    """The workers of a run: all in this process, or dealt to those of torch.distributed's default group."""
+    return Communicator(config["workers"], config["seed"], distributed=distributed, collective=config["collective"])
+
+
+def topology(config: Mapping[str, Any]) -> Topology:
+    """The topology of a configuration alone, for those who only look at it."""
+    found: Topology = instantiate(config["topology"], {})
+    return found
+
+
+def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> int:
+    """Start the strategy and take a step that goes nowhere: what does not fit is refused before anything is written.
+
+    Gives the bytes of parameters, buffers and memories, which are what a checkpoint holds.
+    """
+    everybody = communicator(config)
+    replicas = ENGINES[config["engine"]](task.model, everybody.workers, everybody.seed)
+    strategy.start(replicas.parameters, replicas.layout, everybody)
+    for everybody.step in range(2):  # the first message of some methods is another than the later ones
+        strategy.step(replicas.parameters, replicas.gradients, everybody)
+    return _bytes({"replicas": replicas.parameters, "buffers": replicas.buffers, "strategy": strategy.state_dict()})
+
+
+def _bytes(state: Any) -> int:
+    if isinstance(state, Tensor):
+        return state.nbytes
+    return sum(map(_bytes, state.values())) if isinstance(state, dict) else 0
+
+
+@contextmanager
+def refused(name: str, faults: list[str]) -> Iterator[None]:
+    """Turn a constructor's refusal, of whatever kind a plug-in or a library raises, into one line.
+
+    What no constructor says on purpose comes with the line of the plug-in that it went through.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        faults.append(f"{name}: {' '.join(str(error).split())}")
+    except TypeError as error:
+        faults.append(f"{name}: {' '.join(str(error).split())}{raised_at(error, plugin_files())}")
+    except MemoryError:
+        faults.append(f"{name}: too large for this machine's memory; choose smaller dimensions")
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        faults.append(f"{name}: {reason}{raised_at(error, plugin_files())}")

@@ -1,0 +1,114 @@
+"""`commeff check`: the laws on a plug-in of the reader's own, one verdict for each law of each thing in it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any, Literal
+
+import commeff.compressors.laws
+import commeff.experiments.tasks.laws
+import commeff.laws
+import commeff.topologies.laws
+from commeff.experiments.config.plugins import Choice, choices, unfinished
+from commeff.experiments.config.schema import did_you_mean
+from commeff.experiments.config.targets import again, load, locate, split
+
+CODES: dict[str, ModuleType] = {
+    "compressor": commeff.compressors.laws,
+    "method": commeff.laws,
+    "topology": commeff.topologies.laws,
+    "task": commeff.experiments.tasks.laws,
+}
+Law = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one law: it holds, it is broken (`sentence` says how), or it means nothing until another holds."""
+
+    name: str
+    kind: str
+    law: str
+    state: Literal["holds", "broken", "waits"]
+    sentence: str = ""
+
+
+def check_plugin(plugin: str) -> list[Verdict]:
+    """The laws of their kind on everything in FILE, or on the one called NAME in FILE:NAME."""
+    file, _, name = plugin.rpartition(":") if ":" in plugin.rpartition(".py")[2] else (plugin, "", "")
+    found = {split(choice.node["_target_"])[1]: choice for choice in choices(file)}
+    nearly = unfinished(load(file))
+    if name and name not in {*found, *nearly}:
+        raise ValueError(f"no {name!r} in {file}{did_you_mean(name, found)}; it has {', '.join(found)}")
+    asked = [name] if name else [*found, *nearly]
+    verdicts = [verdict for own in asked if own in found for verdict in _verdicts(own, found[own])]
+    return verdicts + [Verdict(own, nearly[own][0], "form", "broken", nearly[own][1]) for own in asked if own in nearly]
+
+
+def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
+    code, value = CODES[choice.group], locate(choice.node["_target_"])
+    file = load(split(choice.node["_target_"])[0]).__file__ or ""
+    verdict = partial(Verdict, name, choice.group)
+    try:
+        cases = list(code.cases(value))
+        laws = [*code.LAWS, *([_history(value, cases)] if choice.group == "compressor" else [])]
+    except (Exception, SystemExit) as error:  # whatever the reader's own code raises
+        yield verdict("form", "broken", said(error, file))
+        return
+    yield verdict("form", "holds")
+    waiting: dict[str, str] = {}
+    for law in laws:
+        broken = "" if law.__name__ in waiting else _tried(law, cases, file)
+        if law.__name__ in waiting:
+            yield verdict(_plain(law), "waits", f"it means nothing until {waiting[law.__name__]!r} holds")
+        elif broken:
+            yield verdict(_plain(law), "broken", broken)
+            waiting |= {other.__name__: _plain(law) for other in code.BASES.get(law, ())}
+        else:
+            yield verdict(_plain(law), "holds")
+
+
+def _tried(law: Law, cases: Sequence[Any], file: str) -> str:
+    """What the first case says that breaks a law, and how many others do; '' if none does."""
+    sentences = []
+    for case in cases:
+        try:
+            law(case)
+        except (Exception, SystemExit) as error:  # a law that does not hold, or whatever the reader's own code raises
+            sentences.append(said(error, file))
+    others = f" (and {len(sentences) - 1} more of its {len(cases)} configurations)" if len(sentences) > 1 else ""
+    return sentences[0] + others if sentences else ""
+
+
+def _history(kind: Any, cases: Sequence[commeff.compressors.Compressor]) -> Law:
+    """The law that compares with compressors out of a fresh execution of the plug-in's file."""
+    try:
+        fresh = again(kind)
+    except (Exception, SystemExit):  # a file that cannot be executed twice is compared with nothing
+        fresh = None
+    twins: Mapping[Any, Any] = dict(zip(cases, fresh.samples(), strict=True)) if fresh else {}
+
+    def check_history(compressor: commeff.compressors.Compressor) -> None:
+        """Does nothing where a file cannot be executed twice."""
+        if compressor in twins:
+            commeff.compressors.laws.check_history(compressor, twins[compressor])
+
+    return check_history
+
+
+def said(error: BaseException, file: str) -> str:
+    """A broken law's sentence; any other error with its kind and its line in the plug-in."""
+    text = " ".join(str(error).split())
+    if isinstance(error, AssertionError) and text:
+        return text
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    where = f" (line {lines[-1]} of {file})" if lines else ""
+    return f"{type(error).__name__}: {text}{where}"
+
+
+def _plain(law: Law) -> str:
+    return law.__name__.removeprefix("check_").replace("_", " ")

@@ -1,0 +1,250 @@
+"""The configuration of one run: hydra composes it here, once, and it leaves as a plain dict, closed and resolved.
+
+    compose(["method=choco", "compressor=top_k", "compressor.ratio=0.01", "workers=16"])
+
+Closed: a key that no part has, a choice that no group has, and values of the wrong type are refused, all of them at
+once, each in one line with what to write instead. Nothing is built and nothing is written here.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_module
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from commeff.communicator.collectives import COLLECTIVES
+from commeff.experiments.config import schema
+from commeff.experiments.config.groups import GROUPS, OPTIONAL, built_in, node, takes
+from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.targets import locate, split
+from commeff.experiments.tasks.settled import MISSING, Settled
+
+SHORTHANDS = {"model": "task.model"}
+FOLLOWS = ("${optimizer}", "${compressor}", "${topology}", "${workers}")  # keys with these values are not set by hand
+
+FREE = ("topology.n",)  # follows like others, but a topology between nodes of several workers is set by hand
+
+# The keys of config.yaml that belong to no group: type, and the least value of a number.
+RUN: dict[str, tuple[Any, float]] = {
+    "workers": (int, 1),
+    "nproc": (int, 1),
+    "collective": (Literal[tuple(COLLECTIVES)], 0),
+    "bucket_mb": (float, 0),
+    "steps": (int, 1),
+    "seed": (int, 0),
+    "data_dir": (str | None, 0),
+    "device": (Literal["cpu", "cuda"], 0),
+    "engine": (Literal["loop", "vmap"], 0),
+    "threads": (int, 1),
+    "l2": (float, 0),
+    "evaluate_every": (int, 0),
+    "checkpoint_every": (int, 0),
+}
+
+
+def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: bool = False) -> dict[str, Any]:
+    """The resolved configuration that `key=value` tokens ask for, or `ConfigError` with everything wrong with them.
+
+    Groups that the method does not use are left out; its references to the others stay references ("${compressor}").
+
+    unfinished : keys that have no default and were not given are "???" instead of faults, for those who only look.
+    """
+    faults: list[str] = []
+    values, signed = _parse(tokens, faults)
+    config, places, unknown = _choose(values, plugins, faults)
+    raw: Any = OmegaConf.to_container(config, resolve=False)
+    used = [group for group in GROUPS if group not in OPTIONAL or group in takes(raw["method"])]
+    leaves = dict(_leaves(raw))
+    names = [*(key for key, value in leaves.items() if value not in FOLLOWS or key in FREE), *places]
+    faults += [
+        f"{token!r}: keys are neither added nor removed{did_you_mean(key, names)}" for token, key in signed.items()
+    ]
+    for key, value in values.items():
+        group = _part(key)
+        if group in unknown or (key in places and group in used) or ("method" in unknown and group in OPTIONAL):
+            continue
+        if group in GROUPS and group not in used:
+            faults.append(_takes_none(raw["method"], group, key))
+        elif key not in leaves:
+            faults.append(f"unknown key {key!r}{did_you_mean(key, names) or '; `commeff show` prints those there are'}")
+        elif leaves[key] in FOLLOWS and key not in FREE:
+            source = leaves[key][2:-1]
+            faults.append(f"{key} follows {source}; set {source}=... instead")
+        elif (fault := _fault(config, key, value)) is not None:
+            faults.append(fault)
+        else:
+            OmegaConf.update(config, key, value)
+    missing = [key for key, value in leaves.items() if value == MISSING and key not in values and _part(key) in used]
+    faults += [f"{key} has no default; set {key}=..." for key in missing if not unfinished]
+    resolved = _resolve(config, used, faults)
+    if config["nproc"] > config["workers"]:
+        nproc, workers = config["nproc"], config["workers"]
+        faults.append(f"{nproc} processes cannot host {workers} workers; choose nproc={workers} or less")
+    if faults:
+        raise ConfigError(faults)
+    return resolved | {"task": _settled(resolved["task"])}
+
+
+def _settled(task: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a task, what depends on where the command is typed as it is meant there."""
+    kind = locate(task["_target_"])
+    return kind.settled(task) if inspect.isclass(kind) and issubclass(kind, Settled) else task
+
+
+def _part(key: str) -> str:
+    return key.split(".")[0]
+
+
+def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Keys and values, the last of equal keys counts; and the tokens that ask for additions, with their keys."""
+    values: dict[str, Any] = {}
+    signed: dict[str, str] = {}
+    for token in tokens:
+        key, equals, text = token.partition("=")
+        if token[:1] in ("+", "~"):
+            signed[token] = key.lstrip("+~")
+            continue
+        if not equals or not key:
+            faults.append(f"{token!r} is no setting; write key=value")
+            continue
+        override = _override(key, text)
+        if override.is_sweep_override():
+            faults.append(
+                f"{token!r} asks for several runs; `commeff train` makes one, sweeps belong to `commeff grid`"
+            )
+            continue
+        values[SHORTHANDS.get(key, key)] = override.value()
+    return values, signed
+
+
+def _override(key: str, text: str) -> Override:
+    """hydra's reading of a value; text that its grammar does not know is text."""
+    parser = OverridesParser.create()
+    try:
+        return parser.parse_override(f"key={text}")
+    except HydraException:
+        quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+        return parser.parse_override(f"key='{quoted}'")
+
+
+def _choose(
+    values: Mapping[str, Any], plugins: Sequence[Choice], faults: list[str]
+) -> tuple[DictConfig, dict[str, str], set[str]]:
+    """Compose the chosen parts: the config, {where a part stands: its group}, and the groups with an unknown choice."""
+    for plugin in plugins:
+        ConfigStore.instance().store(group=plugin.group, name=plugin.name, node=plugin.node)
+    chosen: dict[str, str] = {}
+    broken: set[str] = set()
+    places = {group: group for group in GROUPS}
+    with initialize_config_module("commeff.experiments.conf", version_base="1.3"):
+        while True:
+            asked = {place: str(values[place]) for place in places if place in values and place not in chosen}
+            for place, name in asked.items():
+                names = built_in(places[place]) + [p.name for p in plugins if p.group == places[place]]
+                found = next((n for n in names if _plain(n) == _plain(name)), None)
+                if found is None:
+                    faults.append(
+                        f"no {places[place]} {name!r}{did_you_mean(name, names)}; choose from {', '.join(names)}"
+                    )
+                    broken.add(place.split(".")[0])
+                chosen[place] = found or ""
+            overrides = [f"{g if p == g else f'{g}@{p}'}={chosen[p]}" for p, g in places.items() if chosen.get(p)]
+            known = tuple(sorted((plugin.group, plugin.name, str(plugin.node)) for plugin in plugins))
+            config, places = _composed(tuple(overrides), known)
+            if not any(place in values and place not in chosen for place in places):
+                break
+    return copy.deepcopy(config), places, broken
+
+
+@cache
+def _composed(overrides: tuple[str, ...], plugins: tuple[tuple[str, ...], ...]) -> tuple[DictConfig, dict[str, str]]:
+    """What hydra makes of a choice of parts, and {where a part stands: its group}; the cells of a grid choose alike."""
+    config = hydra_compose("config", list(overrides), return_hydra_config=True)
+    places = {
+        key.split("@")[-1]: key.split("@")[0] for key in config.hydra.runtime.choices if not key.startswith("hydra/")
+    }
+    with open_dict(config):
+        del config["hydra"]
+    return config, places
+
+
+def _takes_none(method: Mapping[str, Any], group: str, key: str) -> str:
+    takers = [name for name in built_in("method") if group in takes(node("method", name))]
+    name = split(method["_target_"])[1]
+    return f"method {name} takes no {group}; drop {key}=... or choose a method that does: {', '.join(takers)}"
+
+
+def _fault(config: DictConfig, key: str, value: Any) -> str | None:
+    """Why a key cannot have a value."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{key} must be finite, got {value}"
+    if key in RUN:
+        hint, least = RUN[key]
+        if not schema.fits(value, hint):
+            return f"{key} must be {schema.words(hint)}, got {value!r}"
+        if isinstance(value, (int, float)) and not least <= value < 2**63:
+            return f"{key} must be at least {least} and less than 2^63, got {value}"
+        return None
+    part, _, name = key.rpartition(".")
+    needed = schema.misfit(OmegaConf.select(config, part)["_target_"], name, value)
+    return f"{key} must be {needed}, got {value!r}" if needed else None
+
+
+def _resolve(config: DictConfig, used: Sequence[str], faults: list[str]) -> dict[str, Any]:
+    """Plain values everywhere, except for the method's references to whole parts."""
+    raw: Any = OmegaConf.to_container(config["method"], resolve=False)
+    references = {name: value for name, value in raw.items() if value in FOLLOWS}
+    OmegaConf.update(config, "method", dict.fromkeys(references))
+    resolved: dict[str, Any] = {}
+    for group in used:
+        try:
+            resolved[group] = OmegaConf.to_container(config[group], resolve=True)
+        except OmegaConfBaseException as error:
+            faults.append(f"{group}: {str(error).splitlines()[0].split('resolving interpolation: ')[-1]}")
+    return resolved | {"method": resolved["method"] | references} | {key: config[key] for key in RUN}
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key that can be set, dotted, with its raw value."""
+    for name, value in node.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif not name.startswith("_"):
+            yield f"{prefix}{name}", value
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _rows(workers: int) -> int:
+    """The shorter side of the squarest rectangle."""
+    return max(side for side in range(1, math.isqrt(workers) + 1) if workers % side == 0)
+
+
+def _divide(whole: int, part: int) -> int:
+    if part < 1 or whole % part:
+        raise ValueError(f"{whole} workers cannot be dealt into {part} equal rows or groups; choose a divisor")
+    return whole // part
+
+
+def _unless(given: Any, default: Any) -> Any:
+    """A default that stands back for another key."""
+    return default if given is None else None
+
+
+for resolver in (_rows, _divide, _unless):
+    OmegaConf.register_new_resolver(resolver.__name__[1:], resolver, replace=True)

@@ -1,0 +1,68 @@
+"""What can be chosen, and what a choice means: docstrings and configurations for a reader at a terminal."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.syntax import Syntax
+
+from commeff.experiments.config.groups import GROUPS, built_in, node, takes
+from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.schema import did_you_mean
+from commeff.experiments.config.targets import locate
+
+
+def overview(plugins: Sequence[Choice]) -> dict[str, str]:
+    """The choices of every group."""
+    return {group: " ".join([*built_in(group), *(p.name for p in plugins if p.group == group)]) for group in GROUPS}
+
+
+def catalogue(group: str, plugins: Sequence[Choice]) -> dict[str, str]:
+    """One line on each choice of a group; a method's line ends with the parts that it takes."""
+    if group == "model":
+        raise ValueError("models belong to the tasks; `commeff show task=cifar10` says which that task has")
+    if group not in GROUPS:
+        raise ValueError(f"no group {group!r}{did_you_mean(group, GROUPS)}; choose from {', '.join(GROUPS)}")
+    nodes = {name: node(group, name) for name in built_in(group)} | {
+        p.name: p.node for p in plugins if p.group == group
+    }
+    return {name: summary(locate(choice["_target_"])) + _taken(choice) for name, choice in nodes.items()}
+
+
+def _taken(choice: dict[str, Any]) -> str:
+    return f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
+
+
+def summary(target: Any) -> str:
+    """The first line of a docstring.
+
+    >>> summary(yaml.safe_load)
+    'Parse the first YAML document in a stream'
+    """
+    return (inspect.getdoc(target) or "").partition("\n")[0]
+
+
+def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
+    """Print the configuration, then what the parts do that the settings name; the method, if they name none."""
+    console = Console()
+    console.print(Syntax(yaml.safe_dump(dict(config), sort_keys=False), "yaml", background_color="default"))
+    named = [group for group in GROUPS if group in config and any(word.startswith(f"{group}=") for word in settings)]
+    text = "\n\n".join(explanation(config[group]["_target_"]) for group in named or ["method"])
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def explanation(target: str) -> str:
+    """The docstring of a part, and those of its bases that describe parameters which it shares; none of torch's.
+
+    >>> "h_i" in explanation("commeff.methods.choco"), "partition:" in explanation("commeff.experiments.tasks.CIFAR10")
+    (True, True)
+    """
+    value = locate(target)
+    bases = inspect.getmro(value)[1:] if inspect.isclass(value) else ()
+    shared = [base for base in bases if "Parameters\n" in (base.__doc__ or "")]
+    own = [each for each in (value, *shared) if not each.__module__.startswith("torch")]
+    return "\n\n".join(inspect.cleandoc(each.__doc__ or "") for each in own)

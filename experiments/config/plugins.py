@@ -1,0 +1,198 @@
+"""Plug-ins: what a reader writes in one file becomes choices of the configuration, its signature the schema.
+
+    public in the file                            becomes
+    a subclass of `Compressor`                    compressor=its_name (in snake case)
+    a class with all methods of a `Task`          task=its_name (in snake case)
+    a function annotated `-> Strategy`            method=its_name
+    a function annotated `-> Topology`            topology=its_name
+
+Parameters that carry the name of another part are wired to it (`WIRES`), the others keep their defaults and can be set:
+`method.period=3`. A required compressor or topology of another name is a part within the part. A file or module is
+named with `--plugin`; an installed package offers its own under the entry point group "commeff.plugins",
+name = "module".
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from commeff.experiments.config.groups import built_in
+from commeff.experiments.config.schema import parameters, returned
+from commeff.experiments.config.sources import raised_at
+from commeff.experiments.config.targets import defined_in, load, locate
+
+ENTRY_POINTS = "commeff.plugins"
+WIRES = {
+    "optimizer": "${optimizer}",
+    "compressor": "${compressor}",
+    "topology": "${topology}",
+    "n": "${workers}",
+    "workers": "${workers}",
+    "seed": "${seed}",
+    "data_dir": "${data_dir}",
+}
+ADVICE = (
+    "write a subclass of Compressor, a function annotated -> Strategy or -> Topology, or a task, such as a subclass of "
+    "commeff.experiments.tasks.Supervised"
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One choice of a group: what its YAML file would hold."""
+
+    group: str
+    name: str
+    node: dict[str, Any]
+
+
+def snake_case(name: str) -> str:
+    """
+    >>> snake_case("TopK"), snake_case("QSGD"), snake_case("PerTensor"), snake_case("Int8")
+    ('top_k', 'qsgd', 'per_tensor', 'int8')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def adopt(plugins: Sequence[str]) -> tuple[list[Choice], list[str]]:
+    """The choices of plug-ins that are named and of those that are installed; and what is wrong with installed ones.
+
+    A named plug-in that cannot be used is refused; an installed one is left out, since it may have nothing to do with
+    what is asked for.
+    """
+    found: dict[tuple[str, str], Choice] = {}
+    for plugin in plugins:
+        found = _united(found, choices(plugin))
+    complaints = []
+    for point in sorted(entry_points(group=ENTRY_POINTS)):
+        try:
+            found = _united(found, choices(point.value, installed=True))
+        except ValueError as error:
+            source = f" of {point.dist.name}" if point.dist else ""
+            complaints.append(f"the installed plug-in {point.name!r}{source} is left out: {error}")
+    return list(found.values()), complaints
+
+
+def _united(found: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> dict[tuple[str, str], Choice]:
+    """All choices by group and name; two that share a name are refused, unless they are the same object."""
+    united = dict(found)
+    for choice in more:
+        rival = united.setdefault((choice.group, choice.name), choice)
+        one, other = rival.node["_target_"], choice.node["_target_"]
+        if locate(one) is not locate(other):
+            raise ValueError(
+                f"two plug-ins have a {choice.group} {choice.name!r}: {one} and {other}; rename one of them"
+            )
+    return united
+
+
+def choices(plugin: str, installed: bool = False) -> list[Choice]:
+    """The choices that a plug-in file or module adds; one that adds none, or hides a built-in, is refused."""
+    try:
+        module = load(plugin)
+    except (Exception, SystemExit) as error:  # whatever the reader's own code raises
+        reason = " ".join(str(error).split()) + raised_at(error, [Path(plugin)])
+        if isinstance(error, ModuleNotFoundError) and error.name == plugin:
+            reason += "; a plug-in is a file that ends in .py, or a module that is installed"
+        raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}") from error
+    place = f"{module.__file__}:" if plugin.endswith(".py") else f"{plugin}{'.' if installed else ':'}"
+    found = list(_choices(module, place))
+    if not found:
+        reasons = [*(sentence for _, sentence in unfinished(module).values()), *_unannotated(module)]
+        raise ValueError(f"plug-in {plugin} adds nothing: {'; '.join(reasons) or ADVICE}")
+    for choice in found:
+        if choice.name in built_in(choice.group):
+            raise ValueError(f"plug-in {plugin} hides the built-in {choice.group} {choice.name!r}; choose another name")
+    return found
+
+
+def _choices(module: ModuleType, place: str) -> Iterator[Choice]:
+    for name, value in defined_in(module):
+        group = group_of(value)
+        if group is not None:
+            choice = snake_case(name) if inspect.isclass(value) else name
+            yield Choice(group, choice, _nested(value, signature_node(value, place + name, group)))
+
+
+def _nested(value: Any, node: dict[str, Any]) -> dict[str, Any]:
+    """The node with a part of its own wherever one is required: `compressor.inner=qsgd compressor.inner.levels=4`."""
+    from commeff.compressors import Compressor
+    from commeff.topologies import Topology
+
+    first = {Compressor: ("compressor", "top_k"), Topology: ("topology", "ring")}
+    hints = {name: parameter.annotation for name, parameter in parameters(value).items() if node.get(name) == "???"}
+    parts = {name: first[hint] for name, hint in hints.items() if hint in (Compressor, Topology)}
+    defaults = [{f"/{group}@{name}": choice} for name, (group, choice) in parts.items()]
+    rest = {name: content for name, content in node.items() if name not in parts}
+    return {"defaults": defaults, **rest} if parts else rest
+
+
+def group_of(value: Any) -> str | None:
+    """The group that a class or function belongs to by what it is, if to any."""
+    from commeff.compressors import Compressor
+    from commeff.core.strategy import Strategy
+    from commeff.topologies import Topology
+
+    if not inspect.isclass(value):
+        return {Strategy: "method", Topology: "topology"}.get(returned(value))
+    if inspect.isabstract(value):
+        return None
+    if issubclass(value, Compressor):
+        return "compressor"
+    return None if lacking(value) else "task"
+
+
+def lacking(kind: type) -> list[str]:
+    """The methods of a `Task` that a class does not have."""
+    from commeff.training.task import Task
+
+    members = [name for name, value in vars(Task).items() if inspect.isfunction(value) and not name.startswith("_")]
+    return [name for name in members if getattr(kind, name, None) in (None, getattr(Task, name))]
+
+
+def unfinished(module: ModuleType) -> dict[str, tuple[str, str]]:
+    """Classes of a plug-in that are nearly a choice: the group, and what they lack."""
+    from commeff.compressors import Compressor
+
+    found = {}
+    for name, value in defined_in(module):
+        if not inspect.isclass(value) or group_of(value):
+            continue
+        missing = sorted(getattr(value, "__abstractmethods__", ())) or lacking(value)
+        group = "compressor" if issubclass(value, Compressor) else "task"
+        if group == "compressor" or {"batch", "loss"}.isdisjoint(lacking(value)):
+            advice = "write them, or begin its name with _ if it is only a base"
+            found[name] = group, f"the {group} {name} lacks {', '.join(missing)}: {advice}"
+    return found
+
+
+def _unannotated(module: ModuleType) -> Iterator[str]:
+    from commeff.topologies import Topology
+
+    for name, value in defined_in(module):
+        if inspect.isclass(value) and issubclass(value, Topology):
+            yield f"{name} is a topology: write a function that returns it, annotated -> Topology"
+        elif inspect.isfunction(value) and returned(value) is inspect.Signature.empty:
+            yield f"the function {name} does not say what it returns: annotate it -> Strategy or -> Topology"
+
+
+def signature_node(value: Any, target: str, group: str) -> dict[str, Any]:
+    """The YAML of a function or class: wired parameters, defaults, and `???` where there is none."""
+    node: dict[str, Any] = {"_target_": target}
+    for name, parameter in parameters(value).items():
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            continue
+        if name in WIRES and name != group:
+            node[name] = WIRES[name]
+        elif parameter.default is inspect.Parameter.empty:
+            node[name] = "???"
+        elif parameter.default is None or isinstance(parameter.default, (int, float, str, bool, list, tuple)):
+            node[name] = parameter.default
+    return node

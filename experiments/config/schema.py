@@ -1,0 +1,147 @@
+"""Signatures are the schema: the annotations of a function say which values its part of the configuration may hold."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Union, get_args, get_origin
+
+from commeff.experiments.config.targets import locate
+
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "null",
+    list: "a list",
+}
+
+
+class ConfigError(ValueError):
+    """What cannot be run; `faults` has one line for each reason."""
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(dict.fromkeys(faults))
+        super().__init__("\n".join(self.faults))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[str, ...]]]:
+        return ConfigError, (self.faults,)
+
+
+def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of a function or of a class's constructor, annotations evaluated (`empty` where they cannot be).
+
+    >>> def f(a: int, b: float | None = None): ...
+    >>> [(p.name, p.annotation) for p in parameters(f).values()]
+    [('a', <class 'int'>), ('b', float | None)]
+    """
+    signature = inspect.signature(target).parameters
+    return {name: p.replace(annotation=_evaluated(p.annotation, target)) for name, p in signature.items()}
+
+
+def returned(function: Callable[..., Any]) -> Any:
+    """The annotation of what a function returns, evaluated."""
+    return _evaluated(inspect.signature(function).return_annotation, function)
+
+
+def _evaluated(annotation: Any, where: Callable[..., Any]) -> Any:
+    try:
+        return eval(annotation, vars(sys.modules[where.__module__])) if isinstance(annotation, str) else annotation
+    except NameError:  # imported for type checkers only
+        return inspect.Parameter.empty
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value may stand where `hint` is asked for; a node with a `_target_` may stand for any object.
+
+    >>> fits(3, float), fits("fast", float), fits(None, int | None), fits(True, int), fits("awc", Literal["atc", "awc"])
+    (True, False, True, False, True)
+    >>> fits([1, 2], list[int]), fits([0.9, 0.999], tuple[float, float]), fits(["a"], list[int])
+    (True, True, False)
+    """
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint in (Any, inspect.Parameter.empty):
+        return True
+    if origin in (Union, types.UnionType):
+        return any(fits(value, choice) for choice in arguments)
+    if origin is Literal:
+        return value in arguments
+    if isinstance(value, list):
+        inner = [a for a in arguments if a is not Ellipsis] or [Any]
+        return (origin or hint) not in WORDS.keys() - {list} and any(all(fits(v, i) for v in value) for i in inner)
+    if isinstance(value, dict):
+        return hint not in WORDS
+    return isinstance(value, (int, float) if hint is float else hint if hint in WORDS else ()) and (
+        hint is bool or not isinstance(value, bool)
+    )
+
+
+def words(hint: Any) -> str:
+    """A type in words.
+
+    >>> words(float | None), words(Literal["atc", "awc"])
+    ('a number or null', "'atc' or 'awc'")
+    """
+    if get_origin(hint) in (Union, types.UnionType):
+        known = [h for h in get_args(hint) if get_origin(h) or h in WORDS]
+        return " or ".join(dict.fromkeys(words(h) for h in known or get_args(hint)))
+    if get_origin(hint) is Literal:
+        return " or ".join(repr(choice) for choice in get_args(hint))
+    return WORDS.get(hint, WORDS[list] if get_args(hint) else getattr(hint, "__name__", str(hint)))
+
+
+def misfit(target: str, name: str, value: Any) -> str | None:
+    """What a parameter of `target` must be, in words, if `value` is something else.
+
+    >>> misfit("fractions.Fraction", "numerator", 3), misfit("commeff.methods.choco", "gamma", "big")
+    (None, 'a number')
+    """
+    found = parameters(locate(target)).get(name)
+    return words(found.annotation) if found is not None and not fits(value, found.annotation) else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """'; did you mean ...?' or nothing. Inside a part that exists only its keys count, then any key that ends alike.
+
+    >>> keys = ["optimizer", "optimizer.lr", "task", "task.dtype", "steps"]
+    >>> [did_you_mean(name, keys) for name in ("optimiser.lr", "lr", "step", "task.model")]
+    ['; did you mean optimizer.lr?', '; did you mean optimizer.lr?', '; did you mean steps?', '']
+    >>> [did_you_mean(name, keys) for name in ("learning_rate", "STEPS", "optimizer.LR")]
+    ['; did you mean optimizer.lr?', '; did you mean steps?', '; did you mean optimizer.lr?']
+    """
+    known = [*names]
+    part, _, end = name.rpartition(".")
+    ends = {n.rpartition(".")[2]: n for n in reversed(known)}
+    family = {n.rpartition(".")[2]: n for n in known if n.rpartition(".")[0] == part}
+    near = [family[n] for n in _nearest(end, family)]
+    if part and part not in known:
+        near += difflib.get_close_matches(name, known, n=1)
+    near += [ends[n] for n in _nearest(end, ends)]
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The name meant, if any: spelled alike, its beginning or a part of it, or its initials.
+
+    >>> names = ["exponential", "one_peer_exponential", "scaled_sign", "lr", "weight_decay"]
+    >>> [_nearest(name, names) for name in ("exponental", "one_peer", "sign", "learning_rate", "wd", "ring", "")]
+    [['exponential'], ['one_peer_exponential'], ['scaled_sign'], ['lr'], ['weight_decay'], [], []]
+    """
+    plain = {n.lower().replace("_", "").replace("-", ""): n for n in reversed([*names])}
+    word = name.lower().replace("_", "").replace("-", "")
+    alike = difflib.get_close_matches(word, plain, n=1)
+    if not alike:
+        alike = [n for n in plain if min(len(word), len(n)) > 2 and (word in n or n in word)]
+        alike = sorted(alike, key=lambda n: (not n.startswith(word), abs(len(n) - len(word))))
+    if not alike and word:
+        alike = [n for n, full in plain.items() if word == _initials(full) or n == _initials(name)]
+    return [plain[n] for n in alike[:1]]
+
+
+def _initials(name: str) -> str:
+    words = name.lower().replace("-", "_").split("_")
+    return "".join(word[:1] for word in words) if len(words) > 1 else ""

@@ -1,0 +1,83 @@
+"""What the code of a plug-in file is: the file itself, and the files beside it that it imports."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+OURS = ("commeff", "torch")
+LIBRARIES = ("site-packages", "dist-packages")  # folders in which files lie side by side without belonging together
+
+
+def theirs(name: str) -> bool:
+    """Whether a module is somebody else's: neither ours nor of the standard library.
+
+    >>> theirs("commeff.methods"), theirs("fractions"), theirs("my_helper")
+    (False, False, True)
+    """
+    return name.partition(".")[0] not in {*OURS, *sys.stdlib_module_names}
+
+
+def helpers(file: Path) -> dict[str, Path]:
+    """The files in the folder of `file`, or below it, that it imports, and that these import in turn, by module.
+
+    They are found in the text, wherever an import stands: what is imported only when it is called counts too.
+    """
+    folder, found, waiting = file.parent, dict[str, Path](), [file]
+    if not {*LIBRARIES}.isdisjoint(folder.parts):
+        return {}
+    while waiting:
+        for name in imported(waiting.pop(), folder):
+            place = folder.joinpath(*name.split("."))
+            for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+                if name not in found and path != file and theirs(name) and path.is_file():
+                    found[name] = path
+                    waiting.append(path)
+    return found
+
+
+def imported(file: Path, folder: Path) -> Iterator[str]:
+    """The modules that a file may import, seen from `folder`, with the packages that they are in."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # importing it says why
+    package = file.relative_to(folder).parent.parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            inside = [*package[: len(package) + 1 - node.level]] if node.level else []
+            base = ".".join([*inside, *([node.module] if node.module else [])])
+            names = [base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names if alias.name != "*")]
+        else:
+            continue
+        for name in filter(None, names):
+            parts = name.split(".")
+            yield from (".".join(parts[: i + 1]) for i in range(len(parts)))
+
+
+def raised_at(error: BaseException, plugins: Iterable[Path]) -> str:
+    """' (line 3 of FILE)' for the last line that an error went through of a plug-in or a file beside one, or ''."""
+    folders = {plugin.resolve().parent for plugin in plugins}
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [
+        f" (line {frame.lineno} of {frame.filename})" for frame in frames if Path(frame.filename).parent in folders
+    ]
+    return lines[-1] if lines else ""
+
+
+def mistaken(file: Path, others: Iterable[Path]) -> tuple[str, str] | None:
+    """A helper that another file of the same name stands in for, and that other file; None if there is none.
+
+    others : the plug-in files that the process has executed; their helpers may be imported later.
+    """
+    taken = {name: str(path) for other in others if other != file for name, path in helpers(other).items()}
+    for name, path in helpers(file).items():
+        other = getattr(sys.modules.get(name), "__file__", None) or taken.get(name)
+        if other and Path(other).resolve() != path.resolve():
+            return name, other
+    return None

@@ -1,0 +1,156 @@
+"""What a `_target_` of the configuration points at: an importable name, or one in a plug-in file.
+
+commeff.methods.choco          an attribute of a module, ours or of an installed plug-in
+folder/mine.py:SignOfMean      an attribute of a file, or of a module, named on the command line: a plug-in
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from commeff.experiments.config.sources import helpers, mistaken, theirs
+
+PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
+ONCE_APART = ("compressors", "experiments", "topologies")  # packages beside commeff until 0.2; run names know them so
+
+
+def locate(target: str) -> Callable[..., Any]:
+    """The function or class that `target` names.
+
+    >>> locate("fractions.Fraction")("1/3")
+    Fraction(1, 3)
+    """
+    module, name = split(target)
+    found: Callable[..., Any] = getattr(load(module), name)
+    return found
+
+
+def split(target: str) -> tuple[str, str]:
+    """Module (or file) and name.
+
+    >>> split("torch.optim.SGD"), split("mine.py:Mine")
+    (('torch.optim', 'SGD'), ('mine.py', 'Mine'))
+    """
+    module, _, name = target.rpartition(":" if ":" in target else ".")
+    return module, name
+
+
+def lasting(target: str) -> str:
+    """The name by which run identities know a target, whatever package has it today.
+
+    >>> lasting("commeff.compressors.TopK"), lasting("commeff.methods.choco"), lasting("mine.py:Mine")
+    ('compressors.TopK', 'commeff.methods.choco', 'mine.py:Mine')
+    """
+    inner = target.removeprefix("commeff.")
+    return inner if inner.split(".")[0] in ONCE_APART else target
+
+
+def current(node: Any) -> Any:
+    """A stored configuration with today's names of what stood beside commeff when it was written.
+
+    >>> current({"topology": {"_target_": "topologies.ring", "n": 4}})
+    {'topology': {'_target_': 'commeff.topologies.ring', 'n': 4}}
+    """
+    if not isinstance(node, dict):
+        return node
+    return {name: _current(value) if name == "_target_" else current(value) for name, value in node.items()}
+
+
+def _current(target: Any) -> Any:
+    apart = isinstance(target, str) and target.split(".")[0] in ONCE_APART and target.count(".")
+    return f"commeff.{target}" if apart else target
+
+
+def load(module: str) -> ModuleType:
+    """A module by its name, or by its file, which is executed once in a process.
+
+    The folder of a file is searched for what it imports, after all other places. A file beside it of a name that is
+    taken, by what is installed or by another plug-in's, would be left aside in silence, and so is refused.
+    """
+    if not module.endswith(".py"):
+        return importlib.import_module(module)
+    path = Path(module).resolve()
+    name = f"{PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise ValueError(f"no plug-in file {path}")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))
+        try:
+            spec.loader.exec_module(sys.modules[name])
+            if (found := mistaken(path, plugin_files())) is not None:
+                raise ValueError(f"it imports {found[0]} and gets {found[1]}, not the file beside it; rename that")
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
+
+
+def plugin_files() -> list[Path]:
+    """The plug-in files that this process has executed."""
+    loaded = [module for name, module in sys.modules.items() if name.startswith(PREFIX)]
+    return [Path(module.__file__) for module in loaded if module.__file__]
+
+
+def again(found: Any) -> Any:
+    """The same class or function out of a second, fresh execution of its module; None where it has no file.
+
+    What the first one has left in variables of its module or class is not there.
+    """
+    path = getattr(sys.modules[found.__module__], "__file__", None)
+    spec = importlib.util.spec_from_file_location(f"{found.__module__}_again", path) if path else None
+    if spec is None or spec.loader is None:
+        return None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[spec.name]
+    return getattr(module, found.__name__, None)
+
+
+def defined_in(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """The public classes and functions written in `module`, or in the package that it is; not those it imports."""
+    for name, value in vars(module).items():
+        if not name.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value)):
+            home = value.__module__
+            if home == module.__name__ or home.startswith(f"{module.__name__}."):
+                yield name, value
+
+
+def foreign(target: str) -> bool:
+    """Whether a target is somebody else's code, which may change while ours does not.
+
+    >>> [foreign(t) for t in ("commeff.methods.choco", "torch.optim.SGD", "fractions.Fraction")]
+    [False, False, False]
+    >>> [foreign(t) for t in ("folder/mine.py:Mine", "their_package.methods.theirs")]
+    [True, True]
+    """
+    return ":" in target or theirs(split(target)[0])
+
+
+def source_digest(target: str) -> str:
+    """SHA-256 of the source behind a target: of its file and those beside it that it imports, or of every Python file
+    of the package it comes from.
+    """
+    place = split(target)[0]
+    module = load(place if place.endswith(".py") else place.partition(".")[0])
+    folders = [Path(folder) for folder in getattr(module, "__path__", [])]
+    files = sorted((str(file.relative_to(folder)), file) for folder in folders for file in folder.rglob("*.py"))
+    if not files:
+        file = Path(inspect.getsourcefile(module) or "")
+        files = [("", file), *sorted(helpers(file).items())]
+    digest = hashlib.sha256()
+    for name, file in files:
+        digest.update(name.encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""A grid's cells on this machine, a process each."""

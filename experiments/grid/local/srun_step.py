@@ -1,0 +1,112 @@
+"""One cell as a step of a SLURM job: srun starts its processes on the nodes of the job, and this process attends to it.
+
+`commeff train` finds in the environment of each process which one it is. A signal to srun would end its processes at
+once, without a checkpoint; `scancel --signal` reaches them, and leaves the job's script and other steps alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NoReturn
+
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.local.cell import GRACE, leave, to_log
+from commeff.experiments.grid.local.exit_codes import death
+from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.run.crew import Stop
+from commeff.experiments.run.orphans import end_with_parent
+from commeff.experiments.run.store import RunFolder
+
+JOB = "SLURM_JOB_ID"
+
+
+def own_command() -> list[str]:
+    """What starts this commeff: the script beside its interpreter, or the interpreter itself."""
+    script = Path(sys.executable).with_name("commeff")
+    return [str(script)] if script.is_file() else [sys.executable, "-m", "commeff"]
+
+
+def job(environment: Mapping[str, str]) -> str:
+    """The name of this job. Tasks of an array go by their numbers: the last one shares its job id with the array.
+
+    >>> job({"SLURM_JOB_ID": "7"}), job({"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"})
+    ('7', '7_2')
+    """
+    names = [environment.get(f"SLURM_ARRAY_{part}_ID", "") for part in ("JOB", "TASK")]
+    return "_".join(names) if all(names) else environment[JOB]
+
+
+def begun(run: RunFolder, environment: Mapping[str, str]) -> str | None:
+    """The step of this job that has begun the run, as scancel calls it; None as long as there is none."""
+    number, _, step = str(run.read("env.json").get("job", "")).partition(".")
+    return f"{job(environment)}.{step}" if step and number == environment[JOB] else None
+
+
+def run_step(cell: Cell, plugins: Sequence[str], line: Connection) -> None:
+    """Run a cell as a step; whatever comes over the line, or its end, means: stop with a checkpoint."""
+    to_log(cell.folder)
+    another = _another(cell, plugins)
+    if another:
+        _fail(cell, another)
+    run, stop = RunFolder(cell.folder), Stop()
+    before = run.read("status.json")
+    asks = [f"--ntasks={cell.processes}", f"--cpus-per-task={cell.config['threads']}", "--kill-on-bad-exit=1"]
+    step = subprocess.Popen(
+        ["srun", *asks, *own_command(), *cell.words(cell.folder.parent, plugins)],
+        preexec_fn=_end_with_us,  # no other thread is there yet
+    )
+    threading.Thread(target=_listen, args=(line, run, step, stop), daemon=True).start()
+    code = step.wait()
+    if code == 0 and not cell.finished:
+        _fail(cell, "srun ended well but made no such run: commeff on the nodes is another version than here")
+    if code and run.read("status.json") == before and not stop():
+        _fail(cell, f"srun {death(code)} before the run began; log.txt says why")
+    told = run.state not in ("queued", "running")  # how it ended, by the run itself
+    leave(cell.folder, 0 if told else code if 0 < code < 256 else 1)
+
+
+def _end_with_us() -> None:
+    """For srun, which has to hear what we are deaf to."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent(signal.SIGTERM)
+
+
+def _fail(cell: Cell, why: str) -> NoReturn:
+    run = RunFolder(cell.folder)
+    with run.claimed() as own:
+        if own:
+            run.mark("failed", error=why)
+    leave(cell.folder, 1)
+
+
+def _another(cell: Cell, plugins: Sequence[str]) -> str:
+    """What to say if the settings make another run here than where the grid was planned."""
+    from commeff.experiments.config.compose import compose
+    from commeff.experiments.config.plugins import adopt
+    from commeff.experiments.run.store import run_id
+
+    try:
+        run = run_id(compose([f"{key}={value}" for key, value in cell.settings.items()], adopt(plugins)[0]))
+    except ConfigError as error:
+        return str(error)
+    return "" if run == cell.folder.name else f"its settings make {run} here: commeff or a plug-in is another version"
+
+
+def _listen(line: Connection, run: RunFolder, step: subprocess.Popen[bytes], stop: Stop) -> None:
+    with suppress(EOFError, OSError):
+        line.recv()
+    stop.asked = True
+    known = begun(run, os.environ)
+    if known is not None:
+        subprocess.run(["scancel", "--signal=TERM", known], check=False)
+        time.sleep(GRACE)
+    step.terminate()

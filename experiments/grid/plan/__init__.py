@@ -1,0 +1,1 @@
+"""Which cells a grid file means, and whether they can run."""

@@ -1,0 +1,69 @@
+"""cells.jsonl: cells of a grid as they were composed, so that another machine runs the very same.
+
+The first line says which grid they are of, every other line is a cell with its resolved configuration. Nothing is
+composed anew when such a file is run, and a plug-in that has changed in between is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.run.store import replace, run_id
+
+SUFFIX = ".jsonl"
+VERSION = 1  # of the file
+PARTS = ("number", "labels", "name", "settings", "config", "checkpoint")  # of a cell
+
+
+@dataclass(frozen=True)
+class CellList:
+    """A grid's name and title, the store it belongs to, its plug-ins, and cells of it."""
+
+    name: str
+    title: str
+    store: Path
+    plugins: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+def write_cells(path: Path, listed: CellList) -> None:
+    """Write the list; the store and the files of plug-ins by their full paths."""
+    plugins = [str(Path(p).absolute()) if p.endswith(".py") else p for p in listed.plugins]
+    head = {"version": VERSION, "name": listed.name, "title": listed.title, "plugins": plugins}
+    lines: list[dict[str, Any]] = [head | {"store": str(listed.store.absolute())}]
+    lines += [{"run": cell.folder.name} | {part: getattr(cell, part) for part in PARTS} for cell in listed.cells]
+    replace(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def read_cells(path: Path) -> CellList:
+    """The list that `write_cells` has written."""
+    try:
+        head, *lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if head["version"] != VERSION:
+            raise ConfigError([f"cell list {path} has version {head['version']}, this commeff knows {VERSION}"])
+        store = Path(head["store"])
+        cells = [Cell(**{part: line[part] for part in PARTS}, folder=store / line["run"]) for line in lines]
+        return CellList(head["name"], head["title"], store, tuple(head["plugins"]), tuple(cells))
+    except OSError as error:
+        raise ConfigError([f"cell list {path} cannot be read: {error.strerror}"]) from None
+    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError):
+        raise ConfigError([f"cell list {path} is damaged; write it anew with --launcher sbatch"]) from None
+    except ConfigError:
+        raise
+    except ValueError:  # no line at all
+        raise ConfigError([f"cell list {path} is empty; write it anew with --launcher sbatch"]) from None
+
+
+def changed(cells: Sequence[Cell]) -> list[str]:
+    """What would not be the run that was planned: its plug-in is another one now."""
+    return [
+        f"cell {cell.number} ({cell.title}): its plug-in has changed since the cells were listed; list them anew"
+        for cell in cells
+        if run_id(cell.config) != cell.folder.name
+    ]

@@ -1,0 +1,238 @@
+"""What a grid file says: a union of products of settings, times seeds, less what is excluded.
+
+title: Two ways to say less
+base: {task: digits, workers: 16, steps: 400}        # settings of every cell
+seeds: [0, 1, 2]
+grid:                                                # a list is swept; [[0, 1]] sweeps nothing: its value is a list
+  - {method: psgd, optimizer.lr: [0.4, 0.8]}
+  - {method: [dsgd, gossip_pga], topology: [ring, exponential], optimizer.lr: [0.4, 0.8]}
+  - {name: choco with signs, method: choco, compressor: scaled_sign}
+exclude:
+  - {method: dsgd, topology: ring}
+select: {over: optimizer.lr, by: val_accuracy}       # the best on validation; what is reported of it is the test
+target: {val_accuracy: 0.95}                         # to which time and bytes are counted
+baseline: {method: psgd}                             # with which the others are compared
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.grid.plan.files import read_mapping
+
+Settings = dict[str, str]
+KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of settings without its seed, and what its author calls it (None: after what varies)."""
+
+    settings: Settings
+    name: str | None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid file, read and checked as far as it can be without the parts that it names."""
+
+    name: str
+    title: str
+    points: tuple[Point, ...]
+    seeds: tuple[int, ...]
+    select: dict[str, Any] | None
+    target: dict[str, float] | None
+    baseline: Settings | None
+
+
+def read_grid(path: Path, overrides: Sequence[str] = ()) -> Grid:
+    """The grid of a file; `overrides` are `key=value` words put into its base. `ConfigError` has all that is wrong."""
+    raw = read_mapping(path, "grid file", KEYS)
+    faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, KEYS)}" for key in raw if key not in KEYS]
+    base = _base(raw.get("base"), overrides, faults)
+    products = [_product(i, given, base, overrides, faults) for i, given in _items(raw, "grid", faults)]
+    if not products:
+        faults.append(f"{path.name} has no grid; write `grid: [{{method: psgd}}]`")
+    seeds = _seeds(raw.get("seeds"), base, products, faults)
+    points = [Point(base | settings, name) for axes, name in products for settings in _combinations(axes)]
+    kept = _without(points, [given for _, given in _items(raw, "exclude", faults)], faults)
+    grid = Grid(
+        path.stem,
+        str(raw.get("title") or path.stem),
+        tuple(kept),
+        tuple(seeds),
+        _select(raw.get("select"), products, faults),
+        _target(raw.get("target"), faults),
+        _baseline(raw.get("baseline"), kept, faults),
+    )
+    if faults:
+        raise ConfigError(faults)
+    return grid
+
+
+def text(value: Any) -> str:
+    """A value of the file as one writes it on the command line.
+
+    >>> text(True), text(None), text([1, 2]), text(0.1), text("ring")
+    ('true', 'null', '[1,2]', '0.1', 'ring')
+    """
+    if isinstance(value, list):
+        try:
+            return f"[{','.join(map(text, value))}]"
+        except RecursionError:
+            raise ConfigError(["a list of the grid file holds itself; write its values"]) from None
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+def _base(given: Any, overrides: Sequence[str], faults: list[str]) -> Settings:
+    base: Settings = {}
+    if given is not None and not isinstance(given, dict):
+        faults.append(f"base holds settings, such as {{task: digits}}, not {given!r}")
+    elif given:
+        for key, value in given.items():
+            if isinstance(value, dict):
+                faults.append(f"base.{key} holds a mapping; write dotted keys, such as {key}.{next(iter(value), 'x')}")
+            base[str(key)] = text(value)
+    for word in overrides:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            faults.append(f"{word!r} is no setting; write key=value")
+        elif key[0] in "+~":
+            faults.append(f"{word!r}: keys are neither added nor removed")
+        else:
+            base[key] = value
+    return base
+
+
+def _items(raw: Mapping[str, Any], part: str, faults: list[str]) -> Iterator[tuple[int, dict[Any, Any]]]:
+    given = raw.get(part) or []
+    if not isinstance(given, list):
+        faults.append(f"{part} is a list of settings, not {given!r}")
+        return
+    for i, item in enumerate(given, 1):
+        if isinstance(item, dict) and item:
+            yield i, item
+        else:
+            faults.append(f"{part}: entry {i} holds settings, such as {{method: dsgd}}, not {item!r}")
+
+
+def _product(
+    number: int, given: dict[Any, Any], base: Settings, overrides: Sequence[str], faults: list[str]
+) -> tuple[dict[str, list[str]], str | None]:
+    """The values of each key, and the name."""
+    asked = {word.partition("=")[0] for word in overrides}
+    axes: dict[str, list[str]] = {}
+    for key, value in given.items():
+        if key == "name":
+            continue
+        if isinstance(value, dict):
+            faults.append(f"grid: entry {number} has a mapping for {key}; write dotted keys, such as {key}.x")
+            continue
+        values = [text(v) for v in value] if isinstance(value, list) else [text(value)]
+        if not values:
+            faults.append(f"grid: entry {number} sweeps {key} over nothing; give a value")
+        twice = sorted({v for v in values if values.count(v) > 1})
+        if twice:
+            faults.append(f"grid: entry {number} has {key}={twice[0]} twice; keep one")
+        if key in asked:
+            faults.append(f"{key}=... was asked for, but entry {number} of the grid sets {key}; change the file")
+        axes[str(key)] = values
+    return axes, None if given.get("name") is None else str(given["name"])
+
+
+def _combinations(axes: Mapping[str, list[str]]) -> Iterator[Settings]:
+    for values in product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+def _seeds(
+    given: Any, base: Settings, products: Sequence[tuple[dict[str, list[str]], str | None]], faults: list[str]
+) -> list[int]:
+    places = [
+        *(["base"] if "seed" in base else []),
+        *(f"entry {i} of the grid" for i, (axes, _) in enumerate(products, 1) if "seed" in axes),
+    ]
+    if given is None:
+        return []
+    if places:
+        faults.append(f"seeds given twice: in seeds and as seed in {', '.join(places)}; keep one")
+    whole = isinstance(given, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in given)
+    if not whole or not given:
+        faults.append(f"seeds is a list of whole numbers, such as [0, 1, 2], not {given!r}")
+        return []
+    twice = sorted({s for s in given if given.count(s) > 1})
+    if twice:
+        faults.append(f"seed {twice[0]} given twice in seeds; keep one")
+    return list(dict.fromkeys(given))
+
+
+def _matches(settings: Mapping[str, str], rule: Mapping[Any, Any]) -> bool:
+    """Whether settings are among those that a rule names; a list names several values."""
+    wanted = {
+        str(key): [text(v) for v in (value if isinstance(value, list) else [value])] for key, value in rule.items()
+    }
+    return all(settings.get(key) in values for key, values in wanted.items())
+
+
+def _without(points: Sequence[Point], rules: Sequence[dict[Any, Any]], faults: list[str]) -> list[Point]:
+    for i, rule in enumerate(rules, 1):
+        if not any(_matches(point.settings, rule) for point in points):
+            faults.append(f"exclude: entry {i} removes nothing: no cell has {_words(rule)}")
+    kept = [point for point in points if not any(_matches(point.settings, rule) for rule in rules)]
+    if points and not kept:
+        faults.append(f"exclude removes all {len(points)} cells; leave some")
+    return kept
+
+
+def _words(rule: Mapping[Any, Any]) -> str:
+    return ", ".join(f"{key}={text(value)}" for key, value in rule.items())
+
+
+def _select(
+    given: Any, products: Sequence[tuple[dict[str, list[str]], str | None]], faults: list[str]
+) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict) or set(given) != {"over", "by"}:
+        faults.append(f"select is {{over: optimizer.lr, by: val_accuracy}}, not {given!r}")
+        return None
+    over = [str(key) for key in (given["over"] if isinstance(given["over"], list) else [given["over"]])]
+    swept = {key for axes, _ in products for key, values in axes.items() if len(values) > 1}
+    faults += [
+        f"select.over names {key}, which no entry of the grid sweeps{did_you_mean(key, swept)}"
+        for key in over
+        if key not in swept
+    ]
+    if str(given["by"]).startswith("test_"):
+        faults.append(f"select.by: {given['by']} would choose by the test; choose by val_accuracy or val_loss")
+    elif given["by"] not in ("val_accuracy", "val_loss", "train_loss"):
+        faults.append(f"select.by is val_accuracy, val_loss or train_loss, not {given['by']!r}")
+    return {"over": over, "by": str(given["by"])}
+
+
+def _target(given: Any, faults: list[str]) -> dict[str, float] | None:
+    if given is None:
+        return None
+    if not (
+        isinstance(given, dict)
+        and len(given) == 1
+        and all(isinstance(v, (int, float)) and isfinite(v) for v in given.values())
+    ):
+        faults.append(f"target is one measurement and its level, such as {{val_accuracy: 0.95}}, not {given!r}")
+        return None
+    return {str(key): float(value) for key, value in given.items()}
+
+
+def _baseline(given: Any, points: Sequence[Point], faults: list[str]) -> Settings | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not given or not any(_matches(point.settings, given) for point in points):
+        faults.append(f"baseline {given!r} is no cell of the grid; name one by its settings, such as {{method: psgd}}")
+        return None
+    return {str(key): text(value) for key, value in given.items()}

@@ -1,0 +1,1 @@
+"""A grid's cells as SLURM jobs."""

@@ -1,0 +1,78 @@
+"""A grid for SLURM: its cells and scripts in a folder, and the folder handed to sbatch."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.command import Request, describe, prepare
+from commeff.experiments.grid.local.srun_step import own_command
+from commeff.experiments.grid.plan.cell_list import CellList, write_cells
+from commeff.experiments.grid.slurm.script import array, collect, shapes, submit
+from commeff.experiments.grid.slurm.site import Site
+from commeff.experiments.run.store import replace
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Where the scripts lie (None: there is nothing to run), and what they are for, in words."""
+
+    folder: Path | None
+    words: str
+
+
+def emit(request: Request, site: Site, folder: Path | None, reports: bool) -> Emitted:
+    """Write the cells that are not finished, and the scripts that run them; nothing is submitted.
+
+    A folder is written once: SLURM reads a script when it is submitted, but tasks read their cells when they begin.
+    """
+    cells, chosen = prepare(request)
+    left = tuple(cell for cell in chosen if not cell.finished)
+    if not left:
+        return Emitted(None, f"all {len(chosen)} cells are finished; nothing to submit")
+    title = describe(request, cells)
+    place = _made(folder, request).absolute()
+    write_cells(place / "cells.jsonl", CellList(request.name, title, request.place, tuple(request.files), left))
+    command = site.command or shlex.join(own_command())
+    limit = [f"--timeout {request.limits.timeout:g}"] if request.limits.timeout else []
+    arrays = shapes(left, site)
+    for shape in arrays:
+        _script(place / shape.name, array(shape, site, title, place, command, limit))
+    _script(place / "collect.sh", collect(site, place, command, [] if reports else ["--no-report"]))
+    _script(place / "submit.sh", submit([shape.name for shape in arrays], place))
+    (place / "logs").mkdir()
+    kinds = ", ".join(f"{shape.name} ({shape.cells} cells in {shape.tasks} tasks)" for shape in arrays)
+    return Emitted(place, f"{len(chosen)} cells, {len(chosen) - len(left)} finished; {kinds}")
+
+
+def hand_in(folder: Path) -> str:
+    """Submit what a folder holds; what SLURM says of it."""
+    done = subprocess.run([str(folder / "submit.sh")], capture_output=True, text=True, check=False)
+    if done.returncode:
+        reasons = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        given = f"; submitted before: {', '.join(done.stdout.splitlines())}" if done.stdout else ""
+        raise ConfigError([f"sbatch refused: {reasons[-1]}; the scripts are in {folder}{given}"])
+    return done.stdout.strip()
+
+
+def _made(folder: Path | None, request: Request) -> Path:
+    """The folder that is asked for, or the next free one in the store."""
+    if "\n" in str((folder or request.place).absolute()):
+        raise ConfigError(["a folder with a line break in its name cannot stand in a script; choose another"])
+    if folder is None:
+        home = request.place / "slurm"
+        home.mkdir(exist_ok=True)
+        folder = next(place for place in (home / f"{request.name}-{i}" for i in count(1)) if not place.exists())
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ConfigError([f"--emit {folder}: the folder is not empty; tasks may read it still, so choose another"])
+    return folder
+
+
+def _script(path: Path, text: str) -> None:
+    replace(path, text)
+    path.chmod(0o755)

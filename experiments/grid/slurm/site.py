@@ -1,0 +1,182 @@
+"""A site file describes a SLURM cluster once: what its scripts ask for and do before they begin.
+
+    partition: gpu
+    time: 4:00:00
+    gpus_per_node: 1
+    modules: [python/3.12]
+    setup: [source ~/commeff/bin/activate]
+    array_limit: 32
+
+`experiments/sites/example.yaml` has every key. It is `--site FILE`, or $COMMEFF_SITE, or ~/.config/commeff/site.yaml.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.grid.plan.files import Words, read_mapping
+
+EXAMPLE = Path(__file__).parents[2] / "sites" / "example.yaml"
+WARNING = 120  # seconds before its end in which SLURM warns a task
+LEAST = 3 * WARNING  # seconds that a task must be allowed
+ENDLESS = 365 * 86_400  # seconds that stand for no limit
+TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
+ASKS = {  # keys that are options of sbatch
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "constraint": "constraint",
+    "time": "time",
+    "memory": "mem",
+    "gpus_per_node": "gpus-per-node",
+}
+OURS = (
+    "array",
+    "chdir",
+    "cpus-per-task",
+    "dependency",
+    "job-name",
+    "nodes",
+    "ntasks",
+    "ntasks-per-node",
+    "open-mode",
+    "output",
+    "requeue",
+    "signal",
+)  # options of sbatch that are not the site's
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site file may say; None or empty: nothing is asked for."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time: str | None = None
+    memory: str | None = None
+    gpus_per_node: str | None = None
+    cpus_per_task: int | None = None
+    processes_per_node: int | None = None
+    cells_per_task: int | None = None
+    array_limit: int | None = None
+    requeues: int = 20
+    options: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    command: str | None = None
+
+
+def find_site(asked: Path | None) -> tuple[Site, str]:
+    """The site that is asked for, or the reader's own, or one that asks SLURM for nothing; and where it is from."""
+    named = asked or (Path(os.environ["COMMEFF_SITE"]) if os.environ.get("COMMEFF_SITE") else None)
+    own = Path(os.path.expanduser("~/.config/commeff/site.yaml"))  # stays as it is for a user without a home
+    path = named or (own if own.is_file() else None)
+    if path is None:
+        return Site(), f"no site file, so the defaults of the cluster; {EXAMPLE} has every key"
+    return read_site(path), f"site {path}"
+
+
+def read_site(path: Path) -> Site:
+    """A site file; `ConfigError` has all that is wrong."""
+    known = {f.name: str(f.type) for f in fields(Site)}
+    raw = read_mapping(path, "site file", tuple(known), Words)
+    faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, known)}" for key in raw if key not in known]
+    given: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key in known and value not in ("", "null", "~"):
+            words, read = KINDS[known[key]]
+            try:
+                given[key] = read(value)
+            except ValueError:
+                faults.append(f"{path.name}: {key} must be {words}, not {_shown(value)}")
+    faults += [f"{path.name}: {fault}" for fault in _unfit(given)]
+    if faults:
+        raise ConfigError(faults)
+    return Site(**given)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or "\n" in value:
+        raise ValueError
+    return value
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, str) or not re.fullmatch(r"\d+", value):
+        raise ValueError
+    return int(value)
+
+
+def _lines(value: Any) -> tuple[str, ...]:
+    """A list of lines, or a text of several."""
+    if isinstance(value, list):
+        return tuple(_text(line) for line in value)
+    if not isinstance(value, str):
+        raise ValueError
+    return tuple(value.rstrip("\n").split("\n"))
+
+
+def _environment(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(re.fullmatch(r"[A-Za-z_]\w*", str(name)) for name in value):
+        raise ValueError
+    return {str(name): _text(content) for name, content in value.items()}
+
+
+KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {  # by annotation: in words, and how it is read
+    "str | None": ("text in one line", _text),
+    "int | None": ("a whole number", _number),
+    "int": ("a whole number", _number),
+    "tuple[str, ...]": ("a list of texts in one line each", _lines),
+    "Mapping[str, str]": ("variables and their values, such as {OMP_PROC_BIND: close}", _environment),
+}
+
+
+def _unfit(given: Mapping[str, Any]) -> list[str]:
+    """Values of the right kind that cannot be."""
+    counts = ("cpus_per_task", "processes_per_node", "cells_per_task", "array_limit")
+    faults = [f"{key} must be at least 1" for key in counts if given.get(key) == 0]
+    seconds = _seconds(given["time"]) if "time" in given else LEAST
+    if seconds is None:
+        faults.append(f"time must be as SLURM has it, such as 4:00:00 or 1-12:00:00, not {given['time']!r}")
+    elif seconds < LEAST:
+        faults.append(f"time {given['time']} is short; a task is warned {WARNING} s before, give it {LEAST // 60} min")
+    for option in given.get("options", ()):
+        name = re.match(r"--([a-z][\w-]*)(?:=|$)", option)
+        if name is None:
+            faults.append(f"options: {option!r} is no option of sbatch; write --name=value")
+        elif name[1] in OURS:
+            faults.append(f"options: --{name[1]} is set by commeff; leave it out")
+        else:
+            faults += [f"options: --{name[1]} is the key {key}" for key, asks in ASKS.items() if asks == name[1]]
+    return faults
+
+
+def _seconds(time: str) -> int | None:
+    """SLURM's own forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]].
+
+    >>> [_seconds(t) for t in ("90", "90:30", "4:00:00", "1-12", "2-0:30:00", "UNLIMITED", "0", "soon")]
+    [5400, 5430, 14400, 129600, 174600, 31536000, 31536000, None]
+    """
+    if time.upper() in ("UNLIMITED", "INFINITE"):
+        return ENDLESS
+    match = TIME.fullmatch(time)
+    if match is None:
+        return None
+    parts = [int(part or 0) for part in (match["first"], match["second"], match["third"])]
+    if match["days"] is None and match["third"] is None:  # minutes come first
+        parts = [0, *parts[:2]]
+    hours, minutes, seconds = parts
+    return int(match["days"] or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds or ENDLESS
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else "a list" if isinstance(value, list) else "a mapping"

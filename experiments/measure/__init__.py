@@ -1,0 +1,1 @@
+"""What machines do: benches, network lab, scalability."""

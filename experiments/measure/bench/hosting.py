@@ -1,0 +1,115 @@
+"""16 workers on two processes against one: what a second core is worth to a run, and whether it stays the same run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+from commeff import Communicator, methods
+from commeff.experiments.measure.bench.lockstep import in_turns, on_forks
+from commeff.experiments.measure.bench.step import SGD
+from commeff.experiments.measure.bench.timing import Figure, ratio
+from commeff.experiments.tasks.images import ImageSet
+from commeff.experiments.tasks.language import Language
+from commeff.experiments.tasks.supervised import Samples
+from commeff.experiments.tasks.vision import Vision
+from commeff.replicas import Stacked
+from commeff.training.run import Run
+from commeff.training.task import Task
+
+PROCESSES, WORKERS = 2, 16
+STEPS = 4  # in a block, and before trajectories are compared
+
+
+def noise(images: int = 512, classes: int = 10) -> ImageSet:
+    """Random images of 32 x 32 pixels with random labels, which cost what real ones do."""
+    draw = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (images, 3, 32, 32), generator=draw, dtype=torch.uint8)
+    samples, half = Samples(pixels, torch.arange(images) % classes), (0.5, 0.5, 0.5)
+    return ImageSet("noise", tuple(map(str, range(classes))), samples, samples, half, half, validation=samples)
+
+
+def tasks(dtype: str) -> dict[str, Task]:
+    """ResNet-20 on noise with the batches of the CIFAR-10 grid, and the GPT on the text of this file."""
+    resnet = Vision(
+        noise(),
+        workers=WORKERS,
+        seed=0,
+        model="resnet20",
+        width=None,
+        norm=None,
+        batch=16,
+        partition="iid",
+        alpha=1.0,
+        shards=1,
+        weighted=False,
+        augment="none",
+        probe=None,
+        validation=None,
+        dtype=dtype,
+    )
+    return {"ResNet-20": resnet, "GPT": Language(WORKERS, data=__file__, dtype=dtype)}
+
+
+def trained(task: Task, communicator: Communicator) -> Run:
+    """Parallel SGD on a task, as the trainer begins it."""
+    replicas, strategy = Stacked(task.model, communicator.workers), methods.psgd(SGD)
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+    return Run(replicas, strategy, communicator, losses=torch.zeros_like(replicas.parameters[:, 0]))
+
+
+def advance(run: Run, task: Task) -> None:
+    """One step, as the trainer takes it."""
+    run.communicator.step = run.step
+    run.advance(task, l2=0.0)
+
+
+def speed(task: Task, rounds: int, steps: int) -> float:
+    """Steps a second of two processes that share the workers, over those of one that hosts all; they take turns."""
+
+    def measure(communicator: Communicator) -> dict[str, list[float]]:
+        together, alone = trained(task, communicator), trained(task, Communicator(workers=task.workers))
+        both: dict[str, Callable[[], None]] = {"together": partial(advance, together, task), "alone": lambda: None}
+        if dist.get_rank() == 0:
+            both["alone"] = partial(advance, alone, task)
+        return in_turns(both, rounds, steps)
+
+    return ratio(on_forks(PROCESSES, task.workers, measure), "alone", "together")
+
+
+def digits(task: Task, steps: int) -> float:
+    """On how many decimal digits the two agree after some steps: their largest difference in a parameter, over the
+    largest change of one.
+
+    To be asked in float64: in float32 a ResNet makes of another order of additions a difference in the fifth digit.
+    """
+
+    def measure(communicator: Communicator) -> dict[str, float]:
+        together, alone = trained(task, communicator), trained(task, Communicator(workers=task.workers))
+        begun = alone.replicas.parameters.clone()
+        for _ in range(steps):
+            advance(together, task)
+            advance(alone, task)
+        reached = alone.replicas.parameters
+        off = (together.replicas.parameters - reached[list(communicator.workers)]).abs().max()
+        dist.all_reduce(off, dist.ReduceOp.MAX)
+        return {"difference": float(off), "change": float((reached - begun).abs().max())}
+
+    found = on_forks(PROCESSES, task.workers, measure)
+    return -math.log10(max(found["difference"] / found["change"], torch.finfo(torch.float64).eps))
+
+
+def run(rounds: int, steps: int = STEPS) -> list[Figure]:
+    """Both tasks."""
+    figures = []
+    for (name, task), exact in zip(tasks("float32").items(), tasks("float64").values(), strict=True):
+        label = f"{name}, {task.workers} workers"
+        figures += [
+            Figure(label, f"speed, {PROCESSES} processes / 1", speed(task, rounds, steps), at_least=1.6),
+            Figure(label, f"digits that agree after {steps} steps in float64", digits(exact, steps), at_least=10),
+        ]
+    return figures

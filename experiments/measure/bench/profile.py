@@ -1,0 +1,45 @@
+"""A hardware profile: what was measured, as a cluster that `commeff.cluster` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from commeff.cluster import GPU, Cluster, Link
+from commeff.experiments.measure.bench.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, per_host
+from commeff.experiments.measure.bench.links import fit
+
+
+def described(name: str, hosts: Sequence[int], timings: Sequence[Timing], gpu: GPU) -> Cluster:
+    """The cluster of the processes: a node for each host, a "GPU" for each process.
+
+    Links are lines through exchanges in which everybody takes part at once, since that is how collectives use them;
+    what processes of a host share (cores, memory, a NIC) is in them. Where there is one host only, the link between
+    nodes is that inside it. The NIC of a node has the sum of what its processes got.
+    """
+    local = per_host(hosts)
+    if local is None:
+        raise ValueError(
+            "a profile was asked for of hosts with unequal numbers of processes, or whose ranks are mixed; "
+            "start equally many on each host, in order"
+        )
+    if local == len(hosts):
+        intra = inter = line(timings, EXCHANGE)
+    else:
+        each = line(timings, BETWEEN)
+        inter = Link(bandwidth=each.bandwidth * local, latency=each.latency)
+        intra = line(timings, INSIDE) if local > 1 else inter
+    return Cluster(name, gpus=len(hosts), gpu=gpu, per_node=local, intra=intra, inter=inter)
+
+
+def line(timings: Sequence[Timing], operation: str) -> Link:
+    """The link seen by an operation in which each process sends one message of the size."""
+    own = [timing for timing in timings if timing.operation == operation]
+    return fit([timing.size for timing in own], [timing.seconds for timing in own])
+
+
+def write(cluster: Cluster, path: Path, notes: Sequence[str]) -> None:
+    """The YAML file, headed by notes on where its numbers come from."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cluster.save(path)
+    path.write_text("".join(f"# {note}\n" for note in notes) + path.read_text())

@@ -1,0 +1,62 @@
+"""Seconds of a step on different numbers of processes, which take turns in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from commeff import Communicator, DistributedOptimizer, Strategy
+from commeff.experiments.measure.bench.lockstep import in_turns, on_forks
+from commeff.experiments.measure.bench.processes import CLASSES, Step, Subject, loop
+from commeff.experiments.measure.bench.step import SGD
+from commeff.experiments.tasks.models import seeded
+from commeff.training.allocator import keep_freed_memory
+
+LOCAL = "local"
+
+
+class Case(NamedTuple):
+    """What takes its turn: a method, or local steps, of the first n processes with `batch` samples on each."""
+
+    n: int
+    batch: int
+    method: str
+
+
+def seconds(
+    subject: Subject,
+    cases: Sequence[Case],
+    strategies: Callable[[int], dict[str, Strategy]],
+    rounds: int,
+    steps: int,
+) -> dict[Case, float]:
+    """Seconds of a step in each case, at the slowest process, medians over rounds.
+
+    All cases take turns in one run, so what else the machine does slows them alike. Processes that a case leaves out
+    wait. strategies: of so many processes, by name. steps: in a block.
+    """
+    most = max(case.n for case in cases)
+
+    def step(case: Case, group: dist.ProcessGroup | None) -> Step:
+        draw = torch.Generator().manual_seed(dist.get_rank())
+        inputs = torch.randn(case.batch, *subject.inputs[1:], generator=draw)
+        batch = inputs, torch.randint(CLASSES, (case.batch,), generator=draw)
+        model = seeded(subject.model, 0)
+        if case.method == LOCAL:
+            return loop(model, SGD(model.parameters()), batch)
+        strategy = strategies(case.n)[case.method]
+        return loop(model, DistributedOptimizer(model, strategy, group=group), batch)
+
+    def measure(communicator: Communicator) -> dict[str, list[float]]:
+        groups = {n: dist.new_group(range(n)) for n in sorted({case.n for case in cases})}
+        takes_part = {case: dist.get_rank() < case.n for case in cases}
+        contestants = {str(case): step(case, groups[case.n]) if takes_part[case] else (lambda: None) for case in cases}
+        return in_turns(contestants, rounds, steps)
+
+    keep_freed_memory()
+    found = on_forks(most, most, measure)
+    return {case: median(found[str(case)]) / steps for case in cases}

@@ -1,0 +1,134 @@
+"""Seconds to the target on every network, as measured and as modelled, from the stores that `commeff lab run` made.
+
+The modelled run has the measured one's computing, which is what rank 0 did while it did not wait for others, and the
+communication that its ledger and the links of the network give; everybody waits for everybody after each step, as in
+the trainer. Nothing is fitted to the run but that.
+
+What links alone need for what a run has sent is less than any run can take. A clock that says less has not run while
+others were waited for, and is no measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from commeff.cluster import Cluster
+from commeff.cluster.clocks import clocks
+from commeff.communicator.ledger import Entry
+from commeff.experiments.config.build import topology
+from commeff.experiments.measure.lab.grid import CLUSTER
+from commeff.experiments.measure.lab.network import NETWORKS
+from commeff.experiments.report.data.grids import Cell, Grid, choose
+from commeff.experiments.report.data.records import Record, read_record
+from commeff.experiments.report.data.statistics import first_reached
+from commeff.training.checkpoint import Checkpoints
+
+LAUNCHER = "lab"
+SLACK = 0.9  # of what the links alone need, below which seconds cannot be
+
+
+@dataclass(frozen=True)
+class Race:
+    """One run up to the target: its steps, its measured seconds and those of them that were waited, and the modelled
+    ones. floor: what the links alone need. commit, hardware: with which and on what it ran.
+    """
+
+    network: str
+    method: str
+    seed: int
+    steps: int
+    measured: float
+    exposed: float
+    modelled: float
+    floor: float
+    commit: str
+    hardware: str
+
+    @property
+    def possible(self) -> bool:
+        """Whether the measured seconds suffice for what was sent."""
+        return self.measured >= SLACK * self.floor
+
+
+@dataclass(frozen=True)
+class Visited:
+    """One network: its description, the grid that was run there, and its races; `missed` did not reach the target."""
+
+    cluster: Cluster
+    grid: Grid
+    races: tuple[Race, ...]
+    missed: tuple[str, ...]
+
+
+def visited(root: Path, grid: str | None = None) -> list[Visited]:
+    """Every network of a root folder, the fastest last; `grid`: which one, where several were run."""
+    stores = sorted(place.parent for place in root.glob(f"*/{CLUSTER}"))
+    if not stores:
+        raise ValueError(f"{root} holds no network that was visited; `commeff lab run FILE --store {root}` visits some")
+    found = [_visited(store, grid) for store in stores]
+    return sorted(found, key=lambda each: each.cluster.inter.bandwidth)
+
+
+def _visited(store: Path, chosen: str | None) -> Visited:
+    cluster = Cluster.load(store / CLUSTER)
+    grid = choose(store, chosen, [])
+    if len(grid.target) != 1:
+        raise ValueError(f"the grid {grid.name} in {store} has no target; write target: {{val_accuracy: 0.95}} into it")
+    races, missed = [], []
+    for cell in grid.cells:
+        record = read_record(store / cell.run)
+        race = raced(record, cell, cluster, grid.target) if record.state == "done" else None
+        if race is None:
+            missed.append(f"{name(cell)}, seed {cell.seed}")
+        else:
+            races.append(race)
+    return Visited(cluster, grid, tuple(races), tuple(missed))
+
+
+def name(cell: Cell) -> str:
+    """What a cell is called without its seed."""
+    return cell.name or " ".join(cell.labels.values())
+
+
+def raced(record: Record, cell: Cell, cluster: Cluster, target: Mapping[str, float]) -> Race | None:
+    """How a run came to the target; None if it did not."""
+    if record.environment.get("launcher") != LAUNCHER:
+        raise ValueError(f"{record.folder} was not run in the lab; run `commeff lab run` on another --store")
+    ((metric, level),) = target.items()
+    reached = first_reached(record.curve, metric, level)
+    if reached is None:
+        return None
+    steps, seconds, exposed = int(reached["step"]), float(reached["seconds"]), float(reached["exposed_seconds"])
+    rows = [row for row in ledger(record.folder) if row.step < steps]
+    said, floor = modelled_seconds(rows, record.config, cluster, steps, compute=(seconds - exposed) / steps)
+    where = record.environment
+    hardware = f"{where.get('cpu', 'unknown processor')}, {where.get('cores', '?')} cores"
+    commit = str(where.get("commit", "unknown"))
+    return Race(cluster.name, name(cell), cell.seed, steps, seconds, exposed, said, floor, commit, hardware)
+
+
+def modelled_seconds(
+    rows: Sequence[Entry], config: Mapping[str, Any], cluster: Cluster, steps: int, compute: float
+) -> tuple[float, float]:
+    """Seconds of so many steps of so much computing each and of what their rows of the ledger cost; and the floor, what
+    the links need for the bytes alone, nobody computing, and waiting only for those who are heard.
+    """
+    if cluster.name not in NETWORKS:
+        raise ValueError(f"the network {cluster.name!r} is none of the lab's, which are {', '.join(NETWORKS)}")
+    links = NETWORKS[cluster.name].links(config["workers"], cluster.inter.latency)
+    graph = topology(config) if "topology" in config else None
+    ends = partial(clocks, rows, cluster, steps=steps, topology=graph)
+    bare = [replace(link, latency=0.0) for link in links]
+    return float(ends(links, compute=compute)[-1].max()), float(ends(bare)[-1].max())
+
+
+def ledger(folder: Path) -> list[Entry]:
+    """All that a finished run has sent, from its last checkpoint."""
+    state = Checkpoints(folder / "checkpoints").load()
+    if state is None:
+        raise ValueError(f"{folder} has no checkpoint, in which its ledger is; run its cell again")
+    return [Entry(*row) for row in state["ledger"]["rows"]]

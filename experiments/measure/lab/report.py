@@ -1,0 +1,216 @@
+"""`commeff lab report`: how much sooner than the baseline each method comes to the target, measured beside modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from math import nan
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from commeff.experiments.measure.lab.outcome import Visited, visited
+from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Figure, Look, Panel, look, write
+from commeff.experiments.run.system import git_commit
+
+PAYS = 1.05  # a method pays where it is so many times as fast as the baseline, measured
+MARGINS = (1.45, 0.15, 0.42, 0.27)
+
+
+def report(root: Path, out: Path, command: str, grid: str | None = None) -> list[Path]:
+    """Write the table as CSV and Markdown, and the figure, into `out`; the CSV is the figure's data."""
+    visits = visited(root, grid)
+    if not any(visit.races for visit in visits):
+        raise ValueError(f"no run in {root} has come to the target yet; run `commeff lab run`, with more steps perhaps")
+    table = speed_ups(visits)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.md").write_text("\n".join([*page(visits, table, command), ""]))
+    write(figure(visits, table.assign(**{"written by": command})), out)
+    return [out / file for file in ("report.md", "speed_ups.csv", "speed_ups.png", "speed_ups.pdf")]
+
+
+def speed_ups(visits: Sequence[Visited]) -> pd.DataFrame:
+    """One row for each method and network: means over seeds, and the speed-up over the baseline.
+
+    The speed-up is the ratio of mean seconds over the seeds in which both came to the target. Seconds that cannot be
+    (`Race.possible`) have no speed-up and no error.
+    """
+    every, rows = pd.DataFrame([vars(race) | {"possible": race.possible} for v in visits for race in v.races]), []
+    base = baseline(visits[0])
+    for network, here in every.groupby("network", sort=False):
+        reference = here[here["method"] == base].set_index("seed")
+        for method, own in here.groupby("method", sort=False):
+            own = own.set_index("seed")
+            both = own.index.intersection(reference.index)
+            ours, theirs = own.loc[both], reference.loc[both]
+            good = bool(own["possible"].all())
+            comparable = good and len(both) and theirs["possible"].all()
+            rows.append(
+                {
+                    "network": network,
+                    "method": method,
+                    "seeds": len(own),
+                    "steps": own["steps"].mean(),
+                    "measured_seconds": own["measured"].mean(),
+                    "waited_seconds": own["exposed"].mean(),
+                    "least_seconds": own["floor"].mean(),
+                    "possible": good,
+                    "modelled_seconds": own["modelled"].mean(),
+                    "error": own["modelled"].mean() / own["measured"].mean() - 1 if good else nan,
+                    "measured_speed_up": theirs["measured"].sum() / ours["measured"].sum() if comparable else nan,
+                    "modelled_speed_up": theirs["modelled"].sum() / ours["modelled"].sum() if len(both) else nan,
+                    "hardware": said(own["hardware"]),
+                    "commit": said(own["commit"]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def said(values: Iterable[str]) -> str:
+    """Each of the values once.
+
+    >>> said(["b+", "a", "b+"])
+    'a, b+'
+    """
+    return ", ".join(sorted(set(values)))
+
+
+def baseline(visit: Visited) -> str:
+    """The name of the variant that the others are compared with."""
+    wanted = visit.grid.baseline
+    for cell in visit.grid.cells:
+        settings = dict(setting.split("=", 1) for setting in cell.settings or ())
+        if wanted and all(settings.get(key) == value for key, value in wanted.items()):
+            return cell.name or " ".join(cell.labels.values())
+    raise ValueError(f"the grid {visit.grid.name} has no baseline; write baseline: {{method: psgd}} into it")
+
+
+def page(visits: Sequence[Visited], table: pd.DataFrame, command: str) -> list[str]:
+    """The report in Markdown."""
+    grid, base, nodes = visits[0].grid, baseline(visits[0]), visits[0].cluster.gpus
+    races = [race for visit in visits for race in visit.races]
+    ((metric, level),) = grid.target.items()
+    lines = [
+        f"# {grid.title}",
+        "",
+        f"Seconds until {metric} {level:g}, and how many times as fast as {base} that is. Measured: {nodes} processes, "
+        "each in a network namespace of its own, behind links that `tc tbf` holds to the stated rate; no simulation. "
+        "Modelled: the same steps, the computing that was measured (what rank 0 did while it waited for nobody), and "
+        "the communication that the run's ledger costs on the links of the network, each with its own rate.",
+        "",
+        f"All processes share one machine ({said(race.hardware for race in races)}), so computing takes longer than on "
+        "as many: speed-ups on faster networks are smaller than theirs would be. Links have no delay beyond that of "
+        "the processes' scheduling. Learning rates were chosen for each method in simulation, on other seeds.",
+        "",
+    ]
+    for visit in visits:
+        here = table[table["network"] == visit.cluster.name]
+        link = visit.cluster.inter
+        lines += [
+            f"## {visit.cluster.name}",
+            "",
+            f"The model's slowest link: {link.bandwidth / 1e6:.2f} MB/s of payload, {1e3 * link.latency:.2f} ms a "
+            f"round, {link.burst / 1024:.0f} KiB at once.",
+            "",
+            *markdown(here),
+            "",
+            *impossible(here),
+            verdict(here, base),
+            "",
+        ]
+        lines += [f"Not done, or never at the target: {', '.join(visit.missed)}.", ""] if visit.missed else []
+    return [*lines, f"Run at {said(race.commit for race in races)}. Written by `{command}` at commit {git_commit()}."]
+
+
+def markdown(here: pd.DataFrame) -> list[str]:
+    """The rows of one network, the fastest first."""
+    head = ["method", "seeds", "steps", "seconds, measured", "of these waited", "seconds, modelled", "error"]
+    head += ["speed-up, measured", "speed-up, modelled"]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    for row in here.sort_values("measured_seconds").itertuples():
+        mark = "" if row.possible else " (!)"
+        cells = [f"{row.steps:.0f}", f"{row.measured_seconds:.2f}{mark}", f"{row.waited_seconds:.2f}"]
+        cells += [f"{row.modelled_seconds:.2f}", f"{100 * row.error:+.0f} %"]
+        cells += [f"{row.measured_speed_up:.2f}", f"{row.modelled_speed_up:.2f}"]
+        lines.append(
+            f"| {row.method} | {row.seeds} | " + " | ".join("" if "nan" in cell else cell for cell in cells) + " |"
+        )
+    return lines
+
+
+def impossible(here: pd.DataFrame) -> list[str]:
+    """What to think of seconds that cannot be."""
+    wrong = here[~here["possible"]].sort_values("method")
+    if wrong.empty:
+        return []
+    needs = ", ".join(f"{row.method} {row.least_seconds:.2f} s" for row in wrong.itertuples())
+    return [
+        f"(!) is less than the links alone need for what was sent: {needs}. The clock did not run while others were "
+        "waited for, so this is no measurement of the run, and no speed-up is given.",
+        "",
+    ]
+
+
+def verdict(here: pd.DataFrame, base: str) -> str:
+    """Which methods pay on this network, and which do not."""
+    others = here[(here["method"] != base) & here["measured_speed_up"].notna()]
+    if others.empty:
+        return f"No speed-ups here: {base} and another method were not measured to the target with the same seed."
+    poor = others[others["measured_speed_up"] < PAYS].sort_values("measured_speed_up")
+    if len(poor):
+        named = ", ".join(f"{row.method} ({row.measured_speed_up:.2f} times)" for row in poor.itertuples())
+        return f"Does not pay here (less than {PAYS:g} times as fast): {named}."
+    return "Every method pays here." if here["possible"].all() else "Every other method pays here."
+
+
+def figure(visits: Sequence[Visited], table: pd.DataFrame) -> Figure:
+    """One panel for each network, the speed-ups of all methods in it."""
+    base = baseline(visits[0])
+    methods = [method for method in dict.fromkeys(table["method"]) if method != base]
+    ((metric, level),) = visits[0].grid.target.items()
+    shown = table[table["method"] != base]
+    ratios = shown[["measured_speed_up", "modelled_speed_up"]].assign(base=1.0).fillna(1.0)
+    limits = float(ratios.min(axis=None)) / 1.3, float(ratios.max(axis=None)) * 1.3
+    panels = [
+        Panel(
+            visit.cluster.name,
+            partial(
+                draw,
+                rows=shown[shown["network"] == visit.cluster.name],
+                methods=methods,
+                limits=limits,
+                title=visit.cluster.name,
+                base=base,
+            ),
+            4.2,
+            2.5,
+            MARGINS,
+        )
+        for visit in visits
+    ]
+    caption = (
+        f"How many times as fast as {base} to {metric} {level:g}: dots measured, rings modelled. Where there is a ring "
+        "alone, nothing was measured."
+    )
+    legend = [("measured, ringed: modelled", Look(INK, "", "o"))]
+    return Figure("speed_ups", "Speed-up over the baseline", caption, panels, 2, table, legend)
+
+
+def draw(
+    axes: Axes, rows: pd.DataFrame, methods: Sequence[str], limits: tuple[float, float], title: str, base: str
+) -> None:
+    """Methods below each other, measured filled and modelled as a ring, on one logarithmic scale for all panels."""
+    axes.axvline(1.0, color=QUIET, linewidth=0.8)
+    for place, method in enumerate(methods):
+        colour = look(place + 1).colour
+        for row in rows[rows["method"] == method].itertuples():
+            both = [row.measured_speed_up, row.modelled_speed_up]
+            axes.plot(both, [place, place], color=RULE, linewidth=1.2, zorder=1)
+            axes.plot(row.measured_speed_up, place, "o", color=colour, markersize=6)
+            axes.plot(row.modelled_speed_up, place, "o", color=INK, markersize=9, fillstyle="none", markeredgewidth=0.9)
+    axes.set_xscale("log", base=2)
+    axes.set(xlim=limits, ylim=(len(methods) - 0.5, -0.5), xlabel=f"times as fast as {base}")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_yticks(range(len(methods)), methods)
+    axes.set_title(title, color=INK)

@@ -1,0 +1,180 @@
+"""Curves as files: scale.csv with every point, scale.md with what is assumed and seen, the figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commeff.experiments.measure.scale.modelled import Setting, point
+from commeff.experiments.measure.scale.picture import CAPTION, figure
+from commeff.experiments.measure.scale.points import Point
+from commeff.experiments.measure.scale.workloads import Workload
+from commeff.experiments.published.networks.report import markdown
+from commeff.experiments.report.draw.figures import write
+from commeff.experiments.run.system import cores, cpu_name, git_commit
+
+SHOWN = (1, 8, 64, 256, 1024)  # workers that the table has
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was asked for, and the points that came of it. command: as it was typed, without the folder."""
+
+    setting: Setting
+    workloads: tuple[Workload, ...]
+    methods: tuple[str, ...]
+    points: tuple[Point, ...]
+    command: str
+
+    def of(self, source: str) -> list[Point]:
+        """The points that were measured, or modelled."""
+        return [each for each in self.points if each.source == source]
+
+
+def save(study: Study, out: Path) -> list[Path]:
+    """Write all files; the CSV is the figure's data."""
+    out.mkdir(parents=True, exist_ok=True)
+    write(figure(study.points, study.setting.choices), out)
+    (out / "scale.md").write_text("\n".join(page(study)) + "\n")
+    return [out / f"scale.{kind}" for kind in ("csv", "md", "pdf", "png")]
+
+
+def page(study: Study) -> list[str]:
+    """The text."""
+    lines = ["# Throughput against workers", "", "![Throughput against workers](scale.png)", "", CAPTION, ""]
+    if study.of("modelled"):
+        lines += ["## Modelled", "", *assumed(study), "", *markdown(modelled_rows(study)), ""]
+        lines += [*notes(study), ""]
+    if study.of("measured"):
+        lines += ["## Measured", "", *measuring(study), "", *markdown(measured_rows(study)), ""]
+    return [*lines, f"Made by `{study.command}` at commit {git_commit()} on {cpu_name()}."]
+
+
+def assumed(study: Study) -> list[str]:
+    """Every assumption behind the modelled points."""
+    setting, cluster, choices = study.setting, study.setting.cluster, study.setting.choices
+    lines = [
+        f"Nothing here was measured. Cluster: {cluster.name}, nodes of {cluster.per_node} x {cluster.gpu.name}, "
+        f"{cluster.nics} NIC(s) of {cluster.inter.bandwidth / 1e9:.3g} GB/s and {1e6 * cluster.inter.latency:.3g} us, "
+        f"{cluster.intra.bandwidth / 1e9:.3g} GB/s inside a node; network: {cluster.network.description()['kind']}, "
+        "as large as needed.",
+        "",
+    ]
+    lines += [
+        f"- {each.name}: {each.parameters / 1e6:g} million parameters, float32 on the wire ({each.bytes / 1e6:.4g} MB);"
+        f" {each.batch} {each.unit} on each GPU, which takes {each.step_seconds:.3g} s at {each.per_second:g} "
+        f"{each.unit}/s ({each.source})"
+        for each in study.workloads
+    ]
+    if setting.worker == "node":
+        lines.append(
+            "- a worker is a node: its GPUs average their gradients by a ring inside in every step, whatever the "
+            "method, and the node is one worker among nodes, with all its NICs"
+        )
+    else:
+        lines.append("- a worker is one GPU; GPUs of a node share its NICs")
+    return [
+        *lines,
+        "- psgd: ring all-reduce, 2 (n-1) rounds; dsgd: one-peer exponential gossip, one message a step; "
+        f"local_sgd: a ring all-reduce every {choices.period} steps; mem_sgd: top {100 * choices.ratio:g} % "
+        "with packed indices, ring all-gather of n messages",
+        "- compressing, decoding and averaging take no time; no stragglers; nobody else uses the network",
+        f"- a share {setting.overlap:g} of computing can hide communication",
+        f"- weak scaling keeps each GPU's batch; strong scaling deals {setting.global_batch} samples a step to all "
+        "workers, and computing falls in proportion, which real GPUs do not reach with few samples",
+        "- the ideal line is that many times one worker. Samples per second are not progress: steps of gossip, local "
+        "and compressed methods are worth less than psgd's, by as much as the convergence reports say",
+    ]
+
+
+def modelled_rows(study: Study) -> list[dict[str, Any]]:
+    """Throughput and efficiency of weak scaling at a few numbers of workers."""
+    names = study.setting.choices.names()
+    own = [each for each in study.of("modelled") if each.scaling == "weak" and each.workers in SHOWN]
+    return [
+        {
+            "workload": each.workload,
+            "method": names[each.method],
+            "workers": each.workers,
+            "GPUs": each.gpus,
+            "step (ms, modelled)": round(1e3 * each.step, 1),
+            "samples/s (modelled)": f"{each.samples_per_second:,.0f}",
+            "of ideal": f"{each.efficiency:.0%}",
+        }
+        for each in own
+    ]
+
+
+def notes(study: Study) -> list[str]:
+    """What the modelled numbers say, from the numbers."""
+    lines = []
+    for workload in study.workloads:
+        own = {
+            (each.method, each.workers): each
+            for each in study.of("modelled")
+            if (each.workload, each.scaling) == (workload.name, "weak")
+        }
+        last = max(workers for _, workers in own)
+        reference = own.get(("psgd", last))
+        if reference is None or last == 1:
+            continue
+        ratio = (reference.step - reference.compute) / reference.compute
+        gains = [
+            f"{study.setting.choices.names()[method]} {reference.step / own[method, last].step:.2f}"
+            for method in study.methods
+            if method != "psgd"
+        ]
+        lines.append(
+            f"- {workload.name}: psgd communicates {ratio:.2f} times as long as it computes on {last} workers "
+            f"(weak scaling). Throughput over psgd's there: {', '.join(gains) or 'nothing else was asked for'}."
+        )
+    return lines + flat_notes(study)
+
+
+def flat_notes(study: Study) -> list[str]:
+    """What becomes of one-peer gossip if every GPU is a worker and all of a node send through one NIC."""
+    cluster, workload = study.setting.cluster, study.workloads[0]
+    n = 8 * cluster.per_node
+    if study.setting.worker == "gpu" or cluster.per_node == cluster.nics or not {"psgd", "dsgd"} <= {*study.methods}:
+        return []
+    flat = Setting(cluster, "gpu", study.setting.overlap, study.setting.choices, study.setting.global_batch)
+    ring, gossip = (point(flat, workload, "weak", method, n) for method in ("psgd", "dsgd"))
+    return [
+        f"- With every GPU a worker of its own, all {cluster.per_node} of a node send their parameters through "
+        f"{cluster.nics} NIC(s) in most rounds of one-peer gossip, while a ring passes through it once: on {n} GPUs "
+        f"{workload.name} then has {ring.efficiency:.0%} of the ideal throughput by psgd and {gossip.efficiency:.0%} "
+        "by dsgd. Gossip pays among nodes, not among GPUs that share a NIC."
+    ]
+
+
+def measuring(study: Study) -> list[str]:
+    """How the measured points were taken."""
+    return [
+        f"On {cpu_name()}, {cores()} cores: processes of one thread each, which share memory. "
+        "All numbers of processes and all methods take turns within one run, in blocks of steps; a block takes as long "
+        "as at the slowest process, and medians over rounds are shown. psgd averages in buckets "
+        "while backward runs. The step without communication is that of as many processes, which share caches and "
+        "memory. One machine is no network: this shows what processes and the library cost, not what a method saves.",
+    ]
+
+
+def measured_rows(study: Study) -> list[dict[str, Any]]:
+    """The measured points; one process communicates with nobody, whatever the method and scaling."""
+    names = study.setting.choices.names()
+    own = study.of("measured")
+    alone = {each.workload: each for each in reversed(own) if each.workers == 1}
+    return [
+        {
+            "workload": each.workload,
+            "scaling": each.scaling if each.workers > 1 else "both",
+            "method": names[each.method] if each.workers > 1 else "any",
+            "processes": f"{each.workers}{' (more than cores)' if each.oversubscribed else ''}",
+            "step (ms, measured)": round(1e3 * each.step, 1),
+            "without communication (ms)": round(1e3 * each.compute, 1),
+            "samples/s (measured)": f"{each.samples_per_second:,.0f}",
+            "of ideal": f"{each.efficiency:.0%}",
+        }
+        for each in own
+        if each.workers > 1 or each is alone[each.workload]
+    ]

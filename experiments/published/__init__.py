@@ -1,0 +1,1 @@
+"""Published tables and studies beside ours."""

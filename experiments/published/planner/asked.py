@@ -1,0 +1,154 @@
+"""What `commeff plan` was asked: `key=value` words read into a model, a cluster, a batch and the fields of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from commeff.cluster import Cluster, names
+from commeff.cluster.units import quantity
+from commeff.experiments.published.planner.models import named
+from commeff.planner import Model, Policy
+from commeff.planner.checks import chosen
+
+SHAPE = tuple(field.name for field in fields(Model))
+POLICY = tuple(field.name for field in fields(Policy))
+OTHERS = ("model", "cluster", "gpus", "bandwidth", "global_batch", "tokens")
+KEYS = (*OTHERS, *SHAPE, *POLICY)
+SEARCHED = ("precision", "overlap")  # what a search does not choose
+NAMES = ("model", "cluster", "bandwidth", "schedule", "recompute", "precision", "overlap", "method")
+SWITCHES = {"true": True, "false": False, "none": None, "null": None}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question to the planner.
+
+    Parameters
+    ----------
+    name : of the model.
+    policy : the fields that were given.
+    tokens : of the whole training run, or None.
+    """
+
+    name: str
+    model: Model
+    cluster: Cluster
+    global_batch: int
+    policy: dict[str, Any]
+    tokens: float | None
+
+    def one(self) -> Policy:
+        """The policy, its data-parallel ranks filled in if they were not given."""
+        given = dict(self.policy)
+        tensor, pipeline = given.get("tensor", 1), given.get("pipeline", 1)
+        if "data" in given or not (type(tensor) is type(pipeline) is int) or min(tensor, pipeline) < 1:
+            return Policy(**given)
+        if self.cluster.gpus % (tensor * pipeline):
+            raise ValueError(
+                f"tensor={tensor} x pipeline={pipeline} does not divide {self.cluster.gpus} GPUs; take other ranks"
+            )
+        given["data"] = self.cluster.gpus // (tensor * pipeline)
+        return Policy(**given)
+
+
+def asked(settings: Sequence[str]) -> Asked:
+    """Read the words.
+
+    >>> found = asked(["model=gpt3-175b", "cluster=a100_selene", "gpus=1024", "tensor=8", "pipeline=16"])
+    >>> found.one().data, found.global_batch
+    (8, 2048)
+    """
+    given = dict(word(setting) for setting in settings)
+    policy = {key: given[key] for key in POLICY if key in given}
+    name, model = _model(given)
+    cluster = _cluster(given, policy)
+    tokens = given.get("tokens")
+    if tokens is not None and not (type(tokens) in (int, float) and 0 < tokens < float("inf")):
+        raise ValueError(f"tokens={tokens!r} was asked for; it is a number above 0, such as tokens=300e9")
+    batch = given.get("global_batch", _batch(cluster.gpus))
+    return Asked(name, model, cluster, batch, policy, tokens)
+
+
+def word(setting: str) -> tuple[str, Any]:
+    """A key and its value.
+
+    >>> word("tokens=300e9"), word("stages=3,3,2"), word("sequence_parallel=true"), word("compressor=topk:0.01")
+    (('tokens', 300000000000.0), ('stages', (3, 3, 2)), ('sequence_parallel', True), ('compressor', 'topk:0.01'))
+    """
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise ValueError(f"{setting!r} is not key=value; write such as model=gpt3-175b")
+    chosen("key", key, KEYS)
+    if text.lower() in SWITCHES and key not in NAMES:
+        return key, SWITCHES[text.lower()]
+    if key == "stages":
+        return key, tuple(number(key, part) for part in text.strip("()[] ").split(","))
+    if key in NAMES or key == "compressor":
+        return key, text
+    return key, number(key, text)
+
+
+def number(key: str, text: str) -> int | float:
+    """A whole number where it is one; tokens may be written as 300e9.
+
+    >>> number("gpus", "8"), number("tokens", "2e12")
+    (8, 2000000000000.0)
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{key}={text} was asked for; {text!r} is not a number") from None
+
+
+def _model(given: dict[str, Any]) -> tuple[str, Model]:
+    """By name, with other sizes where they are given; or all sizes."""
+    shape = {key: given[key] for key in SHAPE if key in given}
+    if "model" in given:
+        return given["model"], replace(named(given["model"]), **shape)
+    missing = [key for key in ("layers", "hidden", "heads", "sequence", "vocab") if key not in shape]
+    if missing:
+        raise ValueError(f"no model was named and {' '.join(missing)} not given; say model=gpt3-175b, or all sizes")
+    return "model", Model(**shape)
+
+
+def _cluster(given: dict[str, Any], policy: dict[str, Any]) -> Cluster:
+    """By name or file, with the GPUs that were asked for or that the policy has."""
+    gpus = given.get("gpus")
+    if gpus is None:
+        sizes = [policy.get(key, 1) for key in ("tensor", "pipeline", "data")]
+        whole = all(type(size) is int and size > 0 for size in sizes)
+        gpus = sizes[0] * sizes[1] * sizes[2] if whole and any(size > 1 for size in sizes) else None
+    name = given.get("cluster", "a100_selene")
+    path = Path(name)
+    there = name not in names() and (path.suffix in (".yaml", ".yml") or path.is_file())
+    cluster = Cluster.load(path, gpus) if there else Cluster.named(name, gpus)
+    if "bandwidth" not in given:
+        return cluster
+    return cluster.with_inter(bandwidth=quantity("bandwidth", scalar(given["bandwidth"]), "bytes/s"))
+
+
+def scalar(text: str) -> Any:
+    """A number if it reads as one, else the text: '25e9' and '200 Gb/s' are both quantities."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return found if isinstance(found, (int, float)) else text
+
+
+def _batch(gpus: int) -> int:
+    """A global batch that every layout can have: two sequences for each GPU, at least 64 in all.
+
+    >>> _batch(1024), _batch(24)
+    (2048, 72)
+    """
+    return gpus * max(2, -(-64 // gpus))

@@ -1,0 +1,90 @@
+"""Models by name, and what each way of the worker axis is taken to cost in steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from commeff.experiments.published.planner.published import rows
+from commeff.planner import Model, Way
+from commeff.planner.checks import chosen
+
+HERE = Path(__file__).parent
+GPT_SEQUENCE, GPT_VOCAB = 2048, 50257
+
+
+@cache
+def models() -> dict[str, dict[str, Any]]:
+    """The fields of `Model` of every shipped model, by name.
+
+    >>> models()["llama2-70b"]["kv_heads"], len(models()) > 20
+    (8, True)
+    """
+    found = dict(yaml.safe_load((HERE / "models.yaml").read_text()))
+    for row in rows("gpt3_models"):
+        found[row["name"].lower().replace(" ", "-").replace("gpt-3", "gpt3")] = {
+            "layers": int(row["layers"]),
+            "hidden": int(row["d_model"]),
+            "heads": int(row["heads"]),
+            "head_dim": int(row["d_head"]),
+            "sequence": GPT_SEQUENCE,
+            "vocab": GPT_VOCAB,
+        }
+    for row in rows("megatron2021"):
+        shape = {name: int(row[name]) for name in ("layers", "hidden", "heads", "vocab")}
+        found[f"megatron-{float(row['params_b']):g}b"] = {**shape, "sequence": int(row["seq"])}
+    return found
+
+
+def named(name: str) -> Model:
+    """A shipped model.
+
+    >>> named("gpt3-175b").layers
+    96
+    """
+    chosen("model", name, sorted(models()))
+    return Model(**models()[name])
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A row of convergence.yaml.
+
+    Parameters
+    ----------
+    way : the method, and the steps it is assumed to need.
+    measured : the variant of a report that says how many it needed here.
+    why : where the assumption comes from.
+    """
+
+    way: Way
+    measured: str | None
+    why: str
+
+
+def assumptions() -> list[Assumption]:
+    """All rows.
+
+    >>> [a.way.steps for a in assumptions() if a.way.method == "psgd"]
+    [1.0]
+    """
+    found = []
+    for row in yaml.safe_load((HERE / "convergence.yaml").read_text()):
+        fields = {name: row[name] for name in ("method", "period", "compressor", "degree") if name in row}
+        found.append(Assumption(Way(**fields, steps=row["assumed"]), row["measured"], row["why"]))
+    return found
+
+
+def said(way: Way) -> str:
+    """A way in words.
+
+    >>> said(Way("diloco", period=64)), said(Way("mem_sgd", compressor="topk:0.01"))
+    ('diloco period=64', 'mem_sgd topk:0.01')
+    """
+    period = f" period={way.period}" if way.period > 1 else ""
+    degree = f" degree={way.degree}" if way.degree > 1 else ""
+    return f"{way.method}{period}{degree}{' ' + way.compressor if way.compressor else ''}"

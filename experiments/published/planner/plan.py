@@ -1,0 +1,127 @@
+"""The answers of `commeff plan`, as plain data: one policy priced, and what a training run of it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from commeff.cluster import Cluster
+from commeff.experiments.published.planner.asked import Asked
+from commeff.planner import Model, Plan, Policy, Prediction, predict
+
+GIB = 2**30
+ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "recompute")  # said whatever they are
+MEANING = {
+    "compute": "computing: matrix products and element-wise kernels",
+    "recompute": "computing again what recompute= did not keep; more memory or less in it would save that",
+    "tensor": "tensor-parallel collectives; fewer tensor ranks, or faster links between them",
+    "pipeline": "sending activations from stage to stage",
+    "bubble": "the pipeline's bubble; more micro-batches, fewer stages, or another schedule",
+    "data": "averaging gradients within workers; faster NICs, or larger batches",
+    "workers": "communication between workers; a longer period, or a compressor",
+    "optimizer": "the optimizer's pass over memory; ZeRO would share it",
+}
+
+
+def described(asked: Asked, policy: Policy, prediction: Prediction) -> dict[str, Any]:
+    """Everything that is known of one policy, for people and for `--json`."""
+    model, cluster = asked.model, asked.cluster
+    tokens = asked.global_batch * model.sequence
+    parts = prediction.breakdown["seconds"]
+    slowest = max(parts, key=lambda name: parts[name])
+    if slowest == "compute" and parts["compute"] < 0.7 * prediction.step_seconds:
+        second = sorted(parts, key=lambda name: parts[name])[-2]
+        limits = f"{MEANING['compute'].partition(':')[0]}, and then {MEANING[second]}"
+    else:
+        limits = MEANING[slowest]
+    return {
+        "model": asked.name,
+        "parameters": model.parameters,
+        "cluster": cluster.name,
+        "gpu": cluster.gpu.name,
+        "gpus": cluster.gpus,
+        "global_batch": asked.global_batch,
+        "policy": spoken(policy),
+        "step_seconds": prediction.step_seconds,
+        "tokens_per_second": tokens / prediction.step_seconds,
+        "tflops_per_gpu": prediction.tflops_per_gpu,
+        "mfu": prediction.mfu,
+        "hfu": prediction.hfu,
+        "fits": prediction.fits,
+        "why": fit(asked, policy, prediction),
+        "limits": limits,
+        "seconds": parts,
+        "memory_bytes": prediction.memory_bytes,
+        "gpu_memory_bytes": cluster.gpu.memory_bytes,
+        "bytes": prediction.breakdown["bytes"],
+        "run": run(asked.tokens, tokens, prediction.step_seconds, cluster),
+    }
+
+
+def spoken(policy: Policy) -> str:
+    """The fields that say something, as words that `commeff plan` reads.
+
+    >>> spoken(Policy(tensor=8, data=2, recompute="full"))
+    'tensor=8 pipeline=1 data=2 micro_batch=1 schedule=1f1b zero=0 recompute=full'
+    """
+    plain = Policy()
+    given = vars(policy)
+    found = [name for name in given if name in ALWAYS or given[name] != getattr(plain, name)]
+    return " ".join(f"{name}={_value(given[name])}" for name in found)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def run(tokens: float | None, each: int, seconds: float, cluster: Cluster) -> dict[str, float | None] | None:
+    """A training run of so many tokens, `each` of them in a step: days, GPU-hours, US dollars."""
+    if tokens is None:
+        return None
+    steps = tokens / each
+    hours = steps * seconds / 3600
+    gpu_hours = hours * cluster.gpus
+    price = cluster.gpu.hour_cost
+    dollars = None if price is None else price * gpu_hours
+    return {"tokens": tokens, "steps": steps, "days": hours / 24, "gpu_hours": gpu_hours, "dollars": dollars}
+
+
+def fit(asked: Asked, policy: Policy, prediction: Prediction) -> str:
+    """Why it fits, or what fills the memory and the change that costs least time and makes room."""
+    need, have = prediction.memory_bytes / GIB, asked.cluster.gpu.memory_bytes / GIB
+    if prediction.fits:
+        return f"fits: {need:.1f} of {have:.1f} GiB on the fullest rank"
+    parts = prediction.breakdown["bytes"]
+    largest = max(parts, key=lambda name: parts[name])
+    told = f"does not fit: {need:.1f} of {have:.1f} GiB, {largest} the largest part ({parts[largest] / GIB:.1f})"
+    better = [plan for plan in changed(asked, policy) if plan.prediction.fits]
+    if not better:
+        return f"{told}; no change of recompute, zero, micro_batch and sequence_parallel makes room"
+    best = min(better, key=lambda plan: plan.step_seconds)
+    new = " ".join(word for word in spoken(best.policy).split() if word not in spoken(policy).split())
+    return f"{told}; {new} would fit, at {best.step_seconds:.4g} s a step"
+
+
+def changed(asked: Asked, policy: Policy) -> Iterator[Plan]:
+    """The policy with more recomputed, more shared, smaller micro-batches, split sequences; whatever is possible."""
+    for recompute in dict.fromkeys((policy.recompute, "selective", "full")):
+        for zero in range(policy.zero, 4):
+            for micro_batch in dict.fromkeys((policy.micro_batch, 1)):
+                for split in dict.fromkeys((policy.sequence_parallel, policy.tensor > 1)):
+                    new = replace(
+                        policy, recompute=recompute, zero=zero, micro_batch=micro_batch, sequence_parallel=split
+                    )
+                    plan = _priced(asked.model, new, asked.cluster, asked.global_batch)
+                    if plan is not None:
+                        yield plan
+
+
+def _priced(model: Model, policy: Policy, cluster: Cluster, batch: int) -> Plan | None:
+    """A prediction, or None where the policy is not possible."""
+    try:
+        return Plan(policy, predict(model, policy, cluster, global_batch=batch))
+    except ValueError:
+        return None

@@ -1,0 +1,155 @@
+"""results/planner: one CSV for every table, and a page that quotes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from commeff.experiments.published.planner import lectures, measured
+from commeff.experiments.published.planner.fit import Measured
+from commeff.experiments.run.system import git_commit
+
+PAGE = """# The planner against published tables
+
+Written by `python -m commeff.experiments.published.planner tables` at commit {commit}; predictions are analytic, so no
+hardware is named. Seven constants are shared by every row (`commeff/planner/constants.py`); five were fitted on the
+three measured tables, all of them A100-80GB. Seconds here are modelled.
+
+## Measured tables
+
+{targets}
+
+vtrain_single.csv does not say what was recomputed: its authors' configurations say `use_checkpoint`, its growth with
+the micro-batch does not look like it (see `experiments/planning/published.py`), so both readings are fitted and shown.
+The unstated micro-batch (1 to 16) and chunks (1 to 8) of megatron2021.csv follow one rule: the fastest that fits.
+To compare: the best-known analytic tool scores 7.9 % on megatron2021.csv and 38 % on vtrain_single.csv, as quoted in
+the project's issue 6 and not run here; a constant's 5.4 % and a regression's 17-19 % are computed again below.
+
+{baselines}
+
+### Leave one table out
+
+The same fit on the other tables, scored on all: how much the errors owe to having seen a table.
+
+{fits}
+
+### megatron2021.csv
+
+{megatron}
+
+### korthikanti2022_layer.csv, one layer, milliseconds
+
+{korthikanti}
+
+### vtrain_single.csv, mean error (%) by shape
+
+{vtrain}
+
+## Lecture tables
+
+### LLaMA parameters
+
+{llama}
+
+### GPT-3 sizes, 12 l h^2 + v h
+
+{gpt3}
+
+### Memory, each by its lecture's own accounting
+
+{memory}
+
+### Utilisation (erratum 12: the printed 0.3 does not follow)
+
+{utilisation}
+
+### Bubbles over ideal time, event loop and formula; "lecture" is (N-1)/m
+
+Largest difference of event loop and formula over {bubble_rows} cases: {bubble_gap:.1e}.
+
+{bubbles}
+
+### Tensor partitions, hidden 4096, 8 devices: numbers sent by each for one token, both ways
+
+{partitions}
+
+### LLaMA-2 70B, TP 16, PP 8, ZeRO-1, DP 8 (lecture 004; not measured there)
+
+{llama2_70b}
+"""
+
+
+def write(out: Path, evaluations: int) -> None:
+    """Everything into `out`."""
+    frames = {
+        "llama": lectures.llama(),
+        "gpt3": lectures.gpt3(),
+        "memory": lectures.memory(),
+        "utilisation": lectures.utilisation(),
+        "bubbles": lectures.bubbles(),
+        "partitions": lectures.partitions(),
+        "megatron": measured.megatron(),
+        "korthikanti": measured.korthikanti(),
+        "vtrain": measured.vtrain(),
+        "baselines": measured.baselines(),
+        "fits": measured.fits(Measured(), evaluations),
+        "llama2_70b": measured.llama2_70b(),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    for name, frame in frames.items():
+        frame.to_csv(out / f"{name}.csv", index=False, float_format="%.6g")
+    bubbles = frames["bubbles"]
+    some = bubbles[(bubbles.stages == 4) & (bubbles.micro_batches == 8)]
+    shown = {**frames, "bubbles": some, "vtrain": by_shape(frames["vtrain"])}
+    text = PAGE.format(
+        commit=git_commit(),
+        targets=markdown(targets(frames["fits"])),
+        bubble_rows=len(bubbles),
+        bubble_gap=(bubbles.event_loop - bubbles.formula).abs().max(),
+        **{name: markdown(frame) for name, frame in shown.items()},
+    )
+    (out / "report.md").write_text(text)
+
+
+def targets(fits: pd.DataFrame) -> pd.DataFrame:
+    """What issue 6 asks for, beside what the shipped constants reach."""
+    shipped = fits[fits.fit == "shipped"].iloc[0]
+    wanted = {
+        "vtrain_mape_if_none": "<= 15",
+        "vtrain_mape_if_full": "<= 15",
+        "korthikanti_worst": "<= 10",
+        "megatron_mape": "<= 6",
+        "megatron_spearman": ">= 0.8",
+    }
+    return pd.DataFrame([{"figure": name, "target": goal, "reached": shipped[name]} for name, goal in wanted.items()])
+
+
+def by_shape(vtrain: pd.DataFrame) -> pd.DataFrame:
+    """Mean signed errors by hidden size, tensor ranks and micro-batch."""
+    columns = [name for name in vtrain if name.startswith("error_pct")]
+    return vtrain.groupby(["hidden", "tp", "micro_batch"])[columns].mean().reset_index()
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """A table.
+
+    >>> print(markdown(pd.DataFrame({"a": [1, 2], "b": [0.123456, True]})))
+    | a | b |
+    |---|---|
+    | 1 | 0.1235 |
+    | 2 | True |
+    """
+    lines = [list(frame.columns), ["---"] * len(frame.columns)]
+    lines += [[cell(value) for value in row] for row in frame.itertuples(index=False)]
+    first, rule, *rest = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([first, rule.replace(" ", ""), *rest])
+
+
+def cell(value: object) -> str:
+    """Four digits of a fraction, all of a whole number.
+
+    >>> cell(0.123456), cell(6704594944), cell(1.75e11)
+    ('0.1235', '6704594944', '1.75e+11')
+    """
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,295 @@
+"""All that a report says, computed once: variants, their final numbers, differences, the way to the target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from commeff.experiments.report.data.grids import Grid, choose
+from commeff.experiments.report.data.quantities import quantity
+from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, read_record, read_store
+from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached, higher_is_better, paired
+from commeff.experiments.report.data.variants import (
+    Run,
+    Variant,
+    beats,
+    chooser,
+    count_states,
+    edge_warnings,
+    group,
+    open_choice,
+)
+
+FINALS = (
+    "val_accuracy",
+    "val_loss",
+    "test_accuracy",
+    "test_loss",
+    "local_val_accuracy",
+    "local_val_loss",
+    "train_loss",
+    "payload_bytes",
+    "wire_bytes",
+    "seconds",
+    "consensus_distance",
+)
+WAYS = ("step", "epoch", "wire_bytes", "seconds")  # what it may take to get to the target
+DENSE = {"method": "psgd"}
+WIDTHS = {"float64": 64, "float32": 32}  # bits of a number that psgd sends
+
+
+@dataclass(frozen=True)
+class Target:
+    """A level of a metric, and where it comes from."""
+
+    metric: str
+    level: float
+    origin: str
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What it took to get to the target, over the seeds that did; `of` is how many are finished."""
+
+    n: int
+    of: int
+    taken: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What the main table says of one variant."""
+
+    variant: Variant
+    finals: Mapping[str, Estimate]
+    difference: Estimate | None  # from the baseline, seed by seed
+    from_best: Estimate | None
+    baseline: Variant | None  # of several baselines (one a setting of the data, say) the one most like it
+    saving: float | None  # the baseline's bytes on the wire over ours
+    reached: Reached | None
+
+
+@dataclass(frozen=True)
+class HalfDense:
+    """What dense psgd would send with 16-bit numbers: counted, not run, so without any claim on accuracy."""
+
+    payload_bytes: float
+    wire_bytes: float
+    saving: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """A grid and what became of it."""
+
+    store: Path
+    grid: Grid
+    variants: tuple[Variant, ...]
+    rows: tuple[Row, ...]
+    metric: str
+    baselines: tuple[Variant, ...]
+    champion: Variant | None  # the best mean among variants whose seeds are all done, if any are
+    target: Target | None
+    half_dense: HalfDense | None
+    records: tuple[Record, ...]  # the store's runs, in the grid or not
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs of the grid, in its order."""
+        return tuple(run for variant in self.variants for trial in variant.trials for run in trial.runs)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """How many runs stand how."""
+        return count_states(self.runs)
+
+    @property
+    def unfinished(self) -> bool:
+        """Is there something still to run?"""
+        return any(state in UNFINISHED for state in self.states)
+
+    @property
+    def unlucky(self) -> list[Run]:
+        """The runs that ended otherwise than done."""
+        return [run for run in self.runs if run.record.state in ENDED_BADLY]
+
+    @property
+    def by(self) -> str:
+        """What tuned values are chosen by."""
+        return chooser(self.grid, self.metric)
+
+    @property
+    def faults(self) -> list[str]:
+        """What could not be read."""
+        return [fault for record in self.records for fault in record.faults]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know about the tuned keys."""
+        edges = [warning for variant in self.variants for warning in edge_warnings(variant, self.grid, self.by)]
+        return edges + [warning for variant in self.variants for warning in open_choice(variant, self.grid)]
+
+    def measured(self, metric: str) -> bool:
+        """Does any run have the metric on its way?"""
+        return any(metric in run.record.curve for run in self.runs)
+
+
+def analyse(
+    store: Path,
+    grid: str | None = None,
+    metric: str | None = None,
+    target: float | None = None,
+    baseline: Mapping[str, str] | None = None,
+) -> Analysis:
+    """Read a store and compute everything; see `commeff.experiments.report.write_report`."""
+    records = read_store(store)
+    plan = choose(store, grid, records)
+    if not plan.cells:
+        raise ValueError(f"{store} holds no runs; `commeff train --store {store}` makes one")
+    known = {record.id: record for record in records}
+    known |= {cell.run: read_record(store / cell.run) for cell in plan.cells if cell.run not in known}
+    chosen = _metric(plan, metric, list(known.values()))
+    variants = group(plan, known, chosen)
+    bases = _baselines(variants, baseline if baseline is not None else plan.baseline)
+    champion = _champion(variants, chosen)
+    goal = _target(plan, chosen, target, bases[0] if bases else champion)
+    rows = tuple(_row(variant, chosen, _nearest(variant, bases), champion, goal) for variant in variants)
+    dense = _half_dense(rows)
+    return Analysis(store, plan, variants, rows, chosen, bases, champion, goal, dense, tuple(known.values()))
+
+
+def _metric(plan: Grid, asked: str | None, records: list[Record]) -> str:
+    numbers = (name for r in records for name, v in r.summary.items() if v is None or isinstance(v, (int, float)))
+    known = dict.fromkeys([*(name for record in records for name in record.curve.columns), *numbers])
+    if asked is not None:
+        if known and asked not in known:
+            choices = ", ".join(name for name in FINALS if name in known)
+            raise ValueError(f"no run has measured {asked!r}; choose --metric from {choices}")
+        return asked
+    wanted = (*([plan.by] if plan.by else []), *plan.target, "val_accuracy", "val_loss", "train_loss")
+    return next((name for name in wanted if name in known), plan.by or "val_accuracy")
+
+
+def _baselines(variants: tuple[Variant, ...], asked: Mapping[str, str]) -> tuple[Variant, ...]:
+    """The variants that have all the asked settings; dense psgd if nothing is asked."""
+    matching = tuple(variant for variant in variants if variant.has(asked or DENSE))
+    if asked and not matching:
+        words = " ".join(f"{key}={value}" for key, value in asked.items())
+        raise ValueError(
+            f"no variant has {words} to be the baseline; choose from {', '.join(v.name for v in variants)}"
+        )
+    return matching
+
+
+def _nearest(variant: Variant, bases: tuple[Variant, ...]) -> Variant | None:
+    """The baseline on the same task that shares most labels with a variant, the first of equals."""
+    fitting = [base for base in bases if base.labels.get("task") == variant.labels.get("task")]
+    return max(fitting, key=lambda base: len(base.labels.items() & variant.labels.items()), default=None)
+
+
+def _champion(variants: tuple[Variant, ...], metric: str) -> Variant | None:
+    measured = [variant for variant in variants if variant.finals(metric)]
+    eligible = [variant for variant in measured if variant.chosen.complete] or measured
+    means = [found.mean for variant in eligible if (found := variant.final(metric))]
+    return eligible[best(means, metric)] if eligible else None
+
+
+def _target(plan: Grid, metric: str, asked: float | None, reference: Variant | None) -> Target | None:
+    """The level asked for, the grid's, or a little less than what the baseline (or else the best variant) reaches."""
+    if asked is not None:
+        if not math.isfinite(asked):
+            raise ValueError(f"--target {asked} is no level; give a finite number")
+        return Target(metric, asked, "asked for")
+    for name, level in plan.target.items():
+        return Target(name, level, "from the grid file")
+    final = reference.final(metric) if reference else None
+    if reference is None or final is None:
+        return None
+    less = f"the final mean of {reference.name} {'less one point' if higher_is_better(metric) else 'plus 1 %'}"
+    sign = -1.0 if higher_is_better(metric) else 1.0
+    return Target(metric, final.mean + sign * allowance(final.mean, metric), less)
+
+
+def allowance(level: float, metric: str) -> float:
+    """How much worse still counts as near: a point of accuracy, 1 % of a loss.
+
+    >>> allowance(0.95, "val_accuracy"), allowance(0.5, "val_loss")
+    (0.01, 0.005)
+    """
+    return 0.01 if higher_is_better(metric) else 0.01 * abs(level)
+
+
+def _row(variant: Variant, metric: str, base: Variant | None, champion: Variant | None, goal: Target | None) -> Row:
+    names = dict.fromkeys((*FINALS, metric))
+    finals = {name: found for name in names if (found := variant.final(name)) is not None}
+    theirs = base.final("wire_bytes") if base else None
+    ours = finals.get("wire_bytes")
+    return Row(
+        variant,
+        finals,
+        _paired(variant, base, metric),
+        _paired(variant, champion, metric),
+        base,
+        theirs.mean / ours.mean if theirs and ours and ours.mean > 0 else None,
+        _reached(variant, goal) if goal else None,
+    )
+
+
+def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | None:
+    if other is None or other is variant or other.labels.get("task") != variant.labels.get("task"):
+        return None
+    return paired(variant.finals(metric), other.finals(metric))
+
+
+def _reached(variant: Variant, goal: Target) -> Reached:
+    ended = [run.record for run in variant.runs if run.record.state in ("done", "diverged")]
+    finished = [record for record in ended if not record.curve.empty]
+    firsts = [first_reached(record.curve, goal.metric, goal.level) for record in finished]
+    found = pd.DataFrame([first for first in firsts if first is not None])
+    taken = {way: value for way in WAYS if way in found and (value := estimate(found[way]))}
+    return Reached(len(found), len(finished), taken)
+
+
+def _half_dense(rows: tuple[Row, ...]) -> HalfDense | None:
+    """Bytes of dense psgd with 16-bit numbers; None where it did not run, or ran with several settings."""
+    dense = [row for row in rows if row.variant.has(DENSE) and {"payload_bytes", "wire_bytes"} <= row.finals.keys()]
+    if len(dense) != 1:
+        return None
+    row = dense[0]
+    bits = WIDTHS.get(row.variant.runs[0].setting("task.dtype") or "float32")
+    if bits is None:
+        return None
+    payload, wire = (row.finals[name].mean * 16 / bits for name in ("payload_bytes", "wire_bytes"))
+    return HalfDense(payload, wire, row.saving and row.saving * bits / 16)
+
+
+def told_apart(row: Row) -> bool | None:
+    """Does a row differ from the best by more than its paired interval? None where seeds are too few to say."""
+    return None if row.from_best is None or row.from_best.half is None else row.from_best.tells
+
+
+def leader(rows: tuple[Row, ...], name: str) -> Row | None:
+    """The row with the best mean of a quantity, among those whose seeds are all done if any are."""
+    having = [row for row in rows if name in row.finals]
+    eligible = [row for row in having if row.variant.chosen.complete] or having
+    top: Row | None = None
+    for row in eligible:
+        if top is None or beats(row.finals[name].mean, top.finals[name].mean, name):
+            top = row
+    return top
+
+
+def clock(analysis: Analysis) -> str:
+    """Whose seconds are reported: of workers that take turns on one machine, or of processes."""
+    if all(run.processes == 1 for run in analysis.runs):
+        return "Seconds are measured with simulated workers on one machine: they are not a cluster's."
+    return "Seconds are measured, on the processes and machines that the head of the report names."
+
+
+def said(metric: str) -> str:
+    """A metric in words."""
+    return quantity(metric).words

@@ -1,0 +1,91 @@
+"""From a run's configuration back to the words that make it: `commeff train method=choco compressor=qsgd steps=100`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from commeff.experiments.config.groups import GROUPS, built_in, node
+from commeff.experiments.config.targets import split
+from commeff.experiments.run.store import IRRELEVANT
+
+ALWAYS = ("method", "task")  # parts that a command names even where they are the default
+RUN_KEYS = ("workers", "steps", "seed")
+
+
+def train_command(settings: Sequence[str], config: Mapping[str, Any], store: Path) -> str:
+    """What a reader types to run one cell alone; the plug-ins that its configuration comes from are named.
+
+    >>> train_command(["method=mine", "topology=ring"], {"method": {"_target_": "mine.py:Mine"}}, Path("runs"))
+    'commeff train --plugin mine.py method=mine topology=ring --store runs'
+    """
+    targets = [part["_target_"] for part in config.values() if isinstance(part, Mapping) and "_target_" in part]
+    plugins = dict.fromkeys(split(target)[0] for target in targets if ":" in target)
+    files = [word for file in plugins for word in ("--plugin", file)]
+    return shlex.join(["commeff", "train", *files, *settings, "--store", str(store)])
+
+
+def settings_of(config: Mapping[str, Any]) -> list[str] | None:
+    """The few settings that lead to a resolved configuration; None where they cannot be told (plug-ins, nested parts).
+
+    Keys that a configuration of an older version does not have are left at their defaults.
+
+    >>> from commeff.experiments.config.compose import compose
+    >>> settings_of(compose(["method=choco", "optimizer.lr=0.5", "seed=3"]))
+    ['method=choco', 'task=digits', 'optimizer.lr=0.5', 'workers=16', 'steps=400', 'seed=3']
+    """
+    from commeff.experiments.config.compose import compose
+    from commeff.experiments.config.schema import ConfigError
+
+    try:
+        chosen = {group: _choice(group, config[group]) for group in GROUPS if group in config}
+        numbers = [f"{key}={config[key]}" for key in RUN_KEYS]
+        parts = [f"{group}={chosen[group]}" for group in ALWAYS]
+        default = compose([*parts, *numbers])
+        parts += [
+            f"{group}={name}"
+            for group, name in chosen.items()
+            if group not in ALWAYS and default[group]["_target_"] != config[group]["_target_"]
+        ]
+        usual, given = dict(_leaves(compose([*parts, *numbers]))), dict(_leaves(config))
+        other = [f"{key}={_text(value)}" for key, value in given.items() if usual.get(key) != value]
+        settings = [*parts, *other, *numbers]
+        reached = dict(_leaves(compose(settings)))
+        return settings if all(reached.get(key) == value for key, value in given.items()) else None
+    except (ConfigError, KeyError, TypeError):
+        return None
+
+
+def _choice(group: str, part: Mapping[str, Any]) -> str:
+    """The choice that makes a part; of several (sgd, nesterov) the one whose own values it keeps most of."""
+    nodes = {name: node(group, name) for name in built_in(group)}
+    kept = {
+        name: sum(part.get(key) == value for key, value in found.items())
+        for name, found in nodes.items()
+        if found["_target_"] == part["_target_"]
+    }
+    if not kept:
+        raise KeyError(part["_target_"])
+    return max(kept, key=lambda name: kept[name])
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that decides the result by its dotted key; references to other parts are the method's own affair."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif name not in IRRELEVANT and not str(value).startswith("${") and name not in RUN_KEYS:
+            yield f"{prefix}{name}", value
+
+
+def _text(value: Any) -> str:
+    """A value as hydra reads it.
+
+    >>> [_text(value) for value in (None, True, [1, 2], 0.1)]
+    ['null', 'true', '[1, 2]', '0.1']
+    """
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,169 @@
+"""The other tables: the way to the target, the sweep, what went wrong, where the runs ran."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from commeff.experiments.report.data.analysis import WAYS, Analysis, Row, said
+from commeff.experiments.report.data.commands import settings_of, train_command
+from commeff.experiments.report.data.quantities import MISSING, quantity, spread
+from commeff.experiments.report.data.statistics import estimate
+from commeff.experiments.report.data.tables import (
+    Column,
+    Item,
+    Table,
+    estimates,
+    label_of,
+    number,
+    spread_of,
+    transpose,
+    word,
+)
+from commeff.experiments.report.data.variants import Run
+
+
+def target_table(analysis: Analysis) -> Table | None:
+    """Steps, epochs, bytes and seconds to the first evaluation at which the target is reached."""
+    goal = analysis.target
+    if goal is None or not any(row.reached and row.reached.of for row in analysis.rows):
+        return None
+    rows = [row for row in analysis.rows if row.reached and row.reached.of]
+    of = quantity(goal.metric)
+    ways = [way for way in WAYS if any(row.reached and way in row.reached.taken for row in rows)]
+    columns = [Column("variant", words=True), Column("reached", "seeds")]
+    cells = [[word(row.variant.name) for row in rows], [_reached(row) for row in rows]]
+    data = [
+        {"variant": row.variant.name, "reached": row.reached.n, "of": row.reached.of} for row in rows if row.reached
+    ]
+    for way in ways:
+        unit = quantity(way)
+        columns.append(Column(unit.heading, {"wire_bytes": "MB, counted", "seconds": "s, measured"}.get(way, "")))
+        found = [row.reached.taken.get(way) if row.reached else None for row in rows]
+        cells.append([_taken(row, way, unit.scale) for row in rows])
+        for line, item in zip(data, found, strict=True):
+            line |= spread_of(way, item)
+    level = f"{goal.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
+    sign = "at least" if goal.metric.endswith("accuracy") else "at most"
+    notes = [
+        f"Target: {said(goal.metric)} {sign} {level}, {goal.origin}. Counted up to the first evaluation that reaches "
+        "it; nothing is interpolated. Means over the seeds that reached it, with 95 % intervals."
+    ]
+    return Table("target", "Time and bytes to target", columns, transpose(cells), notes, pd.DataFrame(data))
+
+
+def sweep_table(analysis: Analysis) -> Table | None:
+    """Every value tried of the tuned keys."""
+    by, over = quantity(analysis.by), analysis.grid.over
+    tried = [(variant, trial) for variant in analysis.variants for trial in variant.trials]
+    if not over or len(tried) == len(analysis.variants):
+        return None
+    finals = [estimate(trial.finals(by.key).values()) for _, trial in tried]
+    shown = estimates(finals, by)
+    rows, data = [], []
+    for (variant, trial), found, item in zip(tried, finals, shown, strict=True):
+        chosen = trial is variant.chosen
+        labels = [label_of(trial.values.get(key)) for key in over]
+        done = sum(run.record.state == "done" for run in trial.runs)
+        mark = Item(item.text, item.half, item.value, best=chosen)
+        rows.append(
+            [
+                word(variant.name),
+                *labels,
+                Item(f"{done}/{len(trial.runs)}", value=done),
+                mark,
+                Item("chosen" if chosen else ""),
+            ]
+        )
+        data.append({"variant": variant.name, **trial.values, "chosen": chosen, **spread_of(by.key, found)})
+    columns = [
+        Column("variant", words=True),
+        *(Column(key) for key in over),
+        Column("seeds", "done"),
+        Column(by.heading, by.unit),
+        Column("", words=True),
+    ]
+    notes = [
+        f"{' and '.join(over)} chosen by the best mean {by.words} at the end, among values whose seeds are all done."
+    ]
+    return Table("sweep", "Every value tried", columns, rows, notes, pd.DataFrame(data))
+
+
+def failure_table(analysis: Analysis) -> Table | None:
+    """The runs that ended otherwise than done: where, why, and how to run them again."""
+    if not analysis.unlucky:
+        return None
+    rows, data = [], []
+    for run in analysis.unlucky:
+        status = run.record.status
+        step, reason = status.get("step"), run.record.error or str(status.get("error") or "")
+        if run.record.state == "diverged":
+            step, reason = run.record.summary.get("step", step), reason or "a loss is no longer finite"
+        where = f"{step if step is not None else '?'} of {status.get('steps', '?')}"
+        command = command_of(run, analysis)
+        rows.append([word(run.cell.run), word(run.record.state), word(where), word(reason), word(command)])
+        data.append(
+            {"run": run.cell.run, "state": run.record.state, "step": step, "reason": reason, "command": command}
+        )
+    columns = [
+        Column("run", words=True, code=True),
+        Column("state", words=True),
+        Column("step", words=True),
+        Column("last words", words=True),
+        Column("run it again", words=True, code=True),
+    ]
+    return Table("failures", "Runs that did not end well", columns, rows, data=pd.DataFrame(data))
+
+
+def environment_table(analysis: Analysis) -> Table | None:
+    """What differs among the machines, versions and commits of the runs."""
+    seen: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    environments = [_place(run.record.environment) for run in analysis.runs if run.record.environment]
+    for key in dict.fromkeys(key for environment in environments for key in environment):
+        for environment in environments:
+            seen[key][environment.get(key, MISSING)] += 1
+    differing = {key: values for key, values in seen.items() if len(values) > 1}
+    if not differing:
+        return None
+    lines = [(key, value, count) for key, values in differing.items() for value, count in sorted(values.items())]
+    rows = [[word(key), word(value), number(count, str(count))] for key, value, count in lines]
+    columns = [Column("", words=True), Column("value", words=True), Column("runs")]
+    data = pd.DataFrame(lines, columns=["key", "value", "runs"])
+    return Table("environment", "Not all runs ran in the same place", columns, rows, data=data)
+
+
+def _place(environment: Mapping[str, Any]) -> dict[str, str]:
+    """What an env.json says of where a run ran; process ids and restarts are its own."""
+    members = environment.get("members")
+    known = [member for member in members if isinstance(member, Mapping)] if isinstance(members, list) else []
+    hosts = Counter(str(member.get("host", MISSING)) for member in known)
+    several = {"hosts": ", ".join(f"{host} ({count})" for host, count in sorted(hosts.items()))}
+    found = {key: str(value) for key, value in environment.items() if key not in ("members", "restarts")}
+    return found | (several if len(hosts) > 1 else {})
+
+
+def command_of(run: Run, analysis: Analysis) -> str:
+    """What a reader types to run it again; its config.yaml where no settings are known to make it."""
+    settings = run.cell.settings or settings_of(run.record.config)
+    if settings is None:
+        return f"see {run.record.folder}/config.yaml" if run.record.config else ""
+    return train_command(settings, run.record.config, analysis.store)
+
+
+def _reached(row: Row) -> Item:
+    found = row.reached
+    if found is None:
+        return Item(MISSING, quiet=True)
+    return Item(f"{found.n} of {found.of}", value=found.n, quiet=found.n < found.of)
+
+
+def _taken(row: Row, way: str, scale: float) -> Item:
+    """What it took, quiet where not all seeds got there."""
+    found = row.reached.taken.get(way) if row.reached else None
+    if row.reached is None or found is None:
+        return Item("not reached", quiet=True)
+    mean, half = spread(found.mean * scale, None if found.half is None else found.half * scale)
+    return Item(mean, half, found.mean, quiet=row.reached.n < row.reached.of)

@@ -1,0 +1,159 @@
+"""What a grid set out to run: its file in the store, or what the configurations of a store differ in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from commeff.experiments.config.schema import did_you_mean
+from commeff.experiments.config.targets import split
+from commeff.experiments.report.data.records import Record
+from commeff.experiments.run.store import IRRELEVANT
+
+SWEPT = "optimizer.lr"  # what a store without a grid file is taken to have tuned
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One planned run: its folder's name, its seed, what tells it from the others, and the settings that make it."""
+
+    run: str
+    seed: int
+    labels: Mapping[str, str]
+    settings: tuple[str, ...] | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells, and what their author asked for: tuned keys, how they are chosen, a target, a baseline."""
+
+    name: str
+    title: str
+    command: str | None
+    cells: tuple[Cell, ...]
+    over: tuple[str, ...] = ()
+    by: str | None = None
+    target: Mapping[str, float] = field(default_factory=dict)
+    baseline: Mapping[str, str] = field(default_factory=dict)
+
+
+def grid_files(store: Path) -> dict[str, Path]:
+    """The grid files of a store by name."""
+    return {path.stem: path for path in sorted((store / "grids").glob("*.json"))}
+
+
+def choose(store: Path, name: str | None, records: Sequence[Record]) -> Grid:
+    """The grid called `name`; without a name the only one, or what the runs themselves show if there is none."""
+    files = grid_files(store)
+    if name is None and len(files) > 1:
+        raise ValueError(f"{store} holds {len(files)} grids; choose one with --grid: {', '.join(files)}")
+    if name is not None and name not in files:
+        instead = f"{did_you_mean(name, files)}; it holds {', '.join(files)}" if files else "; it holds none"
+        raise ValueError(f"{store} holds no grid {name!r}{instead}")
+    return read_grid(files[name or next(iter(files))]) if files else derive(store, records)
+
+
+def read_grid(path: Path) -> Grid:
+    """A grid file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        select, name = content.get("select") or {}, content.get("name") or path.stem
+        return Grid(
+            name=name,
+            title=content.get("title") or name,
+            command=content.get("command"),
+            cells=tuple(_cell(cell) for cell in content["cells"]),
+            over=tuple(select.get("over") or ()),
+            by=select.get("by"),
+            target={metric: float(value) for metric, value in (content.get("target") or {}).items()},
+            baseline={key: str(value) for key, value in (content.get("baseline") or {}).items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} cannot be read as a grid ({type(error).__name__}: {error}); let `commeff grid` write it anew"
+        ) from None
+
+
+def _cell(cell: Mapping[str, Any]) -> Cell:
+    labels = {key: str(value) for key, value in cell["labels"].items() if value not in (None, "")}
+    settings = cell.get("settings")
+    run = Path(str(cell["run"])).name  # a folder of the store, never one outside
+    return Cell(run, int(cell["seed"]), labels, None if settings is None else tuple(settings), cell.get("name"))
+
+
+def derive(store: Path, records: Sequence[Record]) -> Grid:
+    """A grid of all runs in a store, labelled by what their configurations differ in."""
+    flat = [leaves(record.config) for record in records]
+    differing = _differing(flat)
+    cells = tuple(
+        Cell(record.id, int(found.get("seed", 0)), {key: found[key] for key in differing if key in found})
+        for record, found in zip(records, flat, strict=True)
+    )
+    over = (SWEPT,) if SWEPT in differing else ()
+    return Grid(store.resolve().name, f"All runs in {store.resolve().name}", None, cells, over)
+
+
+def _differing(flat: Sequence[Mapping[str, str]]) -> list[str]:
+    """The keys that tell runs apart, parts first. A part's own keys count only among runs that share the part.
+
+    >>> runs = [{"method": "choco", "method.gamma": "1"}, {"method": "psgd"}, {"method": "choco", "method.gamma": "2"}]
+    >>> _differing([{**run, "seed": str(i)} for i, run in enumerate(runs)])
+    ['method', 'method.gamma']
+    """
+    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for found in flat:
+        for key, value in found.items():
+            values[key][found.get(key.rpartition(".")[0], "")].add(value)
+    keys = dict.fromkeys(key for found in flat for key in found)
+    absent = {key for key in keys if "." not in key and any(found and key not in found for found in flat)}
+    return [
+        key
+        for key in sorted(keys, key=lambda key: key != "method")
+        if key.split(".")[-1] != "seed"
+        and not _follows(key, flat)
+        and (key in absent or any(len(among) > 1 for among in values[key].values()))
+    ]
+
+
+def _follows(key: str, flat: Sequence[Mapping[str, str]]) -> bool:
+    """A dotted key that is the number of workers in every run says nothing of its own.
+
+    >>> runs = [{"workers": "4", "topology.n": "4", "k": "4"}, {"workers": "8", "topology.n": "8", "k": "8"}]
+    >>> _follows("topology.n", runs), _follows("k", runs), _follows("topology.n", [*runs, {"topology.n": "2"}])
+    (True, False, False)
+    """
+    return "." in key and all(found[key] == found.get("workers") for found in flat if key in found)
+
+
+def leaves(config: Mapping[str, Any]) -> dict[str, str]:
+    """Every key that decides the result, dotted, and its value; a part is called by the name of what it makes.
+
+    >>> leaves({"method": {"_target_": "commeff.methods.choco", "topology": "${topology}", "gamma": 0.5}, "steps": 9})
+    {'method': 'choco', 'method.gamma': '0.5', 'steps': '9'}
+    """
+    return dict(_leaves(config))
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in node.items():
+        if name == "_target_":
+            yield prefix.rstrip("."), short(value)
+        elif isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif not name.startswith("_") and name not in IRRELEVANT and not str(value).startswith("${"):
+            yield f"{prefix}{name}", str(value)
+
+
+def short(target: str) -> str:
+    """The name that a target has on the command line.
+
+    >>> [short(t) for t in ("commeff.methods.choco", "commeff.compressors.TopK", "torch.optim.SGD", "mine.py:Mine")]
+    ['choco', 'top_k', 'sgd', 'mine']
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", split(str(target))[1]).lower()

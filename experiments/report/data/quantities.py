@@ -1,0 +1,114 @@
+"""What is measured, what it is called, in which unit it is shown, and how many of its digits mean something."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from commeff.experiments.report.data.statistics import Estimate
+
+MINUS, TIMES, MISSING = "−", "×", "–"
+AGREEMENT = 1e-10  # a consensus distance below this is rounding
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A column of metrics.jsonl or summary.json as a reader meets it; shown values are multiplied by `scale`."""
+
+    key: str
+    heading: str
+    words: str
+    unit: str = ""
+    scale: float = 1.0
+
+    @property
+    def axis(self) -> str:
+        """What stands at an axis."""
+        return f"{self.words} ({self.unit})" if self.unit else self.words
+
+
+QUANTITIES = {
+    quantity.key: quantity
+    for quantity in (
+        Quantity("val_accuracy", "val. accuracy", "validation accuracy", "%", 100),
+        Quantity("val_loss", "val. loss", "validation loss"),
+        Quantity("test_accuracy", "test accuracy", "test accuracy", "%", 100),
+        Quantity("test_loss", "test loss", "test loss"),
+        Quantity(
+            "local_val_accuracy", "local models' val. accuracy", "mean accuracy of the workers' own models", "%", 100
+        ),
+        Quantity("local_val_loss", "local models' val. loss", "mean loss of the workers' own models"),
+        Quantity("train_loss", "train loss", "training loss"),
+        Quantity("consensus_distance", "consensus distance", "consensus distance"),
+        Quantity("payload_bytes", "payload", "payload per worker, counted", "MB", 1e-6),
+        Quantity("wire_bytes", "wire", "sent on the wire per worker, counted", "MB", 1e-6),
+        Quantity("seconds", "time", "seconds of training, measured", "s"),
+        Quantity("step", "steps", "step"),
+        Quantity("epoch", "epochs", "epoch"),
+    )
+}
+
+
+def quantity(key: str) -> Quantity:
+    """The quantity of a column; one that has no entry is called by its key.
+
+    >>> quantity("wire_bytes").axis, quantity("rank_error").axis
+    ('sent on the wire per worker, counted (MB)', 'rank error')
+    """
+    return QUANTITIES.get(key) or Quantity(key, key.replace("_", " "), key.replace("_", " "))
+
+
+def decimals(estimates: Iterable[Estimate | None], of: Quantity) -> int:
+    """The decimals a column of means deserves: two digits of the typical interval, the same all the way down.
+
+    >>> decimals([Estimate(0.953, 0.011, 3), Estimate(0.94, 0.034, 3)], quantity("val_accuracy"))
+    1
+    >>> decimals([Estimate(0.1234, 0.0011, 3)], quantity("val_loss")), decimals([None], quantity("val_loss"))
+    (4, 3)
+    """
+    halves = sorted(found.half * of.scale for found in estimates if found and found.half)
+    if not halves:
+        return 2 if of.unit == "%" else 3
+    wanted = 1 - math.floor(math.log10(halves[len(halves) // 2]))
+    return min(max(wanted, 1), 2) if of.unit == "%" else min(max(wanted, 2), 4)
+
+
+def fixed(value: float, places: int, signed: bool = False) -> str:
+    """A number with a true minus sign.
+
+    >>> fixed(-1.25, 1), fixed(0.04, 1, signed=True), fixed(3.0, 0, signed=True)
+    ('−1.2', '0.0', '+3')
+    """
+    text = f"{abs(value):.{places}f}"
+    if float(text) == 0:
+        return text
+    return (MINUS if value < 0 else "+" if signed else "") + text
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many digits that count, and no exponent where one can do without.
+
+    >>> [significant(value) for value in (14.4301, 0.48481, 1234567.0, 0.0, 3e-7)]
+    ['14.4', '0.485', '1,234,567', '0', '3.0e−07']
+    """
+    if not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-4 or abs(value) >= 1e9:
+        return f"{value:.{digits - 2}e}".replace("-", MINUS)
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{places}f}".replace("-", MINUS)
+
+
+def spread(mean: float, half: float | None) -> tuple[str, str]:
+    """A mean and the half width of its interval, both down to the second digit of the half width.
+
+    >>> spread(83.333, 19.4), spread(0.0891, 0.00291), spread(38.3, None), spread(40.0, 0.0)
+    (('83', '19'), ('0.0891', '0.0029'), ('38.3', ''), ('40.0', '0'))
+    """
+    if not half:
+        return significant(mean), "" if half is None else "0"
+    places = min(max(0, 1 - math.floor(math.log10(half))), 6)
+    return f"{mean:,.{places}f}".replace("-", MINUS), f"{half:,.{places}f}"

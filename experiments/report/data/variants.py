@@ -1,0 +1,215 @@
+"""Runs grouped into variants: everything but the seed, with tuned keys at the value that validation data chose."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from commeff.experiments.report.data.grids import Cell, Grid, leaves
+from commeff.experiments.report.data.records import STATES, Record
+from commeff.experiments.report.data.statistics import Estimate, best, estimate, higher_is_better
+from commeff.experiments.run.store import FINISHED
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A planned cell and what became of it."""
+
+    cell: Cell
+    record: Record
+
+    @property
+    def seed(self) -> int:
+        """The seed of data, batches and compressors."""
+        return self.cell.seed
+
+    @property
+    def processes(self) -> int:
+        """On how many processes it ran; 1 where all its workers are simulated."""
+        number = self.record.environment.get("world_size", self.record.config.get("nproc"))
+        return number if isinstance(number, int) else 1
+
+    def setting(self, key: str) -> str | None:
+        """The value of a key, from its labels, its settings, or its configuration."""
+        given = dict(setting.split("=", 1) for setting in self.cell.settings or () if "=" in setting)
+        return self.cell.labels.get(key) or given.get(key) or leaves(self.record.config).get(key)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One value of every tuned key, with its runs over the seeds."""
+
+    values: Mapping[str, str]
+    runs: tuple[Run, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Are all its runs done?"""
+        return all(run.record.state == "done" for run in self.runs)
+
+    def finals(self, metric: str) -> dict[int, float]:
+        """Seed -> the number at the end, for the runs that are done and have it."""
+        found = {run.seed: run.record.final(metric) for run in self.runs}
+        return {seed: value for seed, value in found.items() if math.isfinite(value)}
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A line of the tables: a name, what labels it, the chosen trial and the others."""
+
+    number: int
+    name: str
+    labels: Mapping[str, str]
+    chosen: Trial
+    trials: tuple[Trial, ...]
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs at the chosen values."""
+        return self.chosen.runs
+
+    @property
+    def states(self) -> dict[str, int]:
+        """How many of its runs stand how, those that are not chosen included."""
+        return count_states([run for trial in self.trials for run in trial.runs])
+
+    @cached_property
+    def drawn(self) -> tuple[Run, ...]:
+        """The runs that its curves show: those that are done, else those that got somewhere."""
+        measured = [run for run in self.runs if not run.record.curve.empty]
+        return tuple(run for run in measured if run.record.state == "done") or tuple(measured)
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """The evaluations of the drawn runs, with columns run and seed."""
+        rows = [run.record.curve.assign(run=run.cell.run, seed=run.seed) for run in self.drawn]
+        return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
+
+    def has(self, settings: Mapping[str, str]) -> bool:
+        """Does some run of it, at the chosen values of what is tuned, have all these settings?"""
+        return any(all(run.setting(key) == value for key, value in settings.items()) for run in self.runs)
+
+    def finals(self, metric: str) -> dict[int, float]:
+        """Seed -> final number at the chosen values."""
+        return self.chosen.finals(metric)
+
+    def final(self, metric: str) -> Estimate | None:
+        """Mean and interval over the seeds that are done."""
+        return estimate(self.finals(metric).values())
+
+
+def count_states(runs: Sequence[Run]) -> dict[str, int]:
+    """How many runs stand how, in the order of `STATES`."""
+    counts = Counter(run.record.state for run in runs)
+    return {state: counts[state] for state in (*STATES, *sorted(counts.keys() - set(STATES))) if counts[state]}
+
+
+def group(grid: Grid, records: Mapping[str, Record], metric: str) -> tuple[Variant, ...]:
+    """The variants of a grid, in its order, at the values that `chooser` chooses."""
+    by = chooser(grid, metric)
+    planned: dict[tuple[tuple[str, str], ...], dict[tuple[tuple[str, str], ...], list[Run]]] = {}
+    for cell in grid.cells:
+        fixed = tuple((key, value) for key, value in cell.labels.items() if key not in grid.over)
+        tuned = tuple((key, cell.labels[key]) for key in grid.over if key in cell.labels)
+        planned.setdefault(fixed, {}).setdefault(tuned, []).append(Run(cell, records[cell.run]))
+    names = _names([(dict(fixed), _first_cell(trials).name, _method(trials)) for fixed, trials in planned.items()])
+    found = []
+    for number, (fixed, by_values) in enumerate(planned.items()):
+        trials = tuple(Trial(dict(values), tuple(runs)) for values, runs in by_values.items())
+        found.append(Variant(number, names[number], dict(fixed), select(trials, by), trials))
+    return tuple(found)
+
+
+def chooser(grid: Grid, metric: str) -> str:
+    """What tuned values are chosen by: what the grid says, else the metric, but never what was measured on test data.
+
+    >>> chooser(Grid("", "", None, ()), "test_accuracy")
+    'val_accuracy'
+    """
+    return (grid.by or metric).replace("test_", "val_", 1)
+
+
+def select(trials: Sequence[Trial], by: str) -> Trial:
+    """The trial with the best mean on validation data, the first of equals.
+
+    Trials whose seeds are all done come before those that still miss some: a mean over the lucky seeds is no mean.
+    """
+    eligible = [trial for trial in trials if trial.complete] or list(trials)
+    means = [found.mean if (found := estimate(trial.finals(by).values())) else math.nan for trial in eligible]
+    return eligible[best(means, by)]
+
+
+def edge_warnings(variant: Variant, grid: Grid, metric: str) -> list[str]:
+    """Tuned numbers whose best value is the smallest or largest tried: a better one may lie outside."""
+    warnings = []
+    for key in grid.over:
+        values = sorted({float(trial.values[key]) for trial in variant.trials if is_number(trial.values.get(key))})
+        if len(values) < 2 or not is_number(variant.chosen.values.get(key)) or not variant.finals(metric):
+            continue
+        chosen = float(variant.chosen.values[key])
+        if chosen in (values[0], values[-1]):
+            side, beyond = ("smallest", "below") if chosen == values[0] else ("largest", "above")
+            warnings.append(f"{variant.name}: best {key} {chosen:g} is the {side} tried; widen the sweep {beyond} it")
+    return warnings
+
+
+def open_choice(variant: Variant, grid: Grid) -> list[str]:
+    """Values of the tuned keys whose runs are not all finished, and so could not be chosen."""
+    missing = [trial for trial in variant.trials if any(run.record.state not in FINISHED for run in trial.runs)]
+    if not grid.over or not missing or len(variant.trials) == 1:
+        return []
+    values = ", ".join(" ".join(f"{key}={value}" for key, value in trial.values.items()) for trial in missing)
+    return [f"{variant.name}: not all runs with {values} are finished; what is chosen may change"]
+
+
+def is_number(text: str | None) -> bool:
+    """Can a label be read as a finite number?
+
+    >>> is_number("1e-3"), is_number("ring"), is_number(None)
+    (True, False, False)
+    """
+    try:
+        return math.isfinite(float(text or ""))
+    except ValueError:
+        return False
+
+
+def beats(ours: float, theirs: float, metric: str) -> bool:
+    """Is ours the better number?"""
+    return ours > theirs if higher_is_better(metric) else ours < theirs
+
+
+def _first_cell(trials: Mapping[tuple[tuple[str, str], ...], Sequence[Run]]) -> Cell:
+    return next(iter(trials.values()))[0].cell
+
+
+def _method(trials: Mapping[tuple[tuple[str, str], ...], Sequence[Run]]) -> str:
+    return _first_cell(trials).run.split("-")[0]
+
+
+def _names(variants: Sequence[tuple[Mapping[str, str], str | None, str]]) -> list[str]:
+    """What to call variants: the author's name, else the values of their labels; keys too where those coincide.
+
+    >>> _names([({"method": "dsgd", "topology": "ring"}, None, "dsgd"), ({"method.period": "8"}, None, "local_sgd")])
+    ['dsgd ring', 'period=8']
+    >>> _names([({"topology": "ring"}, "Ours", "x"), ({"topology": "star"}, "Ours", "x"), ({}, None, "psgd")])
+    ['Ours topology=ring', 'Ours topology=star', 'psgd']
+    """
+    plain = [name or " ".join(_word(*label) for label in labels.items()) or method for labels, name, method in variants]
+    doubles = {name for name, count in Counter(plain).items() if count > 1}
+    return [
+        f"{given or ''} {' '.join(f'{key}={value}' for key, value in labels.items())}".strip()
+        if name in doubles
+        else name
+        for name, (labels, given, _) in zip(plain, variants, strict=True)
+    ]
+
+
+def _word(key: str, value: str) -> str:
+    part, _, name = key.rpartition(".")
+    return f"{name}={value}" if part or is_number(value) else value

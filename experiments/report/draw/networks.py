@@ -1,0 +1,158 @@
+"""The topologies of a grid: how many messages, how fast they agree, and the picture of who talks to whom."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commeff.experiments.report.data.analysis import Analysis
+from commeff.experiments.report.data.grids import short
+from commeff.experiments.report.data.quantities import MISSING, fixed
+from commeff.experiments.report.data.tables import Column, Item, Table, number, word
+from commeff.topologies import Topology
+
+WINDOW = 32  # steps over which a topology that never repeats is judged
+LARGEST = 512  # workers up to which products of dense matrices are formed
+
+
+@dataclass(frozen=True)
+class Network:
+    """A topology of the grid and who uses it."""
+
+    name: str
+    topology: Topology
+    users: tuple[str, ...]
+
+    @property
+    def steps(self) -> int:
+        """The steps that show all of it, or enough."""
+        return min(self.topology.period or WINDOW, WINDOW)
+
+    @property
+    def messages(self) -> float:
+        """Messages that all workers together send in a step, on average."""
+        return float(np.mean([self.topology.at(step).off_diagonal.nnz for step in range(self.steps)]))
+
+    @property
+    def degree(self) -> int:
+        """Messages that the busiest worker sends in a step."""
+        return max(self.topology.at(step).degree for step in range(self.steps))
+
+    def shrinkage(self) -> float | None:
+        """The factor by which a step shrinks disagreement, as a geometric mean over `steps`; None for large graphs.
+
+        >>> from commeff.topologies import one_peer_exponential, ring
+        >>> round(Network("ring", ring(8), ()).shrinkage(), 4)
+        0.8047
+        >>> Network("pairs", one_peer_exponential(8), ()).shrinkage()
+        0.0
+        """
+        if self.topology.period == 1:
+            return self.topology.at(0).rho
+        if self.topology.n > LARGEST:
+            return None
+        product = np.eye(self.topology.n) - 1 / self.topology.n
+        for step in range(self.steps):
+            product = self.topology.at(step).dense() @ product
+        left = float(np.linalg.norm(product, 2))
+        return 0.0 if left < 1e-12 else left ** (1 / self.steps)
+
+    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(sender, receiver) pairs of step 0, and those that only other steps have."""
+        first = _pairs(self.topology, 0)
+        every = np.unique(np.concatenate([_pairs(self.topology, step) for step in range(self.steps)]), axis=0)
+        known = set(map(tuple, first.tolist()))
+        later = [pair for pair in every.tolist() if tuple(pair) not in known]
+        return first, np.array(later, dtype=np.int64).reshape(-1, 2)
+
+
+def _pairs(topology: Topology, step: int) -> NDArray[np.int64]:
+    receivers, senders = topology.at(step).off_diagonal.nonzero()
+    return np.stack([senders, receivers], axis=1).astype(np.int64)
+
+
+def networks(analysis: Analysis) -> tuple[list[Network], list[str]]:
+    """The different topologies of a grid with the variants on them, and a line for each that cannot be built."""
+    users: dict[str, list[str]] = {}
+    nodes: dict[str, dict[str, object]] = {}
+    for variant in analysis.variants:
+        node = next((run.record.config["topology"] for run in variant.runs if "topology" in run.record.config), None)
+        if node is not None:
+            text = json.dumps(node, sort_keys=True)
+            nodes[text] = node
+            users.setdefault(text, []).append(variant.name)
+    if not users:
+        return [], []
+    from commeff.experiments.config import build
+
+    found, faults = [], []
+    for text, names in users.items():
+        try:
+            found.append(Network(title(nodes[text]), build.topology({"topology": nodes[text]}), tuple(names)))
+        except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+            faults.append(f"topology {text} cannot be built: {error}")
+    return found, faults
+
+
+def title(node: dict[str, object]) -> str:
+    """A topology and its own numbers; that of the workers stands elsewhere.
+
+    >>> title({"_target_": "commeff.topologies.torus", "rows": 2, "cols": 4})
+    'torus rows=2 cols=4'
+    >>> title({"_target_": "commeff.topologies.lazy", "topology": {"_target_": "commeff.topologies.ring", "n": 8}})
+    'lazy (ring)'
+    """
+    own = [
+        f"({title(value)})" if isinstance(value, dict) else f"{key}={value}"
+        for key, value in node.items()
+        if not key.startswith("_") and key != "n"
+    ]
+    return " ".join([short(str(node["_target_"])), *own])
+
+
+def network_table(found: list[Network]) -> Table:
+    """One line a topology."""
+    import pandas as pd
+
+    rows, data = [], []
+    for network in found:
+        rho = network.shrinkage()
+        exact = rho == 0 and network.steps > 1
+        gap = "exact after a period" if exact else MISSING if rho is None else fixed(1 - rho, 4)
+        period = str(network.topology.period or "never repeats")
+        rows.append(
+            [
+                word(network.name),
+                number(network.topology.n, str(network.topology.n)),
+                number(network.degree, str(network.degree)),
+                number(network.messages, f"{network.messages:g}"),
+                Item(period, value=network.topology.period or math.inf),
+                number(rho, MISSING if rho is None else "0" if exact else fixed(rho, 4)),
+                Item(gap, value=None if rho is None else 1 - rho),
+                word(", ".join(network.users)),
+            ]
+        )
+        data.append(
+            {"topology": network.name, "workers": network.topology.n, "degree": network.degree}
+            | {"messages": network.messages, "period": network.topology.period, "rho": rho}
+            | {"users": ", ".join(network.users)}
+        )
+    columns = [
+        Column("topology", words=True),
+        Column("workers"),
+        Column("degree", "busiest"),
+        Column("messages", "a step, all"),
+        Column("period", "steps"),
+        Column("ρ", "a step"),
+        Column("gap", "1 − ρ"),
+        Column("used by", words=True),
+    ]
+    notes = [
+        "ρ is the factor by which a step shrinks disagreement at the least: ‖W − J‖₂ of a fixed graph, and of a "
+        f"changing one the geometric mean over a period, or over {WINDOW} steps if it never repeats."
+    ]
+    return Table("topologies", "Who talks to whom", columns, rows, notes, pd.DataFrame(data))

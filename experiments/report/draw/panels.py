@@ -1,0 +1,185 @@
+"""What is drawn on one pair of axes, and how its scales are chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from numpy.typing import NDArray
+
+from commeff.experiments.report.data.labels import Label, place
+from commeff.experiments.report.data.quantities import quantity
+from commeff.experiments.report.data.statistics import higher_is_better, pareto_front
+from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look
+
+EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
+ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding
+STARTS = 3.0  # a loss above so many times where all began is off the panel
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A variant to be drawn: its number and name, its look, and its means over seeds (`statistics.mean_curve`)."""
+
+    number: int
+    name: str
+    look: Look
+    means: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A variant's final metric and the bytes it took."""
+
+    number: int
+    name: str
+    look: Look
+    cost: float
+    value: float
+    half: float
+
+
+def curves(axes: Axes, lines: Sequence[Line], x: str, y: str) -> None:
+    """Means and bands of all variants against one thing."""
+    for line in lines:
+        _curve(axes, line, quantity(x).scale)
+    _scales(axes, lines, x, y)
+    axes.set(xlabel=quantity(x).axis)
+    axes.set_title(quantity(y).words, color=INK)
+
+
+def before_all(axes: Axes, line: Line, lines: Sequence[Line], y: str) -> None:
+    """One variant in colour against bytes, the baseline in ink, the others pale."""
+    for other in lines:
+        colour = INK if other.look.colour == INK else RULE
+        axes.plot(other.means["x"] * quantity("wire_bytes").scale, other.means["y"], color=colour, linewidth=0.9)
+    _curve(axes, line, quantity("wire_bytes").scale)
+    _scales(axes, lines, "wire_bytes", y)
+    axes.set_title(line.name, fontsize=8, color=line.look.colour)
+    axes.set_xlabel("MB on the wire", fontsize=7.5)
+
+
+def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | None) -> None:
+    """Points with intervals, the Pareto front, and the bytes of dense numbers of 16 bits."""
+    front = [spots[i] for i in pareto_front([s.cost for s in spots], [s.value for s in spots], metric)]
+    axes.step([s.cost for s in front], [s.value for s in front], where="post", color=QUIET, linewidth=0.9, zorder=1)
+    for spot in spots:
+        bar, colour, gid = (spot.value - spot.half, spot.value + spot.half), spot.look.colour, f"variant-{spot.number}"
+        axes.plot([spot.cost, spot.cost], bar, color=colour, linewidth=1.0, alpha=0.45, gid=gid)
+        axes.plot(spot.cost, spot.value, color=colour, marker=spot.look.marker, markersize=6.5, zorder=3, gid=gid)
+    axes.margins(x=0.12, y=0.08)
+    _log(axes, "x")
+    low, high = axes.get_ylim()
+    if min(spot.value for spot in spots) >= 0:
+        axes.set_ylim(max(low, 0.0), min(high, 1.0) if higher_is_better(metric) else high)
+    _percent(axes, metric)
+    if reference is not None:
+        axes.axvline(reference, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+        words, at = "psgd with 16-bit numbers", axes.get_xaxis_transform()
+        axes.text(reference, 0.015, f"{words} ", transform=at, rotation=90, ha="right", fontsize=7.5, color=QUIET)
+    axes.set(xlabel=quantity("wire_bytes").axis, ylabel=f"final {quantity(metric).words}")
+    bars = [(s.cost, s.value - s.half, s.cost, s.value + s.half) for s in spots]
+    steps = [(one.cost, one.value, other.cost, one.value) for one, other in pairwise(front)]
+    place(axes, [Label(s.cost, s.value, s.name, s.look.colour, s.number) for s in spots], [*bars, *steps])
+
+
+def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tuple[float, float]) -> None:
+    """The finals of one variant for every value of a tuned number, `line.means` holding a row a seed."""
+    points, colour = line.means, line.look.colour
+    means = points.groupby(key)[by].mean()
+    axes.plot(points[key], points[by].clip(*limits), "o", color=colour, markersize=3, alpha=0.55, markeredgewidth=0)
+    axes.plot(means.index, means.clip(*limits), color=colour, linewidth=1.3)
+    if chosen in means.index:
+        axes.plot([chosen], [means[chosen]], "o", markersize=8, color=INK, fillstyle="none", markeredgewidth=1.1)
+    if (points[key] > 0).all():
+        _log(axes, "x")
+    if len(means) <= 6:
+        axes.set_xticks(list(means.index), [f"{value:g}" for value in means.index])
+    span = limits[1] - limits[0]
+    axes.set_ylim(limits[0] - 0.04 * span, limits[1] + 0.08 * span)
+    _percent(axes, by)
+    axes.set_title(line.name, fontsize=8, color=colour)
+    axes.set_xlabel(key, fontsize=7.5)
+
+
+def network(axes: Axes, name: str, n: int, first: NDArray[np.int64], later: NDArray[np.int64]) -> None:
+    """Workers on a circle, clockwise from the top, and messages: those of the first step dark, of other steps pale."""
+    angles = math.pi / 2 - 2 * math.pi * np.arange(n) / n
+    at = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    thin = min(1.0, 12 / math.sqrt(len(first) + 1))
+    for pairs, colour in ((later, RULE), (first, INK)):
+        once = np.unique(np.sort(pairs, axis=1), axis=0)
+        axes.add_collection(LineCollection(list(at[once]), colors=colour, linewidths=0.9 * thin, zorder=1))
+    known = set(map(tuple, first.tolist()))
+    if len(first) <= 64 and any((receiver, sender) not in known for sender, receiver in known):
+        for sender, receiver in first.tolist():
+            head = {"arrowstyle": "-|>", "color": INK, "linewidth": 0, "mutation_scale": 8}
+            axes.annotate("", at[sender] + 0.62 * (at[receiver] - at[sender]), at[sender], arrowprops=head)
+    axes.plot(*at.T, "o", color=INK, markersize=max(1.5, 13 / math.sqrt(n)), zorder=2)
+    axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal", xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    axes.set_title(name, fontsize=8, loc="center")
+
+
+def _curve(axes: Axes, line: Line, scale: float) -> None:
+    means, look, gid = line.means, line.look, f"variant-{line.number}"
+    if (means["high"] > means["low"]).any():
+        band = (means["x"] * scale, means["low"], means["high"])
+        axes.fill_between(*band, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
+    apart = (0.04 + 0.02 * (line.number % 7), 0.17)  # markers of different lines do not fall together
+    axes.plot(
+        means["x"] * scale,
+        means["y"],
+        color=look.colour,
+        linestyle=look.dash,
+        linewidth=look.width,
+        marker=look.marker,
+        markevery=apart,
+        gid=gid,
+    )
+
+
+def _scales(axes: Axes, lines: Sequence[Line], x: str, y: str) -> None:
+    """Limits that show what matters: the late part of an accuracy, a loss from where it began; bytes by logarithm."""
+    if x == "wire_bytes":
+        _log(axes, "x")
+    means = pd.concat([line.means for line in lines])
+    low, high = float(means["y"].min()), float(means["high"].max())
+    if higher_is_better(y):
+        late = means[means["step"] >= EARLY * means["step"].max()]["y"]
+        low = float(late.min())
+        pad = 0.06 * max(high - low, 0.01)
+        axes.set_ylim(max(0.0, low - pad), min(1.0, high + pad))
+    else:
+        top = min(high, STARTS * max(float(line.means["y"].iloc[0]) for line in lines))
+        low = max(low, ROUNDING * top) if low >= 0 else low
+        if low > 0 and top / low >= 8:
+            axes.set_ylim(low / 1.3, top * 1.3)
+            _log(axes, "y")
+        elif top < high:
+            axes.set_ylim(low - 0.05 * (top - low), top)
+    _percent(axes, y)
+
+
+def _log(axes: Axes, which: str) -> None:
+    """A logarithmic axis with plain numbers, as many as there is room for. Called when everything is drawn."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}scale": "log"})
+    low, high = sorted(axis.get_view_interval())
+    inches = (axes.bbox.width / 0.36 if which == "x" else axes.bbox.height / 0.2) / axes.figure.dpi
+    fitting = [subs for subs in ((1.0, 2.0, 5.0), (1.0, 3.0)) if math.log10(high / low) * len(subs) <= inches]
+    axis.set_major_locator(LogLocator(subs=fitting[0] if fitting else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def _percent(axes: Axes, metric: str) -> None:
+    if metric.endswith("accuracy"):
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{100 * value:.4g} %"))

@@ -1,0 +1,249 @@
+"""The figures of a report: convergence four ways, bytes against quality, consensus, the sweep, the topologies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+
+from commeff.experiments.report.data.analysis import Analysis, clock, said
+from commeff.experiments.report.data.quantities import AGREEMENT, quantity
+from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
+from commeff.experiments.report.data.variants import Variant, is_number
+from commeff.experiments.report.draw import panels
+from commeff.experiments.report.draw.figures import Figure, Look, Panel, look
+from commeff.experiments.report.draw.networks import Network
+from commeff.experiments.report.draw.panels import Line, Spot
+
+MANY = 8  # more variants than this also get a panel each
+VIEWS = ("step", "epoch", "wire_bytes", "seconds")
+SMALL = (0.45, 0.08, 0.38, 0.22)  # margins of small panels
+
+
+def looks(analysis: Analysis) -> dict[int, Look]:
+    """The look of each variant by its number: the baseline in ink, the others in the order of the grid."""
+    first = analysis.baselines[:1]
+    ordered = [*first, *(variant for variant in analysis.variants if variant not in first)]
+    return {variant.number: look(position) for position, variant in enumerate(ordered)}
+
+
+def figures(analysis: Analysis, networks: Sequence[Network]) -> list[Figure]:
+    """All figures that there are measurements for."""
+    found = [
+        convergence(analysis),
+        one_by_one(analysis),
+        tradeoff(analysis),
+        consensus(analysis),
+        *(sweep(analysis, key) for key in analysis.grid.over),
+        drawings(networks),
+    ]
+    return [figure for figure in found if figure is not None]
+
+
+def convergence(analysis: Analysis) -> Figure | None:
+    """The metric, and the training loss, against steps, epochs, bytes and seconds."""
+    metrics = dict.fromkeys((_on_the_way(analysis), "train_loss"))
+    drawn = {(view, metric): _lines(analysis, view, metric) for view in VIEWS for metric in metrics}
+    drawn = {place: lines for place, lines in drawn.items() if lines}
+    if not drawn:
+        return None
+    every = [variant for variant in analysis.variants if not variant.curves.empty]
+    parts = [
+        Panel(f"{view}-{metric}", partial(panels.curves, lines=lines, x=view, y=metric))
+        for (view, metric), lines in drawn.items()
+    ]
+    caption = f"{_bands(every)} Bytes are counted, per worker, on a logarithmic scale. {clock(analysis)}"
+    early = [variant.name for variant in every if _unfinished(variant)]
+    caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
+    shown = looks(analysis)
+    legend = [
+        (f"{variant.name} (unfinished)" if _unfinished(variant) else variant.name, shown[variant.number])
+        for variant in every
+    ]
+    data = pd.concat([variant.curves.assign(variant=variant.name) for variant in every], ignore_index=True)
+    width = len({metric for _, metric in drawn})
+    return Figure("convergence", "Convergence", caption, parts, width, data, legend)
+
+
+def one_by_one(analysis: Analysis) -> Figure | None:
+    """Each of many variants before all others."""
+    metric = _on_the_way(analysis)
+    lines = _lines(analysis, "wire_bytes", metric)
+    if len(lines) <= MANY:
+        return None
+    parts = [
+        Panel(str(line.number), partial(panels.before_all, line=line, lines=lines, y=metric), 2.6, 1.9, SMALL)
+        for line in lines
+    ]
+    base = f"{analysis.baselines[0].name} is drawn in black, " if analysis.baselines else ""
+    caption = f"Each variant in colour; {base}the others in grey. {_bands(analysis.variants)}"
+    return Figure("one_by_one", "One by one", caption, parts, 4, _data(lines), small=True)
+
+
+def tradeoff(analysis: Analysis) -> Figure | None:
+    """The final metric against the bytes on the wire, with the Pareto front."""
+    metric, shown = analysis.metric, looks(analysis)
+    rows = [row for row in analysis.rows if {metric, "wire_bytes"} <= row.finals.keys()]
+    sending = [row for row in rows if row.finals["wire_bytes"].mean > 0]
+    if not sending:
+        return None
+    scale = quantity("wire_bytes").scale
+    spots = [
+        Spot(
+            row.variant.number,
+            row.variant.name,
+            shown[row.variant.number],
+            row.finals["wire_bytes"].mean * scale,
+            row.finals[metric].mean,
+            row.finals[metric].half or 0.0,
+        )
+        for row in sending
+    ]
+    data = pd.DataFrame(
+        {
+            "variant": row.variant.name,
+            "wire_bytes": row.finals["wire_bytes"].mean,
+            metric: row.finals[metric].mean,
+            "interval": row.finals[metric].half,
+            "n": row.finals[metric].n,
+        }
+        for row in sending
+    )
+    reference = analysis.half_dense.wire_bytes * scale if analysis.half_dense else None
+    silent = [row.variant.name for row in rows if row not in sending]
+    seeds = _count([row.finals[metric].n for row in sending])
+    caption = (
+        f"Final {said(metric)} against all that a worker sends over the run, counted, on a logarithmic scale. Bars are "
+        f"95 % intervals over seeds (Student's t, {seeds}). The line is the Pareto front: no variant has a better mean "
+        "with fewer bytes."
+    )
+    caption += f" Not shown, since nothing was sent: {', '.join(silent)}." if silent else ""
+    draw = partial(panels.tradeoff, spots=spots, metric=metric, reference=reference)
+    part = Panel("all", draw, 7.6, 4.0, (0.65, 0.15, 0.45, 0.15))
+    return Figure("pareto", "Quality against bytes", caption, [part], 1, data)
+
+
+def consensus(analysis: Analysis) -> Figure | None:
+    """How far the workers' models are apart."""
+    lines = _lines(analysis, "step", "consensus_distance")
+    apart = [line for line in lines if (line.means["high"] > AGREEMENT).any()]
+    if not apart:
+        return None
+    agreeing = [line.name for line in lines if line not in apart]
+    caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
+    caption += f" Always in agreement, so not drawn: {', '.join(agreeing)}." if agreeing else ""
+    part = Panel("step", partial(panels.curves, lines=apart, x="step", y="consensus_distance"), 7.6, 3.0)
+    legend = [(line.name, line.look) for line in apart]
+    return Figure("consensus", "Consensus distance", caption, [part], 1, _data(apart), legend)
+
+
+def sweep(analysis: Analysis, key: str) -> Figure | None:
+    """The metric that chooses against a tuned number, the other tuned keys at their chosen values."""
+    by, shown = analysis.by, looks(analysis)
+    tried = [
+        (variant, Line(variant.number, variant.name, shown[variant.number], points))
+        for variant in analysis.variants
+        if (points := _slice(variant, key, by))[key].nunique() > 1
+    ]
+    if not tried:
+        return None
+    every = pd.concat([line.means.assign(variant=line.name) for _, line in tried])
+    limits = _limits(every[by], by)
+    parts = [
+        Panel(
+            str(line.number),
+            partial(panels.swept, line=line, chosen=float(variant.chosen.values[key]), key=key, by=by, limits=limits),
+            2.6,
+            1.9,
+            SMALL,
+        )
+        for variant, line in tried
+    ]
+    others = [other for other in analysis.grid.over if other != key]
+    caption = (
+        f"Final {said(by)} for each value of {key} that was tried; dots are seeds, the line their mean, the ring the "
+        "value chosen."
+    )
+    caption += f" {', '.join(others)} at the chosen value." if others else ""
+    name = f"sweep_{key.replace('.', '_')}"
+    return Figure(name, f"Sensitivity to {key}", caption, parts, min(4, len(parts)), every, small=True)
+
+
+def drawings(networks: Sequence[Network]) -> Figure | None:
+    """The topologies on a circle."""
+    if not networks:
+        return None
+    parts, rows = [], []
+    for i, network in enumerate(networks):
+        first, later = network.edges()
+        draw = partial(panels.network, name=network.name, n=network.topology.n, first=first, later=later)
+        parts.append(Panel(str(i), draw, 2.2, 2.3, (0.1, 0.1, 0.05, 0.25)))
+        rows += [(network.name, *pair, when) for when, pairs in (("first", first), ("later", later)) for pair in pairs]
+    caption = (
+        "Workers on a circle; a line is a message. Where the graph changes, the first step is dark and the others are "
+        "pale."
+    )
+    data = pd.DataFrame(rows, columns=["topology", "sender", "receiver", "step"])
+    return Figure("topologies", "Topologies", caption, parts, min(4, len(parts)), data, small=True)
+
+
+def _bands(variants: Sequence[Variant]) -> str:
+    """What lines and bands are, and over how many seeds."""
+    counts = [len(variant.drawn) for variant in variants if variant.drawn]
+    return f"Lines are means over seeds ({_count(counts)}), bands their range."
+
+
+def _count(seeds: Sequence[int]) -> str:
+    """How many seeds the variants have.
+
+    >>> _count([3, 3]), _count([3, 1])
+    ('n = 3', 'n = 1 to 3')
+    """
+    return f"n = {min(seeds)}" + (f" to {max(seeds)}" if max(seeds) > min(seeds) else "")
+
+
+def _on_the_way(analysis: Analysis) -> str:
+    """The metric, or if it is only known at the end (a test) what was measured on the way."""
+    ways = (analysis.metric, "val_accuracy", "val_loss")
+    return next((name for name in ways if analysis.measured(name)), analysis.metric)
+
+
+def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
+    """The variants that have measured both; on a logarithmic axis nothing that was not sent can be shown."""
+    shown, found = looks(analysis), []
+    for variant in analysis.variants:
+        if not {x, y} <= set(variant.curves):
+            continue
+        means = mean_curve(variant.curves, x, y)
+        means = means[means["x"] > 0] if x == "wire_bytes" else means
+        if not means.empty:
+            found.append(Line(variant.number, variant.name, shown[variant.number], means))
+    return found
+
+
+def _unfinished(variant: Variant) -> bool:
+    return any(run.record.state != "done" for run in variant.drawn)
+
+
+def _data(lines: Sequence[Line]) -> pd.DataFrame:
+    return pd.concat([line.means.assign(variant=line.name) for line in lines], ignore_index=True)
+
+
+def _slice(variant: Variant, key: str, by: str) -> pd.DataFrame:
+    """Seeds and finals of the trials that differ from the chosen one in `key` alone."""
+    chosen = variant.chosen.values
+    rows = [
+        {key: float(trial.values[key]), "seed": seed, by: value}
+        for trial in variant.trials
+        if is_number(trial.values.get(key))
+        and all(trial.values.get(other) == value for other, value in chosen.items() if other != key)
+        for seed, value in trial.finals(by).items()
+    ]
+    return pd.DataFrame(rows, columns=[key, "seed", by])
+
+
+def _limits(values: pd.Series, by: str) -> tuple[float, float]:
+    """What a sweep's panels show: all of it, but for losses that are far off (those are drawn at the edge)."""
+    low, high = float(values.min()), float(values.max())
+    return (low, high) if higher_is_better(by) else (low, min(high, max(float(values.median()) * 3, low * 10)))

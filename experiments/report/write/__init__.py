@@ -1,0 +1,1 @@
+"""Files of a report: HTML, Markdown, LaTeX, CSV."""

@@ -1,0 +1,1 @@
+"""One run: its folder in the store, its processes, its devices."""

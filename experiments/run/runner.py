@@ -1,0 +1,217 @@
+"""One run, from a resolved configuration to its summary: idempotent, resumable, and written down from the start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from commeff.communicator import Communicator
+from commeff.communicator.wire.group import backend, from_first
+from commeff.experiments.config.build import Parts, build
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.crew import Progress, Stop, Train, on_processes
+from commeff.experiments.run.devices import check_device
+from commeff.experiments.run.launch.membership import patience
+from commeff.experiments.run.launch.rendezvous import MemberLost
+from commeff.experiments.run.store import FINISHED, RunFolder
+from commeff.experiments.run.system import launch_info, sys_info, whereabouts
+from commeff.training.allocator import keep_freed_memory
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.on_device import OnDevice
+from commeff.training.recorder import Recorder
+from commeff.training.trainer import train
+
+HEARTBEAT = 5.0  # seconds between two notes of progress in status.json
+
+
+class RunFailed(RuntimeError):
+    """A run that stopped with an error of its own; the traceback is in the folder's error.txt."""
+
+
+class RunBusy(RunFailed):
+    """A run that another process holds."""
+
+
+def run_one(
+    config: Mapping[str, Any],
+    folder: str | Path,
+    progress: Progress = lambda step, row: None,
+    stop: Stop | None = None,
+) -> dict[str, Any]:
+    """Run what `config` says in `folder`, and return the summary with its `state`.
+
+    A finished run is not repeated: its summary is read. An interrupted one goes on from its last checkpoint.
+    Ctrl-C, a scheduler's SIGTERM or `stop` ends it after the step under way, with a checkpoint; the state is then
+    "killed".
+
+    Raises
+    ------
+    ConfigError: parts that do not fit, or a folder that cannot be written; nothing has been written then.
+    RunBusy: another process runs it.
+    RunFailed: an error during training.
+    """
+    run = RunFolder(folder)
+    if run.state in FINISHED:
+        return run.read("summary.json")
+    parts, stop, several = prepared(config), stop or Stop(), config["nproc"] > 1
+    waits = patience(os.environ)
+    train_here = training(config, parts, run)
+    check_device(config["device"], config["nproc"])
+    talks = backend(config["device"]) if several else "none"
+    facts = launch_info("local" if several else "none", talks, [whereabouts()], 0, waits)
+
+    def work(progress: Progress, stop: Stop) -> dict[str, Any]:
+        if several:
+            return on_processes(config, train_here, run, progress, stop)
+        return train_here(parts.communicator, progress, stop)
+
+    with ExitStack() as held:
+        finished = claim(run, config, facts, held)
+        if finished is not None:
+            return finished
+        with stop_signals(stop):
+            return kept(run, config["steps"], work, progress, stop)
+
+
+def prepared(config: Mapping[str, Any]) -> Parts:
+    """The parts of a run, in a process that is set up for it.
+
+    Where it will fork, it stays at one thread: OpenMP's others would not be there in the forks.
+    """
+    keep_freed_memory()
+    torch.set_num_threads(config["threads"] if config["nproc"] == 1 else 1)
+    return build(config)
+
+
+def claim(
+    run: RunFolder, config: Mapping[str, Any], facts: Mapping[str, Any], held: ExitStack
+) -> dict[str, Any] | None:
+    """Hold the run's folder as long as `held` is open, and say there what runs; its summary if it is finished.
+
+    facts : how its processes were started.
+    """
+    try:
+        own = held.enter_context(run.claimed())
+        if run.state in FINISHED:
+            return run.read("summary.json")
+        if not own:
+            who = run.read("status.json").get("pid", "unknown")
+            raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
+        run.create(config, {**sys_info(), **facts})
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError([f"{run.path} cannot be written ({reason}); choose another --store"]) from None
+    return None
+
+
+def kept(
+    run: RunFolder, steps: int, work: Callable[[Progress, Stop], dict[str, Any]], progress: Progress, stop: Stop
+) -> dict[str, Any]:
+    """Do the work of a run that is ours, and keep its folder up to date: its state, its summary or its error."""
+    begun = time.monotonic()
+    try:
+        (run.path / "error.txt").unlink(missing_ok=True)
+        run.mark("running", step=0, steps=steps)
+        summary = work(_Heartbeat(run, steps, progress), stop)
+        if summary["state"] == "stopped":
+            summary |= {"state": "killed"}
+        else:
+            run.write("summary.json", summary)
+        wall = max(time.monotonic() - begun, summary.get("seconds", 0.0))
+        run.mark(summary["state"], step=summary["steps"], steps=steps, wall=wall)
+    except KeyboardInterrupt:
+        run.mark("killed")
+        raise
+    except Exception as error:
+        kind, text = f"{type(error).__name__}: ", " ".join(str(error).split())
+        if isinstance(error, MemberLost):
+            kind = ""
+        with suppress(OSError):  # a full disk takes neither
+            (run.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            run.mark("oom" if _out_of_memory(error) else "failed", error=kind + str(error))
+        raise RunFailed(f"{kind}{text}; see {run.path / 'error.txt'}") from error
+    return summary
+
+
+def _out_of_memory(error: BaseException | None) -> bool:
+    """Of this process, whatever was made of it on the way; torch has a type for it on GPUs only."""
+    if error is None:
+        return False
+    own = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+    return own or _out_of_memory(error.__cause__)
+
+
+def training(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train:
+    """What every process of a run does; rank 0 writes."""
+
+    def train_here(communicator: Communicator, progress: Progress, stop: Stop) -> dict[str, Any]:
+        kind, task = Checkpoints if communicator.transport.size == 1 else _ReadByFirst, parts.task
+        if config["device"] != "cpu":
+            task = OnDevice(task, torch.device("cuda", torch.cuda.current_device()))
+        return train(
+            task,
+            parts.strategy,
+            communicator,
+            steps=config["steps"],
+            engine=config["engine"],
+            evaluate_every=config["evaluate_every"],
+            l2=config["l2"],
+            recorder=Recorder(run.path) if communicator.transport.rank == 0 else None,
+            checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"]),
+            progress=progress,
+            should_stop=stop,
+        )
+
+    return train_here
+
+
+class _ReadByFirst(Checkpoints):
+    """Checkpoints that rank 0 reads for everybody: all go on from one step, whatever their hosts see of the disk."""
+
+    def load(self) -> dict[str, Any] | None:
+        return from_first(super().load)
+
+
+@dataclass
+class _Heartbeat:
+    """Passes progress on, and notes it in status.json every few seconds."""
+
+    run: RunFolder
+    steps: int
+    progress: Progress
+    noted: float = 0.0
+
+    def __call__(self, step: int, row: dict[str, Any]) -> None:
+        if time.monotonic() - self.noted > HEARTBEAT:
+            self.run.mark("running", step=step, steps=self.steps)
+            self.noted = time.monotonic()
+        self.progress(step, row)
+
+
+@contextmanager
+def stop_signals(stop: Stop, again: bool = True) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks to stop after the step under way; a second SIGINT stops at once, unless
+    `again` is false: launchers repeat what the terminal has sent already.
+    """
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.asked = True
+        if again:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,224 @@
+"""The store: one folder a run, named after what decides its result; files appear whole, by rename."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.targets import foreign, lasting, source_digest, split
+
+VERSION = 1  # of the store's layout
+# Keys that do not decide the result, wherever they stand.
+IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
+# Keys that are younger than the first runs, and the value that says what was done before: it does not count.
+YOUNGER = {"collective": "auto", "device": "cpu", "server": "row"}
+STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed")
+FINISHED = ("done", "diverged")
+COUNTS = ("restarts", "preemptions")  # in status.json, once they are not 0
+SILENCE = 600.0  # seconds after which a run on another machine counts as dead
+
+
+def run_id(config: Mapping[str, Any]) -> str:
+    """method-task-hash. Equal for equal results: a plug-in counts by its source, not by where it lies.
+
+    >>> task = {"_target_": "commeff.experiments.tasks.Digits"}
+    >>> config = {"method": {"_target_": "commeff.methods.psgd"}, "task": task}
+    >>> run_id(config)  # doctest: +ELLIPSIS
+    'psgd-digits-...'
+    >>> run_id(config | {"checkpoint_every": 7}) == run_id(config), run_id(config | {"steps": 6}) == run_id(config)
+    (True, False)
+    """
+    relevant = _relevant(config)
+    plugins = {target: [split(target)[1], source_digest(target)] for target in _targets(relevant) if foreign(target)}
+    text = json.dumps(_lasting(relevant), sort_keys=True)
+    for target, identity in plugins.items():
+        text = text.replace(json.dumps(target), json.dumps(identity))
+    names = (split(config[part]["_target_"])[1].lower() for part in ("method", "task"))
+    return "-".join((*names, hashlib.sha256(text.encode()).hexdigest()[:10]))
+
+
+def _relevant(node: Any) -> Any:
+    if not isinstance(node, Mapping):
+        return node
+    return {
+        name: _relevant(value)
+        for name, value in node.items()
+        if name not in IRRELEVANT and (name not in YOUNGER or value != YOUNGER[name])
+    }
+
+
+def _lasting(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    return {name: lasting(value) if name == "_target_" else _lasting(value) for name, value in node.items()}
+
+
+def _targets(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from [value] if name == "_target_" else _targets(value)
+
+
+def check_version(store: Path) -> None:
+    """Refuse a store that another version of commeff has written; grids stamp theirs by `stamp`."""
+    version = read_json(store / "store.json").get("version", VERSION)
+    if version != VERSION:
+        raise ConfigError(
+            [
+                f"store {store} has version {version}, this commeff knows version {VERSION}; "
+                "update commeff or choose another --store"
+            ]
+        )
+
+
+def stamp(store: Path) -> None:
+    """Write the version into a store that has none."""
+    store.mkdir(parents=True, exist_ok=True)
+    if not (store / "store.json").exists():
+        replace(store / "store.json", json.dumps({"version": VERSION}) + "\n", shared=True)
+
+
+class RunFolder:
+    """One run: config.yaml, env.json, status.json, metrics.jsonl, checkpoints/, and when finished summary.json."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._found: str | None = None  # the state in which a claim has found it, until it runs
+
+    @contextmanager
+    def claimed(self) -> Iterator[bool]:
+        """Hold the run for this process, if nobody else does. However the process ends, the kernel lets go of it.
+
+        Where the file system has no locks, status.json has to do.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as lock:
+            own = self._locked(lock)
+            self._found = self.read("status.json").get("state") if own else None
+            yield own
+
+    def _locked(self, lock: IO[str]) -> bool:
+        """Try to lock; a few times, since others may look at the lock for a moment."""
+        for _ in range(4):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:
+                return self.state != "running"
+        return False
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody holds the run."""
+        try:
+            with (self.path / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        except OSError:
+            return self.state == "running"
+        return False
+
+    def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Say what runs here and where."""
+        self._replace("config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+        self.write("env.json", environment)
+
+    def write(self, name: str, payload: Mapping[str, Any]) -> None:
+        """A JSON file; numbers that are not finite become null."""
+        self._replace(name, json.dumps({key: finite(value) for key, value in payload.items()}, indent=2) + "\n")
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A JSON file, {} where there is none that can be read."""
+        return read_json(self.path / name)
+
+    def mark(self, state: str, **facts: Any) -> None:
+        """Say in status.json how the run stands: one of `STATES`.
+
+        What is kept from mark to mark is how often the run began again (`restarts`), and how many of these times it had
+        been stopped by a signal or had died (`preemptions`): it was "killed", or still said "running", when claimed.
+        """
+        before = self.read("status.json")
+        counts = {name: before[name] if isinstance(before.get(name), int) else 0 for name in COUNTS}
+        if state == "running" and self._found is not None:
+            counts["restarts"] += 1
+            counts["preemptions"] += self._found in ("killed", "running")
+            self._found = None
+        place = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
+        told = {name: count for name, count in counts.items() if count}
+        self.write("status.json", {"state": state, **facts, **told, **place})
+
+    @property
+    def state(self) -> str:
+        """The state in status.json; a running one whose process is gone, or elsewhere long silent, was killed."""
+        status = self.read("status.json")
+        state = str(status.get("state", "queued"))
+        if state in FINISHED and not self.read("summary.json"):
+            return "killed"
+        if state != "running":
+            return state
+        if not {"host", "pid", "time"} <= status.keys():
+            return "killed"
+        here = status["host"] == socket.gethostname()
+        lives = _alive(status["pid"]) if here else time.time() - status["time"] < SILENCE
+        return "running" if lives else "killed"
+
+    def _replace(self, name: str, text: str) -> None:
+        replace(self.path / name, text)
+
+
+def replace(path: Path, text: str, shared: bool = False) -> None:
+    """Write a file that appears whole or not at all, also after a crash of the machine.
+
+    A file that several processes may write at a time (shared) has a draft for each of them.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid() if shared else 'draft'}")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a JSON file holds, {} where there is none that can be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity.
+
+    >>> finite(1.5), finite(math.nan), finite("text")
+    (1.5, None, 'text')
+    """
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

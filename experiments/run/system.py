@@ -1,0 +1,122 @@
+"""The machine a number was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("commeff", "torch", "numpy", "networkx", "hydra-core")
+TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS")  # beginnings of variables that matter
+
+
+def sys_info() -> dict[str, str]:
+    """Host, processor, cores, memory, accelerators, versions and git commit."""
+    import torch
+
+    return {
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "cpu": cpu_name(),
+        "cores": str(cores()),
+        "threads": str(torch.get_num_threads()),
+        "gpus": ", ".join(gpu_names()) or "none",
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+        "commit": git_commit(),
+    }
+
+
+def whereabouts() -> dict[str, Any]:
+    """One process of a run: where it is, and the variables that change how it communicates."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "cores": cores(), "variables": tuning(os.environ)}
+
+
+def launch_info(
+    launcher: str, backend: str, members: Sequence[Mapping[str, Any]], restarts: int, timeout: float
+) -> dict[str, Any]:
+    """How the processes of a run were started, and which is where.
+
+    The variables are rank 0's; a member with others has them beside it.
+
+    >>> here = {"host": "a", "pid": 7, "cores": 2, "variables": {"OMP_NUM_THREADS": "1"}}
+    >>> launch_info("torchrun", "gloo", [here], restarts=1, timeout=300.0)["members"]
+    [{'rank': 0, 'host': 'a', 'pid': 7, 'cores': 2}]
+    """
+    common = members[0]["variables"]
+    places = [
+        {"rank": rank, **{key: facts[key] for key in ("host", "pid", "cores")}} for rank, facts in enumerate(members)
+    ]
+    for place, facts in zip(places, members, strict=True):
+        if facts["variables"] != common:
+            place["variables"] = facts["variables"]
+    return {
+        "launcher": launcher,
+        "world_size": len(members),
+        "backend": backend,
+        "restarts": restarts,
+        "timeout": timeout,
+        "members": places,
+        "variables": common,
+    }
+
+
+def tuning(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that change how processes communicate and compute.
+
+    >>> tuning({"NCCL_DEBUG": "INFO", "HOME": "/root", "GLOO_SOCKET_IFNAME": "eth0"})
+    {'GLOO_SOCKET_IFNAME': 'eth0', 'NCCL_DEBUG': 'INFO'}
+    """
+    return {name: environment[name] for name in sorted(environment) if name.startswith(TUNING)}
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """The processor's model name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def gpu_names() -> list[str]:
+    """Of NVIDIA's GPUs, by a program of theirs: whoever asks torch cannot fork any more to use them."""
+    try:
+        asked = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True
+        )
+    except OSError:
+        return []
+    return [] if asked.returncode else asked.stdout.strip().splitlines()
+
+
+def git_commit() -> str:
+    """The commit of the source tree, with "+" if files differ from it; "unknown" outside a repository."""
+    try:
+        commit, changes = (
+            subprocess.run(
+                ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for arguments in (("rev-parse", "--short=10", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit + ("+" if changes else "")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
