@@ -41,7 +41,7 @@ def mix_(words: Tensor, scratch: Tensor) -> Tensor:
     """
     if words.device.type == "cpu":
         _mix_numpy(words.numpy().view(np.uint64), scratch.numpy().view(np.uint64))
-    else:
+    elif not words.is_meta:
         _mix_torch(words, scratch)
     return words
 

@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.tiling import bands, tile_size, tiles
+from commeff.compressors.tiling import bands, tiles
 
 _ENTRIES = 1 << 22
 
@@ -40,6 +40,8 @@ class Message(ABC):
 
     def add_to(self, out: Tensor, weights: Tensor) -> None:
         """out += weights @ decode(), for ``out`` (r, d) and ``weights`` (r, w), decoding a few rows at a time."""
+        if out.is_meta:
+            return
         some = max(1, _ENTRIES // max(1, self.d))
         for first in range(0, self.rows, some):
             rows = slice(first, first + some)
@@ -127,7 +129,7 @@ class Tiled(Message, ABC):
     def add_to(self, out: Tensor, weights: Tensor) -> None:
         """out += weights @ decode(), decoding some columns of all rows at a time."""
         weights = weights.to(out)
-        for columns in bands(self.rows, self.d, size=tile_size(out.device), grain=self.grain):
+        for columns in bands(self.rows, self.d, out.device, grain=self.grain):
             out[:, columns].addmm_(weights, self.tile(slice(None), columns).to(self.dtype).to(out))
 
 

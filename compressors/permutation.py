@@ -28,6 +28,8 @@ def choose(keys: Tensor, d: int, k: int) -> Tensor:
     """
     if not 0 <= k <= d:
         raise ValueError(f"cannot choose {k} distinct indices out of {d}: ask for 0 <= k <= d")
+    if keys.is_meta:
+        return keys.new_empty(len(keys), k)
     if d <= RANKED:
         counters = torch.arange(1, d + 1, device=keys.device) * signed(GOLDEN)
         return mixed(keys[:, None] + counters).argsort(1)[:, :k]

@@ -20,6 +20,8 @@ def largest_magnitudes(vectors: Tensor, k: int) -> Tensor:
     >>> largest_magnitudes(torch.tensor([[2.0, -3.0, 2.0, 1.0]]), 2)
     tensor([[0, 1]])
     """
+    if vectors.is_meta:
+        return vectors.new_empty(len(vectors), k, dtype=torch.int64)
     if vectors.device.type == "cpu" and vectors.shape[1] >= LONG and len(vectors):
         return torch.stack([torch.from_numpy(largest_of_row(row.numpy(), k)) for row in words(vectors)])
     return largest_by_threshold(vectors, k)

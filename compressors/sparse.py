@@ -39,6 +39,8 @@ class Sparse(Compound, ABC):
 
     def add_to(self, out: Tensor, weights: Tensor) -> None:
         """out += weights @ decode(): a scatter of k numbers for every weight that is not 0."""
+        if out.is_meta:
+            return
         indices, values = self.indices(), self.values.decode().to(out)
         weights, total = weights.to(out), out.contiguous()
         pairs = weights.nonzero()

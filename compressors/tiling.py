@@ -1,4 +1,9 @@
-"""A (w, d) matrix in pieces that stay in the cache, where temporaries cost neither memory traffic nor page faults."""
+"""A (w, d) matrix in pieces that stay in the cache, where temporaries cost neither memory traffic nor page faults.
+
+A tensor on the device "meta" has a shape and no numbers, so it has no pieces: nothing is left to compute once the
+results are allocated. A compressor that fills what it allocates piece by piece therefore gives the size of its message
+for any d at once and without memory. What works otherwise (choosing coordinates) has its own rule for meta tensors.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +23,15 @@ def tile_size(device: torch.device) -> int:
 def tiles(matrix: Tensor, *, size: int | None = None, grain: int = 8) -> Iterator[tuple[slice, slice]]:
     """Rectangles of at most ``size`` entries that cover the matrix; columns are cut at multiples of ``grain`` only.
 
+    None on the device "meta".
+
     >>> list(tiles(torch.empty(3, 5), size=10))
     [(slice(0, 2, None), slice(0, 5, None)), (slice(2, 3, None), slice(0, 5, None))]
     >>> list(tiles(torch.empty(1, 20), size=16))
     [(slice(0, 1, None), slice(0, 16, None)), (slice(0, 1, None), slice(16, 20, None))]
     """
+    if matrix.is_meta:
+        return
     rows, columns = matrix.shape
     size = size or tile_size(matrix.device)
     width = max(grain, size // grain * grain)
@@ -32,12 +41,16 @@ def tiles(matrix: Tensor, *, size: int | None = None, grain: int = 8) -> Iterato
             yield slice(top, min(top + height, rows)), slice(left, min(left + width, columns))
 
 
-def bands(rows: int, columns: int, *, size: int = HOST, grain: int = 8) -> Iterator[slice]:
-    """Columns in pieces of about ``size`` entries over all rows, at least 1024 wide, cut at multiples of ``grain``.
+def bands(rows: int, columns: int, device: torch.device, *, grain: int = 8) -> Iterator[slice]:
+    """Columns in pieces of about a tile over all rows, at least 1024 wide, cut at multiples of ``grain``.
 
-    >>> list(bands(64, 5000))
+    None on the device "meta".
+
+    >>> list(bands(64, 5000, torch.device("cpu")))
     [slice(0, 2048, None), slice(2048, 4096, None), slice(4096, 5000, None)]
     """
-    width = max(grain, max(1024, size // max(rows, 1)) // grain * grain)
+    if device.type == "meta":
+        return
+    width = max(grain, max(1024, tile_size(device) // max(rows, 1)) // grain * grain)
     for left in range(0, columns, width):
         yield slice(left, min(left + width, columns))

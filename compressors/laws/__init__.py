@@ -20,10 +20,12 @@ from commeff.compressors.laws.purity import (
     check_rows_independent,
     check_scope,
 )
+from commeff.compressors.laws.size import check_size_without_numbers
 from commeff.compressors.laws.wire import check_add_to, check_shapes, check_summable, check_wire
 
 __all__ = [
     "BASES",
+    "INFORMATION",
     "LAWS",
     "LAYOUT",
     "SAMPLES",
@@ -40,6 +42,7 @@ __all__ = [
     "check_rows_independent",
     "check_scope",
     "check_shapes",
+    "check_size_without_numbers",
     "check_summable",
     "check_unbiased",
     "check_wire",
@@ -60,6 +63,9 @@ LAWS: tuple[Callable[[Compressor], None], ...] = (
     check_shapes,
     check_dtypes,
 )
+
+# What a compressor may do without: `commeff check` mentions it.
+INFORMATION: tuple[Callable[[Compressor], None], ...] = (check_size_without_numbers,)
 
 # Laws that say nothing where another is broken, such as those that compare two messages where none is like the other.
 BASES = {

@@ -34,6 +34,8 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json
             for verdict in own:
                 if verdict.state == "broken":
                     typer.echo(f"{name}: BROKEN {verdict.law}: {verdict.sentence}")
+                if verdict.state == "noted":
+                    typer.echo(f"{name}: note, {verdict.law}: {verdict.sentence}")
             for state, words in (("holds", "hold"), ("waits", "cannot be judged until those hold")):
                 laws = [verdict.law for verdict in own if verdict.state == state]
                 if laws:

@@ -25,15 +25,20 @@ CODES: dict[str, ModuleType] = {
 }
 Law = Callable[[Any], None]
 
+# Laws that may be broken: what follows is said, and is no failure.
+INFORMATION: dict[str, tuple[Law, ...]] = {"compressor": commeff.compressors.laws.INFORMATION}
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one law: it holds, it is broken (`sentence` says how), or it means nothing until another holds."""
+    """What became of one law: it holds, it is broken (`sentence` says how), or it means nothing until another holds,
+    or it is broken and may be (noted).
+    """
 
     name: str
     kind: str
     law: str
-    state: Literal["holds", "broken", "waits"]
+    state: Literal["holds", "broken", "waits", "noted"]
     sentence: str = ""
 
 
@@ -70,6 +75,9 @@ def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
             waiting |= {other.__name__: _plain(law) for other in code.BASES.get(law, ())}
         else:
             yield verdict(_plain(law), "holds")
+    for law in () if waiting else INFORMATION.get(choice.group, ()):
+        broken = _tried(law, cases, file)
+        yield verdict(_plain(law), "noted" if broken else "holds", broken)
 
 
 def _tried(law: Law, cases: Sequence[Any], file: str) -> str:

@@ -7,7 +7,7 @@ from math import erf, sqrt
 import pytest
 import torch
 
-from commeff.compressors import WorkerRandom, choose
+from commeff.compressors import TopK, WorkerRandom, choose, packed_bytes
 from commeff.compressors.hashing import _mix_numpy, _mix_torch, mix, signed
 
 LONG = (1 << 17) + 4321
@@ -173,3 +173,11 @@ def test_blocks_split_like_rows():
     assert both.rows == 10
     assert torch.equal(both.uniform(20)[5:], WorkerRandom(0, [8]).split(5).uniform(20))
     assert torch.equal(both.uniform(20, shared=True)[:5], WorkerRandom(0, [8]).split(5).uniform(20, shared=True))
+
+
+def test_meta_tensors_of_any_size_are_drawn_and_compressed_at_once():
+    random, d = WorkerRandom(0, range(2), path=("law",), device="meta"), 70_000_000_000
+    assert random.uniform(d).shape == random.bits(d).shape == random.normal(d).shape == (2, d)
+    assert random.choice(d, d // 100).shape == (2, d // 100)
+    message = TopK(ratio=0.01).compress(torch.empty(2, d, device="meta"), random)
+    assert message.row_bytes == d // 100 * 4 + packed_bytes(d // 100, 37)

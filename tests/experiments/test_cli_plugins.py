@@ -171,6 +171,16 @@ def test_an_error_in_the_reader_s_code_names_its_line(tmp_path: Path) -> None:
     assert f"ZeroDivisionError: division by zero (line {line} of {file})" in told.stdout
 
 
+def test_what_a_plug_in_may_do_without_is_noted(tmp_path: Path) -> None:
+    file = tmp_path / "numbers.py"
+    source = (PLUGINS / "bf16.py").read_text()
+    file.write_text(source.replace('return Dense("bfloat16")', 'return [vectors.tolist()] and Dense("bfloat16")'))
+    told = invoke("check", str(file))
+    assert told.exit_code == 0, told.output
+    assert "note, size without numbers: " in told.stdout
+    assert "it does not work on meta tensors" in told.stdout
+
+
 def test_a_plug_in_of_every_kind_in_one_run(tmp_path: Path) -> None:
     options = [word for name in ("moons", "mean_sign", "chords") for word in ("--plugin", str(PLUGINS / f"{name}.py"))]
     tokens = ["task=moons", "task.hidden=4", "method=choco", "compressor=mean_sign", "topology=chords", "workers=4"]
