@@ -44,7 +44,7 @@ class HookState:
     def post(self, bucket: torch.distributed.GradBucket) -> Handle:
         """Send one bucket; nobody waits yet."""
         vectors, number = bucket.buffer()[None], bucket.index()
-        communicator = self.communicator.at(f"bucket{number}")
+        communicator = self.communicator.child(f"bucket{number}")
         communicator.device = vectors.device
         self._first = communicator.step if self._first is None else self._first
         if communicator.step == self._first:

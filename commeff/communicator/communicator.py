@@ -13,7 +13,7 @@ from torch import Tensor
 from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody, mean
 from commeff.communicator.collectives import collective as named
 from commeff.communicator.hosting import Common, Hosting
-from commeff.communicator.mixing import Exchange
+from commeff.communicator.mixing import MixPlan
 from commeff.communicator.wire.transport import Transport, processes
 from commeff.compressors import DenseMessage, Message
 from commeff.topologies import MixingMatrix
@@ -211,7 +211,7 @@ class Communicator(Hosting):
         payload = size * senders if messages else 0
         common.ledger.bill(common.step, self._label, kind, payload, wire * size, messages * count, count)
 
-    def _receive(self, message: Message, plan: Exchange) -> Callable[[], list[Message]]:
+    def _receive(self, message: Message, plan: MixPlan) -> Callable[[], list[Message]]:
         """Posts what the plan says; gives the messages that come in, in the order of the plan's weights."""
         if not plan.outgoing and not plan.incoming:
             return list
@@ -221,7 +221,7 @@ class Communicator(Hosting):
         done = self.transport.exchange("mix", outgoing, incoming)
         return lambda: [message.from_buffer(part) for part in done().values()]
 
-    def _plan(self, matrix: MixingMatrix) -> Exchange:
+    def _plan(self, matrix: MixingMatrix) -> MixPlan:
         """The exchange for a matrix, remembered for matrices that come back (the matrix is kept, so its id stays its
         own).
         """
@@ -231,7 +231,7 @@ class Communicator(Hosting):
                 raise ValueError(f"the topology connects {matrix.n} workers but the run has {self.n}; make both equal")
             if len(plans) > 64:
                 plans.clear()
-            plans[id(matrix)] = matrix, Exchange.plan(matrix, self._common.bounds, self.transport.rank)
+            plans[id(matrix)] = matrix, MixPlan.plan(matrix, self._common.bounds, self.transport.rank)
         return plans[id(matrix)][1]
 
 

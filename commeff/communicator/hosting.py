@@ -13,7 +13,7 @@ from torch import Tensor
 
 from commeff.communicator.collectives import Collective
 from commeff.communicator.ledger import Ledger
-from commeff.communicator.mixing import Exchange
+from commeff.communicator.mixing import MixPlan
 from commeff.communicator.wire.transport import Transport
 from commeff.compressors import WorkerRandom
 from commeff.topologies import MixingMatrix
@@ -23,7 +23,31 @@ SERVER = -1  # the server's id in the keys of its randomness
 
 @dataclass
 class Common:
-    """What every view of one communicator shares."""
+    """What every view of one communicator shares.
+
+    Attributes
+    ----------
+    n : int
+        The number of all workers.
+    seed : int
+        The key of all randomness.
+    transport : Transport
+        The processes, and the bytes handed to them.
+    bounds : list of int
+        Worker ids bounds[r] .. bounds[r + 1] - 1 live at process r.
+    collective : Collective or None
+        How averages travel; None: by what each message allows.
+    step : int
+        The clock: model updates since the start.
+    device : torch.device or str
+        Where the rows are, and random numbers are drawn.
+    active : (w,) bool tensor or None
+        Which hosted workers take part in this step; None: all.
+    ledger : Ledger
+        What was sent, per worker.
+    plans : dict
+        The plan of each mixing matrix seen, by the matrix's id, with the matrix itself.
+    """
 
     n: int
     seed: int
@@ -34,11 +58,23 @@ class Common:
     device: torch.device | str = "cpu"
     active: Tensor | None = None
     ledger: Ledger = field(default_factory=Ledger)
-    plans: dict[int, tuple[MixingMatrix, Exchange]] = field(default_factory=dict)
+    plans: dict[int, tuple[MixingMatrix, MixPlan]] = field(default_factory=dict)
 
 
 class Hosting:
-    """One view of a communicator: a place in the strategy, a block of columns, a home of the server's row."""
+    """One view of a communicator: a place in the strategy, a block of columns, a home of the server's row.
+
+    Attributes
+    ----------
+    path : tuple of str
+        The place in the strategy, which keys randomness and labels the ledger.
+    start : int
+        The first column of the block, in the coordinates of the whole vector.
+    home : int
+        The worker with which the server's row is.
+    workers : sequence of int
+        The ids of the workers hosted by this process.
+    """
 
     _common: Common
     _views: dict[Any, Self]
@@ -57,13 +93,17 @@ class Hosting:
             view._label = "/".join(path)
         return view
 
-    def at(self, name: str) -> Self:
+    def child(self, name: str) -> Self:
         """One level deeper in the path that keys randomness and labels the ledger."""
         return self._view(name, (*self.path, name), self.start, self.home, self.workers)
 
+    def at(self, name: str) -> Self:
+        """Another name of `child`."""
+        return self.child(name)
+
     def columns(self, start: int) -> Self:
-        """The communicator of a block of columns that begins `start` columns further on: the same stream of
-        randomness, moved.
+        """The communicator of the block of columns that begins `start` columns further on: the same streams of random
+        numbers, from there on.
         """
         return self._view(start, self.path, self.start + start, self.home, self.workers)
 
@@ -73,7 +113,7 @@ class Hosting:
 
     @contextmanager
     def at_step(self, step: int) -> Iterator[None]:
-        """The clock set to another step, for what was begun then and ends now."""
+        """The clock set to another step, for the rest of what was begun then."""
         now, self.step = self.step, step
         try:
             yield
@@ -81,8 +121,12 @@ class Hosting:
             self.step = now
 
     def together(self, linger: bool = False) -> AbstractContextManager[None]:
-        """What is posted inside goes out as one, at the end: exchanges do not queue behind each other. It may `linger`
-        until it is waited for, where that costs nothing.
+        """Posts everything begun inside as one operation, at the end, so that exchanges do not queue behind each other.
+
+        Parameters
+        ----------
+        linger : bool
+            Let it wait even longer, until a result is needed, where that costs nothing.
         """
         return self.transport.together(linger)
 
@@ -141,7 +185,7 @@ class Hosting:
 
     @property
     def device(self) -> torch.device | str:
-        """Where random numbers are made: where the rows are, says `Strategy.start`. They are the same anywhere."""
+        """Where random numbers are drawn: `Strategy.start` sets it to where the rows are. They are equal anywhere."""
         return self._common.device
 
     @device.setter

@@ -98,7 +98,7 @@ def _scale(target: Tensor, factor: float) -> None:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class MixPlan:
     """What one process needs for a mixing: how its own rows mix, which rows go to which process, and the weights of
     what comes in.
     """
@@ -112,7 +112,7 @@ class Exchange:
     senders: float  # share of the workers whose message anybody else receives
 
     @staticmethod
-    def plan(matrix: MixingMatrix, bounds: Sequence[int], rank: int) -> Exchange:
+    def plan(matrix: MixingMatrix, bounds: Sequence[int], rank: int) -> MixPlan:
         """Worker ids bounds[r] .. bounds[r + 1] - 1 live at process r."""
         owner = [r for r in range(len(bounds) - 1) for _ in range(bounds[r], bounds[r + 1])]
         mine = range(bounds[rank], bounds[rank + 1])
@@ -138,7 +138,7 @@ class Exchange:
                     remote[i - mine.start, column[j]] = weight
                     whole[i - mine.start][0].append(len(mine) + column[j])
                     whole[i - mine.start][1].append(weight)
-        return Exchange(
+        return MixPlan(
             local=InPlace.of(local),
             all=InPlace.of(whole),
             outgoing={peer: sorted(rows) for peer, rows in sorted(needed.items())},

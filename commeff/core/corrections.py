@@ -1,5 +1,7 @@
-"""Local steps that correct themselves by what the others did, which they see in the difference between what they gave
-and what they get back: no communication of their own.
+"""Local steps with a bias correction: D2, quasi-global momentum, FedProx, SCAFFOLD.
+
+They see what averaging did as the difference between their last output and their next input, so they need no
+communication of their own.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class QuasiGlobal(LocalStep):
     def __init__(self, inner: Local, beta: float, mu: float, nesterov: bool = False) -> None:
         for name, value in {"beta": beta, "mu": mu}.items():
             if not 0 <= value < 1:
-                raise ValueError(f"{name} = {value} was asked for; a momentum lies in [0, 1)")
+                raise ValueError(
+                    f"{name} must lie in [0, 1), got {value}: it is a momentum; give for example {name}=0.9"
+                )
         self.inner, self.beta, self.mu, self.nesterov = inner, beta, mu, nesterov
 
     @property
@@ -78,14 +82,14 @@ class QuasiGlobal(LocalStep):
         return self.inner(x, gradient + self.beta * direction if self.nesterov else direction, active)
 
 
-class Periodic(LocalStep):
-    """A local step that knows when a period of `period` steps begins. Memory: how many steps there were."""
+class PeriodCounter(LocalStep):
+    """A local step that counts steps, so as to know when a period of `period` steps begins. Memory: steps."""
 
     shared: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(self, inner: LocalStep, period: int) -> None:
         if not isinstance(period, int) or period < 1:
-            raise ValueError(f"a period of {period} steps was asked for; it takes a whole number, at least 1")
+            raise ValueError(f"period must be a whole number of at least 1, got {period!r}: it counts steps")
         self.inner, self.period = inner, period
 
     @property
@@ -102,7 +106,7 @@ class Periodic(LocalStep):
         return (self.steps - 1) % self.period == 0
 
 
-class Proximal(Periodic):
+class Proximal(PeriodCounter):
     """The gradient gets mu (x - anchor), where the anchor is the x with which the period began (FedProx).
 
     Memory: anchor.
@@ -113,7 +117,7 @@ class Proximal(Periodic):
     def __init__(self, inner: LocalStep, mu: float, period: int) -> None:
         super().__init__(inner, period)
         if mu < 0:
-            raise ValueError(f"mu = {mu} was asked for; what pulls towards the anchor is at least 0")
+            raise ValueError(f"mu must be at least 0, got {mu}: a negative one pushes away from the anchor")
         self.mu = mu
 
     def start(self, x: Tensor, layout: Layout) -> None:
@@ -126,7 +130,7 @@ class Proximal(Periodic):
         return self.inner(x, gradient + self.mu * (x - self.anchor), active)
 
 
-class Drift(Periodic):
+class ControlVariate(PeriodCounter):
     """The gradient gets c - c_i, which moves by (y_i - x)/(K gamma) where a period of K steps ends at y_i and the next
     begins at x, the mean of all y_j (SCAFFOLD, option II).
 

@@ -85,7 +85,7 @@ def _probe(factory: OptimizerFactory) -> Optimizer:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ColumnRun:
     """Columns [start, stop), one parameter of the optimizer, of the given shape in each row."""
 
     start: int
@@ -94,12 +94,12 @@ class Piece:
     shape: tuple[int, ...]
 
 
-def _column_runs(layout: Layout) -> list[Piece]:
+def _column_runs(layout: Layout) -> list[ColumnRun]:
     """Neighbouring tensors of one parameter group, joined."""
-    runs: list[Piece] = []
+    runs: list[ColumnRun] = []
     for field in layout.fields:
         first = runs.pop().start if runs and runs[-1].group == field.group else field.start
-        runs.append(Piece(first, field.stop, field.group, (field.stop - first,)))
+        runs.append(ColumnRun(first, field.stop, field.group, (field.stop - first,)))
     return runs
 
 
@@ -142,24 +142,24 @@ class Local(LocalStep):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self._workers = x.shape[0]
-        whole = [Piece(field.start, field.stop, field.group, field.shape) for field in layout.fields]
-        self._pieces = _column_runs(layout) if self._elementwise else whole
+        whole = [ColumnRun(field.start, field.stop, field.group, field.shape) for field in layout.fields]
+        self._runs = _column_runs(layout) if self._elementwise else whole
         self._clock, self._schedule = self._start_clock()
         self.last_lr = self.lr
         # Fused kernels walk over memory as if it had no gaps, which the columns of one group among others have.
-        stacked = self._elementwise and not (self._fused and len(self._pieces) > 1)
+        stacked = self._elementwise and not (self._fused and len(self._runs) > 1)
         self._build([x] if stacked else x.unbind())
 
     def _start_clock(self) -> tuple[Optimizer, LRScheduler | None]:
         """An optimizer of no coordinates whose options the schedule moves and all others follow, whoever is idle."""
-        empty = [torch.zeros((0,) * max(1, len(piece.shape))) for piece in self._pieces]
+        empty = [torch.zeros((0,) * max(1, len(run.shape))) for run in self._runs]
         clock = self._factory(self._grouped([torch.nn.Parameter(tensor) for tensor in empty]))
         return clock, self._factory.schedule(clock) if isinstance(self._factory, Scheduled) else None
 
     def _build(self, hosts: Sequence[Tensor]) -> None:
         """One optimizer for each host: the (w, d) matrix of all rows, or one row."""
         self._stacked = hosts[0].ndim == 2
-        self._parameters = [[torch.nn.Parameter(self._view(host, piece)) for piece in self._pieces] for host in hosts]
+        self._parameters = [[torch.nn.Parameter(self._view(host, run)) for run in self._runs] for host in hosts]
         self._optimizers = [self._factory(self._grouped(parameters)) for parameters in self._parameters]
         self._follow(_options(self._clock))
         # Multi-tensor and fused code writes into the gradients that it is given.
@@ -171,16 +171,14 @@ class Local(LocalStep):
             for group, chosen in zip(optimizer.param_groups, options, strict=True):
                 group.update(chosen)
 
-    def _view(self, host: Tensor, piece: Piece) -> Tensor:
-        whole = piece.stop - piece.start == host.shape[-1]
-        columns = host if whole else host[..., piece.start : piece.stop]
-        return columns if self._stacked else columns.reshape(piece.shape)
+    def _view(self, host: Tensor, run: ColumnRun) -> Tensor:
+        whole = run.stop - run.start == host.shape[-1]
+        columns = host if whole else host[..., run.start : run.stop]
+        return columns if self._stacked else columns.reshape(run.shape)
 
     def _grouped(self, parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
-        pairs = list(zip(parameters, self._pieces, strict=True))
-        return [
-            {"params": [p for p, piece in pairs if piece.group == g]} for g in sorted({s.group for s in self._pieces})
-        ]
+        pairs = list(zip(parameters, self._runs, strict=True))
+        return [{"params": [p for p, run in pairs if run.group == g]} for g in sorted({s.group for s in self._runs})]
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
         if self._stacked and active is not None and not bool(active.all()):
@@ -193,9 +191,9 @@ class Local(LocalStep):
         for i, (host, slope) in enumerate(hosts):
             if not (self._stacked or active is None or active[i]):
                 continue
-            for parameter, piece in zip(self._parameters[i], self._pieces, strict=True):
-                parameter.data = self._view(host, piece)
-                parameter.grad = self._view(slope, piece)
+            for parameter, run in zip(self._parameters[i], self._runs, strict=True):
+                parameter.data = self._view(host, run)
+                parameter.grad = self._view(slope, run)
             self._optimizers[i].step()
         self.last_lr = float(self._clock.param_groups[0]["lr"])
         if self._schedule is not None:
@@ -206,10 +204,10 @@ class Local(LocalStep):
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """ "piece.name" -> (w, ...): the optimizer's state, row by row; "aged" -> (w,): who has one, having stepped."""
+        """ "run.name" -> (w, ...): the optimizer's state, row by row; "aged" -> (w,): who has one, having stepped."""
         aged = [bool(optimizer.state) for optimizer in self._optimizers]
         rows = {"aged": torch.tensor(aged).expand(self._workers).clone()}
-        for p in range(len(self._pieces)):
+        for p in range(len(self._runs)):
             held = [optimizer.state.get(self._parameters[i][p], {}) for i, optimizer in enumerate(self._optimizers)]
             for name, value in max(held, key=len).items():
                 if value is None:
@@ -225,7 +223,7 @@ class Local(LocalStep):
         equal = all(bool((value == value[0]).all()) for value in rows.values() if value.ndim == 1)
         if self._stacked and not equal:
             like = self._parameters[0][0]
-            self._build(like.new_empty(self._workers, self._pieces[-1].stop).unbind())
+            self._build(like.new_empty(self._workers, self._runs[-1].stop).unbind())
         for i, optimizer in enumerate(self._optimizers):
             optimizer.state.clear()
             for key in [key for key in rows if key != "aged" and rows["aged"][i]]:

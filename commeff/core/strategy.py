@@ -132,7 +132,7 @@ class LocalStep(Stateful, ABC):
         """The rows after the step; rows that are not active neither move nor age."""
 
 
-class Piece(Stateful):
+class Component(Stateful):
     """What stands in a strategy beside the local step: transforms and encoders."""
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
@@ -141,11 +141,11 @@ class Piece(Stateful):
         Starts the transforms and encoders inside with the same v; a piece with memory extends it.
         """
         for name, part in self.parts():
-            if isinstance(part, Piece):
-                part.start(v, layout, communicator.at(name))
+            if isinstance(part, Component):
+                part.start(v, layout, communicator.child(name))
 
 
-class Transform(Piece, ABC):
+class Transform(Component, ABC):
     """(w, d) -> (w, d), with memory, possibly with communication.
 
     Never writes into its input; the result is the caller's to read.
@@ -198,7 +198,7 @@ class Staged(Transform):
         """The transformed rows, in stages."""
 
 
-class Encoder(Piece, ABC):
+class Encoder(Component, ABC):
     """(w, d) -> Message, with memory: what stands between a vector and the wire."""
 
     @abstractmethod
@@ -221,7 +221,7 @@ class Chain(Staged):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         for i, link in enumerate(self.links):
-            vectors = yield from link.stages(vectors, communicator.at(f"links.{i}"))
+            vectors = yield from link.stages(vectors, communicator.child(f"links.{i}"))
         return vectors
 
 
@@ -268,12 +268,12 @@ class Strategy(Stateful):
             )
         communicator.device = x.device
         self.local.start(x, layout)
-        self.gradients.start(torch.zeros_like(x), layout, communicator.at("gradients"))
-        self.parameters.start(x, layout, communicator.at("parameters"))
+        self.gradients.start(torch.zeros_like(x), layout, communicator.child("gradients"))
+        self.parameters.start(x, layout, communicator.child("parameters"))
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed."""
-        self.parameters.post(x, communicator.at("parameters"))
+        self.parameters.post(x, communicator.child("parameters"))
 
     @property
     def awaited(self) -> Sequence[tuple[int, int]]:
@@ -284,7 +284,7 @@ class Strategy(Stateful):
         """Columns [start, stop) of the gradient that `step` will get are final: send what can be sent. Says whether
         anything has been sent.
         """
-        return self.gradients.ready(gradient, start, stop, communicator.at("gradients"))
+        return self.gradients.ready(gradient, start, stop, communicator.child("gradients"))
 
     def step(
         self,
@@ -304,10 +304,10 @@ class Strategy(Stateful):
             given, needed = tuple(gradient.shape), tuple(x.shape)
             raise ValueError(f"gradients of shape {given} for x of shape {needed}; give one row a worker")
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
-        moved = self.local(own, self.gradients(gradient, communicator.at("gradients")), communicator.active)
+        moved = self.local(own, self.gradients(gradient, communicator.child("gradients")), communicator.active)
         # What the local step returns is ours to give away only if it is the memory that we gave it.
         finish = self.parameters.donated if moved.data_ptr() == own.data_ptr() else self.parameters
-        out = finish(moved, communicator.at("parameters"))
+        out = finish(moved, communicator.child("parameters"))
         if out.shape != x.shape:
             raise ValueError(
                 f"a step made {tuple(out.shape)} of x of shape {tuple(x.shape)}; transforms keep the shape"

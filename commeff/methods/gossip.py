@@ -20,9 +20,9 @@ from commeff.transforms import (
     Every,
     Gossip,
     Hierarchical,
+    InUnitsOf,
+    PerWorkerOuter,
     PushSum,
-    RelativeTo,
-    Toward,
     Tracking,
 )
 
@@ -77,8 +77,8 @@ def decentlam(optimizer: OptimizerFactory, topology: Topology, beta: float = 0.9
     Source: Yuan et al., arXiv 2104.11981, Algorithm 2.
     """
     local = Local(optimizer)
-    outer = RelativeTo(local, partial(torch.optim.SGD, lr=1.0, momentum=beta))
-    return Strategy(local, parameters=Toward(outer, Gossip(topology)))
+    outer = InUnitsOf(local, partial(torch.optim.SGD, lr=1.0, momentum=beta))
+    return Strategy(local, parameters=PerWorkerOuter(outer, Gossip(topology)))
 
 
 def qg_dsgdm(

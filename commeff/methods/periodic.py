@@ -7,19 +7,19 @@ from functools import partial
 import torch
 
 from commeff.compressors import Compressor, RandomK
-from commeff.core.corrections import Drift, Proximal
+from commeff.core.corrections import ControlVariate, Proximal
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
 from commeff.transforms import (
+    After,
     Average,
     Delayed,
     ErrorFeedback,
     Every,
     Fragments,
+    InUnitsOf,
     Outer,
     Partial,
-    RelativeTo,
-    Since,
 )
 
 NESTEROV: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
@@ -43,7 +43,7 @@ def post_local_sgd(optimizer: OptimizerFactory, period: int = 16, begin: int = 0
     Memory: the optimizer's. Sends: x_i by all-reduce at every step, then every `period` steps.
     Source: Lin, Stich, Patel, Jaggi, arXiv 1808.07217, Algorithm 2.
     """
-    return Strategy(Local(optimizer), parameters=Since(begin, Every(period, Average()), before=Average()))
+    return Strategy(Local(optimizer), parameters=After(begin, Every(period, Average()), before=Average()))
 
 
 def fedprox(optimizer: OptimizerFactory, period: int = 8, mu: float = 0.01) -> Strategy:
@@ -65,7 +65,7 @@ def scaffold(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
     Memory: c - c_i. Sends: x_i by all-reduce when due.
     Source: Karimireddy et al., arXiv 1910.06378, Algorithm 1.
     """
-    return Strategy(Drift(Local(optimizer), period), parameters=Every(period, Average()))
+    return Strategy(ControlVariate(Local(optimizer), period), parameters=Every(period, Average()))
 
 
 def dasgd(optimizer: OptimizerFactory, period: int = 8, delay: int = 1) -> Strategy:
@@ -87,7 +87,7 @@ def slowmo(optimizer: OptimizerFactory, period: int = 8, beta: float = 0.5, alph
     Source: Wang, Tantia, Ballas, Rabbat, arXiv 1910.00643, Algorithm 1.
     """
     local = Local(optimizer)
-    outer = RelativeTo(local, partial(torch.optim.SGD, lr=alpha, momentum=beta))
+    outer = InUnitsOf(local, partial(torch.optim.SGD, lr=alpha, momentum=beta))
     return Strategy(local, parameters=Every(period, Outer(outer, Average())))
 
 

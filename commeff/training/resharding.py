@@ -16,7 +16,7 @@ from commeff.communicator import Communicator
 ROWS = ("rows", "replicas", "losses")  # under these names tensors have a leading worker axis
 
 
-def gathered(state: dict[str, Any], communicator: Communicator) -> dict[str, Any] | None:
+def gather_rows(state: dict[str, Any], communicator: Communicator) -> dict[str, Any] | None:
     """The state with all workers' rows in their order at rank 0, None elsewhere; every process calls it."""
     if communicator.transport.size == 1:
         return state
@@ -29,7 +29,7 @@ def gathered(state: dict[str, Any], communicator: Communicator) -> dict[str, Any
     return _changed(state, lambda rows: next(whole))
 
 
-def dealt(state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
+def shard_rows(state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
     """The part of a whole state that this process hosts; a server's one row is left to who hosts it."""
     if communicator.transport.size == 1:
         return state
@@ -41,14 +41,14 @@ def dealt(state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
     return _changed(state, own)
 
 
-def placed(state: Any, device: torch.device) -> Any:
+def to_device(state: Any, device: torch.device) -> Any:
     """The state with its tensors on a device."""
     if isinstance(state, Tensor):
         return state.to(device)
     if type(state) is dict:
-        return {name: placed(value, device) for name, value in state.items()}
+        return {name: to_device(value, device) for name, value in state.items()}
     if type(state) in (list, tuple):
-        return type(state)(placed(value, device) for value in state)
+        return type(state)(to_device(value, device) for value in state)
     return state  # a schedule's Counter, say
 
 

@@ -12,39 +12,45 @@ from commeff.communicator import Communicator, Handle
 INTERVAL = 0.5  # seconds between two votes
 
 
-class Agreement:
-    """Whether any process was asked to stop, told to all before the same step.
+class StopVote:
+    """A vote on stopping, whose outcome is known to all processes before the same step.
 
-    Every process says so in votes about half a second apart, and hears the sum of a vote when it casts the next: nobody
-    waits for who is less than one vote behind. How many steps lie between two votes follows from the vote before, so
+    Every process votes about twice a second, and reads the sum of a vote when it casts the next: nobody waits for a
+    process that is less than one vote behind. How many steps lie between two votes follows from the vote before, so
     that it is the same everywhere.
     """
 
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
         self._vote: Handle[Tensor] | None = None
-        self._steps, self._left, self._asked = 1, 1, False
-        self._begun = time.monotonic()
+        self._steps, self._left, self._requested = 1, 1, False
+        self._cast_at = time.monotonic()
 
-    def reached(self, asked: bool) -> bool:
-        """Called before every step, by every process: whether all stop here."""
+    def passed(self, requested: bool) -> bool:
+        """Whether all stop here. Called before every step, by every process.
+
+        Parameters
+        ----------
+        requested : bool
+            Whether this process has been told to stop.
+        """
         if self._communicator.transport.size == 1:
-            return asked
-        self._asked |= asked
+            return requested
+        self._requested |= requested
         self._left -= 1
         if self._left:
             return False
-        stop, step_seconds = False, (time.monotonic() - self._begun) / self._steps
+        stop, step_seconds = False, (time.monotonic() - self._cast_at) / self._steps
         if self._vote is not None:
             votes, mean_seconds = self._vote.wait().tolist()
             stop = votes > 0
             self._steps = max(1, min(2 * self._steps, int(INTERVAL / max(mean_seconds, 1e-9))))
-        said = torch.tensor([float(self._asked), step_seconds], dtype=torch.float64)
-        self._vote = self._communicator.post_observe(said.expand(len(self._communicator.workers), -1))
-        self._left, self._begun = self._steps, time.monotonic()
+        ballot = torch.tensor([float(self._requested), step_seconds], dtype=torch.float64)
+        self._vote = self._communicator.post_observe(ballot.expand(len(self._communicator.workers), -1))
+        self._left, self._cast_at = self._steps, time.monotonic()
         return stop
 
     def end(self) -> None:
-        """Hear the last vote, which all have cast."""
+        """Wait for the last vote, which every process has cast."""
         if self._vote is not None:
             self._vote.wait()

@@ -15,9 +15,9 @@ from commeff.replicas import Stacked, Vmapped
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.evaluation import measure_final
 from commeff.training.recorder import Recorder
-from commeff.training.resharding import dealt, gathered, placed
+from commeff.training.resharding import gather_rows, shard_rows, to_device
 from commeff.training.run import Run
-from commeff.training.stop_vote import Agreement
+from commeff.training.stop_vote import StopVote
 from commeff.training.task import Task
 
 ENGINES = {"loop": Stacked, "vmap": Vmapped}
@@ -59,7 +59,7 @@ def train(
     run = Run(replicas, strategy, communicator, losses=torch.zeros_like(replicas.parameters[:, 0]))
     saved = checkpoints.load() if checkpoints else None
     if saved:
-        saved = placed(dealt(saved, communicator), replicas.parameters.device)
+        saved = to_device(shard_rows(saved, communicator), replicas.parameters.device)
         if saved["step"] > steps:
             raise ValueError(
                 f"the checkpoint stands at step {saved['step']}; {steps} steps were asked for, which is less"
@@ -70,9 +70,9 @@ def train(
         if run.row and [row["step"] for row in recorder.rows()[-1:]] != [run.row["step"]]:
             raise ValueError(f"{recorder.path} lacks rows that the checkpoint knows of; delete the run to start anew")
 
-    every, agreement = evaluate_every or max(1, steps // 20), Agreement(communicator)
+    every, stop_vote = evaluate_every or max(1, steps // 20), StopVote(communicator)
     for communicator.step in range(run.step, steps):
-        if agreement.reached(should_stop()):
+        if stop_vote.passed(should_stop()):
             _save(run, checkpoints)
             return {"state": "stopped", "steps": run.step}
         run.advance(task, l2)
@@ -91,7 +91,7 @@ def train(
             _save(run, checkpoints)
         if due or saves:
             communicator.meet()
-    agreement.end()
+    stop_vote.end()
     strategy.settle()
     final = measure_final(task, replicas, communicator)
     return {"state": "done", "steps": steps, "workers": communicator.n} | run.row | final
@@ -99,6 +99,6 @@ def train(
 
 def _save(run: Run, checkpoints: Checkpoints | None) -> None:
     """A checkpoint of all workers, written at rank 0; every process calls it."""
-    whole = gathered(run.state_dict(), run.communicator) if checkpoints else None
+    whole = gather_rows(run.state_dict(), run.communicator) if checkpoints else None
     if checkpoints and whole is not None:
         checkpoints.save(whole)

@@ -8,14 +8,15 @@ from commeff.transforms.feedback import EF21, Diana, Smooth
 from commeff.transforms.fragments import Fragments
 from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking
 from commeff.transforms.hierarchical import Hierarchical
-from commeff.transforms.outer import Outer, RelativeTo, Toward
+from commeff.transforms.outer import InUnitsOf, Outer, PerWorkerOuter
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.pushing import PushSum
-from commeff.transforms.timing import Every, Scaled, Since
+from commeff.transforms.timing import After, Every, Scaled
 
 __all__ = [
     "BUCKET_MB",
     "EF21",
+    "After",
     "Ahead",
     "Average",
     "AveragedMomentum",
@@ -29,18 +30,17 @@ __all__ = [
     "Fragments",
     "Gossip",
     "Hierarchical",
+    "InUnitsOf",
     "Outer",
     "Partial",
+    "PerWorkerOuter",
     "Plain",
     "PowerSGD",
     "PushSum",
-    "RelativeTo",
     "Scaled",
     "Sharded",
-    "Since",
     "Smooth",
     "ThroughServer",
-    "Toward",
     "Tracking",
     "Warmup",
     "as_encoder",

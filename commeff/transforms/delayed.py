@@ -50,10 +50,10 @@ class Delayed(Transform):
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         if not self.delay:
-            return self.inner(vectors, communicator.at("inner"))
+            return self.inner(vectors, communicator.child("inner"))
         if self.inner.remembers:
             self.settle()  # a memory that one step has not finished with is not the next one's to use
-        below, v = communicator.at("inner"), vectors.clone()
+        below, v = communicator.child("inner"), vectors.clone()
         flow = Flow(self.inner.stages(v, below))
         unmoved = flow.handle is None and flow.finish() is v
         self._queue.append(None if unmoved else Underway(v, flow, below, communicator.step))

@@ -35,7 +35,7 @@ class Tracking(Staged):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         moved = self.tracked + vectors - self.last_gradient
         self.last_gradient = vectors.clone()
-        self.tracked = yield from self.inner.stages(moved, communicator.at("inner"))
+        self.tracked = yield from self.inner.stages(moved, communicator.child("inner"))
         return self.tracked.clone()
 
 
@@ -59,7 +59,7 @@ class AveragedMomentum(Staged):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         before = self.momentum
         moved = torch.add(vectors, before, alpha=self.beta)
-        self.momentum = (yield from self.inner.stages(moved, communicator.at("inner"))).clone()
+        self.momentum = (yield from self.inner.stages(moved, communicator.child("inner"))).clone()
         return before
 
 
@@ -118,7 +118,7 @@ class Ahead(Transform):
         self.last, self._mixed = v.clone(), None
 
     def _begun(self, communicator: Communicator) -> Flow:
-        return Flow(self.inner.stages(self.last, communicator.at("inner")))
+        return Flow(self.inner.stages(self.last, communicator.child("inner")))
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         self._mixed = self._begun(communicator)

@@ -40,7 +40,7 @@ class Hierarchical(Staged):
         out, step = vectors.clone(), communicator.step
         for name in ("collect", "between", "spread"):
             with communicator.together():
-                below = communicator.at(name)
+                below = communicator.child(name)
                 handles = [
                     below.columns(a).post_mix(dense(out[:, a:b]), getattr(rounds, name).at(step))
                     for rounds, (a, b) in zip(self._rounds, self._spans, strict=True)

@@ -35,24 +35,24 @@ class Outer(Anchored):
     """
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        moved = yield from self.average.stages(self.anchor - vectors, communicator.at("average"))
+        moved = yield from self.average.stages(self.anchor - vectors, communicator.child("average"))
         self.anchor = self.outer(self.anchor, moved)
         return self.anchor.clone()
 
 
-class Toward(Anchored):
+class PerWorkerOuter(Anchored):
     """anchor_i <- outer(anchor_i, anchor_i - M(v_i));  -> anchor_i: an optimizer goes where an averaging M would.
 
     Sends what M sends.
     """
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        there = yield from self.average.stages(vectors, communicator.at("average"))
+        there = yield from self.average.stages(vectors, communicator.child("average"))
         self.anchor = self.outer(self.anchor, self.anchor - there)
         return self.anchor.clone()
 
 
-class RelativeTo(LocalStep):
+class InUnitsOf(LocalStep):
     """u <- beta u + g / gamma;  x <- x - alpha gamma u: an outer SGD step in units of the inner gradient (SlowMo).
 
     gamma is the learning rate of the last inner step, so the slow momentum stays right under a schedule; for gamma = 0

@@ -100,11 +100,11 @@ class PowerSGD(Staged):
         lefts, raw = yield from self._averages(
             [q @ m.mT for m, q in zip(matrices, self._right, strict=True)],
             wanted[:, self._raw],
-            communicator.at("left"),
+            communicator.child("left"),
         )
         lefts = [torch.linalg.qr(left.mT).Q for left in lefts]
         self._right, _ = yield from self._averages(
-            [p.mT @ m for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.at("right")
+            [p.mT @ m for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.child("right")
         )
         out = torch.empty_like(wanted[:1])
         out[:, self._raw] = raw

@@ -26,7 +26,7 @@ class ByStep(Staged):
 
     def _now(self, communicator: Communicator) -> tuple[Transform, Communicator]:
         due = self.due(communicator.step)
-        return (self.inner, communicator.at("inner")) if due else (self.otherwise, communicator.at("otherwise"))
+        return (self.inner, communicator.child("inner")) if due else (self.otherwise, communicator.child("otherwise"))
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         chosen, below = self._now(communicator)
@@ -53,7 +53,7 @@ class Every(ByStep):
         return (step + 1 + self.ahead) % self.period == 0
 
 
-class Since(ByStep):
+class After(ByStep):
     """`inner` from step `begin` on, `before` until then."""
 
     def __init__(self, begin: int, inner: Transform, before: Transform) -> None:
@@ -83,4 +83,4 @@ class Scaled(Staged):
         lr = self._local.lr
         if not lr:
             return torch.zeros_like(vectors)
-        return (yield from self.inner.stages(vectors * lr, communicator.at("inner"))) / lr
+        return (yield from self.inner.stages(vectors * lr, communicator.child("inner"))) / lr

@@ -18,7 +18,7 @@ from commeff.experiments.run.store import run_id
 from commeff.experiments.tasks import Digits, Quadratic
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.on_device import OnDevice
-from commeff.training.resharding import placed
+from commeff.training.resharding import to_device
 from commeff.training.task import Task
 from commeff.training.trainer import train
 
@@ -55,7 +55,7 @@ def test_models_batches_and_calibration_are_moved() -> None:
     tensors += [part for batch in task.calibration() for part in batch]
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     counts = Counter({2: 1})
-    moved = placed({"a": [torch.zeros(1), counts], "b": (torch.ones(1),)}, torch.device("meta"))
+    moved = to_device({"a": [torch.zeros(1), counts], "b": (torch.ones(1),)}, torch.device("meta"))
     assert moved["a"][0].is_meta
     assert moved["a"][1] is counts
     assert moved["b"][0].is_meta

@@ -1,7 +1,8 @@
 """How processes of one machine tell each other that something lies in shared memory.
 
-A message through gloo passes two more threads, which have to find a free core first. Here what is said goes through a
-pipe, and who waits is woken at an eventfd: a reader who slept at the pipe itself would be moved to the writer's core.
+A message through gloo passes two more threads, which have to find a free core first. Here the numbers of a notification
+go through a pipe, and its reader is woken at an eventfd: a reader who slept at the pipe itself would be moved to the
+writer's core.
 """
 
 from __future__ import annotations
@@ -19,116 +20,133 @@ from typing import Any
 
 import torch.distributed as dist
 
-RING = struct.Struct("3q")
+FORMAT = struct.Struct("3q")
+
+Numbers = tuple[int, ...]
 
 
-class Ring:
-    """One ring of a peer's bell, which says three numbers."""
+class Notification:
+    """One notification from a peer: three numbers, which may still be under way."""
 
-    def __init__(self, bells: Bells, peer: int) -> None:
-        self._bells, self._peer = bells, peer
-        self.said: tuple[int, ...] | None = None
+    def __init__(self, doorbells: Doorbells, peer: int) -> None:
+        self._doorbells, self._peer = doorbells, peer
+        self.numbers: Numbers | None = None
 
-    def wait(self) -> tuple[int, ...]:
-        """What it says, once it has come; those that the peer rang before come before it."""
-        while self.said is None:
-            self._bells.hear(self._peer)
-        return self.said
+    def wait(self) -> Numbers:
+        """The three numbers, once they are here; a peer's notifications arrive in the order in which it sent them."""
+        while self.numbers is None:
+            self._doorbells.receive(self._peer)
+        return self.numbers
 
 
-class Bells:
-    """The bells between this process and those `near`, which all hang theirs at the same time.
+class Doorbells:
+    """The doorbells between this process and others of its machine.
+
+    Every process of the group must create its doorbells at the same time: it takes one collective call.
 
     Parameters
     ----------
-    group : the processes; rank : ours; pids : of all of them.  near : the ranks that share our machine.
-    timeout : seconds after which we stop waiting for a ring.
+    group : Any
+        The process group.
+    rank : int
+        The rank of this process in it.
+    pids : list of int
+        The process ids of all ranks.
+    near : collection of int
+        The other ranks that share this machine.
+    timeout : float
+        Seconds after which waiting for a notification, or for room to send one, is given up.
     """
 
     def __init__(self, group: Any, rank: int, pids: list[int], near: Collection[int], timeout: float) -> None:
         self._timeout = timeout
-        self._expected: dict[int, deque[Ring]] = {peer: deque() for peer in near}
-        self._said: dict[int, deque[tuple[int, ...]]] = {peer: deque() for peer in near}
+        self._expected: dict[int, deque[Notification]] = {peer: deque() for peer in near}
+        self._arrived: dict[int, deque[Numbers]] = {peer: deque() for peer in near}
         self._in: dict[int, int] = {}
         self._out: dict[int, int] = {}
-        self._wakes: dict[int, int] = {}
-        doors: list[Any] = [None] * len(pids)
+        self._wake_fds: dict[int, int] = {}
+        addresses: list[Any] = [None] * len(pids)
         if not near:
-            dist.all_gather_object(doors, None, group=group)
+            dist.all_gather_object(addresses, None, group=group)
             return
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
-        with _datagrams() as door:
-            door.bind("")  # the kernel finds a name
-            dist.all_gather_object(doors, door.getsockname(), group=group)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        with _datagrams() as mailbox:
+            mailbox.bind("")  # the kernel finds a name
+            dist.all_gather_object(addresses, mailbox.getsockname(), group=group)
             for peer in near:
                 self._in[peer], end = os.pipe2(os.O_NONBLOCK)
-                with _datagrams() as way:
-                    way.connect(doors[peer])
-                    socket.send_fds(way, [rank.to_bytes(8)], [end, self._wake])
+                with _datagrams() as sender:
+                    sender.connect(addresses[peer])
+                    socket.send_fds(sender, [rank.to_bytes(8)], [end, self._wake_fd])
                 os.close(end)  # so that the pipe ends with the process at its other end
             for _ in near:
-                sender, ends, _, _ = socket.recv_fds(door, 8, 2)
-                self._out[int.from_bytes(sender)], self._wakes[int.from_bytes(sender)] = ends
-        self._lives = {peer: os.pidfd_open(pids[peer]) for peer in near}
-        tables = (self._in, self._out, self._wakes, self._lives)
-        weakref.finalize(self, _close, [self._wake, *(end for ends in tables for end in ends.values())])
+                peer_bytes, fds, _, _ = socket.recv_fds(mailbox, 8, 2)
+                peer = int.from_bytes(peer_bytes)
+                self._out[peer], self._wake_fds[peer] = fds
+        self._pid_fds = {peer: os.pidfd_open(pids[peer]) for peer in near}
+        own = [self._wake_fd, *self._in.values(), *self._pid_fds.values()]
+        weakref.finalize(self, _close, own, list(self._out.values()), list(self._wake_fds.values()))
 
     def ring(self, peer: int, *numbers: int) -> None:
-        """Tell a peer three numbers. Who has left does not hear it."""
+        """Send a peer three numbers. To a process that has left, nothing is sent."""
         until = time.monotonic() + self._timeout
         with suppress(BrokenPipeError):
-            while not self._written(peer, numbers):
+            while not self._write(peer, numbers):
                 if time.monotonic() > until:
-                    raise RuntimeError(f"process {peer} of the group heard nothing for {self._timeout:g} s")
-                for other in self._in:  # who is as full may write again
-                    self._listen(other)
+                    raise RuntimeError(f"process {peer} of the group read nothing for {self._timeout:g} s")
+                for other in self._in:  # a peer whose own pipe is full may write again, and then read
+                    self._read(other)
                 time.sleep(1e-4)
-            os.eventfd_write(self._wakes[peer], 1)
+            os.eventfd_write(self._wake_fds[peer], 1)
 
-    def _written(self, peer: int, numbers: tuple[int, ...]) -> bool:
+    def _write(self, peer: int, numbers: Numbers) -> bool:
         """Whether the pipe had room."""
         try:
-            return os.write(self._out[peer], RING.pack(*numbers)) > 0
+            return os.write(self._out[peer], FORMAT.pack(*numbers)) > 0
         except BlockingIOError:
             return False
 
-    def expect(self, peer: int) -> Ring:
-        """The peer's next ring that nobody expects yet."""
-        ring = Ring(self, peer)
-        self._expected[peer].append(ring)
-        return ring
+    def expect(self, peer: int) -> Notification:
+        """The peer's next notification that nobody expects yet."""
+        notification = Notification(self, peer)
+        self._expected[peer].append(notification)
+        return notification
 
-    def hear(self, peer: int) -> None:
-        """Wait for the first ring that is expected of a peer."""
-        ended = self._listen(peer)
-        waiting = select.poll()
-        for end in (self._wake, self._lives[peer]):
-            waiting.register(end, select.POLLIN)
-        while not self._said[peer]:
+    def receive(self, peer: int) -> None:
+        """Wait for the first notification that is expected of a peer."""
+        ended = self._read(peer)
+        poll = select.poll()
+        for fd in (self._wake_fd, self._pid_fds[peer]):
+            poll.register(fd, select.POLLIN)
+        while not self._arrived[peer]:
             if ended:
                 raise RuntimeError(f"process {peer} of the group has left while others wait for it")
-            awake = dict(waiting.poll(1e3 * self._timeout))
-            if not awake:
+            events = dict(poll.poll(1e3 * self._timeout))
+            if not events:
                 raise RuntimeError(f"nothing came from process {peer} of the group within {self._timeout:g} s")
-            if self._wake in awake:
-                os.eventfd_read(self._wake)
-            ended = self._listen(peer) or self._lives[peer] in awake
-        self._expected[peer].popleft().said = self._said[peer].popleft()
+            if self._wake_fd in events:
+                os.eventfd_read(self._wake_fd)
+            ended = self._read(peer) or self._pid_fds[peer] in events
+        self._expected[peer].popleft().numbers = self._arrived[peer].popleft()
 
-    def _listen(self, peer: int) -> bool:
-        """Take what the peer has said; whether it will say nothing more."""
+    def _read(self, peer: int) -> bool:
+        """Take what the peer has sent; True if it will send nothing more."""
         try:
-            heard = os.read(self._in[peer], 1000 * RING.size)
+            data = os.read(self._in[peer], 1000 * FORMAT.size)
         except BlockingIOError:
             return False
-        self._said[peer].extend(RING.iter_unpack(heard))
-        return not heard
+        self._arrived[peer].extend(FORMAT.iter_unpack(data))
+        return not data
 
 
 def _datagrams() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
-def _close(ends: list[int]) -> None:
-    for end in ends:
-        os.close(end)
+def _close(own: list[int], pipes: list[int], wake_fds: list[int]) -> None:
+    """End the pipes to the peers, and wake those who wait, so that they see it."""
+    for fd in (*own, *pipes):
+        os.close(fd)
+    for fd in wake_fds:
+        os.eventfd_write(fd, 1)
+        os.close(fd)

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from commeff.communicator.wire.doorbell import Ring
+from commeff.communicator.wire.doorbell import Notification
 from commeff.communicator.wire.shared_memory import SharedMemory
 
 
 class Exchange:
     """One buffer to each peer in `outgoing`, one from each in `incoming`.
 
-    Where memory is shared, the buffer itself stays, and the peer's bell is rung.
+    Where memory is shared, the buffer itself stays, and the peer's doorbell is rung.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Exchange:
 
     def __init__(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor], memory: SharedMemory | None) -> None:
         self.outgoing, self.incoming, self._memory = outgoing, incoming, memory
-        self._rings: dict[int, Ring] = {}
+        self._expected: dict[int, Notification] = {}
         self._read: list[Callable[[], None]] = []
         self.works: list[Any] = []
         self.posted = False
@@ -46,7 +46,7 @@ class Exchange:
         """Put what goes to processes nearby into memory, one buffer for several peers once, and expect what comes."""
         if self._memory is None:
             return
-        self._rings = {p: self._memory.expect(p) for p in self.incoming if self._shared(p, self.incoming)}
+        self._expected = {p: self._memory.expect(p) for p in self.incoming if self._shared(p, self.incoming)}
         readers: dict[tuple[int, int], list[int]] = {}
         for peer in self.outgoing:
             if self._shared(peer, self.outgoing):
@@ -59,15 +59,15 @@ class Exchange:
         """Until everything has come and gone."""
         for work in self.works:
             work.wait()
-        for ring in self._rings.values():
-            ring.wait()
+        for notification in self._expected.values():
+            notification.wait()
 
     def arrived(self, peer: int) -> Tensor:
         """What has come from a peer: the buffer, or the peer's memory until `release`."""
-        if peer not in self._rings:
+        if peer not in self._expected:
             return self.incoming[peer]
         assert self._memory is not None
-        view, read = self._memory.take(peer, self._rings[peer], self.incoming[peer])
+        view, read = self._memory.take(peer, self._expected[peer], self.incoming[peer])
         self._read.append(read)
         return view
 

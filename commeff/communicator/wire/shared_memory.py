@@ -1,7 +1,7 @@
 """Memory shared by the processes of one machine: what stays there need not go through the network's loopback.
 
-A sender copies its bytes into a block of memory of its own and rings at the receivers, who read the block. Each says in
-the block's head when it has read, so that the sender knows when it is free again.
+A sender copies its bytes into a block of memory of its own and rings the receivers' doorbells, who read the block. Each
+writes into the block's head when it has read it, so that the sender knows when the block is free again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from commeff.communicator.wire.doorbell import Bells, Ring
+from commeff.communicator.wire.doorbell import Doorbells, Notification
 
 LEAST = 2**9  # bytes below which a message is sent like those to other machines
 SWITCH = "COMMEFF_SHARED_MEMORY"  # the environment variable that switches it off: 0
@@ -68,14 +68,14 @@ class SharedMemory:
         if probe >= 0:
             os.close(probe)  # everybody has tried it
         self.near = {r for r in readable if rank in everybody[r] and r != rank}
-        self._bells = Bells(group, rank, self._pids, self.near, _patience(group))
+        self._doorbells = Doorbells(group, rank, self._pids, self.near, _timeout_seconds(group))
 
     def reaches(self, tensor: Tensor, peers: Iterable[int]) -> bool:
         """Whether a tensor goes to all of these peers by shared memory."""
         return tensor.nbytes >= LEAST and all(peer in self.near or peer == self.rank for peer in peers)
 
     def put(self, rows: Tensor, readers: Iterable[int]) -> None:
-        """Copy the tensor into a free block, and ring at the readers."""
+        """Copy the tensor into a free block, and ring the readers' doorbells."""
         payload = _bytes(rows)
         fitting = [block for block in self._own if len(block.body) >= len(payload) and block.free]
         block = min(fitting, key=lambda block: len(block.body), default=None)
@@ -87,15 +87,15 @@ class SharedMemory:
         block.message, block.readers = block.message + 1, tuple(readers)
         block.body[: len(payload)] = payload
         for reader in block.readers:
-            self._bells.ring(reader, block.fd, len(block.memory), block.message)
+            self._doorbells.ring(reader, block.fd, len(block.memory), block.message)
 
-    def expect(self, peer: int) -> Ring:
+    def expect(self, peer: int) -> Notification:
         """What the peer puts next."""
-        return self._bells.expect(peer)
+        return self._doorbells.expect(peer)
 
-    def take(self, peer: int, ring: Ring, like: Tensor) -> tuple[Tensor, Callable[[], None]]:
+    def take(self, peer: int, notification: Notification, like: Tensor) -> tuple[Tensor, Callable[[], None]]:
         """What the peer has put, as a tensor like the given one, and what to call when it has been read."""
-        fd, length, message = ring.wait()
+        fd, length, message = notification.wait()
         if (peer, fd) not in self._theirs:
             opened = os.open(f"/proc/{self._pids[peer]}/fd/{fd}", os.O_RDWR)
             self._theirs[peer, fd] = Block(mmap.mmap(opened, length), fd, self.size)
@@ -108,7 +108,7 @@ class SharedMemory:
         return block.body[: like.numel() * like.element_size()].view(like.dtype).view(like.shape), read
 
 
-def _patience(group: Any) -> float:
+def _timeout_seconds(group: Any) -> float:
     """The group's timeout in seconds."""
     group = dist.group.WORLD if group is None else group
     seconds: float = group._get_backend(torch.device("cpu")).options._timeout.total_seconds()

@@ -8,19 +8,19 @@ import pytest
 import torch.distributed as dist
 
 from commeff import Communicator
-from commeff.training.stop_vote import INTERVAL, Agreement
+from commeff.training.stop_vote import INTERVAL, StopVote
 from tests.laws.processes import on_processes
 
 
 def stopped(asks: int, at: int, pause: float, most: int = 2000) -> tuple[int, int]:
     """Before which step it was said to stop, and after how many votes, if rank `asks` is asked to before step `at`."""
-    agreement, votes = Agreement(Communicator.per_process()), set()
+    stop_vote, votes = StopVote(Communicator.per_process()), set()
     for step in range(most):
-        if agreement.reached(dist.get_rank() == asks and step == at):
+        if stop_vote.passed(dist.get_rank() == asks and step == at):
             return step, len(votes)
-        votes.add(id(agreement._vote))
+        votes.add(id(stop_vote._vote))
         time.sleep(pause)
-    agreement.end()
+    stop_vote.end()
     return most, len(votes)
 
 
@@ -39,17 +39,17 @@ def test_nobody_stops_unasked_and_votes_are_rare() -> None:
 
 def test_who_is_a_vote_ahead_does_not_wait() -> None:
     def run() -> float:
-        agreement, rank = Agreement(Communicator.per_process()), dist.get_rank()
+        stop_vote, rank = StopVote(Communicator.per_process()), dist.get_rank()
         time.sleep(rank)
         begun = time.monotonic()
-        agreement.reached(False)
+        stop_vote.passed(False)
         took = time.monotonic() - begun
-        agreement.end()
+        stop_vote.end()
         return took
 
     assert on_processes(2, run)[0] < 0.5
 
 
 def test_a_process_alone_stops_at_once() -> None:
-    agreement = Agreement(Communicator(workers=2))
-    assert [agreement.reached(asked) for asked in (False, True)] == [False, True]
+    stop_vote = StopVote(Communicator(workers=2))
+    assert [stop_vote.passed(asked) for asked in (False, True)] == [False, True]
