@@ -71,7 +71,7 @@ def show(written: Report, as_json: bool) -> None:
     if as_json:
         typer.echo(written.main.data.to_json(orient="records", indent=2))
         return
-    from commeff.experiments.report.write.terminal import print_table
+    from commeff.experiments.report.write.table import print_table
 
     print_table(written.main)
     typer.echo(f"report: {written.html}")

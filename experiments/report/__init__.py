@@ -1,11 +1,13 @@
 """`commeff report`: a store of runs as a page, tables and figures, at whatever stage the runs are.
 
-records -> grids -> variants -> analysis -> tables, figures -> html, markdown, latex
+records -> grids -> variants -> analysis -> figures, tables -> page
 
 - `records`: run folders as they are found, damaged ones too. `grids`: what was planned, or what the runs differ in.
 - `variants`: everything but the seed, tuned keys at their best. `statistics`: intervals, paired differences, crossings.
-- `analysis`: all numbers of a report, computed once. `results`, `contents`, `networks`: the tables.
-- `plots`, `panels`, `figures`: what is drawn. `writing`: the files, by `write_report(store, out)`.
+- `analysis`: all numbers of a report, computed once. `summary`: what is said of them in words.
+- `draw`: `plots` chooses what `panels` draws; `figures` makes SVG, PDF and PNG of it.
+- `write`: `table` writes any table in any format; `table_main`, `table_details` say what stands in a report's;
+  `html` is the page, `writing` the files, by `write_report(store, out)`.
 """
 
 from commeff.experiments.report.write.writing import Report, write_report

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from commeff.experiments.report.data import contents, facts, findings, results
+from commeff.experiments.report.data import summary
 from commeff.experiments.report.data.analysis import Analysis, analyse
 from commeff.experiments.report.data.commands import settings_of
 from commeff.experiments.report.data.grids import derive
 from commeff.experiments.report.data.records import read_store
-from commeff.experiments.report.draw.networks import network_table, networks
+from commeff.experiments.report.draw.networks import networks
+from commeff.experiments.report.write import table_details, table_main
 from tests.experiments.report_stores import ENVIRONMENT, STEPS, WIRE, Forged, forge, half_finished
 
 
@@ -24,7 +25,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 
 def texts(analysis: Analysis) -> dict[str, list[str]]:
     """The main table by variant."""
-    return {row[0].text: [item.plain for item in row] for row in results.main_table(analysis).rows}
+    return {row[0].text: [item.plain for item in row] for row in table_main.main_table(analysis).rows}
 
 
 def test_rates_are_chosen_by_validation_never_by_test(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_differences_are_paired_by_seed_and_bytes_compared_with_the_baseline(hal
 
 
 def test_dense_numbers_of_16_bits_are_counted_and_claim_no_accuracy(half: Analysis) -> None:
-    table = results.main_table(half)
+    table = table_main.main_table(half)
     last = dict(zip((column.heading for column in table.columns), table.rows[-1], strict=True))
     assert last["wire"].value == STEPS[-1] * WIRE["psgd"] / 2
     assert last["saving"].value == pytest.approx(2.0)
@@ -109,7 +110,7 @@ def test_without_a_target_it_is_what_the_baseline_reaches_less_a_point(tmp_path:
 
 
 def test_runs_that_did_not_end_well_are_listed_with_their_last_words_and_command(half: Analysis) -> None:
-    table = contents.failure_table(half)
+    table = table_details.failure_table(half)
     assert table is not None
     lines = {row[0].text: [item.text for item in row] for row in table.rows}
     bad = {run.cell.run: run.record.state for run in half.runs if run.record.state not in ("done", "running", "queued")}
@@ -120,18 +121,18 @@ def test_runs_that_did_not_end_well_are_listed_with_their_last_words_and_command
 
 
 def test_an_unfinished_grid_says_so_in_numbers(half: Analysis) -> None:
-    said = facts.standing(half)
+    said = summary.standing(half)
     assert said.startswith("This grid is unfinished: of 18 runs, 11 done, 1 diverged")
     assert sum(half.states.values()) == 18
 
 
 def test_an_empty_plan_a_single_run_and_a_finished_grid_can_be_told_apart(tmp_path: Path) -> None:
     nothing = analyse(forge(tmp_path / "nothing", [Forged("psgd", seed, state="queued") for seed in (0, 1)]))
-    assert "No run is done yet" in facts.standing(nothing)
-    assert findings.findings(nothing) == []
+    assert "No run is done yet" in summary.standing(nothing)
+    assert summary.findings(nothing) == []
     assert texts(nothing)["psgd"] == ["psgd", "0.1", "0 of 2: 2 queued"]
     one = analyse(forge(tmp_path / "one", [Forged("psgd")]))
-    assert facts.standing(one) == "The one run is done."
+    assert summary.standing(one) == "The one run is done."
     assert "90.00" in texts(one)["psgd"]
 
 
@@ -180,20 +181,21 @@ def test_settings_lead_back_to_a_configuration() -> None:
 
 def test_environments_that_differ_are_shown_and_equal_ones_are_not(tmp_path: Path) -> None:
     runs = [Forged("psgd", 0), Forged("psgd", 1, environment={"torch": "3.0"})]
-    table = contents.environment_table(analyse(forge(tmp_path, runs)))
+    table = table_details.environment_table(analyse(forge(tmp_path, runs)))
     assert table is not None
     assert [[item.text for item in row] for row in table.rows] == [
         ["torch", ENVIRONMENT["torch"], "1"],
         ["torch", "3.0", "1"],
     ]
     assert (
-        contents.environment_table(analyse(forge(tmp_path / "same", [Forged("psgd", seed) for seed in (0, 1)]))) is None
+        table_details.environment_table(analyse(forge(tmp_path / "same", [Forged("psgd", seed) for seed in (0, 1)])))
+        is None
     )
 
 
 def test_topologies_are_told_by_their_messages_and_mixing(half: Analysis) -> None:
     found, faults = networks(half)
-    rows = {row[0].text: [item.text for item in row] for row in network_table(found).rows}
+    rows = {row[0].text: [item.text for item in row] for row in table_details.topology_table(found).rows}
     assert faults == []
     assert rows["ring"][1:6] == ["4", "2", "8", "1", "0.3333"]
     assert rows["one_peer_exponential"][1:6] == ["4", "1", "4", "2", "0"]

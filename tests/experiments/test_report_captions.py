@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commeff.experiments.report.data import contents, facts, findings, results
+from commeff.experiments.report.data import summary
 from commeff.experiments.report.data.analysis import Analysis, analyse
 from commeff.experiments.report.draw import plots
+from commeff.experiments.report.write import table_details, table_main
 from tests.experiments.report_stores import Forged, forge
 
 ALONE = {"world_size": 1, "restarts": 0}
 
 
 def notes(analysis: Analysis) -> str:
-    return " ".join(results.main_table(analysis).notes)
+    return " ".join(table_main.main_table(analysis).notes)
 
 
 def member(rank: int, host: str, pid: int) -> dict[str, object]:
@@ -40,7 +41,7 @@ def test_one_value_of_what_is_tuned_is_ranked_for_each_variant(tmp_path: Path) -
     assert analysis.champion.name == "dsgd"
     assert "Of up to 2 values tried of optimizer.lr a line has the one with the best mean" in notes(analysis)
     assert "over all 2 variants" in notes(analysis)
-    assert findings.findings(analysis)[0].startswith("Best mean validation accuracy of 2 variants: dsgd")
+    assert summary.findings(analysis)[0].startswith("Best mean validation accuracy of 2 variants: dsgd")
 
 
 def test_methods_that_have_more_chances_are_named(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_runs_on_one_machine_ran_in_one_place_whatever_their_process_ids(tmp_pat
         Forged("psgd", seed, environment={**ALONE, "restarts": seed, "members": [member(0, "here", 100 + seed)]})
         for seed in (0, 1)
     ]
-    assert contents.environment_table(analyse(forge(tmp_path, runs))) is None
+    assert table_details.environment_table(analyse(forge(tmp_path, runs))) is None
 
 
 def test_hosts_that_differ_are_shown(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_hosts_that_differ_are_shown(tmp_path: Path) -> None:
         Forged("psgd", 0, environment={"world_size": 3, "members": two}),
         Forged("psgd", 1, environment={"world_size": 3, "members": [member(rank, "a", rank) for rank in range(3)]}),
     ]
-    table = contents.environment_table(analyse(forge(tmp_path, runs)))
+    table = table_details.environment_table(analyse(forge(tmp_path, runs)))
     assert table is not None
     assert [[item.text for item in row] for row in table.rows] == [["hosts", "a (2), b (1)", "1"], ["hosts", "–", "1"]]
 
@@ -75,7 +76,7 @@ def test_hosts_that_differ_are_shown(tmp_path: Path) -> None:
 def test_seconds_are_of_those_who_ran(size: int, workers: str, clock: str, tmp_path: Path) -> None:
     runs = [Forged("psgd", seed, environment={"world_size": size}) for seed in (0, 1)]
     analysis = analyse(forge(tmp_path, runs))
-    assert dict(facts.facts(analysis))["workers"].startswith(workers)
+    assert dict(summary.facts(analysis))["workers"].startswith(workers)
     curves = plots.convergence(analysis)
     assert curves is not None
     for text in (notes(analysis), curves.caption):

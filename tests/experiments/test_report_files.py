@@ -18,7 +18,7 @@ from commeff.experiments.cli.report import report_command, show
 from commeff.experiments.report import Report, write_report
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.plots import figures
-from commeff.experiments.report.write import latex
+from commeff.experiments.report.write.table import latex_text
 from tests.experiments.report_stores import Forged, forge, half_finished
 
 EMPTY = {"meta", "br", "hr", "img", "input", "link"}
@@ -143,7 +143,7 @@ def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:
 
 
 def test_latex_escapes_what_it_must() -> None:
-    assert latex.escape(r"a_b & 5 % #1 $x {y} ~ ^ \z") == (
+    assert latex_text(r"a_b & 5 % #1 $x {y} ~ ^ \z") == (
         r"a\_b \& 5 \% \#1 \$x \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}z"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 
 from commeff.experiments.measure.lab.outcome import Visited, visited
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Figure, Look, Panel, look, write
+from commeff.experiments.report.write.table import Column, Item, Table, markdown
 from commeff.experiments.run.system import git_commit
 
 PAYS = 1.05  # a method pays where it is so many times as fast as the baseline, measured
@@ -113,7 +114,7 @@ def page(visits: Sequence[Visited], table: pd.DataFrame, command: str) -> list[s
             f"The model's slowest link: {link.bandwidth / 1e6:.2f} MB/s of payload, {1e3 * link.latency:.2f} ms a "
             f"round, {link.burst / 1024:.0f} KiB at once.",
             "",
-            *markdown(here),
+            *markdown(seconds_table(here)),
             "",
             *impossible(here),
             verdict(here, base),
@@ -123,20 +124,29 @@ def page(visits: Sequence[Visited], table: pd.DataFrame, command: str) -> list[s
     return [*lines, f"Run at {said(race.commit for race in races)}. Written by `{command}` at commit {git_commit()}."]
 
 
-def markdown(here: pd.DataFrame) -> list[str]:
+def seconds_table(here: pd.DataFrame) -> Table:
     """The rows of one network, the fastest first."""
-    head = ["method", "seeds", "steps", "seconds, measured", "of these waited", "seconds, modelled", "error"]
-    head += ["speed-up, measured", "speed-up, modelled"]
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    for row in here.sort_values("measured_seconds").itertuples():
-        mark = "" if row.possible else " (!)"
-        cells = [f"{row.steps:.0f}", f"{row.measured_seconds:.2f}{mark}", f"{row.waited_seconds:.2f}"]
-        cells += [f"{row.modelled_seconds:.2f}", f"{100 * row.error:+.0f} %"]
-        cells += [f"{row.measured_speed_up:.2f}", f"{row.modelled_speed_up:.2f}"]
-        lines.append(
-            f"| {row.method} | {row.seeds} | " + " | ".join("" if "nan" in cell else cell for cell in cells) + " |"
-        )
-    return lines
+
+    def shown(value: float, digits: int, mark: str = "") -> Item:
+        return Item("" if isnan(value) else f"{value:.{digits}f}{mark}")
+
+    heads = ["seeds", "steps", "seconds, measured", "of these waited", "seconds, modelled", "error"]
+    columns = [Column("method", words=True), *map(Column, [*heads, "speed-up, measured", "speed-up, modelled"])]
+    rows = [
+        [
+            Item(row.method),
+            Item(str(row.seeds)),
+            shown(row.steps, 0),
+            shown(row.measured_seconds, 2, "" if row.possible else " (!)"),
+            shown(row.waited_seconds, 2),
+            shown(row.modelled_seconds, 2),
+            Item("" if isnan(row.error) else f"{100 * row.error:+.0f} %"),
+            shown(row.measured_speed_up, 2),
+            shown(row.modelled_speed_up, 2),
+        ]
+        for row in here.sort_values("measured_seconds").itertuples()
+    ]
+    return Table("speed_ups", "", columns, rows)
 
 
 def impossible(here: pd.DataFrame) -> list[str]:

@@ -10,8 +10,8 @@ from commeff.experiments.measure.scale.modelled import Setting, point
 from commeff.experiments.measure.scale.picture import CAPTION, figure
 from commeff.experiments.measure.scale.points import Point
 from commeff.experiments.measure.scale.workloads import Workload
-from commeff.experiments.published.networks.report import markdown
 from commeff.experiments.report.draw.figures import write
+from commeff.experiments.report.write.table import Table, markdown
 from commeff.experiments.run.system import cores, cpu_name, git_commit
 
 SHOWN = (1, 8, 64, 256, 1024)  # workers that the table has
@@ -44,10 +44,10 @@ def page(study: Study) -> list[str]:
     """The text."""
     lines = ["# Throughput against workers", "", "![Throughput against workers](scale.png)", "", CAPTION, ""]
     if study.of("modelled"):
-        lines += ["## Modelled", "", *assumed(study), "", *markdown(modelled_rows(study)), ""]
+        lines += ["## Modelled", "", *assumed(study), "", *markdown(Table.of(modelled_rows(study))), ""]
         lines += [*notes(study), ""]
     if study.of("measured"):
-        lines += ["## Measured", "", *measuring(study), "", *markdown(measured_rows(study)), ""]
+        lines += ["## Measured", "", *measuring(study), "", *markdown(Table.of(measured_rows(study))), ""]
     return [*lines, f"Made by `{study.command}` at commit {git_commit()} on {cpu_name()}."]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from commeff.experiments.published.networks import contention, gossip
+from commeff.experiments.report.write.table import Table, markdown
 from commeff.experiments.run.system import git_commit
 
 COMMAND = "python -m commeff.experiments.published.networks.report"
@@ -58,17 +59,6 @@ def contention_rows() -> list[dict[str, Any]]:
     ]
 
 
-def markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A Markdown table.
-
-    >>> markdown([{"a": 1, "b": "x"}])
-    ['| a | b |', '|---|---|', '| 1 | x |']
-    """
-    lines = [[*rows[0]], *([str(value) for value in row.values()] for row in rows)]
-    table = ["| " + " | ".join(line) + " |" for line in lines]
-    return [table[0], "|" + "---|" * len(rows[0]), *table[1:]]
-
-
 def gossip_page(rows: Sequence[Mapping[str, Any]], constants: gossip.Constants) -> list[str]:
     """The table with its constants, assumptions and what else was tried."""
     fitted = [row for row in rows if row["status"] == "fitted"]
@@ -87,7 +77,7 @@ def gossip_page(rows: Sequence[Mapping[str, Any]], constants: gossip.Constants) 
         f"{near} of {len(fitted)} are within 15 %. Farthest off: {worst['task']}, {worst['method']}, "
         f"{worst['servers']} servers, {worst['error (%)']:+.1f} %.",
         "",
-        *markdown(rows),
+        *markdown(Table.of(rows)),
         "",
         "Assumed:",
         "",
@@ -100,7 +90,7 @@ def gossip_page(rows: Sequence[Mapping[str, Any]], constants: gossip.Constants) 
         "With another batch on each GPU and both constants fitted anew (no table prints the batch: of these, 32 is the",
         "only one under which all ten are within 15 %):",
         "",
-        *markdown([other_batch(batch) for batch in (16, 32, 64, 128)]),
+        *markdown(Table.of([other_batch(batch) for batch in (16, 32, 64, 128)])),
         "",
         *bert_notes(constants),
     ]
@@ -148,7 +138,7 @@ def contention_page(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "",
         f"All {len(rows)} figures agree within {worst:.2f} %; SimGrid's are printed with three or four digits.",
         "",
-        *markdown(rows),
+        *markdown(Table.of(rows)),
         "",
         *str(contention.__doc__).strip().splitlines()[2:],
     ]

@@ -8,6 +8,7 @@ import pandas as pd
 
 from commeff.experiments.published.planner import lectures, measured
 from commeff.experiments.published.planner.fit import Measured
+from commeff.experiments.report.write import table
 from commeff.experiments.run.system import git_commit
 
 PAGE = """# The planner against published tables
@@ -132,24 +133,5 @@ def by_shape(vtrain: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """A table.
-
-    >>> print(markdown(pd.DataFrame({"a": [1, 2], "b": [0.123456, True]})))
-    | a | b |
-    |---|---|
-    | 1 | 0.1235 |
-    | 2 | True |
-    """
-    lines = [list(frame.columns), ["---"] * len(frame.columns)]
-    lines += [[cell(value) for value in row] for row in frame.itertuples(index=False)]
-    first, rule, *rest = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([first, rule.replace(" ", ""), *rest])
-
-
-def cell(value: object) -> str:
-    """Four digits of a fraction, all of a whole number.
-
-    >>> cell(0.123456), cell(6704594944), cell(1.75e11)
-    ('0.1235', '6704594944', '1.75e+11')
-    """
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """A table with four digits of each fraction."""
+    return "\n".join(table.markdown(table.Table.of(frame.to_dict("records"), digits=4)))

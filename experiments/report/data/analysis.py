@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 
 from commeff.experiments.report.data.grids import Grid, choose
-from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, read_record, read_store
 from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached, higher_is_better, paired
 from commeff.experiments.report.data.variants import (
@@ -267,7 +266,7 @@ def _half_dense(rows: tuple[Row, ...]) -> HalfDense | None:
     return HalfDense(payload, wire, row.saving and row.saving * bits / 16)
 
 
-def told_apart(row: Row) -> bool | None:
+def differs_from_best(row: Row) -> bool | None:
     """Does a row differ from the best by more than its paired interval? None where seeds are too few to say."""
     return None if row.from_best is None or row.from_best.half is None else row.from_best.tells
 
@@ -288,8 +287,3 @@ def clock(analysis: Analysis) -> str:
     if all(run.processes == 1 for run in analysis.runs):
         return "Seconds are measured with simulated workers on one machine: they are not a cluster's."
     return "Seconds are measured, on the processes and machines that the head of the report names."
-
-
-def said(metric: str) -> str:
-    """A metric in words."""
-    return quantity(metric).words

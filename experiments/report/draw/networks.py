@@ -1,9 +1,8 @@
-"""The topologies of a grid: how many messages, how fast they agree, and the picture of who talks to whom."""
+"""The topologies of a grid: how many messages, how fast they agree, who talks to whom."""
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +10,6 @@ from numpy.typing import NDArray
 
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.grids import short
-from commeff.experiments.report.data.quantities import MISSING, fixed
-from commeff.experiments.report.data.tables import Column, Item, Table, number, word
 from commeff.topologies import Topology
 
 WINDOW = 32  # steps over which a topology that never repeats is judged
@@ -112,47 +109,3 @@ def title(node: dict[str, object]) -> str:
         if not key.startswith("_") and key != "n"
     ]
     return " ".join([short(str(node["_target_"])), *own])
-
-
-def network_table(found: list[Network]) -> Table:
-    """One line a topology."""
-    import pandas as pd
-
-    rows, data = [], []
-    for network in found:
-        rho = network.shrinkage()
-        exact = rho == 0 and network.steps > 1
-        gap = "exact after a period" if exact else MISSING if rho is None else fixed(1 - rho, 4)
-        period = str(network.topology.period or "never repeats")
-        rows.append(
-            [
-                word(network.name),
-                number(network.topology.n, str(network.topology.n)),
-                number(network.degree, str(network.degree)),
-                number(network.messages, f"{network.messages:g}"),
-                Item(period, value=network.topology.period or math.inf),
-                number(rho, MISSING if rho is None else "0" if exact else fixed(rho, 4)),
-                Item(gap, value=None if rho is None else 1 - rho),
-                word(", ".join(network.users)),
-            ]
-        )
-        data.append(
-            {"topology": network.name, "workers": network.topology.n, "degree": network.degree}
-            | {"messages": network.messages, "period": network.topology.period, "rho": rho}
-            | {"users": ", ".join(network.users)}
-        )
-    columns = [
-        Column("topology", words=True),
-        Column("workers"),
-        Column("degree", "busiest"),
-        Column("messages", "a step, all"),
-        Column("period", "steps"),
-        Column("ρ", "a step"),
-        Column("gap", "1 − ρ"),
-        Column("used by", words=True),
-    ]
-    notes = [
-        "ρ is the factor by which a step shrinks disagreement at the least: ‖W − J‖₂ of a fixed graph, and of a "
-        f"changing one the geometric mean over a period, or over {WINDOW} steps if it never repeats."
-    ]
-    return Table("topologies", "Who talks to whom", columns, rows, notes, pd.DataFrame(data))

@@ -14,10 +14,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
-from commeff.experiments.report.data.labels import Label, place
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import higher_is_better, pareto_front
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look
+from commeff.experiments.report.draw.labels import Label, place
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
 ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding

@@ -7,7 +7,7 @@ from functools import partial
 
 import pandas as pd
 
-from commeff.experiments.report.data.analysis import Analysis, clock, said
+from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.quantities import AGREEMENT, quantity
 from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
 from commeff.experiments.report.data.variants import Variant, is_number
@@ -114,9 +114,9 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     silent = [row.variant.name for row in rows if row not in sending]
     seeds = _count([row.finals[metric].n for row in sending])
     caption = (
-        f"Final {said(metric)} against all that a worker sends over the run, counted, on a logarithmic scale. Bars are "
-        f"95 % intervals over seeds (Student's t, {seeds}). The line is the Pareto front: no variant has a better mean "
-        "with fewer bytes."
+        f"Final {quantity(metric).words} against all that a worker sends over the run, counted, on a logarithmic "
+        f"scale. Bars are 95 % intervals over seeds (Student's t, {seeds}). The line is the Pareto front: no variant "
+        "has a better mean with fewer bytes."
     )
     caption += f" Not shown, since nothing was sent: {', '.join(silent)}." if silent else ""
     draw = partial(panels.tradeoff, spots=spots, metric=metric, reference=reference)
@@ -162,8 +162,8 @@ def sweep(analysis: Analysis, key: str) -> Figure | None:
     ]
     others = [other for other in analysis.grid.over if other != key]
     caption = (
-        f"Final {said(by)} for each value of {key} that was tried; dots are seeds, the line their mean, the ring the "
-        "value chosen."
+        f"Final {quantity(by).words} for each value of {key} that was tried; dots are seeds, the line their mean, "
+        "the ring the value chosen."
     )
     caption += f" {', '.join(others)} at the chosen value." if others else ""
     name = f"sweep_{key.replace('.', '_')}"

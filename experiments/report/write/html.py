@@ -9,13 +9,12 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from commeff.experiments.report.data import facts
 from commeff.experiments.report.data.analysis import Analysis
-from commeff.experiments.report.data.findings import findings
-from commeff.experiments.report.data.tables import Table
+from commeff.experiments.report.data.summary import facts, findings, standing
 from commeff.experiments.report.draw.figures import Figure
 from commeff.experiments.report.draw.plots import looks
-from commeff.experiments.report.write.markup import figure, main_table, plain_table, swatch, tag
+from commeff.experiments.report.write.markup import figure, heading, main_table, swatch
+from commeff.experiments.report.write.table import Table, html, tag
 
 FOOT = """Written by <code>commeff report</code>. Bytes are counted, seconds measured, workers simulated unless
 processes are named. Figures as PDF and PNG, tables as CSV and LaTeX lie beside this file."""
@@ -57,7 +56,9 @@ def _sections(
         return figure(figures[name], titled) if name in figures else ""
 
     def listed(name: str, titled: bool = False) -> str:
-        return plain_table(tables[name], lambda first: by_name.get(first, ""), titled) if name in tables else ""
+        if name not in tables:
+            return ""
+        return heading(tables[name].title, titled) + html(tables[name], lambda first: by_name.get(first, ""))
 
     sweeps = "".join(drawn(name, titled=True) for name in figures if name.startswith("sweep_"))
     curves = drawn("convergence") or tag("p", "No run has measured anything yet.", ["note"])
@@ -94,11 +95,11 @@ def _head(analysis: Analysis) -> str:
     bar = "".join(tag("i", "", [state], style=f"flex:{count}") for state, count in states.items())
     counts = "".join(tag("li", escape(f"{count} {state}"), [state]) for state, count in states.items())
     wide = [("store", str(analysis.store)), ("command", analysis.grid.command or "")]
-    rows = [tag("div", _fact(name, value)) for name, value in facts.facts(analysis)]
+    rows = [tag("div", _fact(name, value)) for name, value in facts(analysis)]
     rows += [tag("div", _fact(name, value), ["wide"]) for name, value in wide if value]
     parts = [
         tag("h1", escape(analysis.grid.title)),
-        tag("p", escape(facts.standing(analysis)), tone),
+        tag("p", escape(standing(analysis)), tone),
         tag("div", bar, ["states"], aria_hidden="true"),
         tag("ul", counts, ["counts"]),
         tag("dl", "".join(rows), ["facts"]),

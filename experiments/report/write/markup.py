@@ -1,20 +1,20 @@
-"""Pieces of the page: tables, figures, and the sample of a variant's line."""
+"""Pieces of the page: the main table with its runs, figures, and the sample of a variant's line."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
 from commeff.experiments.report.data.analysis import Analysis, Row
-from commeff.experiments.report.data.contents import command_of
 from commeff.experiments.report.data.quantities import MISSING, quantity, significant
-from commeff.experiments.report.data.tables import Column, Item, Table
 from commeff.experiments.report.data.variants import Run
 from commeff.experiments.report.draw.figures import INKS, Figure, Look, svg
+from commeff.experiments.report.write.table import Table, html_cells, html_frame, tag
+from commeff.experiments.report.write.table_details import command_of
 
 SHAPES = {  # the markers of `figures.MARKERS` about (15, 5)
     "o": '<circle cx="15" cy="5" r="3"/>',
@@ -27,18 +27,6 @@ SHAPES = {  # the markers of `figures.MARKERS` about (15, 5)
     "*": '<path d="m15 .6 1.2 2.9 3.1.2-2.4 2 .8 3-2.7-1.6-2.7 1.6.8-3-2.4-2 3.1-.2z"/>',
 }
 RUN_COLUMNS = ("val_accuracy", "val_loss", "test_accuracy", "test_loss", "train_loss", "wire_bytes", "seconds")
-LONG = 36  # characters from which a cell of words may be broken
-
-
-def tag(name: str, body: str, kinds: Sequence[str] = (), **attributes: str) -> str:
-    """An element; `body` is markup, attributes are text.
-
-    >>> tag("td", "<b>1</b>", ["quiet"], title='"a"')
-    '<td class="quiet" title="&quot;a&quot;"><b>1</b></td>'
-    """
-    given = ({"class": " ".join(kinds)} if kinds else {}) | attributes
-    opened = "".join(f' {key.replace("_", "-")}="{escape(value)}"' for key, value in given.items())
-    return f"<{name}{opened}>{body}</{name}>"
 
 
 def main_table(analysis: Analysis, table: Table, swatches: Mapping[int, str], out: Path) -> str:
@@ -46,19 +34,13 @@ def main_table(analysis: Analysis, table: Table, swatches: Mapping[int, str], ou
     bodies = []
     for row, items in zip(analysis.rows, table.rows, strict=False):
         number = row.variant.number
-        cells = _cells(table, items, f'<i class="caret"></i>{swatches[number]}')
+        cells = html_cells(table, items, f'<i class="caret"></i>{swatches[number]}')
         runs = tag("td", _runs(analysis, row, out), colspan=str(len(table.columns)))
         lines = tag("tr", cells, ["line"], data_variant=str(number)) + "\n" + tag("tr", runs, ["more"])
         bodies.append(tag("tbody", lines))
     for items in table.rows[len(analysis.rows) :]:
-        bodies.append(tag("tbody", tag("tr", _cells(table, items)), data_last="1"))
-    return _framed(table, "main", bodies)
-
-
-def plain_table(table: Table, swatch: Callable[[str], str], titled: bool) -> str:
-    """Any other table, a body a line so that lines can be sorted; the first cell may have a variant's sample."""
-    lines = [tag("tbody", tag("tr", _cells(table, items, swatch(items[0].text)))) for items in table.rows]
-    return _title(table.title, titled) + _framed(table, "plain", lines)
+        bodies.append(tag("tbody", tag("tr", html_cells(table, items)), data_last="1"))
+    return html_frame(table, "main", bodies)
 
 
 def figure(drawn: Figure, titled: bool) -> str:
@@ -68,7 +50,7 @@ def figure(drawn: Figure, titled: bool) -> str:
     links = [tag("a", kind.upper(), href=f"figures/{drawn.name}.{kind}") for kind in ("pdf", "png", "csv")]
     caption = f"{escape(drawn.caption)} {tag('span', ' · '.join(links), ['files'])}"
     shape = ["panels", "small"] if drawn.small else ["panels"]
-    body = [_title(drawn.title, titled), tag("div", "\n".join(parts), shape), tag("figcaption", caption)]
+    body = [heading(drawn.title, titled), tag("div", "\n".join(parts), shape), tag("figcaption", caption)]
     return tag("figure", "\n".join(body))
 
 
@@ -81,51 +63,9 @@ def swatch(style: Look) -> str:
     return tag("svg", line + shape, ["swatch"], viewBox="0 0 30 10", aria_hidden="true", fill="currentColor", style=ink)
 
 
-def _title(title: str, titled: bool) -> str:
+def heading(title: str, titled: bool) -> str:
     """A heading, but for what is alone in a section that has the same."""
     return tag("h3", escape(title)) if titled else ""
-
-
-def _framed(table: Table, kind: str, bodies: Sequence[str]) -> str:
-    """A table in a box of its own that scrolls, with its notes and its file."""
-    sort = {"data_sort": "1"} if len(bodies) > 2 else {}
-    heads = [
-        tag(
-            "th",
-            escape(column.heading) + (tag("small", escape(column.under)) if column.under else ""),
-            ["words"] if column.words else [],
-            scope="col",
-            **sort,
-        )
-        for column in table.columns
-    ]
-    head = tag("thead", tag("tr", "".join(heads)))
-    box = tag("div", tag("table", "\n".join([head, *bodies]), [kind]), ["box"], tabindex="0")
-    notes = tag("div", "".join(tag("p", escape(note)) for note in table.notes), ["notes"]) if table.notes else ""
-    file = tag("p", tag("a", f"{table.name}.csv", href=f"figures/{table.name}.csv"), ["files"])
-    return "\n".join([box, notes, file])
-
-
-def _cells(table: Table, items: Sequence[Item], before: str = "") -> str:
-    """The cells of a line; markup `before` the first."""
-    return "".join(
-        _cell(column, item, "" if i else before)
-        for i, (column, item) in enumerate(zip(table.columns, items, strict=True))
-    )
-
-
-def _cell(column: Column, item: Item, before: str) -> str:
-    long = column.words and len(item.text) > LONG
-    kinds = {"words": column.words, "quiet": item.quiet, "code": column.code}
-    kinds |= {"command": long and column.code, "wrap": long and not column.code}
-    text = tag("b", escape(item.text)) if item.best else escape(item.text)
-    if item.half:
-        text += tag("span", f"± {escape(item.half)}", ["half"])
-    if item.mark:
-        text += tag("span", escape(item.mark), ["mark" if len(item.mark) == 1 else "aside"])
-    known = item.value is not None and math.isfinite(item.value)
-    value = {"data_value": repr(item.value)} if known else {}
-    return tag("td", before + text, [kind for kind, is_so in kinds.items() if is_so], **value)
 
 
 def _runs(analysis: Analysis, row: Row, out: Path) -> str:

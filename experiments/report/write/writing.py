@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from commeff.experiments.report.data import contents, results
 from commeff.experiments.report.data.analysis import Analysis, analyse
-from commeff.experiments.report.data.tables import Table
-from commeff.experiments.report.draw.figures import write
-from commeff.experiments.report.draw.networks import network_table, networks
+from commeff.experiments.report.data.summary import facts, findings, standing
+from commeff.experiments.report.draw.figures import Figure, write
+from commeff.experiments.report.draw.networks import networks
 from commeff.experiments.report.draw.plots import figures
-from commeff.experiments.report.write import html, latex, markdown
+from commeff.experiments.report.write import html, table_details
+from commeff.experiments.report.write.table import Table, csv, latex_document, markdown, plain
+from commeff.experiments.report.write.table_main import main_table
 
 
 @dataclass(frozen=True)
@@ -48,29 +49,48 @@ def write_report(
     folder = out or store / "report"
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     found, faults = networks(analysis)
-    tables = {table.name: table for table in (results.main_table(analysis), *_others(analysis)) if table is not None}
+    tables = {table.name: table for table in (main_table(analysis), *_details(analysis)) if table is not None}
     if found:
-        tables["topologies"] = network_table(found)
+        tables["topologies"] = table_details.topology_table(found)
     drawn = {figure.name: figure for figure in figures(analysis, found)}
     for figure in drawn.values():
         write(figure, folder / "figures")
     for table in tables.values():
         if table.name not in drawn:
-            table.data.to_csv(folder / "figures" / f"{table.name}.csv", index=False)
+            csv(table, folder / "figures" / f"{table.name}.csv")
     unread = [*analysis.faults, *faults]
     _write(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
-    _write(folder / "report.md", markdown.document(analysis, tables.values(), drawn.values(), unread))
-    _write(folder / "tables.tex", latex.document(tables.values()))
+    _write(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
+    _write(folder / "tables.tex", latex_document(tables.values()))
     return Report(folder, analysis, tables["main"])
 
 
-def _others(analysis: Analysis) -> list[Table | None]:
+def _details(analysis: Analysis) -> list[Table | None]:
     return [
-        contents.target_table(analysis),
-        contents.sweep_table(analysis),
-        contents.failure_table(analysis),
-        contents.environment_table(analysis),
+        table_details.target_table(analysis),
+        table_details.sweep_table(analysis),
+        table_details.failure_table(analysis),
+        table_details.environment_table(analysis),
     ]
+
+
+def _markdown_document(
+    analysis: Analysis, tables: Iterable[Table], figures: Iterable[Figure], faults: Sequence[str]
+) -> str:
+    """The report as Markdown: the same tables, and figures as PNG files beside it."""
+    parts = [f"# {plain(analysis.grid.title)}", standing(analysis)]
+    parts.append("\n".join(f"- **{name}**: {plain(value)}" for name, value in facts(analysis)))
+    if analysis.grid.command:
+        parts.append(f"```\n{analysis.grid.command}\n```")
+    parts.append("\n".join(f"- {plain(line)}" for line in findings(analysis)))
+    for table in tables:
+        notes = [f"\n{plain(note)}" for note in table.notes]
+        parts.append("\n".join([f"## {table.title}", "", *markdown(table), *notes]))
+    for figure in figures:
+        parts.append(f"## {figure.title}\n\n![{figure.title}](figures/{figure.name}.png)\n\n{plain(figure.caption)}")
+    parts += [f"- {plain(warning)}" for warning in analysis.warnings]
+    parts.append("\n".join(f"- {plain(fault)}" for fault in faults))
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,62 +1,13 @@
-"""Tables as they are meant, before any of them is HTML, Markdown, LaTeX or text on a terminal."""
+"""Columns of cells: estimates with their intervals, differences, amounts, words and labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import pandas as pd
 
 from commeff.experiments.report.data.quantities import MISSING, Quantity, decimals, fixed, significant
 from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.data.variants import is_number
-
-
-@dataclass(frozen=True)
-class Item:
-    """One cell: its text, the half width of its interval, and what sorting goes by.
-
-    best: to be printed bold. mark: a sign behind the number, explained in the table's notes.
-    """
-
-    text: str
-    half: str = ""
-    value: float | None = None
-    best: bool = False
-    mark: str = ""
-    quiet: bool = False
-
-    @property
-    def plain(self) -> str:
-        """The cell as text.
-
-        >>> Item("95.1", "1.2", mark="†").plain
-        '95.1 ± 1.2†'
-        """
-        return self.text + (f" ± {self.half}" if self.half else "") + self.mark
-
-
-@dataclass(frozen=True)
-class Column:
-    """A heading, a second line for units and the like, and whether the column holds numbers or words."""
-
-    heading: str
-    under: str = ""
-    words: bool = False
-    code: bool = False
-    brief: bool = True  # shown on a terminal too
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns and rows; `data` has the numbers with all their digits, for the CSV file."""
-
-    name: str
-    title: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Item]]
-    notes: Sequence[str] = ()
-    data: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
+from commeff.experiments.report.write.table import Item
 
 
 def estimates(column: Sequence[Estimate | None], of: Quantity, best: int | None = None) -> list[Item]:

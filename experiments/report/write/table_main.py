@@ -8,12 +8,18 @@ from dataclasses import replace
 
 import pandas as pd
 
-from commeff.experiments.report.data.analysis import DENSE, Analysis, HalfDense, Row, clock, leader, said, told_apart
+from commeff.experiments.report.data.analysis import (
+    DENSE,
+    Analysis,
+    HalfDense,
+    Row,
+    clock,
+    differs_from_best,
+    leader,
+)
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
-from commeff.experiments.report.data.tables import (
-    Column,
-    Item,
-    Table,
+from commeff.experiments.report.data.variants import count_states
+from commeff.experiments.report.write.cells import (
     amounts,
     differences,
     estimates,
@@ -22,7 +28,7 @@ from commeff.experiments.report.data.tables import (
     transpose,
     word,
 )
-from commeff.experiments.report.data.variants import count_states
+from commeff.experiments.report.write.table import Column, Item, Table
 
 DAGGER, DOUBLE_DAGGER = "†", "‡"
 
@@ -71,7 +77,12 @@ def main_table(analysis: Analysis) -> Table:
     if analysis.half_dense:
         body.append(_reference(columns, analysis.half_dense))
     return Table(
-        "main", f"Results: {said(metric)} after training", columns, body, _notes(analysis), main_data(analysis)
+        "main",
+        f"Results: {quantity(metric).words} after training",
+        columns,
+        body,
+        _notes(analysis),
+        main_data(analysis),
     )
 
 
@@ -110,7 +121,7 @@ def _seeds(row: Row) -> Item:
 
 def _marked(item: Item, row: Row) -> Item:
     """A dagger where the best cannot be told from it."""
-    return replace(item, mark=DAGGER) if told_apart(row) is False else item
+    return replace(item, mark=DAGGER) if differs_from_best(row) is False else item
 
 
 def _shared(item: Item, row: Row, metric: str) -> Item:
@@ -148,8 +159,8 @@ def _ranked(analysis: Analysis) -> str:
         most = max(len(variant.trials) for variant in analysis.variants)
         line += (
             f" and {tuned}. Of up to {most} values tried of {tuned} a line has the one with the best mean "
-            f"{said(analysis.by)} over its seeds, so validation numbers are a little optimistic; what is measured on "
-            "test data is not"
+            f"{quantity(analysis.by).words} over its seeds, so validation numbers are a little optimistic; what is "
+            "measured on test data is not"
         )
     counts = Counter(variant.runs[0].setting("method") or variant.name for variant in analysis.variants)
     several = [f"{method} {count}" for method, count in counts.items() if count > 1]
@@ -169,7 +180,7 @@ def _notes(analysis: Analysis) -> list[str]:
         "± beside a difference is that of the differences, taken seed by seed over the seeds that both have."
     ]
     notes.append(_ranked(analysis))
-    if any(told_apart(row) is False for row in analysis.rows):
+    if any(differs_from_best(row) is False for row in analysis.rows):
         notes.append(
             f"{DAGGER} The interval of its difference to the best holds zero: these seeds do not tell the two apart, "
             "which does not make them equal."

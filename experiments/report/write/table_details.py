@@ -1,29 +1,22 @@
-"""The other tables: the way to the target, the sweep, what went wrong, where the runs ran."""
+"""Tables of details: the way to the target, every tuned value, failed runs, where runs ran, the topologies."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from commeff.experiments.report.data.analysis import WAYS, Analysis, Row, said
+from commeff.experiments.report.data.analysis import WAYS, Analysis, Row
 from commeff.experiments.report.data.commands import settings_of, train_command
-from commeff.experiments.report.data.quantities import MISSING, quantity, spread
+from commeff.experiments.report.data.quantities import MISSING, fixed, quantity, spread
 from commeff.experiments.report.data.statistics import estimate
-from commeff.experiments.report.data.tables import (
-    Column,
-    Item,
-    Table,
-    estimates,
-    label_of,
-    number,
-    spread_of,
-    transpose,
-    word,
-)
 from commeff.experiments.report.data.variants import Run
+from commeff.experiments.report.draw.networks import WINDOW, Network
+from commeff.experiments.report.write.cells import estimates, label_of, number, spread_of, transpose, word
+from commeff.experiments.report.write.table import Column, Item, Table
 
 
 def target_table(analysis: Analysis) -> Table | None:
@@ -49,8 +42,9 @@ def target_table(analysis: Analysis) -> Table | None:
     level = f"{goal.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
     sign = "at least" if goal.metric.endswith("accuracy") else "at most"
     notes = [
-        f"Target: {said(goal.metric)} {sign} {level}, {goal.origin}. Counted up to the first evaluation that reaches "
-        "it; nothing is interpolated. Means over the seeds that reached it, with 95 % intervals."
+        f"Target: {quantity(goal.metric).words} {sign} {level}, {goal.origin}. Counted up to the first "
+        "evaluation that reaches it; nothing is interpolated. Means over the seeds that reached it, with 95 % "
+        "intervals."
     ]
     return Table("target", "Time and bytes to target", columns, transpose(cells), notes, pd.DataFrame(data))
 
@@ -133,6 +127,48 @@ def environment_table(analysis: Analysis) -> Table | None:
     columns = [Column("", words=True), Column("value", words=True), Column("runs")]
     data = pd.DataFrame(lines, columns=["key", "value", "runs"])
     return Table("environment", "Not all runs ran in the same place", columns, rows, data=data)
+
+
+def topology_table(networks: Sequence[Network]) -> Table:
+    """One line a topology: its degree, messages and mixing."""
+    rows, data = [], []
+    for network in networks:
+        rho = network.shrinkage()
+        exact = rho == 0 and network.steps > 1
+        gap = "exact after a period" if exact else MISSING if rho is None else fixed(1 - rho, 4)
+        period = str(network.topology.period or "never repeats")
+        rows.append(
+            [
+                word(network.name),
+                number(network.topology.n, str(network.topology.n)),
+                number(network.degree, str(network.degree)),
+                number(network.messages, f"{network.messages:g}"),
+                Item(period, value=network.topology.period or math.inf),
+                number(rho, MISSING if rho is None else "0" if exact else fixed(rho, 4)),
+                Item(gap, value=None if rho is None else 1 - rho),
+                word(", ".join(network.users)),
+            ]
+        )
+        data.append(
+            {"topology": network.name, "workers": network.topology.n, "degree": network.degree}
+            | {"messages": network.messages, "period": network.topology.period, "rho": rho}
+            | {"users": ", ".join(network.users)}
+        )
+    columns = [
+        Column("topology", words=True),
+        Column("workers"),
+        Column("degree", "busiest"),
+        Column("messages", "a step, all"),
+        Column("period", "steps"),
+        Column("ρ", "a step"),
+        Column("gap", "1 − ρ"),
+        Column("used by", words=True),
+    ]
+    notes = [
+        "ρ is the factor by which a step shrinks disagreement at the least: ‖W − J‖₂ of a fixed graph, and of a "
+        f"changing one the geometric mean over a period, or over {WINDOW} steps if it never repeats."
+    ]
+    return Table("topologies", "Who talks to whom", columns, rows, notes, pd.DataFrame(data))
 
 
 def _place(environment: Mapping[str, Any]) -> dict[str, str]:

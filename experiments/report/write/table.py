@@ -1,0 +1,291 @@
+"""The one writer of tables: a `Table` as Markdown, LaTeX, HTML, CSV, or text on a terminal.
+
+>>> table = Table.of([{"method": "psgd", "loss": 0.123456}, {"method": "top_k", "loss": 2.0}], digits=4)
+>>> print("\\n".join(markdown(table)))
+| method | loss |
+|:--|--:|
+| psgd | 0.1235 |
+| top\\_k | 2 |
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+LONG_HTML, LONG_LATEX = 36, 60  # characters from which a cell of words may be broken into lines
+UNATTENDED = 140  # characters a line where there is no terminal
+LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "−": r"$-$",
+    "×": r"$\times$",
+    "–": "--",
+    "±": r"$\pm$",
+    "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "ρ": r"$\rho$",
+    "‖": r"$\|$",
+    "₂": r"$_2$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    '"': r"\textquotedbl{}",
+}
+PREAMBLE = r"""% Compiles by itself: pdflatex tables.tex. A table copied from here needs the packages below.
+\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage[a4paper,landscape,margin=1.5cm]{geometry}
+\usepackage{array,booktabs,graphicx}
+\pagestyle{empty}
+\begin{document}
+"""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One cell.
+
+    Parameters
+    ----------
+    text : what is printed.
+    half : the half width of the interval, printed behind ±.
+    value : what sorting goes by.
+    best : to be printed bold.
+    mark : a sign behind the number, explained in the table's notes.
+    quiet : to be printed pale.
+    """
+
+    text: str
+    half: str = ""
+    value: float | None = None
+    best: bool = False
+    mark: str = ""
+    quiet: bool = False
+
+    @property
+    def plain(self) -> str:
+        """The cell as text.
+
+        >>> Item("95.1", "1.2", mark="†").plain
+        '95.1 ± 1.2†'
+        """
+        return self.text + (f" ± {self.half}" if self.half else "") + self.mark
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, a second line for units and the like, and whether the column holds numbers or words."""
+
+    heading: str
+    under: str = ""
+    words: bool = False
+    code: bool = False
+    brief: bool = True  # shown on a terminal too
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; `data` has the numbers with all their digits, for the CSV file."""
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Item]]
+    notes: Sequence[str] = ()
+    data: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
+
+    @classmethod
+    def of(cls, records: Iterable[Mapping[str, Any]], digits: int | None = None) -> Self:
+        """A table without a title from records with equal keys.
+
+        Parameters
+        ----------
+        records : one a row; the keys of the first are the headings.
+        digits : significant digits of fractions; None: as Python writes them.
+        """
+        lines = [dict(record) for record in records]
+        names = list(lines[0]) if lines else []
+        numbers = {name for name in names if all(isinstance(line[name], (int, float)) for line in lines)}
+
+        def item(value: Any) -> Item:
+            return Item(f"{value:.{digits}g}" if digits and isinstance(value, float) else str(value))
+
+        columns = [Column(name, words=name not in numbers) for name in names]
+        return cls("", "", columns, [[item(line[name]) for name in names] for line in lines], data=pd.DataFrame(lines))
+
+
+def markdown(table: Table) -> list[str]:
+    r"""The lines of a Markdown table, without its title and notes.
+
+    >>> print("\n".join(markdown(Table("t", "", [Column("loss", "mean")], [[Item("1.0", "0.1", best=True)]]))))
+    | loss (mean) |
+    |--:|
+    | **1.0** ± 0.1 |
+    """
+    heads = [f"{column.heading} {f'({column.under})' if column.under else ''}".strip() for column in table.columns]
+    rule = "|".join(":--" if column.words else "--:" for column in table.columns)
+    cells = [[_markdown_cell(item) for item in row] for row in table.rows]
+    head, *rows = [f"| {' | '.join(line)} |" for line in [[plain(head) for head in heads], *cells]]
+    return [head, f"|{rule}|", *rows]
+
+
+def _markdown_cell(item: Item) -> str:
+    text = f"**{plain(item.text)}**" if item.best else plain(item.text)
+    return text + (f" ± {item.half}" if item.half else "") + item.mark
+
+
+def plain(text: str) -> str:
+    """Text that Markdown leaves alone: no bars, no underscores that become italics, no line breaks."""
+    return " ".join(text.split()).replace("|", "\\|").replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;")
+
+
+def csv(table: Table, path: Path) -> None:
+    """The table's data as a CSV file."""
+    table.data.to_csv(path, index=False)
+
+
+def latex_document(tables: Iterable[Table]) -> str:
+    """A LaTeX file with all tables that compiles by itself."""
+    return PREAMBLE + "\n".join(map(latex, tables)) + "\n\\end{document}\n"
+
+
+def latex(table: Table) -> str:
+    """A floating table, made narrower only where the page needs it."""
+    shape = "".join(_latex_shape(column, [row[i] for row in table.rows]) for i, column in enumerate(table.columns))
+    heads = [[column.heading for column in table.columns], [column.under for column in table.columns]]
+    notes = " ".join(map(latex_text, table.notes))
+    return "\n".join(
+        [
+            rf"% {table.name}",
+            r"\begin{table}[p]",
+            r"\centering",
+            rf"\caption{{{latex_text(table.title)}. {notes}}}",
+            rf"\label{{tab:{table.name}}}",
+            r"\small",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{{shape}}}",
+            r"\toprule",
+            *(" & ".join(map(latex_text, line)) + r" \\" for line in heads if any(line)),
+            r"\midrule",
+            *(" & ".join(map(_latex_cell, row)) + r" \\" for row in table.rows),
+            r"\bottomrule",
+            r"\end{tabular}}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _latex_shape(column: Column, items: Sequence[Item]) -> str:
+    """How a column stands: numbers right, words left, long words in lines."""
+    if not column.words:
+        return "r"
+    return r">{\raggedright\arraybackslash}p{6.5cm}" if any(len(item.text) > LONG_LATEX for item in items) else "l"
+
+
+def _latex_cell(item: Item) -> str:
+    r"""
+    >>> print(_latex_cell(Item("95.1", "1.2", best=True)), _latex_cell(Item("top_k & co")))
+    \textbf{95.1} $\pm$ 1.2 top\_k \& co
+    """
+    text = latex_text(item.text)
+    if item.best:
+        text = rf"\textbf{{{text}}}"
+    return text + (rf" $\pm$ {latex_text(item.half)}" if item.half else "") + latex_text(item.mark)
+
+
+def latex_text(text: str) -> str:
+    r"""Text as LaTeX prints it; what it has no sign for becomes a question mark.
+
+    >>> print(latex_text("top_k 2 % & more"))
+    top\_k 2 \% \& more
+    """
+    known = "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
+    return known.encode("latin-1", "replace").decode("latin-1")
+
+
+def tag(name: str, body: str, kinds: Sequence[str] = (), **attributes: str) -> str:
+    """An HTML element; `body` is markup, attributes are text.
+
+    >>> tag("td", "<b>1</b>", ["quiet"], title='"a"')
+    '<td class="quiet" title="&quot;a&quot;"><b>1</b></td>'
+    """
+    given = ({"class": " ".join(kinds)} if kinds else {}) | attributes
+    opened = "".join(f' {key.replace("_", "-")}="{escape(value)}"' for key, value in given.items())
+    return f"<{name}{opened}>{body}</{name}>"
+
+
+def html(table: Table, before: Callable[[str], str] = lambda first: "") -> str:
+    """The table with its notes and its file; markup may stand `before` the first cell of a line, by its text."""
+    lines = [tag("tr", html_cells(table, items, before(items[0].text))) for items in table.rows]
+    return html_frame(table, "plain", [tag("tbody", line) for line in lines])
+
+
+def html_frame(table: Table, kind: str, bodies: Sequence[str]) -> str:
+    """Bodies (a line each, so that they can be sorted) in a box that scrolls, with the notes and the file below."""
+    sort = {"data_sort": "1"} if len(bodies) > 2 else {}
+    heads = [
+        tag(
+            "th",
+            escape(column.heading) + (tag("small", escape(column.under)) if column.under else ""),
+            ["words"] if column.words else [],
+            scope="col",
+            **sort,
+        )
+        for column in table.columns
+    ]
+    head = tag("thead", tag("tr", "".join(heads)))
+    box = tag("div", tag("table", "\n".join([head, *bodies]), [kind]), ["box"], tabindex="0")
+    notes = "".join(tag("p", escape(note)) for note in table.notes)
+    file = tag("p", tag("a", f"{table.name}.csv", href=f"figures/{table.name}.csv"), ["files"])
+    return "\n".join([box, tag("div", notes, ["notes"]) if notes else "", file])
+
+
+def html_cells(table: Table, items: Sequence[Item], before: str = "") -> str:
+    """The cells of a line; markup `before` the first."""
+    return "".join(
+        _html_cell(column, item, "" if i else before)
+        for i, (column, item) in enumerate(zip(table.columns, items, strict=True))
+    )
+
+
+def _html_cell(column: Column, item: Item, before: str) -> str:
+    long = column.words and len(item.text) > LONG_HTML
+    kinds = {"words": column.words, "quiet": item.quiet, "code": column.code}
+    kinds |= {"command": long and column.code, "wrap": long and not column.code}
+    text = tag("b", escape(item.text)) if item.best else escape(item.text)
+    if item.half:
+        text += tag("span", f"± {escape(item.half)}", ["half"])
+    if item.mark:
+        text += tag("span", escape(item.mark), ["mark" if len(item.mark) == 1 else "aside"])
+    known = item.value is not None and math.isfinite(item.value)
+    value = {"data_value": repr(item.value)} if known else {}
+    return tag("td", before + text, [kind for kind, is_so in kinds.items() if is_so], **value)
+
+
+def print_table(table: Table) -> None:
+    """The columns that matter most, on stdout; all of them are in the page and the CSV file."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    shown = [i for i, column in enumerate(table.columns) if column.brief]
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=table.title, title_justify="left", title_style="bold")
+    for column in (table.columns[i] for i in shown):
+        heading = f"{column.heading}\n{column.under}".strip()
+        grid.add_column(heading, justify="left" if column.words else "right", no_wrap=True)
+    for row in table.rows:
+        styles = ("bold" if row[i].best else "dim" if row[i].quiet else "" for i in shown)
+        grid.add_row(*(Text(row[i].plain, style=style) for i, style in zip(shown, styles, strict=True)))
+    Console(width=None if sys.stdout.isatty() else UNATTENDED, highlight=False).print(grid)
