@@ -1,39 +1,43 @@
-"""One run on several processes of this machine, which share its workers and talk over gloo."""
+"""n forks of this process that end together: with their results, when one of them fails, or when this process dies.
+
+    with crew(4, lambda fork: fork.rank ** 2) as forks:
+        forks.results()                                      # [0, 1, 4, 9]
+
+Forks import nothing again and see everything that this process has made. They may join a torch.distributed group
+(`Fork.group`), report progress, and are told when to stop.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
+import sys
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 
-from commeff.communicator import Communicator
-from commeff.communicator.wire.group import backend, joined, store_in_file
-from commeff.experiments.config.build import communicator
-from commeff.experiments.run.devices import own_device
-from commeff.experiments.run.launch.logs import Output
-from commeff.experiments.run.launch.membership import patience
-from commeff.experiments.run.launch.rendezvous import MemberLost
-from commeff.experiments.run.store import RunFolder
-from commeff.experiments.run.system import launch_info, whereabouts
+from commeff.communicator.wire.group import joined, store_in_file
 
-LOOK = 0.5  # seconds between two looks whether the parent is alive
-BETWEEN = 0.25  # seconds between two notes of progress
+POLL = 0.5  # seconds between two looks whether the parent lives and whether the run should stop
+GRACE = 0.5  # seconds that the others have to report, once one has failed
+T = TypeVar("T")
 
-Progress = Callable[[int, dict[str, Any]], None]
+
+class MemberLost(RuntimeError):
+    """A run ended because of one of its processes: the message says which one, and what happened there."""
 
 
 @dataclass
@@ -46,126 +50,184 @@ class Stop:
         return self.asked
 
 
-class Seldom:
-    """Passes progress on, a few times a second at most."""
+@dataclass
+class Fork:
+    """One process of a crew, as its own work sees it.
 
-    def __init__(self, tell: Progress) -> None:
-        self._tell, self._told = tell, 0.0
-
-    def __call__(self, step: int, row: dict[str, Any]) -> None:
-        if time.monotonic() - self._told > BETWEEN:
-            self._told = time.monotonic()
-            self._tell(step, row)
-
-
-Train = Callable[[Communicator, Progress, Stop], dict[str, Any]]
-
-
-def on_processes(
-    config: Mapping[str, Any], train: Train, run: RunFolder, progress: Progress, stop: Stop
-) -> dict[str, Any]:
-    """`train` on nproc forked processes; the summary of rank 0.
-
-    They end together: when one fails, the others are ended and its error is raised here; when this process dies, all
-    end at once. The forks hold the lock of the run's folder, so nobody runs it while one of them lives.
+    Attributes
+    ----------
+    rank, size : which process of how many.
+    stop : is set by SIGINT, SIGTERM and the parent's request; work that can stop early looks at it.
     """
-    size, context, waits = config["nproc"], multiprocessing.get_context("fork"), patience(os.environ)
+
+    rank: int
+    size: int
+    stop: Stop
+    meeting: Path
+    connection: Connection
+
+    def report(self, *values: Any) -> None:
+        """Send values to the `progress` of `Crew.results`."""
+        self.send("progress", values)
+
+    def send(self, kind: str, value: Any) -> None:
+        """Send by value: torch would hand over tensors by descriptors, which die with this process."""
+        self.connection.send_bytes(pickle.dumps((kind, value)))
+
+    def group(self, timeout: float, device: torch.device | str = "cpu") -> AbstractContextManager[None]:
+        """Join the torch.distributed group of all forks; who waits for another gives up after `timeout` seconds."""
+        return joined(self.rank, self.size, store_in_file(self.meeting, self.size), timeout, device)
+
+
+@dataclass
+class Crew(Generic[T]):
+    """The forks, as their parent sees them."""
+
+    processes: list[BaseProcess] = field(default_factory=list)
+    connections: list[Connection] = field(default_factory=list)
+
+    @property
+    def pids(self) -> list[int | None]:
+        """The process ids by rank."""
+        return [process.pid for process in self.processes]
+
+    def results(
+        self,
+        progress: Callable[..., None] = lambda *values: None,
+        stop: Callable[[], bool] = lambda: False,
+        grace: float = GRACE,
+    ) -> list[T]:
+        """Wait for what the work returns, by rank.
+
+        Parameters
+        ----------
+        progress : is called with whatever a fork reports.
+        stop : once true, all forks are asked to stop; they still return their results.
+        grace : seconds that the others have to report, once one has failed.
+
+        Raises
+        ------
+        MemberLost: a fork raised an error or died; its traceback is a note of the error.
+        """
+        found: dict[int, T] = {}
+        asked = False
+        while len(found) < len(self.processes):
+            if stop() and not asked:
+                asked = True
+                for connection in self.connections:
+                    with suppress(OSError):
+                        connection.send("stop")
+            for rank, kind, value in self._messages({*range(len(self.processes))} - {*found}):
+                if kind == "progress":
+                    progress(*value)
+                elif kind == "result":
+                    found[rank] = value
+                else:
+                    raise self._failure({rank: value}, {*found}, grace)
+        return [found[rank] for rank in range(len(self.processes))]
+
+    def _messages(self, ranks: set[int]) -> Iterator[tuple[int, str, Any]]:
+        """What the forks of these ranks have sent since; ("died", exit code) of those that will send nothing more."""
+        by_connection = {self.connections[rank]: rank for rank in ranks}
+        ready = wait([*by_connection], timeout=POLL)
+        for connection, rank in by_connection.items():
+            process = self.processes[rank]
+            # a fork that is gone may leave children behind, which keep its end of the connection open
+            over = connection not in ready and not process.is_alive()
+            try:
+                if over and not connection.poll():
+                    raise EOFError
+                if connection in ready or over:
+                    yield rank, *pickle.loads(connection.recv_bytes())
+            except (EOFError, OSError):
+                process.join(GRACE)
+                yield rank, "died", process.exitcode
+
+    def _failure(self, failed: dict[int, Any], done: set[int], grace: float) -> MemberLost:
+        """Why the crew failed: a fork that died comes first, since the errors of the others follow from that."""
+        deadline = time.monotonic() + grace
+        while (left := {*range(len(self.processes))} - {*failed} - done) and time.monotonic() < deadline:
+            for rank, kind, value in self._messages(left):
+                if kind == "result":
+                    done.add(rank)
+                elif kind != "progress":
+                    failed[rank] = value
+        dead = {rank: value for rank, value in failed.items() if not isinstance(value, tuple)}
+        lines = [f"process {rank} died with exit code {code}" for rank, code in sorted(dead.items()) if code]
+        lines = lines or [f"process {rank} ended without a result" for rank in sorted(dead)]
+        raised = {rank: value for rank, value in failed.items() if rank not in dead}
+        if not lines:
+            rank, (reason, _) = next(iter(raised.items()))
+            lines = [f"process {rank}: {reason}"]
+        error = MemberLost("; ".join(lines))
+        for rank, (_, trace) in raised.items():
+            error.add_note(f"process {rank}:\n{trace}")
+        return error
+
+
+@contextmanager
+def crew(size: int, work: Callable[[Fork], T], prepare: Callable[[int], None] = lambda rank: None) -> Iterator[Crew[T]]:
+    """Start `size` forks that do `work`; whatever ends the context ends them.
+
+    Parameters
+    ----------
+    size : forks to start.
+    work : what each does; its result goes to `Crew.results`, which needs it to be picklable.
+    prepare : called first with the rank, before a fork has any other thread, such as to enter a network namespace.
+    """
+    context, forks = multiprocessing.get_context("fork"), Crew[T]()
     with tempfile.TemporaryDirectory() as folder:
-        members: dict[Connection, BaseProcess] = {}
         try:
             for rank in range(size):
                 ours, theirs = context.Pipe()
-                arguments = (rank, dict(config), train, run, Path(folder, "meeting"), waits, theirs)
-                process: BaseProcess = context.Process(target=_member, args=arguments)
+                fork = Fork(rank, size, Stop(), Path(folder, "meeting"), theirs)
+                process: BaseProcess = context.Process(target=_run, args=(fork, work, prepare))
                 process.start()
                 theirs.close()
-                members[ours] = process
-            places = [whereabouts() | {"pid": process.pid} for process in members.values()]
-            run.write(
-                "env.json", run.read("env.json") | launch_info("local", backend(config["device"]), places, 0, waits)
-            )
-            return _attended(members, progress, stop)
+                forks.processes.append(process)
+                forks.connections.append(ours)
+            yield forks
         finally:
-            for process in members.values():
-                process.kill()
-                process.join()
+            end(forks.processes)
 
 
-def _attended(members: dict[Connection, BaseProcess], progress: Progress, stop: Stop) -> dict[str, Any]:
-    """Pass on what the members say until all have given their summaries."""
-    ranks, told, summaries = {line: rank for rank, line in enumerate(members)}, False, dict[int, dict[str, Any]]()
-    open_lines = list(members)
-    while len(summaries) < len(members):
-        if stop() and not told:
-            told = True
-            for line in members:
-                with suppress(OSError):
-                    line.send("stop")
-        for line in [line for line in wait(open_lines, timeout=LOOK) if isinstance(line, Connection)]:
-            rank = ranks[line]
-            try:
-                kind, value = line.recv()
-            except (EOFError, OSError):
-                kind, value = "error", ("it died", "")
-            if kind == "progress":
-                progress(*value)
-            elif kind == "error":
-                raise _reason(rank, value, members.values())
-            else:
-                summaries[rank] = value
-                open_lines.remove(line)
-    return summaries[0]
+def end(processes: Sequence[BaseProcess]) -> None:
+    """Kill processes that still live, and wait until all are gone."""
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
 
 
-def _reason(rank: int, value: tuple[str, str], members: Iterable[BaseProcess]) -> MemberLost:
-    """Why a member failed: because another one died, if one did, which the others hear of first."""
-    time.sleep(LOOK)
-    dead = {r: process.exitcode for r, process in enumerate(members) if process.exitcode}
-    said = [f"process {r} died with exit code {code}" for r, code in dead.items()] or [f"process {rank}: {value[0]}"]
-    error = MemberLost("; ".join(said))
-    error.add_note(value[1])
-    return error
+def _run(fork: Fork, work: Callable[[Fork], T], prepare: Callable[[int], None]) -> NoReturn:
+    """The whole life of a fork. It ends without destructors, which may wait for ever in a broken group."""
 
+    def request(number: int, frame: FrameType | None) -> None:
+        fork.stop.asked = True
 
-def _member(
-    rank: int, config: dict[str, Any], train: Train, run: RunFolder, meeting: Path, waits: float, line: Connection
-) -> None:
-    """What a fork does."""
-    stop = Stop()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.asked = True
-
-    signal.signal(signal.SIGINT, ask)
-    signal.signal(signal.SIGTERM, ask)
-    threading.Thread(target=_follow, args=(line, stop, os.getppid()), daemon=True).start()
-    torch.set_num_threads(config["threads"])
-    output = Output(rank, config["nproc"])
-    output.into(run.path)
-
-    def tell(step: int, row: dict[str, Any]) -> None:
-        if rank == 0:
-            line.send(("progress", (step, row)))
-
+    signal.signal(signal.SIGINT, request)
+    signal.signal(signal.SIGTERM, request)
     try:
-        meeting_place, device = store_in_file(meeting, config["nproc"]), own_device(config["device"], rank)
-        with joined(rank, config["nproc"], meeting_place, waits, device):
-            summary = train(communicator(config, distributed=True), Seldom(tell), stop)
-        line.send(("summary", summary))
-    except Exception as error:
-        output.note(traceback.format_exc())
+        prepare(fork.rank)
+        threading.Thread(target=_follow_parent, args=(fork, os.getppid()), daemon=True).start()
+        fork.send("result", work(fork))
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         with suppress(OSError):
-            line.send(("error", (f"{type(error).__name__}: {' '.join(str(error).split())}", traceback.format_exc())))
+            fork.send("error", (reason, traceback.format_exc()))
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
     os._exit(0)
 
 
-def _follow(line: Connection, stop: Stop, parent: int) -> None:
-    """Hear the parent's word to stop; end when it is gone."""
+def _follow_parent(fork: Fork, parent: int) -> None:
+    """Pass on the parent's request to stop; end with the parent."""
     while os.getppid() == parent:
         try:
-            if line.poll(LOOK):
-                line.recv()
-                stop.asked = True
+            if fork.connection.poll(POLL):
+                fork.connection.recv()
+                fork.stop.asked = True
         except (EOFError, OSError):
-            time.sleep(LOOK)
+            time.sleep(POLL)
     os._exit(1)

@@ -19,10 +19,10 @@ from commeff.communicator import Communicator
 from commeff.communicator.wire.group import backend, from_first
 from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.run.crew import Progress, Stop, Train, on_processes
+from commeff.experiments.run.crew import MemberLost, Stop
 from commeff.experiments.run.devices import check_device
 from commeff.experiments.run.launch.membership import patience
-from commeff.experiments.run.launch.rendezvous import MemberLost
+from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
 from commeff.experiments.run.store import FINISHED, RunFolder
 from commeff.experiments.run.system import launch_info, sys_info, whereabouts
 from commeff.training.allocator import keep_freed_memory
@@ -47,6 +47,7 @@ def run_one(
     folder: str | Path,
     progress: Progress = lambda step, row: None,
     stop: Stop | None = None,
+    forks: Forks = LOCAL,
 ) -> dict[str, Any]:
     """Run what `config` says in `folder`, and return the summary with its `state`.
 
@@ -68,11 +69,11 @@ def run_one(
     train_here = training(config, parts, run)
     check_device(config["device"], config["nproc"])
     talks = backend(config["device"]) if several else "none"
-    facts = launch_info("local" if several else "none", talks, [whereabouts()], 0, waits)
+    facts = launch_info(forks.launcher if several else "none", talks, [whereabouts()], 0, waits)
 
     def work(progress: Progress, stop: Stop) -> dict[str, Any]:
         if several:
-            return on_processes(config, train_here, run, progress, stop)
+            return on_processes(config, train_here, run, progress, stop, forks)
         return train_here(parts.communicator, progress, stop)
 
     with ExitStack() as held:

@@ -15,19 +15,22 @@ from typing import Any, NoReturn
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.exit_codes import BUSY, CLOSED
-from commeff.experiments.run.crew import Seldom, Stop
+from commeff.experiments.run.crew import Stop
+from commeff.experiments.run.local import LOCAL, Forks, Throttled
 from commeff.experiments.run.runner import RunBusy, RunFailed, run_one
 from commeff.experiments.run.store import RunFolder
 
 GRACE = 60.0  # seconds that a cell has to write a checkpoint once it should stop
 
 
-def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
+def run_cell(
+    config: Mapping[str, Any], folder: Path, line: Connection, forks: Forks = LOCAL, orphaned: float = GRACE
+) -> None:
     """Run a cell and tell the runner over `line` how it goes, and at its end why it failed: a full disk keeps that from
     the folder. What it prints goes to log.txt.
 
     Whatever comes over the line means: stop after the step under way, with a checkpoint. So does the runner's death,
-    which closes the line: no cell outlives its runner.
+    which closes the line: no cell outlives its runner by more than `orphaned` seconds.
     """
     to_log(folder)
     faulthandler.enable()
@@ -37,10 +40,10 @@ def run_cell(config: Mapping[str, Any], folder: Path, line: Connection) -> None:
         with suppress(OSError):  # the runner is gone, as the listener hears too
             line.send(said)
 
-    threading.Thread(target=_listen, args=(line, stop), daemon=True).start()
+    threading.Thread(target=_listen, args=(line, stop, orphaned), daemon=True).start()
     code = 0
     try:
-        run_one(config, folder, Seldom(lambda step, row: tell((step, row))), stop)
+        run_one(config, folder, Throttled(lambda step, row: tell((step, row))), stop, forks)
     except RunBusy:
         code = BUSY
     except RunFailed as error:
@@ -78,9 +81,12 @@ def leave(folder: Path, code: int) -> NoReturn:
     os._exit(code)
 
 
-def _listen(line: Connection, stop: Stop) -> None:
-    with suppress(EOFError, OSError):
+def _listen(line: Connection, stop: Stop, orphaned: float) -> None:
+    grace = GRACE
+    try:
         line.recv()
+    except (EOFError, OSError):  # the runner is gone
+        grace = orphaned
     stop.asked = True
-    time.sleep(GRACE)
+    time.sleep(grace)
     os._exit(1)

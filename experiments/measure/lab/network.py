@@ -24,7 +24,7 @@ BURST = 2**18  # bytes that a link lets through at once before its rate is felt
 GOODPUT = 1448 / 1514  # bytes of a full TCP segment over those of its Ethernet frame
 QUEUE = "100ms"  # what may wait in a bucket before it is dropped
 LATENCY = 1e-3  # seconds of a message, of which the network has no part: the scheduling of all processes on few cores
-INTERFACE = "lab0"
+INTERFACE, LAUNCHER = "lab0", "lab"
 TCP = {"ipv4/tcp_congestion_control": "reno", "ipv4/tcp_slow_start_after_idle": "0"}
 MOST = 200  # nodes; the host part of an address
 

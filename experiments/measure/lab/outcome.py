@@ -21,13 +21,12 @@ from commeff.cluster.clocks import clocks
 from commeff.communicator.ledger import Entry
 from commeff.experiments.config.build import topology
 from commeff.experiments.measure.lab.grid import CLUSTER
-from commeff.experiments.measure.lab.network import NETWORKS
+from commeff.experiments.measure.lab.network import LAUNCHER, NETWORKS
 from commeff.experiments.report.data.grids import Cell, Grid, choose
 from commeff.experiments.report.data.records import Record, read_record
 from commeff.experiments.report.data.statistics import first_reached
 from commeff.training.checkpoint import Checkpoints
 
-LAUNCHER = "lab"
 SLACK = 0.9  # of what the links alone need, below which seconds cannot be
 
 

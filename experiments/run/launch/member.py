@@ -23,11 +23,12 @@ from typing import Any, NoReturn, TypeVar
 from commeff.communicator.wire.group import Store, backend, joined, recorded, store_at, within
 from commeff.experiments.config.build import communicator
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.run.crew import Progress, Stop, Train
+from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.devices import own_device
 from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.launch.membership import Membership, patience, with_processes
 from commeff.experiments.run.launch.rendezvous import Council, Facts
+from commeff.experiments.run.local import Progress, Train
 from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, claim, kept, prepared, stop_signals, training
 from commeff.experiments.run.store import RunFolder, check_version, run_id

@@ -14,16 +14,13 @@ from contextlib import suppress
 from typing import Any
 
 from commeff.communicator.wire.group import Store, within
+from commeff.experiments.run.crew import MemberLost
 
 BEAT = 0.25  # seconds between two signs of life
 GRACE = 3.0  # seconds without one after which a member counts as gone, once something is wrong
 LOOK = 0.02  # seconds between two looks at the store
 
 Facts = dict[str, Any]
-
-
-class MemberLost(RuntimeError):
-    """The run ended because of a member: the message says which, where, and what happened."""
 
 
 class Council:

@@ -1,0 +1,93 @@
+"""One run on several processes of this machine, which share its workers and talk over gloo."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from commeff.communicator import Communicator
+from commeff.communicator.wire.group import backend
+from commeff.experiments.config.build import communicator
+from commeff.experiments.run.crew import Fork, Stop, crew
+from commeff.experiments.run.devices import own_device
+from commeff.experiments.run.launch.logs import Output
+from commeff.experiments.run.launch.membership import patience
+from commeff.experiments.run.store import RunFolder
+from commeff.experiments.run.system import launch_info, whereabouts
+
+BETWEEN = 0.25  # seconds between two notes of progress
+
+Progress = Callable[[int, dict[str, Any]], None]
+Train = Callable[[Communicator, Progress, Stop], dict[str, Any]]
+
+
+class Throttled:
+    """Progress that is passed on a few times a second at most."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._last = progress, 0.0
+
+    def __call__(self, step: int, row: dict[str, Any]) -> None:
+        if time.monotonic() - self._last > BETWEEN:
+            self._last = time.monotonic()
+            self._progress(step, row)
+
+
+@dataclass(frozen=True)
+class Forks:
+    """How the processes of a run are forked.
+
+    Attributes
+    ----------
+    launcher : what env.json calls it.
+    prepare : called first in each, with its rank.
+    """
+
+    launcher: str = "local"
+    prepare: Callable[[int], None] = lambda rank: None
+
+
+LOCAL = Forks()
+
+
+def on_processes(
+    config: Mapping[str, Any],
+    train: Train,
+    run: RunFolder,
+    progress: Progress,
+    stop: Stop,
+    forks: Forks = LOCAL,
+) -> dict[str, Any]:
+    """Train on `nproc` forks; the summary of rank 0.
+
+    The forks hold the lock of the run's folder, so nobody else runs it while one of them lives.
+    """
+    timeout = patience(os.environ)
+
+    def member(fork: Fork) -> dict[str, Any]:
+        torch.set_num_threads(config["threads"])
+        output = Output(fork.rank, fork.size)
+        output.into(run.path)
+
+        def report(step: int, row: dict[str, Any]) -> None:
+            if fork.rank == 0:
+                fork.report(step, row)
+
+        try:
+            with fork.group(timeout, own_device(config["device"], fork.rank)):
+                return train(communicator(config, distributed=True), Throttled(report), fork.stop)
+        except Exception:
+            output.note(traceback.format_exc())
+            raise
+
+    with crew(config["nproc"], member, forks.prepare) as members:
+        places = [whereabouts() | {"pid": pid} for pid in members.pids]
+        facts = launch_info(forks.launcher, backend(config["device"]), places, 0, timeout)
+        run.write("env.json", run.read("env.json") | facts)
+        return members.results(progress, stop)[0]
