@@ -3,10 +3,10 @@
 from commeff.compressors.base import Compressor, Scope
 from commeff.compressors.blockwise import Blockwise
 from commeff.compressors.composed import Composed
-from commeff.compressors.contractive import Contractive, Scaled, contractive
+from commeff.compressors.contractive import Contractive, Shrunk, contractive
 from commeff.compressors.dense import Dense
 from commeff.compressors.layout import Field, Layout
-from commeff.compressors.message import Blocks, Compound, DenseMessage, Message, Pieces
+from commeff.compressors.message import BlockMessage, Compound, ConcatenatedMessage, DenseMessage, Message
 from commeff.compressors.natural import Natural
 from commeff.compressors.packing import pack, packed_bytes, unpack
 from commeff.compressors.permutation import choose
@@ -21,11 +21,12 @@ from commeff.compressors.topk import TopK
 
 __all__ = [
     "QSGD",
-    "Blocks",
+    "BlockMessage",
     "Blockwise",
     "Composed",
     "Compound",
     "Compressor",
+    "ConcatenatedMessage",
     "Contractive",
     "Dense",
     "DenseMessage",
@@ -35,12 +36,11 @@ __all__ = [
     "Message",
     "Natural",
     "PerTensor",
-    "Pieces",
     "RandomK",
     "Repeated",
-    "Scaled",
     "ScaledSign",
     "Scope",
+    "Shrunk",
     "Sparse",
     "Sparsifier",
     "TernGrad",

@@ -58,7 +58,9 @@ class Compressor(ABC):
 def check_block(owner: str, name: str, length: int | None) -> None:
     """Refuse blocks that have no coordinates."""
     if length is not None and length < 1:
-        raise ValueError(f"{owner}({name}={length}) makes blocks without coordinates: choose {name} >= 1")
+        raise ValueError(
+            f"{owner}: {name} must be at least 1, got {length}: it is the number of coordinates of a block"
+        )
 
 
 def coarsest(*scopes: Scope) -> Scope:

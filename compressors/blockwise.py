@@ -10,7 +10,7 @@ from torch import Tensor
 from commeff.compressors.base import Compressor, Scope, check_block, largest, smallest
 from commeff.compressors.dense import Dense
 from commeff.compressors.layout import Layout
-from commeff.compressors.message import Blocks, Message, Pieces
+from commeff.compressors.message import BlockMessage, ConcatenatedMessage, Message
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sign import ScaledSign
 from commeff.compressors.topk import TopK
@@ -50,10 +50,10 @@ class Blockwise(Compressor):
         pieces: list[Message] = []
         if blocks:
             heads = vectors[:, :whole].reshape(rows * blocks, self.block)
-            pieces.append(Blocks.of(self.compressor.compress(heads, random.split(blocks)), blocks))
+            pieces.append(BlockMessage.of(self.compressor.compress(heads, random.split(blocks)), blocks))
         if rest or not blocks:
             pieces.append(self.compressor.compress(vectors[:, whole:], random.shifted(whole)))
-        return pieces[0] if len(pieces) == 1 else Pieces.of(pieces)
+        return pieces[0] if len(pieces) == 1 else ConcatenatedMessage.of(pieces)
 
     def omega(self, d: int) -> float | None:
         return largest(self.compressor.omega(length) for length in self._lengths(d))

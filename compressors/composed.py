@@ -38,7 +38,8 @@ class Composed(Compressor):
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Sparsifier):
             raise ValueError(
-                f"Composed(inner={self.inner}) has no values to compress: choose TopK, RandomK or another Sparsifier"
+                f"Composed: inner must be a Sparsifier, got {self.inner}: outer compresses the values that it keeps; "
+                "give TopK, RandomK or another Sparsifier"
             )
 
     @property

@@ -17,7 +17,7 @@ from commeff.compressors.randomk import RandomK
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledMessage(Compound):
+class ShrunkMessage(Compound):
     """A message read ``factor`` times as large. Wire format: that of the message; the receiver knows the factor."""
 
     factor: float
@@ -30,10 +30,10 @@ class ScaledMessage(Compound):
 
 
 @dataclass(frozen=True)
-class Scaled(Compressor):
+class Shrunk(Compressor):
     """factor * C(v). For unbiased C, delta = 1 - factor^2 omega - (1 - factor)^2, where that is positive.
 
-    >>> Scaled(TernGrad(), 0.5).omega(9), Scaled(TernGrad(), 0.5).delta(9)
+    >>> Shrunk(TernGrad(), 0.5).omega(9), Shrunk(TernGrad(), 0.5).delta(9)
     (None, 0.5)
     """
 
@@ -51,9 +51,9 @@ class Scaled(Compressor):
     def bind(self, layout: Layout) -> Self:
         return replace(self, compressor=self.compressor.bind(layout))
 
-    def compress(self, vectors: Tensor, random: WorkerRandom) -> ScaledMessage:
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> ShrunkMessage:
         parts, forms = joined([self.compressor.compress(vectors, random)])
-        return ScaledMessage(parts, vectors.shape[1], vectors.dtype, forms, self.factor)
+        return ShrunkMessage(parts, vectors.shape[1], vectors.dtype, forms, self.factor)
 
     def omega(self, d: int) -> float | None:
         return self.compressor.omega(d) if self.factor == 1 else None
@@ -85,28 +85,29 @@ class Contractive(Compressor):
         return self.compressor.summable
 
     def bind(self, layout: Layout) -> Compressor:
-        return Contractive(self.compressor.bind(layout)).at(layout.d)
+        return Contractive(self.compressor.bind(layout)).for_dimension(layout.d)
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
-        return self.at(vectors.shape[1]).compress(vectors, random)
+        return self.for_dimension(vectors.shape[1]).compress(vectors, random)
 
     def omega(self, d: int) -> float | None:
-        return self.at(d).omega(d)
+        return self.for_dimension(d).omega(d)
 
     def delta(self, d: int) -> float | None:
-        return self.at(d).delta(d)
+        return self.for_dimension(d).delta(d)
 
-    def at(self, d: int) -> Compressor:
+    def for_dimension(self, d: int) -> Compressor:
         """The contractive compressor of d coordinates."""
         if self.compressor.delta(d) is not None:
             return self.compressor
         omega = self.compressor.omega(d)
         if omega is None:
             raise ValueError(
-                f"{self.compressor} is neither contractive nor unbiased for {d} coordinates, so its error can grow "
-                "without bound: use it without error feedback, EF21, CHOCO and Repeated, or choose another compressor"
+                f"the compressor must be contractive or unbiased, got {self.compressor}, which is neither in {d} "
+                "dimensions: its error can grow without bound; use it without error feedback, EF21, CHOCO and "
+                "Repeated, or choose another one"
             )
-        return Scaled(self.compressor, 1 / (1 + omega))
+        return Shrunk(self.compressor, 1 / (1 + omega))
 
     @classmethod
     def samples(cls) -> list[Self]:
@@ -120,10 +121,10 @@ def contractive(compressor: Compressor) -> Contractive:
     omega).
 
     >>> contractive(RandomK(k=2)).bind(Layout.flat(8))
-    Scaled(compressor=RandomK(ratio=None, k=2, scaled=True, shared=False), factor=0.25)
+    Shrunk(compressor=RandomK(ratio=None, k=2, scaled=True, shared=False), factor=0.25)
     >>> contractive(RandomK(k=2, scaled=False)).bind(Layout.flat(8)).delta(8)
     0.25
     """
     if not isinstance(compressor, Compressor):
-        raise TypeError(f"{compressor!r} is no compressor; give one, such as TopK(ratio=0.01)")
+        raise TypeError(f"compressor must be a Compressor, got {compressor!r}; give one, such as TopK(ratio=0.01)")
     return compressor if isinstance(compressor, Contractive) else Contractive(compressor)

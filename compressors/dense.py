@@ -36,7 +36,7 @@ class Dense(Compressor):
 
     def __post_init__(self) -> None:
         if self.dtype not in (None, *_DTYPES, *_DTYPES.values()):
-            raise ValueError(f"Dense(dtype={self.dtype!r}) is no type that travels: choose one of {', '.join(_DTYPES)}")
+            raise ValueError(f"Dense: dtype must be None or one of {', '.join(_DTYPES)}, got {self.dtype!r}")
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> DenseMessage:
         values = vectors if self.dtype is None else vectors.to(self._dtype)

@@ -52,7 +52,7 @@ class Layout:
         named = [(name, tuple(int(side) for side in shape)) for name, shape in named_shapes]
         groups = [0] * len(named) if groups is None else list(groups)
         if len(groups) != len(named):
-            raise ValueError(f"{len(groups)} groups for {len(named)} tensors: give one group per tensor")
+            raise ValueError(f"groups must have one entry for each of the {len(named)} tensors, got {len(groups)}")
         fields, start = [], 0
         for (name, shape), group in zip(named, groups, strict=True):
             fields.append(Field(name, shape, start, start + prod(shape), group))
@@ -80,7 +80,8 @@ class Layout:
         """
         if not 0 <= start <= stop <= self.d:
             raise ValueError(
-                f"columns [{start}, {stop}) do not lie in a layout of {self.d} columns: choose 0 <= start <= stop <= d"
+                f"columns must satisfy 0 <= start <= stop <= d = {self.d}, got [{start}, {stop}): the layout has no "
+                "others"
             )
         overlapping = (field for field in self.fields if max(field.start, start) < min(field.stop, stop))
         return Layout(tuple(_piece(field, start, stop) for field in overlapping))

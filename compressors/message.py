@@ -193,7 +193,7 @@ def joined(messages: Sequence[Message]) -> tuple[tuple[Tensor, ...], tuple[Messa
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces(Compound):
+class ConcatenatedMessage(Compound):
     """Consecutive columns, each a message of its own. Wire format: the pieces one after the other."""
 
     def decode(self) -> Tensor:
@@ -206,14 +206,14 @@ class Pieces(Compound):
             start += piece.d
 
     @classmethod
-    def of(cls, pieces: Sequence[Message]) -> Pieces:
+    def of(cls, pieces: Sequence[Message]) -> ConcatenatedMessage:
         """The message whose columns are those of ``pieces``, left to right."""
         parts, forms = joined(pieces)
         return cls(parts, sum(piece.d for piece in pieces), pieces[0].dtype, forms)
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(Tiled):
+class BlockMessage(Tiled):
     """m blocks of equal length, compressed as rows of their own. Wire format: of each part, block 0, 1, ... m - 1.
 
     Attributes
@@ -242,7 +242,7 @@ class Blocks(Tiled):
         return self.block.count
 
     @classmethod
-    def of(cls, message: Message, blocks: int) -> Blocks:
+    def of(cls, message: Message, blocks: int) -> BlockMessage:
         """The message that joins every ``blocks`` rows of ``message`` into one row."""
         parts = [part.unflatten(0, (len(part) // blocks, blocks)) for part in message.parts]
         return cls(tuple(parts), message.d * blocks, message.dtype, message.form)

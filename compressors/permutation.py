@@ -27,7 +27,7 @@ def choose(keys: Tensor, d: int, k: int) -> Tensor:
     True
     """
     if not 0 <= k <= d:
-        raise ValueError(f"cannot choose {k} distinct indices out of {d}: ask for 0 <= k <= d")
+        raise ValueError(f"k must lie in [0, d] = [0, {d}], got {k}: the indices are distinct")
     if keys.is_meta:
         return keys.new_empty(len(keys), k)
     if d <= RANKED:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from commeff.compressors.base import Compressor, Scope, largest, smallest
 from commeff.compressors.layout import Field, Layout
-from commeff.compressors.message import Message, Pieces
+from commeff.compressors.message import ConcatenatedMessage, Message
 from commeff.compressors.quantised import QSGD
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.topk import TopK
@@ -41,7 +41,9 @@ class PerTensor(Compressor):
 
     def bind(self, layout: Layout) -> Self:
         if not layout.fields:
-            raise ValueError("PerTensor cannot compress a layout without tensors: bind it to one that has a field")
+            raise ValueError(
+                "PerTensor: the layout must have at least one tensor, got none: there is nothing to compress"
+            )
         tensors = (layout.slice(field.start, field.stop) for field in layout.fields)
         return replace(self, layout=layout, bound=tuple(self.compressor.bind(tensor) for tensor in tensors))
 
@@ -50,7 +52,7 @@ class PerTensor(Compressor):
             compressor.compress(vectors[:, field.start : field.stop], random.shifted(field.start))
             for field, compressor in self._tensors()
         ]
-        return Pieces.of(pieces)
+        return ConcatenatedMessage.of(pieces)
 
     def omega(self, d: int) -> float | None:
         return largest(compressor.omega(field.stop - field.start) for field, compressor in self._tensors())
@@ -60,7 +62,9 @@ class PerTensor(Compressor):
 
     def _tensors(self) -> Iterator[tuple[Field, Compressor]]:
         if self.layout is None:
-            raise ValueError("PerTensor does not know the tensors yet: call bind(layout) first")
+            raise ValueError(
+                "PerTensor must be bound before it is used, got no layout: it needs the tensors; call bind(layout)"
+            )
         return zip(self.layout.fields, self.bound, strict=True)
 
     @classmethod

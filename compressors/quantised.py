@@ -87,7 +87,10 @@ class QSGD(Compressor):
 
     def __post_init__(self) -> None:
         if not 1 <= self.levels < 1 << 15:
-            raise ValueError(f"QSGD(levels={self.levels}) cannot be packed: choose 1 <= levels < 32768")
+            raise ValueError(
+                f"QSGD: levels must lie in [1, 32767], got {self.levels}: 2 levels + 1 values are packed into at most "
+                "16 bits"
+            )
         check_block("QSGD", "bucket", self.bucket)
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:

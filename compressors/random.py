@@ -147,7 +147,7 @@ class WorkerRandom:
     ) -> Iterator[tuple[slice, slice, Tensor]]:
         """`uniform` in pieces (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
         if dtype not in _DIGITS:
-            raise ValueError(f"numbers are not drawn in {dtype}: draw float32 or float64 and convert")
+            raise ValueError(f"dtype must be float32 or float64, got {dtype}: draw one of these and convert")
         digits = _DIGITS[dtype]
         entries = min(tile_size(self.device), (1 if shared else self.rows) * columns)
         memory = torch.empty(entries, dtype=dtype, device=self.device)

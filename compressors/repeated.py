@@ -58,7 +58,7 @@ class Repeated(Compressor):
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
-            raise ValueError(f"Repeated(rounds={self.rounds}) sends nothing: choose rounds >= 1")
+            raise ValueError(f"Repeated: rounds must be at least 1, got {self.rounds}: it is the number of messages")
 
     @property
     def scope(self) -> Scope:
@@ -72,7 +72,7 @@ class Repeated(Compressor):
         return replace(self, compressor=contractive(self.compressor).bind(layout))
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> RepeatedMessage:
-        step = contractive(self.compressor).at(vectors.shape[1])
+        step = contractive(self.compressor).for_dimension(vectors.shape[1])
         messages, rest = [step.compress(vectors, random.fork(0))], vectors
         for number in range(1, self.rounds):
             rest = rest - messages[-1].decode()

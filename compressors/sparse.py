@@ -64,11 +64,18 @@ class Sparsifier(Compressor, ABC):
     def __post_init__(self) -> None:
         name = type(self).__name__
         if (self.ratio is None) == (self.k is None):
-            raise ValueError(f"{name}(ratio={self.ratio}, k={self.k}) does not say how much to keep: give exactly one")
+            raise ValueError(
+                f"{name}: exactly one of ratio and k must be given, got ratio={self.ratio} and k={self.k}: both say "
+                "how many coordinates are kept; give ratio=0.01 or k=100"
+            )
         if self.ratio is not None and not 0 < self.ratio <= 1:
-            raise ValueError(f"{name}(ratio={self.ratio}) is no share of the coordinates: choose 0 < ratio <= 1")
+            raise ValueError(
+                f"{name}: ratio must lie in (0, 1], got {self.ratio}: it is the share of the coordinates that is kept"
+            )
         if self.k is not None and self.k < 1:
-            raise ValueError(f"{name}(k={self.k}) keeps nothing: choose k >= 1")
+            raise ValueError(
+                f"{name}: k must be at least 1, got {self.k}: it is the number of coordinates that are kept"
+            )
 
     @property
     @abstractmethod
@@ -82,7 +89,8 @@ class Sparsifier(Compressor, ABC):
         """Number of coordinates kept of d."""
         if self.k is not None and self.k > d:
             raise ValueError(
-                f"{type(self).__name__}(k={self.k}) cannot keep {self.k} of {d} coordinates: choose k <= {d}"
+                f"{type(self).__name__}: k must be at most d = {d}, got {self.k}: no more coordinates than a vector "
+                f"has can be kept; give k <= {d}, or a ratio"
             )
         return min(d, max(1, round((self.ratio or 0) * d))) if self.k is None else self.k
 

@@ -1,4 +1,4 @@
-"""The questions every constructor asks of its arguments, answered in one line when they fail."""
+"""What every constructor requires of its arguments, with one line that says so when they do not fit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def integer(name: str, value: int, least: int) -> int:
     8
     >>> integer("ring: n", 0, 1)
     Traceback (most recent call last):
-    ValueError: ring: n = 0 is too small; it must be an integer of at least 1
+    ValueError: ring: n must be at least 1, got 0
     """
     try:
         whole = index(value)
     except TypeError:
-        raise TypeError(f"{name} = {value!r} is not an integer; it must be one of at least {least}") from None
+        raise TypeError(f"{name} must be an integer of at least {least}, got {value!r}") from None
     if whole < least:
-        raise ValueError(f"{name} = {whole} is too small; it must be an integer of at least {least}")
+        raise ValueError(f"{name} must be at least {least}, got {whole}")
     return whole
 
 
@@ -30,5 +30,5 @@ def fraction(name: str, value: float) -> float:
     0.5
     """
     if not 0 < value <= 1:
-        raise ValueError(f"{name} = {value} lies outside (0, 1]; choose a number above 0 and at most 1")
+        raise ValueError(f"{name} must lie in (0, 1], got {value}")
     return float(value)

@@ -49,14 +49,17 @@ class MixingMatrix:
     def __post_init__(self) -> None:
         weights = csr_array(self._csr, dtype=np.float64, copy=True)
         if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or weights.shape[0] == 0:
-            raise ValueError(f"mixing weights of shape {weights.shape} are not square; make them (workers, workers)")
+            raise ValueError(f"mixing weights must be square, (workers, workers), got shape {weights.shape}")
         if not np.isfinite(weights.data).all():
-            raise ValueError("mixing weights hold NaN or infinity; every weight must be a finite number")
+            raise ValueError("mixing weights must be finite, got NaN or infinity")
         weights.sum_duplicates()
         weights.eliminate_zeros()
         object.__setattr__(self, "_csr", weights)
         if not (self.row_stochastic or self.column_stochastic):
-            raise ValueError("neither rows nor columns of the mixing weights sum to 1; divide each row by its sum")
+            raise ValueError(
+                "rows or columns of the mixing weights must sum to 1, got neither: mixing would shrink or grow what is "
+                "mixed; divide each row by its sum"
+            )
 
     def __repr__(self) -> str:
         return f"MixingMatrix(n={self.n}, degree={self.degree})"
@@ -84,7 +87,7 @@ class MixingMatrix:
 
     def _known(self, worker: int) -> int:
         if not 0 <= worker < self.n:
-            raise ValueError(f"there is no worker {worker} among {self.n}; workers count from 0 to {self.n - 1}")
+            raise ValueError(f"worker must lie in [0, {self.n - 1}], got {worker}: workers count from 0")
         return worker
 
     @cached_property
@@ -198,7 +201,10 @@ class MixingMatrix:
             If W is not symmetric: its eigenvalues are then complex.
         """
         if not self.symmetric:
-            raise ValueError("lambda_min needs a symmetric mixing matrix and this one is not; use an undirected graph")
+            raise ValueError(
+                "lambda_min requires a symmetric mixing matrix, got one that is not: its eigenvalues are complex; use "
+                "an undirected graph"
+            )
         if self.shifts is not None:
             return float(self._circulant_spectrum(self.shifts, deflate=0).real.min())
         if self.n <= DENSE_LIMIT:

@@ -54,7 +54,9 @@ def torus(rows: int, cols: int) -> Topology:
     0.6
     """
     if min(integer("torus: rows", rows, 1), integer("torus: cols", cols, 1)) < 2:
-        raise ValueError(f"torus({rows}, {cols}) is no rectangle but a ring; use ring({rows * cols})")
+        raise ValueError(
+            f"torus: rows and cols must be at least 2, got {rows} x {cols}: that rectangle is a ring; use ring({rows * cols})"
+        )
     return from_graph(nx.grid_2d_graph(rows, cols, periodic=True))
 
 
@@ -85,7 +87,7 @@ def hypercube(n: int) -> Topology:
     {1: 0.25, 4: 0.25, 5: 0.25, 7: 0.25}
     """
     if integer("hypercube: n", n, 1).bit_count() != 1:
-        raise ValueError(f"hypercube: n = {n} is not a power of two; use base_graph({n}, k) or exponential({n})")
+        raise ValueError(f"hypercube: n must be a power of two, got {n}; use base_graph({n}, k) or exponential({n})")
     cube = nx.empty_graph(n)
     cube.add_edges_from((i, i ^ 1 << bit) for bit in range(n.bit_length() - 1) for i in range(n))
     return from_graph(cube)
@@ -143,16 +145,19 @@ def random_regular(n: int, degree: int, seed: int) -> Topology:
     """
     n, degree = integer("random_regular: n", n, 1), integer("random_regular: degree", degree, 0)
     if degree >= n or n * degree % 2:
-        raise ValueError(f"random_regular: degree {degree} on {n} nodes; keep degree < n and n * degree even")
+        raise ValueError(
+            f"random_regular: degree must be below n = {n} and n * degree even, got degree = {degree}: no such graph "
+            "exists"
+        )
     draw = partial(nx.random_regular_graph, degree, n)
     return from_graph(_connected(draw, seed, f"random_regular({n}, {degree})", "raise the degree"))
 
 
-def _connected(draw: Callable[[int], nx.Graph], seed: int, asked: str, instead: str) -> nx.Graph:
+def _connected(draw: Callable[[int], nx.Graph], seed: int, constructor: str, remedy: str) -> nx.Graph:
     """The first connected graph among the draws with this seed."""
-    integer(f"{asked}: seed", seed, 0)
+    integer(f"{constructor}: seed", seed, 0)
     for attempt in range(ATTEMPTS):
         graph = draw(int(np.random.default_rng([seed, attempt]).integers(1 << 32)))
         if nx.is_connected(graph):
             return graph
-    raise ValueError(f"{asked}: none of {ATTEMPTS} draws was connected; {instead}")
+    raise ValueError(f"{constructor}: the graph must be connected, got none among {ATTEMPTS} draws; {remedy}")

@@ -91,7 +91,7 @@ def from_matrices(matrices: Iterable[MixingMatrix | ArrayLike]) -> Topology:
     made = tuple(m if isinstance(m, MixingMatrix) else MixingMatrix(m) for m in matrices)
     sizes = sorted({m.n for m in made})
     if len(sizes) != 1:
-        raise ValueError(f"from_matrices: matrices over {sizes or 'no'} workers; give at least one, all of one size")
+        raise ValueError(f"from_matrices: there must be at least one matrix, all of one size, got sizes {sizes}")
     return Periodic(n=sizes[0], period=len(made), matrices=made)
 
 
@@ -130,7 +130,7 @@ def hierarchical(groups: int, inner: Topology, outer: Topology) -> Topology:
     (8, 0.333333333333)
     """
     if integer("hierarchical: groups", groups, 1) != outer.n:
-        raise ValueError(f"hierarchical: outer mixes {outer.n} groups, not {groups}; make groups equal outer.n")
+        raise ValueError(f"hierarchical: groups must be outer.n = {outer.n}, got {groups}: outer mixes the groups")
     return combined(_kronecker, outer, inner)
 
 

@@ -57,18 +57,20 @@ def from_graph(
     kind, rules = ("directed", DIRECTED) if graph.is_directed() else ("undirected", UNDIRECTED)
     rule = rules.get(next(iter(rules)) if weights is None else weights)
     if rule is None:
-        raise ValueError(f"from_graph: no {weights!r} weights for {kind} graphs; choose from {', '.join(rules)}")
+        raise ValueError(f"from_graph: weights of {kind} graphs must be one of {', '.join(rules)}, got {weights!r}")
     adjacency = _adjacency(graph)
     pieces, _ = csgraph.connected_components(adjacency, connection="strong")
     if pieces != 1:
-        raise ValueError(f"from_graph: the graph falls into {pieces} pieces, which never agree; connect them")
+        raise ValueError(
+            f"from_graph: the graph must be connected, got {pieces} components: they would never agree; connect them"
+        )
     return from_matrices([rule(adjacency)])
 
 
 def _adjacency(graph: nx.Graph) -> Adjacency:
     n = graph.number_of_nodes()
     if n == 0:
-        raise ValueError("from_graph: the graph has no nodes; give it one for every worker")
+        raise ValueError("from_graph: the graph must have a node for every worker, got none")
     numbered = set(graph) == set(range(n))
     edges = nx.to_scipy_sparse_array(graph, nodelist=range(n) if numbered else None, weight=None, format="csr")
     edges.setdiag(0)

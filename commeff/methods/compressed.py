@@ -20,7 +20,7 @@ from commeff.transforms import (
     Warmup,
 )
 
-Server = Literal["row", "sharded"]
+Place = Literal["row", "sharded"]
 
 
 def psgd(optimizer: OptimizerFactory) -> Strategy:
@@ -57,7 +57,7 @@ def mem_sgd(optimizer: OptimizerFactory, compressor: Compressor) -> Strategy:
     return Strategy(local, gradients=Scaled(local, Average(ErrorFeedback(compressor))))
 
 
-def double_squeeze(optimizer: OptimizerFactory, compressor: Compressor, server: Server = "row") -> Strategy:
+def double_squeeze(optimizer: OptimizerFactory, compressor: Compressor, server: Place = "row") -> Strategy:
     """DoubleSqueeze: workers send C(gamma g_i + e_i), the server answers C(mean + e); both remember what they did not
     say.
 
@@ -70,7 +70,7 @@ def double_squeeze(optimizer: OptimizerFactory, compressor: Compressor, server: 
 
 
 def neolithic(
-    optimizer: OptimizerFactory, compressor: Compressor, rounds: int = 2, ef: bool = True, server: Server = "row"
+    optimizer: OptimizerFactory, compressor: Compressor, rounds: int = 2, ef: bool = True, server: Place = "row"
 ) -> Strategy:
     """NEOLITHIC: DoubleSqueeze with `rounds` messages of C(v - what was said so far) in the place of one.
 
@@ -85,7 +85,7 @@ def neolithic(
     through = ThroughServer(up=encode(said), down=encode(said))
     servers: dict[str, Transform] = {"row": through, "sharded": Sharded(through)}
     if server not in servers:
-        raise ValueError(f"server = {server!r} was asked for; choose from {', '.join(map(repr, servers))}")
+        raise ValueError(f"server must be one of {', '.join(map(repr, servers))}, got {server!r}")
     return Strategy(local, Scaled(local, servers[server]), accumulate=rounds)
 
 
@@ -96,7 +96,10 @@ def _changes(compressor: Compressor, first: Literal["dense", "compressed"]) -> E
         "compressed": contractive(compressor),
     }
     if first not in choices:
-        raise ValueError(f"first = {first!r} was asked for; the first message is 'dense' or 'compressed'")
+        raise ValueError(
+            f"first must be one of {', '.join(map(repr, choices))}, got {first!r}: it says how the first message "
+            "travels"
+        )
     return choices[first]
 
 

@@ -29,7 +29,7 @@ from commeff.transforms import (
 
 def _ordered(mixing: Transform, order: str, orders: dict[str, bool]) -> Transform:
     if order not in orders:
-        raise ValueError(f"order = {order!r} was asked for; the published orders are {' and '.join(map(repr, orders))}")
+        raise ValueError(f"order must be {' or '.join(map(repr, orders))}, got {order!r}: these orders are published")
     return Ahead(mixing) if orders[order] else mixing
 
 
@@ -99,12 +99,13 @@ def _steady(topology: Topology, method: str) -> Topology:
     """The topology, if its weights are fixed and symmetric, as a correction by what was before needs them."""
     if topology.period != 1:
         raise ValueError(
-            f"{method} was asked to run on a topology that changes; its correction is only right for fixed weights: "
-            "choose a fixed one that is symmetric, such as lazy(ring(n))"
+            f"{method}: the topology must be fixed, got one with period {topology.period}: its correction is only "
+            "right for fixed weights; use a symmetric one, such as lazy(ring(n))"
         )
     if not topology.at(0).symmetric:
         raise ValueError(
-            f"{method} was asked to run on directed weights; it needs a symmetric mixing matrix: lazy(ring(n)) serves"
+            f"{method}: the mixing matrix must be symmetric, got directed weights: its correction does not hold for "
+            "them; use an undirected graph, such as lazy(ring(n))"
         )
     return topology
 
@@ -119,8 +120,8 @@ def d2(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
     matrix = _steady(topology, "d2").at(0)
     if matrix.lambda_min <= -1 / 3 + 1e-9:
         raise ValueError(
-            f"d2 was asked to run on a mixing matrix with eigenvalue {matrix.lambda_min:.4f}; "
-            "it diverges at -1/3 and below: use lazy(topology)"
+            f"d2: the eigenvalues of the mixing matrix must exceed -1/3, got {matrix.lambda_min:.4f}: it diverges at "
+            "-1/3 and below; use lazy(topology)"
         )
     return Strategy(D2(Local(optimizer)), parameters=Gossip(topology))
 

@@ -124,8 +124,11 @@ REFUSED = {
     "period": (lambda: methods.local_sgd(SGD, period=2.5), "whole number"),
     "decay": (lambda: ErrorFeedback(TopK(k=1), decay=5), "in \\[0, 1\\]"),
     "warm-up": (lambda: Warmup(Dense(), -3, Dense()), "0 or more"),
-    "order": (lambda: methods.dsgd(SGD, RING, order="tca"), "'atc' and 'awc'"),
-    "first": (lambda: methods.ef21(SGD, TopK(k=1), first="none"), "'dense' or 'compressed'"),
+    "order": (lambda: methods.dsgd(SGD, RING, order="tca"), "order must be 'atc' or 'awc', got 'tca'"),
+    "first": (
+        lambda: methods.ef21(SGD, TopK(k=1), first="none"),
+        "first must be one of 'dense', 'compressed', got 'none'",
+    ),
     "gamma": (lambda: methods.choco(SGD, RING, TopK(k=1), gamma=0.0), "\\(0, 1\\]"),
     "rounds": (lambda: methods.neolithic(SGD, TopK(k=1), rounds=0), "at least 1"),
     "changing": (lambda: run(methods.choco(SGD, topologies.one_peer_exponential(4), TopK(k=1))), "fixed weights"),

@@ -41,7 +41,7 @@ def test_what_does_not_fit_is_refused():
     for start, stop in ((-1, 3), (3, 2), (0, 10)):
         with pytest.raises(ValueError, match="0 <= start <= stop <= d"):
             LAYOUT.slice(start, stop)
-    with pytest.raises(ValueError, match="one group per tensor"):
+    with pytest.raises(ValueError, match="one entry for each of the"):
         Layout.of([("a", (1,))], groups=[0, 1])
 
 

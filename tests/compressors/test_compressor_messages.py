@@ -92,7 +92,7 @@ def test_dense_shares_memory_and_casts_only_when_asked():
     assert Dense().compress(vectors, random(2)).parts[0].data_ptr() == vectors.data_ptr()
     assert Dense().compress(vectors[:, 1:4], random(2)).parts[0].data_ptr() == vectors[:, 1:].data_ptr()
     assert Dense("bfloat16").compress(vectors, random(2)).parts[0].dtype is torch.bfloat16
-    with pytest.raises(ValueError, match="choose one of"):
+    with pytest.raises(ValueError, match="dtype must be None or one of"):
         Dense("int8")
 
 

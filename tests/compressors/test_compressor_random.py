@@ -164,7 +164,7 @@ def test_a_receiver_repeats_the_choice_from_the_key():
     for d in (20, 5000):
         assert torch.equal(choose(random.choice_keys()[1:2], d, 11), random.choice(d, 11)[1:2])
         assert not torch.equal(random.shifted(1).choice(d, 11), random.choice(d, 11))
-    with pytest.raises(ValueError, match="0 <= k <= d"):
+    with pytest.raises(ValueError, match="k must lie in "):
         random.choice(5, 6)
 
 

@@ -116,7 +116,7 @@ def test_all_compressors_are_measured(measured):
         inside.add(type(one))
         waiting += [value for value in vars(one).values() if isinstance(value, compressors.Compressor)]
     known = {kind for kind in concrete() if kind.__module__.startswith("commeff.compressors.")}
-    assert known - inside == {compressors.contractive(compressors.QSGD(4)).at(1000).__class__}
+    assert known - inside == {compressors.contractive(compressors.QSGD(4)).for_dimension(1000).__class__}
     assert [speed.name for speed in measured.speeds] == [*CODECS]
     assert all(speed.encode > 0 and speed.decode > 0 for speed in measured.speeds)
 

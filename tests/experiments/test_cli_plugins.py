@@ -65,7 +65,7 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "returns_nothing": ("form", r"gives a NoneType: return Strategy"),
     },
     "topologies": {
-        "sums_to_more": ("gives mixing matrices", r"neither rows nor columns .* sum to 1; divide each row"),
+        "sums_to_more": ("gives mixing matrices", r"must sum to 1, got neither: .*; divide each row"),
         "sums_by_columns": ("keeps agreement", r"row 0 of step 0 sums to 4\.5, not 1"),
         "counts_calls": ("is a pure function of the step", r"another matrix when it is asked again"),
         "draws_globally": ("is a pure function of the step", r"global generator.*default_rng\(\(seed, step\)\)"),
