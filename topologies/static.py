@@ -55,7 +55,8 @@ def torus(rows: int, cols: int) -> Topology:
     """
     if min(integer("torus: rows", rows, 1), integer("torus: cols", cols, 1)) < 2:
         raise ValueError(
-            f"torus: rows and cols must be at least 2, got {rows} x {cols}: that rectangle is a ring; use ring({rows * cols})"
+            f"torus: rows and cols must be at least 2, got {rows} x {cols}: such a rectangle is a ring; use "
+            f"ring({rows * cols})"
         )
     return from_graph(nx.grid_2d_graph(rows, cols, periodic=True))
 
