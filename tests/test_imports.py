@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx
 import pytest
 
 import commeff
@@ -142,3 +143,30 @@ def test_the_public_face_has_the_words_that_the_readme_uses_and_no_others() -> N
     assert set(commeff.__all__) <= written, "type checkers see a name that is not exported, or miss one"
     with pytest.raises(AttributeError, match="has no attribute 'Avrage'"):
         commeff.Avrage  # noqa: B018
+
+
+FACES = ("commeff", "commeff.planner")  # packages whose __init__ names what the rooms below them offer
+
+
+def room(module: str, packages: set[str]) -> str:
+    return module if module in packages else module.rpartition(".")[0]
+
+
+def circles(imported: dict[str, set[str]], packages: set[str]) -> list[list[str]]:
+    """Rooms (folders) that reach each other by imports, at the top of a module or inside a function."""
+    graph = networkx.DiGraph()
+    for module, names in imported.items():
+        for name in names:
+            while name and name not in imported:
+                name = name.rpartition(".")[0]
+            if name and module not in FACES:
+                graph.add_edge(room(module, packages), room(name, packages))
+    return [sorted(rooms) for rooms in networkx.strongly_connected_components(graph) if len(rooms) > 1]
+
+
+def test_rooms_form_no_circles() -> None:
+    imported = {module_name(path): set(imports(ast.parse(path.read_text()))) for path in sources()}
+    packages = {module_name(path) for path in sources() if path.name == "__init__.py"}
+    assert circles(imported, packages) == []
+    imported["commeff.experiments.run.launch.rendezvous"].add("commeff.experiments.run.runner")
+    assert circles(imported, packages) == [["commeff.experiments.run", "commeff.experiments.run.launch"]]

@@ -42,7 +42,7 @@ def train(
             return _told(folder, summary, as_json)
 
         if member:
-            from commeff.experiments.run.launch.member import take_part
+            from commeff.experiments.run.member import take_part
 
             take_part(member, composed, store, tell)
         raise typer.Exit(_alone(composed(), store, tell))

@@ -156,7 +156,7 @@ def run(request: Request) -> Outcome:
     """Run what is not finished."""
     server = Server()
     scheduler = Scheduler(request.limits, server, request.launch, request.files)
-    cells, chosen = prepare(request) if request.listed else server.apart(prepare, request)
+    cells, chosen = prepare(request) if request.listed else server.call(prepare, request)
     title = describe(request, cells)
     left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
     remaining = total(left, rates(cells), request.limits.jobs)

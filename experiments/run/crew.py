@@ -30,14 +30,11 @@ from typing import Any, Generic, NoReturn, TypeVar
 import torch
 
 from commeff.communicator.wire.group import joined, store_in_file
+from commeff.experiments.run.launch.rendezvous import MemberLost
 
 POLL = 0.5  # seconds between two looks whether the parent lives and whether the run should stop
 GRACE = 0.5  # seconds that the others have to report, once one has failed
 T = TypeVar("T")
-
-
-class MemberLost(RuntimeError):
-    """A run ended because of one of its processes: the message says which one, and what happened there."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ def own_device(kind: str, local_rank: int = 0) -> torch.device:
     gpus = torch.cuda.device_count()
     if not gpus:
         raise ConfigError(
-            [f"device=cuda was asked for, but torch {torch.__version__} sees no GPU here; choose device=cpu"]
+            [f"device must be cpu, got {kind}: torch {torch.__version__} sees no GPU here; choose device=cpu"]
         )
     return torch.device("cuda", local_rank % gpus)
 
@@ -29,5 +29,5 @@ def check_device(kind: str, nproc: int) -> None:
     gpus = torch.cuda.device_count()
     if kind == "cuda" and nproc > gpus:
         raise ConfigError(
-            [f"nproc={nproc} was asked for where torch sees {gpus} GPUs; each process takes one: choose nproc={gpus}"]
+            [f"nproc must be at most {gpus}, got {nproc}: each process takes one of the {gpus} GPUs; give nproc={gpus}"]
         )

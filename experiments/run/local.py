@@ -17,7 +17,7 @@ from commeff.experiments.config.build import communicator
 from commeff.experiments.run.crew import Fork, Stop, crew
 from commeff.experiments.run.devices import own_device
 from commeff.experiments.run.launch.logs import Output
-from commeff.experiments.run.launch.membership import patience
+from commeff.experiments.run.launch.membership import timeout_seconds
 from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import launch_info, whereabouts
 
@@ -68,7 +68,7 @@ def on_processes(
 
     The forks hold the lock of the run's folder, so nobody else runs it while one of them lives.
     """
-    timeout = patience(os.environ)
+    timeout = timeout_seconds(os.environ)
 
     def member(fork: Fork) -> dict[str, Any]:
         torch.set_num_threads(config["threads"])

@@ -1,4 +1,4 @@
-"""Processes that end with whoever has begun them, however that ends. Linux does it; elsewhere nothing happens."""
+"""Processes that end with their parent, however it ends. Linux does it; elsewhere nothing happens."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ PARENT_DEATH_SIGNAL = 1  # of prctl
 
 
 def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Let this process get a signal when its parent has ended."""
+    """Ask the kernel to send this process a signal when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, int(number))

@@ -1,4 +1,4 @@
-"""How a run goes, on stderr: one live line on a terminal, plain lines elsewhere."""
+"""The progress of a run on stderr: one live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BETWEEN_LINES = 10.0  # seconds, where there is no terminal
 
 @contextmanager
 def reporter(steps: int, folder: Path) -> Iterator[Callable[[int, dict[str, Any]], None]]:
-    """What a run calls after every step with the number of steps done and the last row of measurements."""
+    """The function that a run calls after every step, with the steps done and the last row of measurements."""
     if not sys.stderr.isatty():
         yield _plain(steps)
         return
@@ -36,18 +36,18 @@ def reporter(steps: int, folder: Path) -> Iterator[Callable[[int, dict[str, Any]
 def _plain(steps: int) -> Callable[[int, dict[str, Any]], None]:
     last = time.monotonic()
 
-    def say(step: int, row: dict[str, Any]) -> None:
+    def show(step: int, row: dict[str, Any]) -> None:
         nonlocal last
         if time.monotonic() - last > BETWEEN_LINES:
             last = time.monotonic()
             with suppress(OSError):  # nobody reads any more; the run goes on
                 print(f"step {step}/{steps} {quality(row)}", file=sys.stderr, flush=True)
 
-    return say
+    return show
 
 
 def quality(row: dict[str, Any]) -> str:
-    """The last measurements, short.
+    """The last measurements in a few words.
 
     >>> quality({"train_loss": 0.25, "val_accuracy": 0.9})
     'train loss 0.25, val accuracy 0.900'

@@ -19,9 +19,10 @@ from commeff.communicator import Communicator
 from commeff.communicator.wire.group import backend, from_first
 from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.run.crew import MemberLost, Stop
+from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.devices import check_device
-from commeff.experiments.run.launch.membership import patience
+from commeff.experiments.run.launch.membership import timeout_seconds
+from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
 from commeff.experiments.run.store import FINISHED, RunFolder
 from commeff.experiments.run.system import launch_info, sys_info, whereabouts
@@ -31,7 +32,7 @@ from commeff.training.on_device import OnDevice
 from commeff.training.recorder import Recorder
 from commeff.training.trainer import train
 
-HEARTBEAT = 5.0  # seconds between two notes of progress in status.json
+STATUS_INTERVAL = 5.0  # seconds between two writes of progress into status.json
 
 
 class RunFailed(RuntimeError):
@@ -49,27 +50,39 @@ def run_one(
     stop: Stop | None = None,
     forks: Forks = LOCAL,
 ) -> dict[str, Any]:
-    """Run what `config` says in `folder`, and return the summary with its `state`.
+    """Run what `config` describes in `folder`.
 
     A finished run is not repeated: its summary is read. An interrupted one goes on from its last checkpoint.
     Ctrl-C, a scheduler's SIGTERM or `stop` ends it after the step under way, with a checkpoint; the state is then
     "killed".
 
+    Parameters
+    ----------
+    config : a resolved configuration, as `compose` makes it.
+    folder : of this run; `store / run_id(config)` where there is a store.
+    progress : called after every step with the steps done and the last row of measurements.
+    stop : set by whoever else may want the run to stop.
+    forks : how the processes of a run of several are forked.
+
+    Returns
+    -------
+    summary : what summary.json holds, with the `state`: "done", "diverged" or "killed".
+
     Raises
     ------
-    ConfigError: parts that do not fit, or a folder that cannot be written; nothing has been written then.
-    RunBusy: another process runs it.
-    RunFailed: an error during training.
+    ConfigError : parts that do not fit, or a folder that cannot be written; nothing has been written then.
+    RunBusy : another process runs it.
+    RunFailed : an error during training.
     """
     run = RunFolder(folder)
     if run.state in FINISHED:
         return run.read("summary.json")
-    parts, stop, several = prepared(config), stop or Stop(), config["nproc"] > 1
-    waits = patience(os.environ)
-    train_here = training(config, parts, run)
+    parts, stop, several = prepare(config), stop or Stop(), config["nproc"] > 1
+    train_here = make_train(config, parts, run)
     check_device(config["device"], config["nproc"])
-    talks = backend(config["device"]) if several else "none"
-    facts = launch_info(forks.launcher if several else "none", talks, [whereabouts()], 0, waits)
+    wire = backend(config["device"]) if several else "none"
+    launcher = forks.launcher if several else "none"
+    facts = launch_info(launcher, wire, [whereabouts()], 0, timeout_seconds(os.environ))
 
     def work(progress: Progress, stop: Stop) -> dict[str, Any]:
         if several:
@@ -77,15 +90,15 @@ def run_one(
         return train_here(parts.communicator, progress, stop)
 
     with ExitStack() as held:
-        finished = claim(run, config, facts, held)
-        if finished is not None:
-            return finished
-        with stop_signals(stop):
-            return kept(run, config["steps"], work, progress, stop)
+        summary = claim(run, config, facts, held)
+        if summary is not None:
+            return summary
+        with stop_on_signals(stop):
+            return supervise(run, config["steps"], work, progress, stop)
 
 
-def prepared(config: Mapping[str, Any]) -> Parts:
-    """The parts of a run, in a process that is set up for it.
+def prepare(config: Mapping[str, Any]) -> Parts:
+    """Build the parts of a run, and set this process up for it.
 
     Where it will fork, it stays at one thread: OpenMP's others would not be there in the forks.
     """
@@ -97,9 +110,17 @@ def prepared(config: Mapping[str, Any]) -> Parts:
 def claim(
     run: RunFolder, config: Mapping[str, Any], facts: Mapping[str, Any], held: ExitStack
 ) -> dict[str, Any] | None:
-    """Hold the run's folder as long as `held` is open, and say there what runs; its summary if it is finished.
+    """Hold the run's folder as long as `held` is open, and write there what runs.
 
-    facts : how its processes were started.
+    Parameters
+    ----------
+    run, config : the folder and the configuration of the run.
+    facts : how its processes were started, for env.json.
+    held : closes when the run ends.
+
+    Returns
+    -------
+    summary : of the run if it is finished already, else None.
     """
     try:
         own = held.enter_context(run.claimed())
@@ -115,11 +136,11 @@ def claim(
     return None
 
 
-def kept(
+def supervise(
     run: RunFolder, steps: int, work: Callable[[Progress, Stop], dict[str, Any]], progress: Progress, stop: Stop
 ) -> dict[str, Any]:
-    """Do the work of a run that is ours, and keep its folder up to date: its state, its summary or its error."""
-    begun = time.monotonic()
+    """Do the work of a run that this process holds, and keep its folder current: state, summary or error."""
+    start = time.monotonic()
     try:
         (run.path / "error.txt").unlink(missing_ok=True)
         run.mark("running", step=0, steps=steps)
@@ -128,7 +149,7 @@ def kept(
             summary |= {"state": "killed"}
         else:
             run.write("summary.json", summary)
-        wall = max(time.monotonic() - begun, summary.get("seconds", 0.0))
+        wall = max(time.monotonic() - start, summary.get("seconds", 0.0))
         run.mark(summary["state"], step=summary["steps"], steps=steps, wall=wall)
     except KeyboardInterrupt:
         run.mark("killed")
@@ -152,8 +173,8 @@ def _out_of_memory(error: BaseException | None) -> bool:
     return own or _out_of_memory(error.__cause__)
 
 
-def training(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train:
-    """What every process of a run does; rank 0 writes."""
+def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train:
+    """The function that every process of a run calls to train; rank 0 writes."""
 
     def train_here(communicator: Communicator, progress: Progress, stop: Stop) -> dict[str, Any]:
         kind, task = Checkpoints if communicator.transport.size == 1 else _ReadByFirst, parts.task
@@ -185,32 +206,36 @@ class _ReadByFirst(Checkpoints):
 
 @dataclass
 class _Heartbeat:
-    """Passes progress on, and notes it in status.json every few seconds."""
+    """Passes progress on, and writes it into status.json every few seconds."""
 
     run: RunFolder
     steps: int
     progress: Progress
-    noted: float = 0.0
+    last: float = 0.0
 
     def __call__(self, step: int, row: dict[str, Any]) -> None:
-        if time.monotonic() - self.noted > HEARTBEAT:
+        if time.monotonic() - self.last > STATUS_INTERVAL:
             self.run.mark("running", step=step, steps=self.steps)
-            self.noted = time.monotonic()
+            self.last = time.monotonic()
         self.progress(step, row)
 
 
 @contextmanager
-def stop_signals(stop: Stop, again: bool = True) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks to stop after the step under way; a second SIGINT stops at once, unless
-    `again` is false: launchers repeat what the terminal has sent already.
+def stop_on_signals(stop: Stop, again: bool = True) -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM request a stop after the step under way, and a second SIGINT stop at once.
+
+    Parameters
+    ----------
+    stop : what the first signal sets.
+    again : False where a second SIGINT means nothing: launchers repeat what the terminal has sent already.
     """
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def request(number: int, frame: FrameType | None) -> None:
         stop.asked = True
         if again:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

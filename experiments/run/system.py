@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("commeff", "torch", "numpy", "networkx", "hydra-core")
-TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS")  # beginnings of variables that matter
+TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")  # beginnings
 
 
 def sys_info() -> dict[str, str]:
@@ -35,7 +35,7 @@ def sys_info() -> dict[str, str]:
 
 
 def whereabouts() -> dict[str, Any]:
-    """One process of a run: where it is, and the variables that change how it communicates."""
+    """One process of a run: where it is, and the variables that change how it computes and communicates."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "cores": cores(), "variables": tuning(os.environ)}
 
 
@@ -91,14 +91,14 @@ def cpu_name() -> str:
 
 
 def gpu_names() -> list[str]:
-    """Of NVIDIA's GPUs, by a program of theirs: whoever asks torch cannot fork any more to use them."""
+    """The names of NVIDIA's GPUs, from nvidia-smi: a process that counts them with torch cannot fork to use them."""
     try:
-        asked = subprocess.run(
+        query = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True
         )
     except OSError:
         return []
-    return [] if asked.returncode else asked.stdout.strip().splitlines()
+    return [] if query.returncode else query.stdout.strip().splitlines()
 
 
 def git_commit() -> str:

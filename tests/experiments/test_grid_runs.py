@@ -190,7 +190,7 @@ def test_no_signal_is_lost_while_the_server_begins(number: signal.Signals, monke
     before = signal.signal(number, lambda number, frame: heard.append(number))
     try:
         masks = [signal.pthread_sigmask(signal.SIG_BLOCK, [])]
-        found = Server().apart(how_signals_stand)
+        found = Server().call(how_signals_stand)
         masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
     finally:
         signal.signal(number, before)

@@ -19,8 +19,8 @@ import yaml
 
 from commeff.communicator.wire.group import store_in_file
 from commeff.experiments.config.compose import compose
-from commeff.experiments.run.launch.rendezvous import Council
-from commeff.experiments.run.runner import prepared, run_one
+from commeff.experiments.run.launch.rendezvous import Rendezvous
+from commeff.experiments.run.runner import prepare, run_one
 from commeff.experiments.run.store import RunFolder, run_id
 from commeff.training.checkpoint import Checkpoints
 from tests.experiments.launchers import Srun, checkpointed
@@ -119,22 +119,22 @@ def test_what_cannot_be_is_refused_once(
 def test_what_was_said_before_a_restart_is_not_believed(tmp_path: Path) -> None:
     meeting = store_in_file(tmp_path / "meeting", 2)
 
-    def member(rank: int) -> Council:
-        council = Council(meeting, rank, 2, patience=0.5)
-        council.report({"pid": rank})
-        return council
+    def member(rank: int) -> Rendezvous:
+        rendezvous = Rendezvous(meeting, rank, 2, timeout=0.5)
+        rendezvous.report({"pid": rank})
+        return rendezvous
 
-    def begun(first: Council, second: Council) -> int | None:
+    def decide(first: Rendezvous, second: Rendezvous) -> int | None:
         with ThreadPoolExecutor() as pool:
-            heard = pool.submit(second.verdict)
+            decision = pool.submit(second.decision)
             first.begin(first.reports())
-            return heard.result()
+            return decision.result()
 
-    assert begun(member(0), member(1)) is None
+    assert decide(member(0), member(1)) is None
     again = member(1)
-    with pytest.raises(TimeoutError, match="process 0 did not say"):  # to this one
-        again.verdict()
-    assert begun(member(0), again) is None
+    with pytest.raises(TimeoutError, match="process 0 did not decide"):  # to this one
+        again.decision()
+    assert decide(member(0), again) is None
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -238,9 +238,9 @@ def test_an_error_before_the_run_is_told_to_all(
     def fails(config: dict[str, Any]) -> Any:
         if os.environ["SLURM_PROCID"] == str(victim):
             raise RuntimeError
-        return prepared(config)
+        return prepare(config)
 
-    monkeypatch.setattr("commeff.experiments.run.launch.member.prepared", fails)
+    monkeypatch.setattr("commeff.experiments.run.member.prepare", fails)
     job = jobs.enter_context(Srun(2, tmp_path, SHORT))
     assert job.codes() == [2, 2]
     (line,) = job.said()

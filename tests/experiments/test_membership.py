@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commeff.experiments.run.launch.membership import Membership, hosts, membership, patience
+from commeff.experiments.run.launch.membership import Membership, hosts, membership, timeout_seconds
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
 TORCHRUN |= {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
@@ -53,7 +53,7 @@ def test_a_process_alone_is_no_member(environment: dict[str, str]) -> None:
         (TORCHRUN | {"MASTER_PORT": "x"}, "MASTER_PORT must be a whole number"),
         (TORCHRUN | {"MASTER_PORT": "70000"}, "MASTER_PORT must be from 1 to 65535, got 70000"),
         (SRUN | {"MASTER_PORT": "0"}, "MASTER_PORT must be from 1 to 65535, got 0"),
-        (TORCHRUN | {"RANK": "2"}, "ranks go from 0 to 1"),
+        (TORCHRUN | {"RANK": "2"}, "rank must be from 0 to 1, got 2"),
         ({name: value for name, value in SRUN.items() if name != "SLURM_JOB_NODELIST"}, "SLURM_JOB_NODELIST is not"),
     ],
 )
@@ -73,6 +73,6 @@ def test_host_lists_are_read_as_slurm_writes_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "soon", "nan", "-3", "inf"])
-def test_patience_is_a_number_of_seconds(text: str) -> None:
+def test_the_timeout_is_a_number_of_seconds(text: str) -> None:
     with pytest.raises(ValueError, match="COMMEFF_TIMEOUT must be a number of seconds"):
-        patience({"COMMEFF_TIMEOUT": text})
+        timeout_seconds({"COMMEFF_TIMEOUT": text})

@@ -89,12 +89,12 @@ def test_a_job_without_srun_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_step_is_known_once_it_has_begun_the_run(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    assert step.begun(run, JOB) is None
+    assert step.started_step(run, JOB) is None
     run.write("env.json", {"job": "6.3"})  # an earlier job
-    assert step.begun(run, JOB) is None
+    assert step.started_step(run, JOB) is None
     run.write("env.json", {"job": "7.3"})
-    assert step.begun(run, JOB) == "7_2.3"
-    assert step.begun(run, {"SLURM_JOB_ID": "7"}) == "7.3"
+    assert step.started_step(run, JOB) == "7_2.3"
+    assert step.started_step(run, {"SLURM_JOB_ID": "7"}) == "7.3"
 
 
 def test_a_cell_stops_alone_and_its_processes_end_with_who_attends_to_it(begin: Begin) -> None:

@@ -1,4 +1,4 @@
-"""One cell in a process of its own: what runs there, and how it hears that it should stop."""
+"""One cell in a process of its own: what runs there, and how it is told to stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.exit_codes import BUSY, CLOSED
+from commeff.experiments.grid.local.gpus import VISIBLE
 from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.local import LOCAL, Forks, Throttled
 from commeff.experiments.run.runner import RunBusy, RunFailed, run_one
@@ -24,33 +25,47 @@ GRACE = 60.0  # seconds that a cell has to write a checkpoint once it should sto
 
 
 def run_cell(
-    config: Mapping[str, Any], folder: Path, line: Connection, forks: Forks = LOCAL, orphaned: float = GRACE
+    config: Mapping[str, Any],
+    folder: Path,
+    connection: Connection,
+    forks: Forks = LOCAL,
+    orphaned: float = GRACE,
+    gpus: Sequence[str] = (),
 ) -> None:
-    """Run a cell and tell the runner over `line` how it goes, and at its end why it failed: a full disk keeps that from
-    the folder. What it prints goes to log.txt.
+    """Run a cell, and report its progress and its failure to the runner. What it prints goes to log.txt.
 
-    Whatever comes over the line means: stop after the step under way, with a checkpoint. So does the runner's death,
-    which closes the line: no cell outlives its runner by more than `orphaned` seconds.
+    The failure goes over the connection too, since a full disk may keep it from the folder. Any message from the runner
+    means: stop after the step under way, with a checkpoint. So does the runner's death, which closes the connection.
+
+    Parameters
+    ----------
+    config, folder : of the run.
+    connection : to the runner.
+    forks : how the processes of a run of several are forked.
+    orphaned : seconds by which the cell may outlive its runner.
+    gpus : those that this process may use, as CUDA_VISIBLE_DEVICES has them; none: as they are.
     """
     to_log(folder)
     faulthandler.enable()
+    if gpus:
+        os.environ[VISIBLE] = ",".join(gpus)  # CUDA reads it when it is first used, which is later
     stop = Stop()
 
-    def tell(said: object) -> None:
-        with suppress(OSError):  # the runner is gone, as the listener hears too
-            line.send(said)
+    def send(message: object) -> None:
+        with suppress(OSError):  # the runner is gone, which stops this cell
+            connection.send(message)
 
-    threading.Thread(target=_listen, args=(line, stop, orphaned), daemon=True).start()
+    threading.Thread(target=_stop_on_message, args=(connection, stop, orphaned), daemon=True).start()
     code = 0
     try:
-        run_one(config, folder, Throttled(lambda step, row: tell((step, row))), stop, forks)
+        run_one(config, folder, Throttled(lambda step, row: send((step, row))), stop, forks)
     except RunBusy:
         code = BUSY
     except RunFailed as error:
-        tell(str(error))
+        send(str(error))
         code = 1
-    except ConfigError as error:  # what was good when the grid began is not so now
-        tell(str(error))
+    except ConfigError as error:  # what was possible when the grid was planned is so no longer
+        send(str(error))
         with suppress(OSError), RunFolder(folder).claimed() as own:
             if own:
                 RunFolder(folder).mark("failed", error=str(error))
@@ -60,7 +75,7 @@ def run_cell(
 
 
 def to_log(folder: Path) -> None:
-    """Make this process one of its own, deaf to the terminal, whose words go to log.txt."""
+    """Detach this process from the terminal's signals, and send its output to log.txt."""
     os.setsid()  # Ctrl-C on the terminal is for the runner
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +87,7 @@ def to_log(folder: Path) -> None:
 
 
 def leave(folder: Path, code: int) -> NoReturn:
-    """End at once, without destructors: everything is on disk. A log that nobody wrote to goes."""
+    """End at once, without destructors: everything is on disk. An empty log is removed."""
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -81,10 +96,10 @@ def leave(folder: Path, code: int) -> NoReturn:
     os._exit(code)
 
 
-def _listen(line: Connection, stop: Stop, orphaned: float) -> None:
+def _stop_on_message(connection: Connection, stop: Stop, orphaned: float) -> None:
     grace = GRACE
     try:
-        line.recv()
+        connection.recv()
     except (EOFError, OSError):  # the runner is gone
         grace = orphaned
     stop.asked = True

@@ -1,4 +1,4 @@
-"""How the process of a cell has ended, where it could not say so itself."""
+"""Exit codes of the process of a cell, and what they mean in words."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 BUSY, CLOSED = 75, 73  # exit codes of a cell: another process runs it; its folder cannot be written
 
 
-def death(code: int | None) -> str:
-    """What an exit code tells.
+def describe_exit(code: int | None) -> str:
+    """An exit code in words: negative codes are signals.
 
-    >>> death(-9), death(1)
+    >>> describe_exit(-9), describe_exit(1)
     ('ended by SIGKILL', 'ended with exit code 1')
     """
     if code == CLOSED:
@@ -19,8 +19,8 @@ def death(code: int | None) -> str:
     return f"ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with exit code {code}"
 
 
-def oom_kills() -> int:
-    """How many processes of this control group the kernel has ended for want of memory."""
+def count_oom_kills() -> int:
+    """Count the processes of this control group that the kernel has ended because memory ran out."""
     try:
         events = Path("/sys/fs/cgroup/memory.events").read_text(encoding="ascii")
     except OSError:

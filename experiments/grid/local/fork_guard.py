@@ -1,4 +1,4 @@
-"""The server that forks processes imports this first: it is deaf, and would go on importing when nobody is left."""
+"""Imported first by the fork server, which ignores signals: asks the kernel to end it when its parent ends."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from commeff.experiments.grid.local.exit_codes import BUSY, death, oom_kills
+from commeff.experiments.grid.local.exit_codes import BUSY, count_oom_kills, describe_exit
+from commeff.experiments.grid.local.gpus import Gpus, visible_gpus
 from commeff.experiments.grid.local.server import Server
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import FINISHED, RunFolder
@@ -31,10 +32,10 @@ BAD = ("failed", "timeout", "oom", "killed")
 
 
 class View(Protocol):
-    """Who watches the runner."""
+    """What is told of the cells as they run."""
 
     def started(self, cell: Cell) -> None:
-        """A cell has begun."""
+        """A cell has started."""
 
     def progress(self, cell: Cell, step: int, row: dict[str, Any]) -> None:
         """A cell is at a step."""
@@ -42,11 +43,11 @@ class View(Protocol):
     def ended(self, cell: Cell, state: str, seconds: float, error: str) -> None:
         """A cell has ended, here or (seconds = 0) elsewhere."""
 
-    def left(self, cell: Cell) -> None:
-        """A cell that had begun is run by somebody else."""
+    def released(self, cell: Cell) -> None:
+        """A cell that had started is run by another runner."""
 
-    def beat(self, waiting: int, elsewhere: int) -> None:
-        """Some time has passed; so many cells wait, so many are run by others."""
+    def tick(self, waiting: int, elsewhere: int) -> None:
+        """Some time has passed; so many cells wait, so many are run by other runners."""
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Limits:
     max_failures: int = 0
 
     def admit(self, cell: Cell, running: Sequence[Cell]) -> bool:
-        """Whether -j has room for all processes of a cell. What comes after it waits too: else it might wait for ever.
+        """Whether -j has room for all processes of a cell. The cells after it wait too: else it might wait for ever.
 
         A cell of more processes than -j runs alone.
         """
@@ -69,18 +70,29 @@ class Limits:
 class _Running:
     cell: Cell
     process: BaseProcess
-    line: Connection
-    begun: float = field(default_factory=time.monotonic)
-    stopped: float | None = None  # when it was asked to stop
-    late: bool = False  # asked because of the timeout
-    error: str = ""  # what it says of its end
+    connection: Connection
+    start: float = field(default_factory=time.monotonic)
+    stop: float | None = None  # when it was told to stop
+    late: bool = False  # told because of the timeout
+    error: str = ""  # why it failed, as it reports itself
 
 
 class Scheduler:
     """Runs cells until all have ended, failures are too many, or somebody presses Ctrl-C.
 
-    The first Ctrl-C (or SIGTERM) stops every cell with a checkpoint; the second ends them at once. `launch` is what
-    starts the processes of a cell that has several, in a process of its own, if not the cell itself.
+    The first Ctrl-C (or SIGTERM) stops every cell with a checkpoint; the second ends them at once.
+
+    Parameters
+    ----------
+    limits : how many processes at a time, how long a cell may take, how many may fail.
+    server : starts the processes of cells.
+    launch : starts the processes of a cell that has several; None: the cell does so itself.
+    plugins : the plug-in files, for `launch`.
+
+    Attributes
+    ----------
+    states : of every cell that has ended, by run.
+    interrupts : how many signals to stop have come.
     """
 
     def __init__(
@@ -90,30 +102,31 @@ class Scheduler:
         self._launch, self._plugins = launch, tuple(plugins)
         self.states: dict[str, str] = {}
         self.interrupts = 0
-        self._oom_kills = oom_kills()
+        self._oom_kills = count_oom_kills()
+        self._gpus: Gpus | None = None  # counted once a cell needs one
         self._running: list[_Running] = []
-        self._begun = time.time()
+        self._start_time = time.time()
         self._view: View
 
     def run(self, cells: Sequence[Cell], view: View) -> dict[str, str]:
-        """The state of every cell that has ended, by run."""
+        """Run the cells; the state of every cell that has ended, by run."""
         self._view = view
         waiting, elsewhere = deque(cells), deque[Cell]()
-        looked = 0.0
+        last_look = 0.0
         with self._signals():
             try:
                 while waiting or elsewhere or self._running:
                     while waiting and self._has_room(waiting[0]) and self._goes_on:
-                        self._begin(waiting.popleft(), elsewhere)
-                    if elsewhere and self._goes_on and time.monotonic() - looked > BUSY_AGAIN:
-                        looked = time.monotonic()
+                        self._start(waiting.popleft(), elsewhere)
+                    if elsewhere and self._goes_on and time.monotonic() - last_look > BUSY_AGAIN:
+                        last_look = time.monotonic()
                         for cell in [elsewhere.popleft() for _ in range(len(elsewhere))]:
-                            if not self._settled(cell):
+                            if not self._ended_elsewhere(cell):
                                 (elsewhere if RunFolder(cell.folder).busy else waiting).append(cell)
                     if not self._goes_on and not self._running:
                         break
-                    self._attend(elsewhere)
-                    self._view.beat(len(waiting), len(elsewhere))
+                    self._watch(elsewhere)
+                    self._view.tick(len(waiting), len(elsewhere))
             finally:
                 for running in self._running:
                     running.process.kill()
@@ -127,87 +140,96 @@ class Scheduler:
     def _has_room(self, cell: Cell) -> bool:
         return self.limits.admit(cell, [running.cell for running in self._running])
 
-    def _settled(self, cell: Cell) -> bool:
-        """Whether somebody else has finished it, or has failed at it since we began; then it is told."""
+    def _ended_elsewhere(self, cell: Cell) -> bool:
+        """Whether another runner has finished it, or has failed at it since this one started; then it is reported."""
         folder = RunFolder(cell.folder)
         state = folder.state
-        fresh = state in BAD and state != "killed" and folder.read("status.json").get("time", 0.0) > self._begun
+        fresh = state in BAD and state != "killed" and folder.read("status.json").get("time", 0.0) > self._start_time
         if (state in FINISHED or fresh) and cell.folder.name not in self.states:
             self._end(cell, state, 0.0)
         return state in FINISHED or fresh
 
-    def _begin(self, cell: Cell, elsewhere: deque[Cell]) -> None:
-        if self._settled(cell):
+    def _start(self, cell: Cell, elsewhere: deque[Cell]) -> None:
+        if self._ended_elsewhere(cell):
             return
         if RunFolder(cell.folder).busy:
             elsewhere.append(cell)
             return
         if self._launch and cell.processes > 1:
-            process, line = self._server.start(self._launch, cell, self._plugins)
+            process, connection = self._server.start(self._launch, cell, self._plugins)
         else:
-            process, line = self._server.start(_run_cell, dict(cell.config), cell.folder)
-        self._running.append(_Running(cell, process, line))
+            process, connection = self._server.start(_run_cell, dict(cell.config), cell.folder, self._take_gpus(cell))
+        self._running.append(_Running(cell, process, connection))
         self._view.started(cell)
 
-    def _attend(self, elsewhere: deque[Cell]) -> None:
-        """Hear what the cells say, for a moment, and see to those that have ended or should."""
-        lines = {running.line: running for running in self._running}
+    def _take_gpus(self, cell: Cell) -> tuple[str, ...]:
+        if cell.config["device"] != "cuda":
+            return ()
+        if self._gpus is None:
+            self._gpus = Gpus(visible_gpus(os.environ))
+        return self._gpus.take(cell)
+
+    def _watch(self, elsewhere: deque[Cell]) -> None:
+        """Read the messages of the cells, for a moment, and handle those that have ended or should."""
+        connections = {running.connection: running for running in self._running}
         sentinels = [running.process.sentinel for running in self._running]
         if not self._running:
             time.sleep(0.1)
-        heard = wait([*lines, *sentinels], timeout=0.2)
-        for line in [line for line in heard if isinstance(line, Connection)]:
-            self._hear(lines[line])
+        for ready in wait([*connections, *sentinels], timeout=0.2):
+            if isinstance(ready, Connection):
+                self._read(connections[ready])
         for running in list(self._running):
             if not running.process.is_alive():
                 self._running.remove(running)
-                self._bury(running, elsewhere)
+                self._finish(running, elsewhere)
             else:
-                self._hurry(running)
+                self._stop_if_due(running)
 
-    def _hear(self, running: _Running) -> None:
+    def _read(self, running: _Running) -> None:
         with suppress(EOFError, OSError):
-            while running.line.poll():
-                said = running.line.recv()
-                if isinstance(said, str):
-                    running.error = said
+            while running.connection.poll():
+                message = running.connection.recv()
+                if isinstance(message, str):
+                    running.error = message
                 else:
-                    self._view.progress(running.cell, *said)
+                    self._view.progress(running.cell, *message)
 
-    def _hurry(self, running: _Running) -> None:
+    def _stop_if_due(self, running: _Running) -> None:
         now, limit = time.monotonic(), self.limits.timeout
-        late = bool(limit) and now - running.begun > limit
-        if (late or self.interrupts) and running.stopped is None:
-            running.stopped, running.late = now, late
+        late = bool(limit) and now - running.start > limit
+        if (late or self.interrupts) and running.stop is None:
+            running.stop, running.late = now, late
             with suppress(OSError):
-                running.line.send("stop")
-        elif running.stopped is not None and (self.interrupts > 1 or now - running.stopped > OUR_GRACE):
+                running.connection.send("stop")
+        elif running.stop is not None and (self.interrupts > 1 or now - running.stop > OUR_GRACE):
             running.process.kill()
 
-    def _bury(self, running: _Running, elsewhere: deque[Cell]) -> None:
-        """Say in the run's folder how it ended, where it could not say so itself."""
+    def _finish(self, running: _Running, elsewhere: deque[Cell]) -> None:
+        """Write into the run's folder how it ended, where the run could not do so itself."""
         running.process.join()
-        self._hear(running)
-        running.line.close()
+        self._read(running)
+        running.connection.close()
+        if self._gpus is not None:
+            self._gpus.release(running.cell)
         code, folder = running.process.exitcode, RunFolder(running.cell.folder)
         if code == BUSY:
             elsewhere.append(running.cell)
-            self._view.left(running.cell)
+            self._view.released(running.cell)
             return
         state, facts = folder.state, {}
         if running.late and state not in FINISHED:
             state, facts = "timeout", {"error": f"longer than {self.limits.timeout:g} s; it goes on from a checkpoint"}
         elif state in ("queued", "running") or (state == "killed" and code):
-            memory = code == -signal.SIGKILL and oom_kills() > self._oom_kills
+            memory = code == -signal.SIGKILL and count_oom_kills() > self._oom_kills
             state = "oom" if memory else "failed" if running.error else "killed"
-            facts = {"error": running.error or death(code)}
+            facts = {"error": running.error or describe_exit(code)}
         if facts:
             with suppress(OSError), folder.claimed() as own:
                 if own and folder.state not in FINISHED:
                     folder.mark(
                         state, **{key: folder.read("status.json").get(key) for key in ("step", "steps")}, **facts
                     )
-        self._end(running.cell, state, time.monotonic() - running.begun, facts.get("error", ""))
+        self._end(running.cell, state, time.monotonic() - running.start, facts.get("error", ""))
 
     def _end(self, cell: Cell, state: str, seconds: float, error: str = "") -> None:
         self.states[cell.folder.name] = state
@@ -215,10 +237,10 @@ class Scheduler:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        def ask(number: int, frame: FrameType | None) -> None:
+        def count(number: int, frame: FrameType | None) -> None:
             self.interrupts += 1
 
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
@@ -226,19 +248,19 @@ class Scheduler:
                 signal.signal(number, handler)
 
 
-def _run_cell(config: dict[str, Any], folder: Path, line: Connection) -> None:
+def _run_cell(config: dict[str, Any], folder: Path, gpus: tuple[str, ...], connection: Connection) -> None:
     from commeff.experiments.grid.local.cell import run_cell  # with torch, which only the cell needs
 
-    run_cell(config, folder, line)
+    run_cell(config, folder, connection, gpus=gpus)
 
 
-def as_step(cell: Cell, plugins: Sequence[str], line: Connection) -> None:
-    """Let srun start the processes of a cell, as a step of the SLURM job that we are in."""
+def as_step(cell: Cell, plugins: Sequence[str], connection: Connection) -> None:
+    """Let srun start the processes of a cell, as a step of the SLURM job around this process."""
     from commeff.experiments.grid.local.srun_step import run_step
 
-    run_step(cell, plugins, line)
+    run_step(cell, plugins, connection)
 
 
 def default_jobs() -> int:
-    """As many processes as this process may use cores."""
+    """One process for each core that this process may use."""
     return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Processes forked from a server that has imported torch already, so that even those of a second are cheap."""
+"""Processes forked from a server that has imported torch already, so that starting one costs milliseconds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from multiprocessing.process import BaseProcess
 from typing import TypeVar, cast
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.local.exit_codes import death
+from commeff.experiments.grid.local.exit_codes import describe_exit
 
-# What every process would import anew otherwise.
+# Every process would import these anew otherwise.
 PRELOAD = (
     "commeff.experiments.grid.local.fork_guard",  # first, so that it ends with us also while it imports the rest
     "torch._dynamo",  # which torch.optim imports
@@ -27,56 +27,60 @@ PRELOAD = (
     "sklearn.datasets",
     "sklearn.model_selection",
 )
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # are for us: whoever we start hears from us
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # handled by this process, which tells those it starts
 T = TypeVar("T")
 
 
 class Server:
-    """Forks processes, each at the other end of a line; it begins with the first of them and ends with us."""
+    """A fork server, started with the first process; it ends with this one. Each process has a connection to us."""
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["__main__", *PRELOAD])
 
     def start(self, target: Callable[..., object], *arguments: object) -> tuple[BaseProcess, Connection]:
-        """Call `target(*arguments, line)` in a process; the process, and our end of the line.
+        """Call `target(*arguments, connection)` in a new process.
 
-        It is deaf to Ctrl-C and SIGTERM until it sets handlers of its own; so is the server, also while it imports.
+        It ignores Ctrl-C and SIGTERM until it sets handlers of its own; so does the server, also while it imports.
+
+        Returns
+        -------
+        process, connection : the process, and our end of the connection.
         """
-        resource_tracker.ensure_running()  # is protected in the same way, and would let go of the signals
-        with _held_back():
+        resource_tracker.ensure_running()  # it unblocks the signals when it starts, so it has to run already
+        with _signals_blocked():
             forkserver.ensure_running()
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_deaf, args=(target, *arguments, theirs))
+        process = self._context.Process(target=_ignore_signals, args=(target, *arguments, theirs))
         try:
             process.start()
         except (EOFError, ConnectionError):
-            raise ConfigError(["the server that forks processes has ended; is there enough memory?"]) from None
+            raise ConfigError(["the fork server has ended; is there enough memory?"]) from None
         theirs.close()
         return process, ours
 
-    def apart(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function in such a process, whose imports this process can spare."""
-        process, line = self.start(_answer, function, arguments)
+    def call(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function in such a process, so that this process need not import what the function needs."""
+        process, connection = self.start(_answer, function, arguments)
         try:
-            found, answer = line.recv()
+            succeeded, answer = connection.recv()
         except EOFError:
             process.join()
-            raise ConfigError([f"planning was {death(process.exitcode)}; is there enough memory?"]) from None
+            raise ConfigError([f"planning was {describe_exit(process.exitcode)}; is there enough memory?"]) from None
         except BaseException:  # Ctrl-C
             process.kill()
             raise
         process.join()
-        if not found:
+        if not succeeded:
             raise answer
         return cast(T, answer)
 
 
 @contextmanager
-def _held_back() -> Iterator[None]:
-    """Hold signals back, and hear them afterwards. A process that is begun meanwhile holds back its own for ever.
+def _signals_blocked() -> Iterator[None]:
+    """Block the signals, and handle them afterwards. A process that starts meanwhile inherits them blocked.
 
-    Ignoring them would make it as deaf, but what comes for us meanwhile would be lost.
+    Ignoring them instead would protect that process too, but a signal that arrives meanwhile would be lost.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -85,26 +89,26 @@ def _held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _deaf(target: Callable[..., object], *arguments: object) -> None:
-    """Ignore the signals instead of holding them back, so that a handler, once the target sets one, hears them."""
+def _ignore_signals(target: Callable[..., object], *arguments: object) -> None:
+    """Ignore the signals instead of blocking them, so that handlers which the target sets will run."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     target(*arguments)
 
 
-def _answer(function: Callable[..., object], arguments: tuple[object, ...], line: Connection) -> None:
-    def follow() -> None:
+def _answer(function: Callable[..., object], arguments: tuple[object, ...], connection: Connection) -> None:
+    def end_with_caller() -> None:
         with suppress(EOFError, OSError):
-            line.recv()
-        os._exit(1)  # nobody waits for the answer
+            connection.recv()
+        os._exit(1)  # the caller has ended
 
-    os.setsid()  # Ctrl-C is for whoever asked
-    os.dup2(2, 1)  # and so is what a plug-in prints, but not as an answer
-    threading.Thread(target=follow, daemon=True).start()
+    os.setsid()  # Ctrl-C is for the caller
+    os.dup2(2, 1)  # what a plug-in prints is no part of the command's output
+    threading.Thread(target=end_with_caller, daemon=True).start()
     try:
         answer: tuple[bool, object] = (True, function(*arguments))
-    except Exception as error:  # is raised again by whoever asked
+    except Exception as error:  # is raised again in the caller
         answer = (False, error)
     with suppress(OSError):
-        line.send(answer)
+        connection.send(answer)

@@ -1,6 +1,6 @@
-"""One cell as a step of a SLURM job: srun starts its processes on the nodes of the job, and this process attends to it.
+"""One cell as a step of a SLURM job: srun starts its processes on the nodes of the job, and this process watches it.
 
-`commeff train` finds in the environment of each process which one it is. A signal to srun would end its processes at
+`commeff train` reads in the environment of each process which one it is. A signal to srun would end its processes at
 once, without a checkpoint; `scancel --signal` reaches them, and leaves the job's script and other steps alone.
 """
 
@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.cell import GRACE, leave, to_log
-from commeff.experiments.grid.local.exit_codes import death
+from commeff.experiments.grid.local.exit_codes import describe_exit
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.orphans import end_with_parent
@@ -30,7 +30,7 @@ JOB = "SLURM_JOB_ID"
 
 
 def own_command() -> list[str]:
-    """What starts this commeff: the script beside its interpreter, or the interpreter itself."""
+    """The command that starts this commeff: the script beside its interpreter, or the interpreter itself."""
     script = Path(sys.executable).with_name("commeff")
     return [str(script)] if script.is_file() else [sys.executable, "-m", "commeff"]
 
@@ -45,37 +45,37 @@ def job(environment: Mapping[str, str]) -> str:
     return "_".join(names) if all(names) else environment[JOB]
 
 
-def begun(run: RunFolder, environment: Mapping[str, str]) -> str | None:
-    """The step of this job that has begun the run, as scancel calls it; None as long as there is none."""
+def started_step(run: RunFolder, environment: Mapping[str, str]) -> str | None:
+    """The step of this job that runs the run, as scancel names it; None as long as there is none."""
     number, _, step = str(run.read("env.json").get("job", "")).partition(".")
     return f"{job(environment)}.{step}" if step and number == environment[JOB] else None
 
 
-def run_step(cell: Cell, plugins: Sequence[str], line: Connection) -> None:
-    """Run a cell as a step; whatever comes over the line, or its end, means: stop with a checkpoint."""
+def run_step(cell: Cell, plugins: Sequence[str], connection: Connection) -> None:
+    """Run a cell as a step; any message over the connection, or its end, means: stop with a checkpoint."""
     to_log(cell.folder)
-    another = _another(cell, plugins)
-    if another:
-        _fail(cell, another)
+    difference = _difference(cell, plugins)
+    if difference:
+        _fail(cell, difference)
     run, stop = RunFolder(cell.folder), Stop()
     before = run.read("status.json")
-    asks = [f"--ntasks={cell.processes}", f"--cpus-per-task={cell.config['threads']}", "--kill-on-bad-exit=1"]
+    resources = [f"--ntasks={cell.processes}", f"--cpus-per-task={cell.config['threads']}", "--kill-on-bad-exit=1"]
     step = subprocess.Popen(
-        ["srun", *asks, *own_command(), *cell.words(cell.folder.parent, plugins)],
+        ["srun", *resources, *own_command(), *cell.words(cell.folder.parent, plugins)],
         preexec_fn=_end_with_us,  # no other thread is there yet
     )
-    threading.Thread(target=_listen, args=(line, run, step, stop), daemon=True).start()
+    threading.Thread(target=_stop_on_message, args=(connection, run, step, stop), daemon=True).start()
     code = step.wait()
     if code == 0 and not cell.finished:
         _fail(cell, "srun ended well but made no such run: commeff on the nodes is another version than here")
     if code and run.read("status.json") == before and not stop():
-        _fail(cell, f"srun {death(code)} before the run began; log.txt says why")
-    told = run.state not in ("queued", "running")  # how it ended, by the run itself
-    leave(cell.folder, 0 if told else code if 0 < code < 256 else 1)
+        _fail(cell, f"srun {describe_exit(code)} before the run began; log.txt says why")
+    recorded = run.state not in ("queued", "running")  # the run has written how it ended
+    leave(cell.folder, 0 if recorded else code if 0 < code < 256 else 1)
 
 
 def _end_with_us() -> None:
-    """For srun, which has to hear what we are deaf to."""
+    """In srun's process: handle SIGTERM, which this process ignores, and end with this process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent(signal.SIGTERM)
 
@@ -88,8 +88,8 @@ def _fail(cell: Cell, why: str) -> NoReturn:
     leave(cell.folder, 1)
 
 
-def _another(cell: Cell, plugins: Sequence[str]) -> str:
-    """What to say if the settings make another run here than where the grid was planned."""
+def _difference(cell: Cell, plugins: Sequence[str]) -> str:
+    """Why the settings make another run here than where the grid was planned; '' if they do not."""
     from commeff.experiments.config.compose import compose
     from commeff.experiments.config.plugins import adopt
     from commeff.experiments.run.store import run_id
@@ -101,12 +101,12 @@ def _another(cell: Cell, plugins: Sequence[str]) -> str:
     return "" if run == cell.folder.name else f"its settings make {run} here: commeff or a plug-in is another version"
 
 
-def _listen(line: Connection, run: RunFolder, step: subprocess.Popen[bytes], stop: Stop) -> None:
+def _stop_on_message(connection: Connection, run: RunFolder, step: subprocess.Popen[bytes], stop: Stop) -> None:
     with suppress(EOFError, OSError):
-        line.recv()
+        connection.recv()
     stop.asked = True
-    known = begun(run, os.environ)
-    if known is not None:
-        subprocess.run(["scancel", "--signal=TERM", known], check=False)
+    step_name = started_step(run, os.environ)
+    if step_name is not None:
+        subprocess.run(["scancel", "--signal=TERM", step_name], check=False)
         time.sleep(GRACE)
     step.terminate()

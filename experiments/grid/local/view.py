@@ -1,4 +1,4 @@
-"""What a reader sees of a grid under way, on stderr: one live table on a terminal, plain lines elsewhere."""
+"""The display of a running grid on stderr: one live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ REFRESH = 0.25  # seconds
 
 
 def clock(seconds: float) -> str:
-    """
+    """Seconds in the units that people use.
+
     >>> clock(9.44), clock(75), clock(7320)
     ('9.4 s', '1:15 min', '2:02 h')
     """
@@ -38,20 +39,20 @@ def clock(seconds: float) -> str:
 
 
 class _Quiet(Console):
-    """A console that goes quiet when nobody reads it any more: the cells go on."""
+    """A console that stops printing when nobody reads it any more: the cells go on."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
 
 
 class Watch:
-    """Counts, and says what has to be said of each cell when it ends: its result, or why it failed."""
+    """Counts the cells, and prints a line for each that ends: its result, or why it failed."""
 
     def __init__(self, cells: Sequence[Cell], store: Path, plugins: Sequence[str], remaining: float | None) -> None:
         self.console = _Quiet(stderr=True, highlight=False, soft_wrap=True)
         self._total, self._store, self._plugins = len(cells), store, plugins
         self._states: Counter[str] = Counter()
-        self._begun, self._remaining = time.monotonic(), remaining
+        self._start, self._remaining = time.monotonic(), remaining
         self._rows: dict[Cell, tuple[float, int, dict[str, Any]]] = {}
         self._live: Live | None = None
         self._drawn, self._waiting, self._elsewhere = 0.0, len(cells), 0
@@ -66,51 +67,51 @@ class Watch:
             self._live.__exit__(None, None, None)
 
     def started(self, cell: Cell) -> None:
-        """A line in the live table."""
+        """Add a line to the live table."""
         self._rows[cell] = (time.monotonic(), 0, {})
 
     def progress(self, cell: Cell, step: int, row: dict[str, Any]) -> None:
-        """Where it is."""
+        """Update the line of a cell."""
         if cell in self._rows:
             self._rows[cell] = (self._rows[cell][0], step, row)
 
     def ended(self, cell: Cell, state: str, seconds: float, error: str) -> None:
-        """One line for what ended well; for what did not also the end of its traceback, and how to run it again."""
+        """Print one line; for a failure also the end of its traceback, and the command that runs it again."""
         self._rows.pop(cell, None)
         self._states[state] += 1
         folder = RunFolder(cell.folder)
-        known = error or folder.read("status.json").get("error")
-        result = quality(folder.read("summary.json")) if state not in BAD else known
-        told = result or NOTHING.get(state, "it goes on from a checkpoint")
+        reason = error or folder.read("status.json").get("error")
+        result = quality(folder.read("summary.json")) if state not in BAD else reason
+        outcome = result or NOTHING.get(state, "it goes on from a checkpoint")
         took = clock(seconds) if seconds else "by another runner"
         done = sum(self._states.values())
-        self.say(f"[{done}/{self._total}] {cell.title}: {state}, {told}, {took}")
+        self.say(f"[{done}/{self._total}] {cell.title}: {state}, {outcome}, {took}")
         if state in BAD:
             for line in last_lines(cell.folder):
                 self.say(f"    {line}")
             self.say(f"    again: {cell.command(self._store, self._plugins)}")
 
-    def left(self, cell: Cell) -> None:
-        """No line in the live table any more."""
+    def released(self, cell: Cell) -> None:
+        """Remove the line of a cell that another runner has."""
         self._rows.pop(cell, None)
 
-    def beat(self, waiting: int, elsewhere: int) -> None:
-        """Draw the table again."""
+    def tick(self, waiting: int, elsewhere: int) -> None:
+        """Draw the table again, a few times a second at most."""
         self._waiting, self._elsewhere = waiting, elsewhere
         if self._live is not None and time.monotonic() - self._drawn > REFRESH:
             self._drawn = time.monotonic()
             self._live.update(self._table(), refresh=True)
 
     def say(self, line: str) -> None:
-        """A line above the table."""
+        """Print a line above the table."""
         self.console.print(Text(line))
 
     def _table(self) -> Group:
         table = Table.grid(padding=(0, 2, 0, 0))
-        for cell, (begun, step, row) in self._rows.items():
+        for cell, (start, step, row) in self._rows.items():
             steps = cell.config["steps"]
             bar = ProgressBar(total=steps, completed=step, width=20)
-            took = clock(time.monotonic() - begun)
+            took = clock(time.monotonic() - start)
             table.add_row(Text(cell.title), bar, f"{step}/{steps}", took, quality(row))
         return Group(table, Text(self._head()))
 
@@ -118,13 +119,13 @@ class Watch:
         parts = [f"{count} {state}" for state, count in self._states.items()] + [f"{len(self._rows)} running"]
         parts += [f"{self._waiting} waiting"] if self._waiting else []
         parts += [f"{self._elsewhere} run by others"] if self._elsewhere else []
-        gone = time.monotonic() - self._begun
-        left = f", about {clock(max(0.0, self._remaining - gone))} left" if self._remaining else ""
-        return f"{', '.join(parts)}; {clock(gone)}{left}"
+        elapsed = time.monotonic() - self._start
+        left = f", about {clock(max(0.0, self._remaining - elapsed))} left" if self._remaining else ""
+        return f"{', '.join(parts)}; {clock(elapsed)}{left}"
 
 
 def last_lines(folder: Path) -> list[str]:
-    """The end of what a failed cell left behind: its traceback, or what it printed before it died."""
+    """The last lines of a failed cell: of its traceback, or of what it printed before it died."""
     for name in ("error.txt", "log.txt"):
         try:
             lines = (folder / name).read_text(encoding="utf-8", errors="replace").rstrip().splitlines()

@@ -1,1 +1,1 @@
-"""One run on processes that a launcher has started: torchrun, srun, or whoever sets RANK and WORLD_SIZE."""
+"""How the processes of one run know who they are, meet, notice failures and write their logs. Knows nothing of runs."""

@@ -1,4 +1,4 @@
-"""RUN/logs/rank{r}.log: what a member of a run has to say beside the lines that belong on the terminal."""
+"""RUN/logs/rank{r}.log: the output of a member of a run, apart from the lines that belong on the terminal."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from pathlib import Path
 
 
 class Output:
-    """Where the words of one member go.
+    """Where the output of one member goes.
 
-    Rank 0 keeps the terminal for its own lines; all else, and what libraries write past Python, goes to the log: to
-    memory first, since a run that never begins leaves no log.
+    Rank 0 keeps the terminal for its own lines; all else, and what libraries write past Python, goes to the log: to a
+    temporary file first, since a run that never begins leaves no log.
+
+    Parameters
+    ----------
+    rank, size : this member, and how many there are.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -24,13 +28,14 @@ class Output:
         self.rank, self.size = rank, size
         self.terminal = os.fdopen(os.dup(2), "w", buffering=1)
         self._early = tempfile.TemporaryFile()  # noqa: SIM115
-        self._lead(self._early.fileno())
+        self._redirect(self._early.fileno())
         if rank == 0:
             sys.stderr = self.terminal
 
     def into(self, folder: Path) -> None:
-        """From here on into the folder of the run, what was said before it too. A folder that cannot be written gets
-        nothing.
+        """Write to the log in the run's folder from here on, beginning with the output so far.
+
+        A folder that cannot be written gets nothing.
         """
         sys.stdout.flush()
         sys.stderr.flush()
@@ -41,19 +46,19 @@ class Output:
             (folder / "logs").mkdir(parents=True, exist_ok=True)
             with (folder / "logs" / f"rank{self.rank}.log").open("ab", buffering=0) as log:
                 log.write(header.encode() + self._early.read())
-                self._lead(log.fileno())
+                self._redirect(log.fileno())
 
     def say(self, line: str) -> None:
-        """A line on the terminal."""
+        """Print a line on the terminal."""
         with suppress(OSError):
             print(f"commeff: {line}", file=self.terminal, flush=True)
 
     def note(self, text: str) -> None:
-        """A text for the log."""
+        """Write a text into the log."""
         with suppress(OSError):
             os.write(2, text.rstrip("\n").encode() + b"\n")
 
-    def _lead(self, descriptor: int) -> None:
+    def _redirect(self, descriptor: int) -> None:
         os.dup2(descriptor, 2)
         if self.rank > 0:
             os.dup2(descriptor, 1)

@@ -1,4 +1,4 @@
-"""Which member of which run this process is, as its environment says: env:// first, SLURM otherwise."""
+"""Which member of which run this process is, read from its environment: env:// first, SLURM otherwise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-PATIENCE = 300.0  # seconds after which a process that waits for another gives up
+TIMEOUT = 300.0  # seconds after which a process that waits for another gives up
 PORTS = range(15_000, 30_000)  # below those that Linux gives to outgoing connections
 HOSTS = r"(?:[^,\[\]]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"  # of one name, as SLURM shortens them
 NO_STEP = 2**32 - 16  # SLURM numbers batch scripts and interactive shells from here: those are no launches
@@ -18,9 +18,14 @@ NO_STEP = 2**32 - 16  # SLURM numbers batch scripts and interactive shells from 
 class Membership:
     """One of `size` processes of a run, and where they meet.
 
-    restarts: how often the launcher has started them anew, as it says here; torchrun on several hosts may say so
-    differently on each.  serves: whether rank 0 opens the meeting place, or the launcher has done so.  job: what tells
-    this launch from others that meet at the same place.
+    Attributes
+    ----------
+    rank, size, local_rank : of this process, in the run and on its host.
+    address, port : of the store at which the processes meet.
+    launcher : "torchrun", "srun" or "env".
+    restarts : how often the launcher has restarted them; torchrun counts on each host for itself.
+    serves : whether rank 0 opens the store; else the launcher has done so.
+    job : distinguishes this launch from others that meet at the same place.
     """
 
     rank: int
@@ -35,11 +40,11 @@ class Membership:
 
 
 def membership(environment: Mapping[str, str]) -> Membership | None:
-    """The member that this process is; None where nobody has started several.
+    """The member that this process is; None where no launcher has started several processes.
 
     >>> slurm = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "node[07-08]"}
-    >>> found = membership(slurm | {"SLURM_STEP_ID": "0", "SLURM_LOCALID": "1"})
-    >>> found.rank, found.size, found.local_rank, found.address, found.launcher
+    >>> member = membership(slurm | {"SLURM_STEP_ID": "0", "SLURM_LOCALID": "1"})
+    >>> member.rank, member.size, member.local_rank, member.address, member.launcher
     (3, 4, 1, 'node07', 'srun')
     >>> membership(slurm) is None  # the shell of sbatch or salloc
     True
@@ -47,10 +52,10 @@ def membership(environment: Mapping[str, str]) -> Membership | None:
     for name, other in (("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")):
         if name in environment and other not in environment:
             raise ValueError(f"{name} is set but {other} is not; start with torchrun or srun, or unset {name}")
-    found = _from_env(environment) if "RANK" in environment else _from_slurm(environment)
-    if found is not None and not 0 <= found.rank < found.size:
-        raise ValueError(f"process {found.rank} of {found.size} cannot be; ranks go from 0 to {found.size - 1}")
-    return found
+    member = _from_env(environment) if "RANK" in environment else _from_slurm(environment)
+    if member is not None and not 0 <= member.rank < member.size:
+        raise ValueError(f"rank must be from 0 to {member.size - 1}, got {member.rank}: the launch has {member.size}")
+    return member
 
 
 def _from_env(environment: Mapping[str, str]) -> Membership | None:
@@ -92,7 +97,7 @@ def _from_slurm(environment: Mapping[str, str]) -> Membership | None:
 
 
 def hosts(nodelist: str) -> list[str]:
-    """The hosts of a SLURM list, in its order.
+    """The hosts of a SLURM list, in the list's order.
 
     >>> hosts("node[003-005,9],login")
     ['node003', 'node004', 'node005', 'node9', 'login']
@@ -100,27 +105,27 @@ def hosts(nodelist: str) -> list[str]:
     ['r1n08.cluster', 'r1n10.cluster', 'r2n08.cluster', 'r2n10.cluster']
     """
     if not re.fullmatch(f"{HOSTS}(?:,{HOSTS})*", nodelist):
-        raise ValueError(f"SLURM's list of hosts {nodelist!r} cannot be read; MASTER_ADDR says where processes meet")
-    found = []
+        raise ValueError(f"SLURM's list of hosts {nodelist!r} cannot be read; set MASTER_ADDR to the first host")
+    names = []
     for pattern in re.findall(HOSTS, nodelist):
         pieces = re.split(r"\[([^\]]*)\]", pattern)  # text, ranges, text, ranges, ...
-        found += [
+        names += [
             "".join(parts) for parts in product(*([p] if i % 2 == 0 else _numbers(p) for i, p in enumerate(pieces)))
         ]
-    return found
+    return names
 
 
 def _numbers(ranges: str) -> list[str]:
-    """
+    """The numbers in SLURM's brackets, with their leading zeros.
 
     >>> _numbers("08-10,7")
     ['08', '09', '10', '7']
     """
-    found: list[str] = []
+    numbers: list[str] = []
     for span in ranges.split(","):
         first, _, last = span.partition("-")
-        found += [f"{i:0{len(first)}}" for i in range(int(first), int(last or first) + 1)]
-    return found
+        numbers += [f"{i:0{len(first)}}" for i in range(int(first), int(last or first) + 1)]
+    return numbers
 
 
 def with_processes(config: Mapping[str, Any], size: int) -> dict[str, Any]:
@@ -129,23 +134,27 @@ def with_processes(config: Mapping[str, Any], size: int) -> dict[str, Any]:
     >>> with_processes({"nproc": 1, "workers": 8}, 4)
     {'nproc': 4, 'workers': 8}
     """
-    asked, workers = config["nproc"], config["workers"]
-    if asked not in (1, size):
-        raise ValueError(f"nproc={asked} was asked for but the launcher has started {size} processes; leave nproc away")
+    nproc, workers = config["nproc"], config["workers"]
+    if nproc not in (1, size):
+        raise ValueError(f"nproc must be {size}, got {nproc}: the launcher has started {size} processes; omit nproc=")
     if workers < size:
-        raise ValueError(f"{size} processes cannot host {workers} workers; start at most {workers}, or raise workers=")
+        raise ValueError(
+            f"workers must be at least {size}, got {workers}: each of {size} processes hosts one; "
+            f"start at most {workers} processes, or raise workers="
+        )
     return {**config, "nproc": size}
 
 
-def patience(environment: Mapping[str, str]) -> float:
+def timeout_seconds(environment: Mapping[str, str]) -> float:
     """Seconds after which a process that waits for another gives up: COMMEFF_TIMEOUT, or five minutes.
 
-    A variable and no key: it belongs to the network and the file system, and launchers pass it on to every process.
+    An environment variable and not a key: it belongs to the network and the file system, and launchers pass it on to
+    every process.
 
-    >>> patience({}), patience({"COMMEFF_TIMEOUT": "20"})
+    >>> timeout_seconds({}), timeout_seconds({"COMMEFF_TIMEOUT": "20"})
     (300.0, 20.0)
     """
-    text = environment.get("COMMEFF_TIMEOUT", str(PATIENCE))
+    text = environment.get("COMMEFF_TIMEOUT", str(TIMEOUT))
     try:
         seconds = float(text)
     except ValueError:
@@ -157,7 +166,9 @@ def patience(environment: Mapping[str, str]) -> float:
 
 def _text(environment: Mapping[str, str], name: str) -> str:
     if not environment.get(name):
-        raise ValueError(f"{name} is not set, so the processes do not find each other; torchrun and srun set it")
+        raise ValueError(
+            f"{name} is not set, so the processes cannot find each other; start them with torchrun or srun"
+        )
     return environment[name]
 
 

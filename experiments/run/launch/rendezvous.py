@@ -1,6 +1,6 @@
-"""What the members of a run tell each other outside the training: who they are, whether it begins, why it ended.
+"""The rendezvous of a run's processes: who they are, whether the run begins, and why it ended.
 
-They speak through the store at which they met. Training itself never waits for it.
+They exchange small JSON records through the store of `torch.distributed` at which they met; training never waits.
 """
 
 from __future__ import annotations
@@ -14,32 +14,46 @@ from contextlib import suppress
 from typing import Any
 
 from commeff.communicator.wire.group import Store, within
-from commeff.experiments.run.crew import MemberLost
 
-BEAT = 0.25  # seconds between two signs of life
-GRACE = 3.0  # seconds without one after which a member counts as gone, once something is wrong
-LOOK = 0.02  # seconds between two looks at the store
+HEARTBEAT = 0.25  # seconds between two heartbeats
+GRACE = 3.0  # seconds without a heartbeat after which a member counts as gone, once something is wrong
+POLL = 0.02  # seconds between two reads of the store
 
 Facts = dict[str, Any]
 
 
-class Council:
-    """The view of one member. Nothing here blocks for long in the store, so that signals are heard.
+class MemberLost(RuntimeError):
+    """A run ended because of one of its processes: the message says which one, and what happened there."""
 
-    A meeting place can outlive an attempt, with all that was said there. So rank 0 opens a session under a name of its
-    own, the others report anew to each that they see, and believe a verdict only if it names them.
+
+class Rendezvous:
+    """The view of one member. No call blocks for long in the store, so that signals are handled.
+
+    A meeting store can outlive an attempt, with all records of that attempt. So rank 0 opens a session under a fresh
+    name, the others report anew to each session that they see, and accept a decision only if it names them.
+
+    Parameters
+    ----------
+    meeting : the store at which all processes meet.
+    rank, size : this member, and how many there are.
+    timeout : seconds after which a member that waits for another gives up.
+
+    Attributes
+    ----------
+    members : what each member reported, by rank; empty until the decision.
+    store : of the session, once there is one.
     """
 
-    def __init__(self, meeting: Store, rank: int, size: int, patience: float) -> None:
-        self._meeting, self.rank, self.size, self._patience = meeting, rank, size, patience
+    def __init__(self, meeting: Store, rank: int, size: int, timeout: float) -> None:
+        self._meeting, self.rank, self.size, self._timeout = meeting, rank, size, timeout
         self._token = uuid.uuid4().hex
         self._facts: Facts = {}
-        self._heard: Facts | None = None  # who fell first, once anybody has
+        self._first_failure: Facts | None = None
         self.members: list[Facts] = []
-        self.store = meeting  # of the session, once there is one
+        self.store = meeting
 
     def report(self, facts: Facts) -> None:
-        """Say who this is and whether it is ready."""
+        """Publish who this member is and whether it is ready."""
         self._facts = facts | {"token": self._token}
         if self.rank == 0:
             self._enter(self._token)
@@ -47,39 +61,40 @@ class Council:
 
     def _enter(self, session: str) -> None:
         self.store = within(self._meeting, session)
-        self.store.set(f"beat/{self.rank}", "0")
+        self.store.set(f"heartbeat/{self.rank}", "0")
         self.store.set(f"report/{self.rank}", json.dumps(self._facts))
 
     def reports(self) -> list[Facts]:
-        """What everybody has reported, in the order of ranks; rank 0 waits for it."""
-        deadline = time.monotonic() + self._patience
+        """Rank 0: wait for the reports of all members; in the order of ranks."""
+        deadline = time.monotonic() + self._timeout
         keys = [f"report/{rank}" for rank in range(self.size)]
         while missing := [rank for rank, key in enumerate(keys) if not self.store.check([key])]:
             if time.monotonic() > deadline:
                 who = f"process{'es' * (len(missing) > 1)} {', '.join(map(str, missing))} of {self.size}"
-                raise TimeoutError(f"{who} did not come within {self._patience:g} s; is every host up and started?")
-            time.sleep(LOOK)
+                raise TimeoutError(f"{who} did not come within {self._timeout:g} s; is every host up and started?")
+            time.sleep(POLL)
         return [json.loads(self.store.get(key)) for key in keys]
 
     def begin(self, members: list[Facts]) -> None:
-        """Rank 0: the run begins, and these take part."""
+        """Rank 0: decide that the run begins with these members."""
         self.members = members
-        self.store.set("verdict", json.dumps({"code": None, "members": members}))
+        self.store.set("decision", json.dumps({"code": None, "members": members}))
 
-    def dismiss(self, code: int) -> None:
-        """Rank 0: there is nothing to do; everybody leaves with this exit code. Waits until all who came have heard,
-        since the store may go when rank 0 does.
+    def abort(self, code: int) -> None:
+        """Rank 0: decide that nothing runs; every member exits with `code`.
+
+        Waits until those who reported have read it, since the store may end with rank 0.
         """
         keys = [f"report/{rank}" for rank in range(self.size)]
-        came = [json.loads(self.store.get(key)) if self.store.check([key]) else {} for key in keys]
-        self.store.set("verdict", json.dumps({"code": code, "members": came}))
+        members = [json.loads(self.store.get(key)) if self.store.check([key]) else {} for key in keys]
+        self.store.set("decision", json.dumps({"code": code, "members": members}))
         deadline = time.monotonic() + GRACE
-        while self.store.add("heard", 0) < sum(map(bool, came)) - 1 and time.monotonic() < deadline:
-            time.sleep(LOOK)
+        while self.store.add("readers", 0) < sum(map(bool, members)) - 1 and time.monotonic() < deadline:
+            time.sleep(POLL)
 
-    def verdict(self) -> int | None:
-        """The others: None if the run begins, else the exit code to leave with."""
-        deadline = time.monotonic() + 2 * self._patience  # rank 0 itself may have to wait for somebody
+    def decision(self) -> int | None:
+        """The other ranks: wait for rank 0's decision; None if the run begins, else the exit code."""
+        deadline = time.monotonic() + 2 * self._timeout  # rank 0 itself may have to wait for somebody
         session = ""
         while time.monotonic() < deadline:
             if self._meeting.check(["session"]):
@@ -87,71 +102,74 @@ class Council:
                 if newest != session:
                     session = newest
                     self._enter(session)
-                if self.store.check(["verdict"]):
-                    verdict = json.loads(self.store.get("verdict"))
-                    self.members, code = verdict["members"], verdict["code"]
+                if self.store.check(["decision"]):
+                    decision = json.loads(self.store.get("decision"))
+                    self.members, code = decision["members"], decision["code"]
                     if self.members[self.rank].get("token") == self._token:
-                        self.store.add("heard", 1)
+                        self.store.add("readers", 1)
                         return None if code is None else int(code)
-            time.sleep(LOOK)
-        raise TimeoutError(f"process 0 did not say within {2 * self._patience:g} s whether the run begins")
+            time.sleep(POLL)
+        raise TimeoutError(f"process 0 did not decide within {2 * self._timeout:g} s whether the run begins")
 
-    def attend(self, abandoned: Callable[[], None]) -> None:
-        """Give signs of life from now on, and hear who falls. Once nobody keeps the store, call `abandoned`: the
-        launcher is gone.
+    def start_heartbeat(self, on_store_lost: Callable[[], None]) -> None:
+        """Send heartbeats from now on, in a thread that also reads the first failure of any member.
+
+        Parameters
+        ----------
+        on_store_lost : called once the store no longer answers: the launcher is gone.
         """
-        line: Store = self.store.clone()  # type: ignore[attr-defined]  # torch's stub lacks it
+        store: Store = self.store.clone()  # type: ignore[attr-defined]  # torch's stub lacks it
 
         def beat() -> None:
             with suppress(RuntimeError):
                 for count in range(1, 2**62):
-                    line.set(f"beat/{self.rank}", str(count))
-                    if not self._heard and line.add("fallen", 0):
-                        self._heard = json.loads(line.get("fallen/1"))
-                    time.sleep(BEAT)
-            abandoned()
+                    store.set(f"heartbeat/{self.rank}", str(count))
+                    if not self._first_failure and store.add("failures", 0):
+                        self._first_failure = json.loads(store.get("failures/1"))
+                    time.sleep(HEARTBEAT)
+            on_store_lost()
 
         threading.Thread(target=beat, daemon=True).start()
 
-    def lost(self, error: Exception) -> tuple[MemberLost, bool]:
-        """Why the run ended, now that this member has met `error`, and whether it is for this member to say so.
+    def diagnose(self, error: Exception) -> tuple[MemberLost, bool]:
+        """Why the run ended, now that this member has met `error`, and whether this member is to report it.
 
-        Who falls tells it before its connections close, so the first to tell is the cause; unless somebody fell
-        without a word: then it is whoever gives no sign of life.
+        A member records its failure before its connections close, so the first record is the cause; unless a member
+        ended without one: then the cause is whoever sends no heartbeat.
         """
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         try:
-            place = self.store.add("fallen", 1)
-            self.store.set(f"fallen/{place}", json.dumps({"rank": self.rank, "reason": reason}))
+            place = self.store.add("failures", 1)
+            self.store.set(f"failures/{place}", json.dumps({"rank": self.rank, "reason": reason}))
             silent = self._silent() if isinstance(error, RuntimeError) else []  # others are errors of its own
-            first: Facts = json.loads(self.store.get("fallen/1"))
+            first: Facts = json.loads(self.store.get("failures/1"))
         except RuntimeError:  # the store is gone with rank 0, which keeps it
-            if self._heard:
-                return MemberLost(self._told(self._heard)), False
+            if self._first_failure:
+                return MemberLost(self._describe(self._first_failure)), False
             return MemberLost(f"{self._name(0)} or the launcher is gone"), self.rank == 1
         if self.rank == 0:
-            time.sleep(2 * BEAT)  # the others hear why, before the store may go
+            time.sleep(2 * HEARTBEAT)  # the others read why, before the store may go
         speaker = min(set(range(self.size)) - set(silent))
         if silent:
             text = f"{' and '.join(map(self._name, silent))} {'is' if len(silent) == 1 else 'are'} gone"
         else:
-            text = self._told(first)
+            text = self._describe(first)
         return MemberLost(text), self.rank == speaker
 
     def _silent(self) -> list[int]:
-        """Members that have neither told of an error nor given a sign of life for a while."""
-        before, deadline = self._beats(), time.monotonic() + GRACE
-        while (fallen := self.store.add("fallen", 0)) < self.size and time.monotonic() < deadline:
-            time.sleep(BEAT)
-        told = {json.loads(self.store.get(f"fallen/{place}"))["rank"] for place in range(1, fallen + 1)}
-        still = [one == other for one, other in zip(before, self._beats(), strict=True)]
-        return [rank for rank in range(self.size) if still[rank] and rank not in told] if fallen < self.size else []
+        """The members that have neither recorded a failure nor sent a heartbeat for `GRACE` seconds."""
+        before, deadline = self._heartbeats(), time.monotonic() + GRACE
+        while (failures := self.store.add("failures", 0)) < self.size and time.monotonic() < deadline:
+            time.sleep(HEARTBEAT)
+        failed = {json.loads(self.store.get(f"failures/{place}"))["rank"] for place in range(1, failures + 1)}
+        still = [one == other for one, other in zip(before, self._heartbeats(), strict=True)]
+        return [r for r in range(self.size) if still[r] and r not in failed] if failures < self.size else []
 
-    def _told(self, fallen: Facts) -> str:
-        return f"{self._name(fallen['rank'])}: {fallen['reason']}"
+    def _describe(self, failure: Facts) -> str:
+        return f"{self._name(failure['rank'])}: {failure['reason']}"
 
-    def _beats(self) -> list[bytes]:
-        return [self.store.get(f"beat/{rank}") for rank in range(self.size)]
+    def _heartbeats(self) -> list[bytes]:
+        return [self.store.get(f"heartbeat/{rank}") for rank in range(self.size)]
 
     def _name(self, rank: int) -> str:
         facts = self.members[rank]
