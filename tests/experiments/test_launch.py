@@ -97,8 +97,8 @@ def test_a_run_that_somebody_holds_is_left_alone(jobs: ExitStack, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "each", "said"),
     [
-        (["nproc=3"], lambda rank: [], "nproc=3 was asked for but the launcher has started 2 processes"),
-        (["workers=1"], lambda rank: [], "2 processes cannot host 1 workers"),
+        (["nproc=3"], lambda rank: [], "nproc must be 2, got 3: the launcher has started 2 processes"),
+        (["workers=1"], lambda rank: [], "workers must be at least 2, got 1"),
         (["stepz=3"], lambda rank: [], "unknown key 'stepz'"),
         ([], lambda rank: [f"steps={rank + 5}"], "process 1 on .* was started for another run than process 0"),
         ([], lambda rank: ["task.dimension=-1"] * rank, "process 1 on .*: task: dimension"),
