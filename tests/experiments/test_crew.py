@@ -13,7 +13,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from commeff.experiments.run.crew import Fork, MemberLost, Stop, crew
+from commeff.experiments.run.crew import Fork, Stop, crew
+from commeff.experiments.run.launch.rendezvous import MemberLost
 from tests.experiments.launchers import gone
 
 
