@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from commeff.communicator import Communicator
+from commeff.core import overlap
 from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked, write_row
 from commeff.replicas.arrivals import Arrivals, trainable
@@ -73,8 +74,8 @@ class DistributedOptimizer:
         for tensor in (self._replicas.parameters, *self._replicas.buffers.values()):
             self.communicator.transport.broadcast(tensor)
         strategy.start(self._replicas.parameters, self._replicas.layout, self.communicator)
-        self._arrivals = Arrivals([model], self._replicas.layout, strategy.awaited)
-        self._early = bool(strategy.awaited) and strategy.accumulate == 1
+        self._arrivals = Arrivals([model], self._replicas.layout, overlap.awaited(strategy))
+        self._early = bool(overlap.awaited(strategy)) and strategy.accumulate == 1
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -126,7 +127,7 @@ class DistributedOptimizer:
                 if start <= column < stop:
                     self._placed(column)
             self._post()
-            if self.strategy.ready(self._replicas.gradients, start, stop, self.communicator):
+            if overlap.ready(self.strategy, self._replicas.gradients, start, stop, self.communicator):
                 self._sent = self._replicas.gradients._version
 
     def average_into(self, model: nn.Module) -> nn.Module:

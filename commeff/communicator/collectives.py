@@ -44,8 +44,8 @@ class Collective(ABC):
         """Refuse a message that the collective cannot carry."""
         if self.adds and not message.summable:
             raise ValueError(
-                f"collective = {self.kind} was asked for, which adds messages on the way, but compressed ones of kind "
-                f"{type(message).__name__} do not sum: choose collective=all_gather, or auto"
+                f"collective={self.kind} needs messages that sum, got compressed ones of kind "
+                f"{type(message).__name__}: it adds them on the way; choose collective=all_gather, or auto"
             )
 
 
@@ -200,7 +200,7 @@ COLLECTIVES: Mapping[str, Collective | None] = {"auto": None, **{each.kind: each
 def collective(name: str) -> Collective | None:
     """The collective of that name; None for "auto", which adds what sums and gathers the rest."""
     if name not in COLLECTIVES:
-        raise ValueError(f"collective = {name!r} was asked for; choose from {', '.join(COLLECTIVES)}")
+        raise ValueError(f"collective must be one of {', '.join(COLLECTIVES)}, got {name!r}")
     return COLLECTIVES[name]
 
 

@@ -75,11 +75,11 @@ class Communicator(Hosting):
         collective: str = "auto",
     ) -> None:
         if workers < 1:
-            raise ValueError(f"{workers} workers were asked for; a run needs at least 1")
+            raise ValueError(f"workers must be at least 1, got {workers}: a run needs somebody who works")
         transport = Transport(group, alone=not (group is not None if distributed is None else distributed))
         if transport.size > workers:
             raise ValueError(
-                f"{transport.size} processes cannot host {workers} workers; start at most {workers} processes"
+                f"{workers} workers need at most {workers} processes, got {transport.size}: each hosts at least one"
             )
         bounds = [workers * r // transport.size for r in range(transport.size + 1)]
         self._common = Common(workers, seed, transport, bounds, named(collective))
@@ -228,7 +228,9 @@ class Communicator(Hosting):
         plans = self._common.plans
         if id(matrix) not in plans:
             if matrix.n != self.n:
-                raise ValueError(f"the topology connects {matrix.n} workers but the run has {self.n}; make both equal")
+                raise ValueError(
+                    f"the topology must connect the run's {self.n} workers, got one of {matrix.n}: make both equal"
+                )
             if len(plans) > 64:
                 plans.clear()
             plans[id(matrix)] = matrix, MixPlan.plan(matrix, self._common.bounds, self.transport.rank)

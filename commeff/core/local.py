@@ -72,7 +72,7 @@ class Grouped:
     def __call__(self, groups: list[dict[str, Any]]) -> Optimizer:
         if len(groups) != len(self.options):
             raise ValueError(
-                f"{len(self.options)} sets of options for {len(groups)} parameter groups; give one set for each group"
+                f"options must hold a set for each of the {len(groups)} parameter groups, got {len(self.options)}"
             )
         return self.optimizer([group | chosen for group, chosen in zip(groups, self.options, strict=True)])
 
@@ -119,12 +119,14 @@ class Local(LocalStep):
         self._factory = optimizer
         if isinstance(optimizer, Optimizer):
             raise TypeError(
-                "an optimizer object was given, which belongs to one model; "
+                f"optimizer must be a factory, got a {type(optimizer).__name__} object, which belongs to one model: "
                 "give a factory, such as functools.partial(torch.optim.SGD, lr=0.1)"
             )
         probe = _probe(optimizer)
         if isinstance(probe, torch.optim.LBFGS):
-            raise ValueError("LBFGS evaluates the loss by itself, which a local step cannot: choose another optimizer")
+            raise ValueError(
+                "optimizer must take one gradient a step, got LBFGS: it evaluates the loss by itself; choose another"
+            )
         self._elementwise = type(probe) in ELEMENTWISE
         self._fused = bool(probe.defaults.get("fused"))
 
@@ -252,6 +254,6 @@ def one_rate(local: LocalStep) -> None:
     """Refuse parameter groups of different learning rates where one rate is the unit of a memory."""
     if len(set(local.rates)) > 1:
         raise ValueError(
-            f"parameter groups with learning rates {local.rates} were asked for; "
-            "this method remembers in units of one learning rate: give all groups the same"
+            f"all parameter groups must have one learning rate, got {local.rates}: "
+            "this method remembers in units of it; give all groups the same"
         )

@@ -3,117 +3,52 @@
     x  <-  parameters( local( x, gradients( g ) ) )
 
 `local` is an ordinary optimizer step, which never sees another worker; `gradients` and `parameters` are transforms,
-stateful maps (w, d) -> (w, d) that may talk through a `Communicator`. Rows are the workers hosted by this process,
-columns the d coordinates. A published method is the small thing that stands in one of the three places (see
-`commeff.methods`).
+stateful maps (w, d) -> (w, d) that may communicate. Rows are the workers hosted by this process, columns the d
+coordinates. Three classical methods are three fillings:
 
-What is remembered between steps is declared, not discovered: `rows` names tensors with one row per hosted worker,
-`shared` names values that are equal on every process, and every `Stateful` attribute is a part with a memory of its
-own. An attribute whose name begins with an underscore is borrowed or can be rebuilt by `start`, and is neither saved
-nor copied.
+    parallel SGD   Strategy(Local(sgd), gradients=Average())
+                   x_i <- x_i - lr (1/n) sum_j g_j
+
+    gossip SGD     Strategy(Local(sgd), parameters=Gossip(topology))
+                   x_i <- sum_j W[i, j] (x_j - lr g_j)
+
+    DiLoCo         Strategy(Local(adam), parameters=Every(H, Outer(Local(nesterov), Average())))
+                   x_i <- adam(x_i, g_i), and every H steps  x_i <- a <- nesterov(a, a - (1/n) sum_j x_j)
+
+`commeff.methods` holds the whole catalogue. Everything here has a memory, which `commeff.core.state` saves and
+restores; what is done to hide communication behind computing is in `commeff.core.overlap`.
 """
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from commeff.compressors import Compressor, Layout, Message
+from commeff.compressors import Layout, Message
+from commeff.core import overlap
 from commeff.core.flow import Flow, Stages
+from commeff.core.state import Scope, Stateful
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
 
-Scope = Literal["coordinate", "tensor", "whole"]
-SCOPES: tuple[Scope, ...] = ("coordinate", "tensor", "whole")
-
-
-class Stateful:
-    """Something with a memory that can be saved, restored and dealt out anew over processes."""
-
-    rows: ClassVar[tuple[str, ...]] = ()
-    shared: ClassVar[tuple[str, ...]] = ()
-    own_scope: ClassVar[Scope] = "coordinate"
-
-    def parts(self) -> Iterator[tuple[str, Stateful]]:
-        """The parts that have memories of their own, by name."""
-        for name, value in sorted(vars(self).items()):
-            if name.startswith("_"):
-                continue
-            if isinstance(value, Stateful):
-                yield name, value
-            elif isinstance(value, (list, tuple)):
-                yield from ((f"{name}.{i}", part) for i, part in enumerate(value) if isinstance(part, Stateful))
-
-    @property
-    def scope(self) -> Scope:
-        """What a block of columns may cut: nothing that the widest scope among parts and compressors needs whole."""
-        compressors = (value.scope for value in vars(self).values() if isinstance(value, Compressor))
-        return max((self.own_scope, *compressors, *(part.scope for _, part in self.parts())), key=SCOPES.index)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether it or any of its parts has a memory."""
-        return bool(self.rows or self.shared) or any(part.remembers for _, part in self.parts())
-
-    def settle(self) -> None:
-        """Wait for everything that still travels; what has come is kept for when it is due."""
-        for _, part in self.parts():
-            part.settle()
-
-    def state_dict(self) -> dict[str, Any]:
-        """{"rows": tensors with a leading worker axis, "shared": values equal everywhere, "parts": the same of each
-        part}.
-        """
-        return {
-            "rows": {name: copy.deepcopy(getattr(self, name)) for name in self.rows},
-            "shared": {name: copy.deepcopy(getattr(self, name)) for name in self.shared},
-            "parts": {name: part.state_dict() for name, part in self.parts()},
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
-        self.settle()
-        parts = dict(self.parts())
-        found = {*state["rows"], *state["shared"], *state["parts"]}
-        wanted = {*self.rows, *self.shared, *parts}
-        if found != wanted:
-            name = type(self).__name__
-            raise ValueError(
-                f"the saved state holds {sorted(found)} but {name} remembers {sorted(wanted)}: "
-                "it is another method's state"
-            )
-        for name, value in {**state["rows"], **state["shared"]}.items():
-            mine = getattr(self, name)
-            if isinstance(mine, Tensor) and mine.shape[:1] == (0,):
-                value = value[:0]  # the server's row, which another process hosts
-            if isinstance(mine, Tensor) and mine.shape != value.shape:
-                raise ValueError(f"the saved {name} has shape {tuple(value.shape)}, this run needs {tuple(mine.shape)}")
-            setattr(self, name, copy.deepcopy(value))
-        for name, part in parts.items():
-            part.load_state_dict(state["parts"][name])
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = type(self).__new__(type(self))
-        memo[id(self)] = twin
-        for name, value in vars(self).items():
-            setattr(twin, name, value if name.startswith("_") else copy.deepcopy(value, memo))
-        return twin
+__all__ = ["Chain", "Component", "Encoder", "Keep", "LocalStep", "Scope", "Stateful", "Strategy", "Transform"]
 
 
 class LocalStep(Stateful, ABC):
     """x, g -> x: one optimizer step of every hosted worker, with no communication.
 
-    x is donated: the step may work in place. Its result may be overwritten by what comes next: keep a clone of it.
+    The memory of x is given to the step, which may work in place. Its result may be overwritten by what comes next:
+    keep a clone of it.
 
     Attributes
     ----------
-    lr : the learning rate of the step to come.
+    lr : float
+        The learning rate of the step to come.
     """
 
     lr: float
@@ -129,73 +64,60 @@ class LocalStep(Stateful, ABC):
 
     @abstractmethod
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
-        """The rows after the step; rows that are not active neither move nor age."""
+        """The rows after the step.
+
+        Parameters
+        ----------
+        x, gradient : (w, d)
+            The rows before the step, and a gradient of each.
+        active : (w,) bool, optional
+            Rows that are not active neither move nor age; None: all are.
+        """
 
 
 class Component(Stateful):
     """What stands in a strategy beside the local step: transforms and encoders."""
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        """Allocate memory, bind compressors, refuse parts that do not fit. v is what counts as returned before step 0.
+        """Allocate memory, bind compressors, refuse parts that do not fit.
 
-        Starts the transforms and encoders inside with the same v; a piece with memory extends it.
+        Starts the transforms and encoders inside with the same v; a component with a memory extends it.
+
+        Parameters
+        ----------
+        v : (w, d)
+            What counts as returned before step 0.
+        layout : Layout
+            Names and shapes of the columns.
+        communicator : Communicator
+            The one of this place in the strategy.
         """
         for name, part in self.parts():
             if isinstance(part, Component):
                 part.start(v, layout, communicator.child(name))
 
 
-class Transform(Component, ABC):
+class Transform(Component):
     """(w, d) -> (w, d), with memory, possibly with communication.
 
-    Never writes into its input; the result is the caller's to read.
+    Write `__call__`, or write `stages`, of which `__call__` then follows. Neither writes into its input; the result is
+    the caller's to read.
     """
 
-    def post(self, x: Tensor, communicator: Communicator) -> None:
-        """Start communication early, before the gradient at x is computed. Never needed for correctness."""
-
-    @property
-    def awaited(self) -> Sequence[tuple[int, int]]:
-        """The spans of columns that can be sent as soon as they are `ready`, if any; known after `start`."""
-        return ()
-
-    def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
-        """Columns [start, stop) of the rows that the next call gets are final: send what can be sent. Never needed for
-        correctness. Says whether anything has been sent, so that all must stay as it is.
-        """
-        return False
-
-    @abstractmethod
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         """The transformed rows."""
-
-    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        """The same in stages, which pause where they wait for others."""
-        return self(vectors, communicator)
-        yield
-
-    def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        """The same, with the input's memory given away: what works in place at memory speed may do so."""
-        return self(vectors, communicator)
-
-
-class Staged(Transform):
-    """A transform that is written in stages: `arrived = yield communicator.post_average(message)`."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "__call__" in vars(cls):
-            raise TypeError(
-                f"{cls.__name__} overrides __call__, but what runs in blocks and ahead of time is stages(): write "
-                "that, or derive from Transform"
-            )
-
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         return Flow(self.stages(vectors, communicator)).finish()
 
-    @abstractmethod
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        """The transformed rows, in stages."""
+        """The same as a generator that pauses where it waits: `mean = yield communicator.post_average(message)`."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__ or stages, got neither")
+
+
+def stages_of(transform: Transform, vectors: Tensor, communicator: Communicator) -> Stages:
+    """A transform in stages, to be used as `yield from`; one that is written as `__call__` never pauses."""
+    if type(transform).__call__ is Transform.__call__:
+        return (yield from transform.stages(vectors, communicator))
+    return transform(vectors, communicator)
 
 
 class Encoder(Component, ABC):
@@ -213,7 +135,7 @@ class Keep(Transform):
         return vectors
 
 
-class Chain(Staged):
+class Chain(Transform):
     """v -> last(...(first(v))): transforms one after the other."""
 
     def __init__(self, *links: Transform) -> None:
@@ -221,7 +143,7 @@ class Chain(Staged):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         for i, link in enumerate(self.links):
-            vectors = yield from link.stages(vectors, communicator.child(f"links.{i}"))
+            vectors = yield from stages_of(link, vectors, communicator.child(f"links.{i}"))
         return vectors
 
 
@@ -230,10 +152,15 @@ class Strategy(Stateful):
 
     Parameters
     ----------
-    local : the optimizer step.
-    gradients, parameters : what happens to the gradients before it and to the parameters after it.
-    accumulate : how many minibatch gradients the driver averages into one step's gradient (NEOLITHIC).
+    local : LocalStep
+        The optimizer step.
+    gradients, parameters : Transform, optional
+        What happens to the gradients before it and to the parameters after it; nothing unless given.
+    accumulate : int
+        How many minibatch gradients the driver averages into one step's gradient (NEOLITHIC).
 
+    Examples
+    --------
     >>> from functools import partial
     >>> from commeff import Communicator, Layout, methods
     >>> strategy = methods.psgd(partial(torch.optim.SGD, lr=0.5))
@@ -253,7 +180,7 @@ class Strategy(Stateful):
         accumulate: int = 1,
     ) -> None:
         if accumulate < 1:
-            raise ValueError(f"a step over {accumulate} minibatches was asked for; it takes at least 1")
+            raise ValueError(f"accumulate must be at least 1, got {accumulate}: a step needs a minibatch")
         self.local = local
         self.gradients = gradients or Keep()
         self.parameters = parameters or Keep()
@@ -262,29 +189,16 @@ class Strategy(Stateful):
     def start(self, x: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate every memory for rows like x and refuse parts that do not fit together."""
         if x.ndim != 2 or x.shape != (len(communicator.workers), layout.d):
-            raise ValueError(
-                f"x has shape {tuple(x.shape)}; {len(communicator.workers)} hosted workers with {layout.d} coordinates "
-                "need one row each"
-            )
+            needed = (len(communicator.workers), layout.d)
+            raise ValueError(f"x must have shape {needed}, got {tuple(x.shape)}: give one row for each hosted worker")
         communicator.device = x.device
         self.local.start(x, layout)
         self.gradients.start(torch.zeros_like(x), layout, communicator.child("gradients"))
         self.parameters.start(x, layout, communicator.child("parameters"))
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
-        """Start what communication needs only x, before the gradient is computed."""
-        self.parameters.post(x, communicator.child("parameters"))
-
-    @property
-    def awaited(self) -> Sequence[tuple[int, int]]:
-        """The spans of columns whose gradients can be sent as soon as they are `ready`, if any; known after `start`."""
-        return self.gradients.awaited
-
-    def ready(self, gradient: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
-        """Columns [start, stop) of the gradient that `step` will get are final: send what can be sent. Says whether
-        anything has been sent.
-        """
-        return self.gradients.ready(gradient, start, stop, communicator.child("gradients"))
+        """Start what communication needs only x, before the gradient is computed. Never needed for correctness."""
+        overlap.post(self.parameters, x, communicator.child("parameters"))
 
     def step(
         self,
@@ -297,19 +211,31 @@ class Strategy(Stateful):
     ) -> Tensor:
         """One model update; rows that are equal may come back as views of one row.
 
-        x is left alone and a result is never touched again, unless `donate` gives x's memory away (which views of one
-        row have not). oracle(x) is the gradient of the same batch elsewhere, offered to methods that ask for it.
+        Parameters
+        ----------
+        x, gradient : (w, d)
+            The parameters of the hosted workers, and a gradient at each.
+        communicator : Communicator
+            Its clock `step` is the number of this step.
+        oracle : callable, optional
+            oracle(x) is the gradient of the same batch elsewhere, offered to methods that need it.
+        donate : bool
+            Give the memory of x away, to work in place. Otherwise x is left alone, and a result is never touched again.
         """
         if gradient.shape != x.shape:
-            given, needed = tuple(gradient.shape), tuple(x.shape)
-            raise ValueError(f"gradients of shape {given} for x of shape {needed}; give one row a worker")
+            raise ValueError(
+                f"gradient must have the shape of x, {tuple(x.shape)}, got {tuple(gradient.shape)}: "
+                "give one row a worker"
+            )
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
-        moved = self.local(own, self.gradients(gradient, communicator.child("gradients")), communicator.active)
+        averaged = self.gradients(gradient, communicator.child("gradients"))
+        moved = self.local(own, averaged, communicator.active)
+        below = communicator.child("parameters")
         # What the local step returns is ours to give away only if it is the memory that we gave it.
-        finish = self.parameters.donated if moved.data_ptr() == own.data_ptr() else self.parameters
-        out = finish(moved, communicator.child("parameters"))
+        ours = moved.data_ptr() == own.data_ptr()
+        out = overlap.donate(self.parameters, moved, below) if ours else self.parameters(moved, below)
         if out.shape != x.shape:
             raise ValueError(
-                f"a step made {tuple(out.shape)} of x of shape {tuple(x.shape)}; transforms keep the shape"
+                f"a transform must keep the shape {tuple(x.shape)}, got {tuple(out.shape)}: give one row a worker"
             )
         return out

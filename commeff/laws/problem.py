@@ -15,6 +15,7 @@ from torch import Tensor
 from commeff import topologies
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout, Natural, ScaledSign, TopK
+from commeff.core import overlap
 from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
 
@@ -133,7 +134,7 @@ def run(
             gradient[0] += push
         strategy.post(x, communicator)
         for field in reversed(LAYOUT.fields) if early else ():
-            strategy.ready(gradient, field.start, field.stop, communicator)
+            overlap.ready(strategy, gradient, field.start, field.stop, communicator)
         x = strategy.step(x, gradient, communicator, donate=donate)
         trajectory.append(x.clone())
     return torch.stack(trajectory), communicator

@@ -55,8 +55,8 @@ class Stacked:
         kinds = {(p.dtype, p.device) for p in named.values()}
         if len(kinds) != 1:
             raise ValueError(
-                f"a model with trainable parameters of {len(kinds)} kinds {sorted(map(str, kinds))} was given; "
-                "they lie in one tensor, so give all of them one dtype and device, and at least one of them"
+                "trainable parameters must have one dtype and device, and be at least one, got "
+                f"{len(kinds)} kinds {sorted(map(str, kinds))}: they lie in one tensor"
             )
         group_of = [groups(name, p) for name, p in named.items()] if groups else None
         self.layout = Layout.of([(name, tuple(p.shape)) for name, p in named.items()], group_of)

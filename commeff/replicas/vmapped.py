@@ -20,7 +20,7 @@ class Vmapped(Stacked):
     def _check(self, model: nn.Module) -> None:
         names = [name for name, _ in model.named_modules(remove_duplicate=False)]
         if len(names) > len(list(model.modules())):
-            raise ValueError("engine vmap was asked for a model that holds one module under two names; use engine loop")
+            raise ValueError("engine=vmap needs a model of distinct modules, got one under two names: use engine=loop")
 
     def _backward(self, loss: Loss, batch: Batch, step: int, r: int, weight: float) -> Tensor:
         base, w = self.models[0], len(self.workers)

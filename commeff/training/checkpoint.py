@@ -33,7 +33,7 @@ class Checkpoints:
     def __init__(self, folder: str | Path, every: int = 0) -> None:
         if every < 0:
             raise ValueError(
-                f"a checkpoint every {every} steps was asked for; give a positive number, or 0 for none before the end"
+                f"every must be at least 0, got {every}: it counts steps between checkpoints; 0 is none before the end"
             )
         self.path, self.previous, self.every = Path(folder) / "latest.pt", Path(folder) / "previous.pt", every
 

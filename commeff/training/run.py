@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, zeros_like
 
 from commeff.communicator import Communicator
+from commeff.core import overlap
 from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked
 from commeff.training.evaluation import measure
@@ -58,7 +59,7 @@ class Run:
             x, step, rounds = self.replicas.parameters, self.communicator.step, self.strategy.accumulate
             batches = [task.batch(step * rounds + r, self.communicator.workers) for r in range(rounds)]
             self.strategy.post(x, self.communicator)
-            awaited = self.strategy.awaited if self.communicator.transport.size > 1 else ()
+            awaited = overlap.awaited(self.strategy) if self.communicator.transport.size > 1 else ()
             gradient, losses = self.replicas.compute(task.loss, batches, step, l2, awaited, self._ready)
             self.replicas.load(self.strategy.step(x, gradient, self.communicator, donate=True))
             self.losses, self.counted, self.step = self.losses + losses, self.counted + 1, step + 1
@@ -73,7 +74,7 @@ class Run:
         self.exposed += self.communicator.transport.waited - waited
 
     def _ready(self, start: int, stop: int) -> None:
-        self.strategy.ready(self.replicas.gradients, start, stop, self.communicator)
+        overlap.ready(self.strategy, self.replicas.gradients, start, stop, self.communicator)
 
     def measure(self, task: Task) -> None:
         """A new row: the mean minibatch loss since the last one, and how well the average model does."""

@@ -92,7 +92,7 @@ def train(
         if due or saves:
             communicator.meet()
     stop_vote.end()
-    strategy.settle()
+    strategy.drain()
     final = measure_final(task, replicas, communicator)
     return {"state": "done", "steps": steps, "workers": communicator.n} | run.row | final
 

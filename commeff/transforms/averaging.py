@@ -7,14 +7,14 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Dense, Layout
 from commeff.core.flow import Stages
-from commeff.core.strategy import Encoder, Staged
+from commeff.core.strategy import Encoder, Transform
 from commeff.topologies import Topology
 from commeff.transforms.encoders import as_encoder, dense
 
 DENSE = Dense()
 
 
-class Average(Staged):
+class Average(Transform):
     """v_i -> (1/n) sum_j C(v_j), at every worker.
 
     Memory: the encoder's. Sends: one message a call, by all-reduce if messages sum, otherwise by all-gather.
@@ -27,7 +27,7 @@ class Average(Staged):
         return (yield communicator.post_average(self.encoder.encode(vectors, communicator, "up")))
 
 
-class Partial(Staged):
+class Partial(Transform):
     """v_i -> v_i + (1/n) sum_j C(v_j) - C(v_i): what C lets through is averaged, the rest stays.
 
     Preserves the mean for every C. Memory: none. Sends: one message, as in Average.
@@ -43,7 +43,7 @@ class Partial(Staged):
         return kept + (yield handle)
 
 
-class ThroughServer(Staged):
+class ThroughServer(Transform):
     """v_i -> D((1/n) sum_j C(v_j)): workers send up with the encoder C, the server answers all with its own encoder D.
 
     Memory: that of `up` at the workers, of `down` at the server. Sends: one message up and one down, per worker.
@@ -64,11 +64,11 @@ class ThroughServer(Staged):
 def fitting(topology: Topology) -> Topology:
     """The topology, if its rows average: weights that sum to 1 over senders only are for push-sum."""
     if not isinstance(topology, Topology):
-        raise TypeError(f"{topology!r} is no topology; give one, such as topologies.ring(8)")
+        raise TypeError(f"topology must be a Topology, got {topology!r}: give one, such as topologies.ring(8)")
     if not topology.at(0).row_stochastic:
         raise ValueError(
-            "a directed graph was given whose weights sum to 1 for each sender, not for each receiver: gossip over it "
-            "does not average; choose a graph that balances, such as exponential"
+            "the weights must sum to 1 for each receiver, got a directed graph where they do for each sender: gossip "
+            "over it does not average; choose a graph that balances, such as exponential"
         )
     return topology
 
@@ -77,10 +77,10 @@ def check_size(topology: Topology, communicator: Communicator) -> None:
     """Refuse a topology over another number of workers."""
     if topology.n != communicator.n:
         n = communicator.n
-        raise ValueError(f"the topology connects {topology.n} workers but the run has {n}; make both equal")
+        raise ValueError(f"the topology must connect the run's {n} workers, got one of {topology.n}: make both equal")
 
 
-class Gossip(Staged):
+class Gossip(Transform):
     """v_i -> sum_j W[i, j] v_j with the mixing matrix of the step.
 
     Memory: none. Sends: v_i to every worker that receives from i.

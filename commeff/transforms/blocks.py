@@ -14,12 +14,12 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.flow import Flow, Stages
-from commeff.core.strategy import Keep, Staged, Strategy, Transform
+from commeff.core.strategy import Keep, Strategy, Transform, stages_of
 
 BUCKET_MB = 25.0  # of gradients that travel together, as in DistributedDataParallel
 
 
-class Blocks(Staged):
+class Blocks(Transform):
     """v -> (inner(v[:, b]) for each block b): buckets, shards, fragments. `cuts` are the columns at which a new block
     begins.
 
@@ -45,8 +45,8 @@ class Blocks(Staged):
         bounds = (0, *self.cuts, layout.d)
         if list(bounds) != sorted(set(bounds)):
             raise ValueError(
-                f"blocks were asked to begin at columns {list(self.cuts)}; "
-                f"cuts increase and lie strictly inside 0 and {layout.d}"
+                f"cuts must increase and lie strictly between 0 and {layout.d}, got {list(self.cuts)}: "
+                "they are the columns at which a new block begins"
             )
         spans = list(pairwise(bounds))
         between_tensors = not any(layout.cuts_tensor(a, b) for a, b in spans)
@@ -55,8 +55,8 @@ class Blocks(Staged):
         if not fine[scope]:
             unit = {"tensor": "whole tensors", "whole": "the whole vector"}[scope]
             raise ValueError(
-                f"blocks beginning at columns {list(self.cuts)} were asked for, "
-                f"but {type(self._inner).__name__} works on {unit}; "
+                f"a block must not cut {unit}, got blocks beginning at columns {list(self.cuts)}: "
+                f"{type(self._inner).__name__} works on {unit}; "
                 "cut nowhere finer, or choose a compressor of narrower scope (PerTensor, Blockwise)"
             )
         return spans
@@ -72,18 +72,17 @@ class Blocks(Staged):
         self._missing = [b - a for a, b in self._spans]
         self._flows: dict[int, Flow] = {}
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         for flow in self._flows.values():
             flow.finish()
         self._begin_anew()
-        super().settle()
+        super().drain()
 
-    @property
     def awaited(self) -> Sequence[tuple[int, int]]:
         return self._spans if len(self._spans) > 1 else ()  # behind one, nothing is left to hide it
 
     def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
-        if not self.awaited:
+        if not self.awaited():
             return False
         touched = bisect_right(self._spans, (start, self._spans[-1][1])) - 1
         while start < stop:
@@ -100,7 +99,7 @@ class Blocks(Staged):
 
     def _begin(self, i: int, vectors: Tensor, communicator: Communicator) -> None:
         a, b = self._spans[i]
-        self._flows[i] = Flow(self.blocks[i].stages(vectors[:, a:b], self._below(i, communicator)))
+        self._flows[i] = Flow(stages_of(self.blocks[i], vectors[:, a:b], self._below(i, communicator)))
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         with communicator.together():
@@ -132,10 +131,10 @@ class Sharded(Blocks):
         n, d = communicator.n, layout.d
         spans = [(d * i // n, d * (i + 1) // n) for i in range(n)]
         if d < n:
-            raise ValueError(f"a server in {n} shards was asked for, but there are {d} coordinates; use server='row'")
+            raise ValueError(f"a server in {n} shards needs at least {n} coordinates, got {d}: use server='row'")
         if self._inner.scope == "tensor" and any(layout.cuts_tensor(a, b) for a, b in spans):
             raise ValueError(
-                f"a server in {n} shards was asked for, which cuts tensors, but the compressor works on whole tensors; "
+                f"a server in {n} shards needs a compressor that may cut tensors, got one that works on whole tensors: "
                 "use server='row', or a compressor that needs no shapes"
             )
         return spans
@@ -153,7 +152,9 @@ class Buckets(Blocks):
 
     def __init__(self, inner: Transform, megabytes: float) -> None:
         if megabytes <= 0:
-            raise ValueError(f"buckets of {megabytes} MB were asked for; give a positive size")
+            raise ValueError(
+                f"bucket_mb must be positive, got {megabytes}: it is the size of a bucket; give 0 for none"
+            )
         super().__init__(inner, ())
         self.megabytes = megabytes
 
@@ -199,7 +200,9 @@ def _merged(values: list[Any], widths: list[int]) -> Any:
     if isinstance(first, Tensor) and first.ndim > 1 and [value.shape[-1] for value in values] == widths:
         return torch.cat(values, dim=-1)
     if not all(torch.equal(first, other) if isinstance(first, Tensor) else first == other for other in others):
-        raise ValueError("buckets remember what is neither columns nor equal in all of them; give bucket_mb=0")
+        raise ValueError(
+            "what buckets remember must be columns, or equal in all of them, got neither: give bucket_mb=0"
+        )
     return first
 
 

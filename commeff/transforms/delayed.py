@@ -9,7 +9,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.flow import Flow
-from commeff.core.strategy import Transform
+from commeff.core.strategy import Transform, stages_of
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Delayed(Transform):
 
     def __init__(self, inner: Transform, delay: int) -> None:
         if not isinstance(delay, int) or delay < 0:
-            raise ValueError(f"a delay of {delay} steps was asked for; it takes a whole number, at least 0")
+            raise ValueError(f"delay must be a whole number of at least 0, got {delay!r}: it counts steps")
         self.inner, self.delay = inner, delay
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
@@ -52,22 +52,22 @@ class Delayed(Transform):
         if not self.delay:
             return self.inner(vectors, communicator.child("inner"))
         if self.inner.remembers:
-            self.settle()  # a memory that one step has not finished with is not the next one's to use
+            self.drain()  # a memory that one step has not finished with is not the next one's to use
         below, v = communicator.child("inner"), vectors.clone()
-        flow = Flow(self.inner.stages(v, below))
+        flow = Flow(stages_of(self.inner, v, below))
         unmoved = flow.handle is None and flow.finish() is v
         self._queue.append(None if unmoved else Underway(v, flow, below, communicator.step))
         correction = _known(self._queue.pop(0))
         return vectors if correction is None else vectors + correction
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         self._queue = [_known(correction) for correction in self._queue]
-        super().settle()
+        super().drain()
 
     @property
     def corrections(self) -> Tensor:
         """(w, delay, d): the corrections to come; what travels is waited for."""
-        self.settle()
+        self.drain()
         out = self._like.new_zeros(self._like.shape[0], self.delay, self._like.shape[1])
         for i, correction in enumerate(self._queue):
             if isinstance(correction, Tensor):

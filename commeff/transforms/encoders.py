@@ -27,7 +27,7 @@ class Plain(Encoder):
 def as_encoder(given: Encoder | Compressor) -> Encoder:
     """A compressor as an encoder; an encoder as it is."""
     if not isinstance(given, (Encoder, Compressor)):
-        raise TypeError(f"{given!r} cannot encode; give a compressor, such as TopK(ratio=0.01), or an encoder")
+        raise TypeError(f"an encoder or compressor is needed, got {given!r}: give one, such as TopK(ratio=0.01)")
     return given if isinstance(given, Encoder) else Plain(given)
 
 
@@ -48,7 +48,7 @@ class ErrorFeedback(Encoder):
 
     def __init__(self, compressor: Compressor, decay: float = 1.0) -> None:
         if not 0 <= decay <= 1:
-            raise ValueError(f"decay = {decay} was asked for; the share of the error that is kept lies in [0, 1]")
+            raise ValueError(f"decay must lie in [0, 1], got {decay}: it is the share of the error that is kept")
         self.compressor = Plain(contractive(compressor))
         self.decay = decay
 
@@ -70,7 +70,7 @@ class Warmup(Encoder):
 
     def __init__(self, first: Encoder | Compressor, steps: int, then: Encoder | Compressor) -> None:
         if steps < 0:
-            raise ValueError(f"a warm-up of {steps} messages was asked for; give 0 or more")
+            raise ValueError(f"steps must be at least 0, got {steps}: it counts the messages of the warm-up")
         self.first, self.steps, self.then = as_encoder(first), steps, as_encoder(then)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

@@ -8,11 +8,11 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
 from commeff.core.flow import Stages
-from commeff.core.strategy import Encoder, Scope, Staged, Transform
+from commeff.core.strategy import Encoder, Scope, Transform
 from commeff.transforms.encoders import Plain, as_encoder
 
 
-class EF21(Staged):
+class EF21(Transform):
     """c_i = C(v_i - public_i);  public_i += c_i;  mean += (1/n) sum_j c_j;  -> mean   (arXiv 2106.05203, Algorithm 2).
 
     Memory: public, what everybody knows of worker i's vector; mean, one row, always the mean of all public. Sends: c_i,
@@ -37,7 +37,7 @@ class EF21(Staged):
         return self.mean.clone().expand_as(vectors)
 
 
-class Diana(Staged):
+class Diana(Transform):
     """c_i = C(v_i - shift_i);  -> h + (1/n) sum_j c_j;  shift_i += alpha c_i;  h += alpha (1/n) sum_j c_j   (arXiv
     1901.09269, Algorithm 1).
 
@@ -51,7 +51,7 @@ class Diana(Staged):
 
     def __init__(self, compressor: Compressor, alpha: float | None = None) -> None:
         if alpha is not None and not 0 <= alpha <= 1:
-            raise ValueError(f"alpha = {alpha} was asked for; the share by which shifts move lies in [0, 1]")
+            raise ValueError(f"alpha must lie in [0, 1], got {alpha}: it is the share by which shifts move")
         self.compressor, self.alpha = Plain(compressor), alpha
 
     @property
@@ -64,8 +64,8 @@ class Diana(Staged):
         omega = self.compressor.compressor.omega(layout.d)
         if omega is None:
             raise ValueError(
-                f"DIANA was asked to send by {type(self.compressor.compressor).__name__}, which is biased; choose an "
-                "unbiased compressor, such as random_k, qsgd, natural or tern_grad, or ef21, which is made for others"
+                f"DIANA needs an unbiased compressor, got {type(self.compressor.compressor).__name__}: choose one such "
+                "as random_k, qsgd, natural or tern_grad, or ef21, which is made for others"
             )
         self._alpha = 1 / (1 + omega) if self.alpha is None else self.alpha
 
@@ -91,7 +91,7 @@ class Smooth(Transform):
 
     def __init__(self, eta: float) -> None:
         if not 0 < eta <= 1:
-            raise ValueError(f"eta = {eta} was asked for; the weight of the newest gradient lies in (0, 1]")
+            raise ValueError(f"eta must lie in (0, 1], got {eta}: it is the weight of the newest gradient")
         self.eta = eta
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

@@ -24,7 +24,7 @@ class Fragments(Blocks):
     def __init__(self, inner: Transform, period: int, count: int) -> None:
         super().__init__(Every(period, inner), ())
         if not isinstance(count, int) or count < 1:
-            raise ValueError(f"{count} fragments were asked for; it takes a whole number, at least 1")
+            raise ValueError(f"fragments must be a whole number of at least 1, got {count!r}: they are shared in turns")
         self.period, self.count = period, count
 
     def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:

@@ -10,13 +10,13 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout, contractive
 from commeff.core.flow import Flow, Stages
-from commeff.core.strategy import Staged, Transform
+from commeff.core.strategy import Transform, stages_of
 from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size, fitting
 from commeff.transforms.encoders import Plain
 
 
-class Tracking(Staged):
+class Tracking(Transform):
     """y^k = M(y^{k-1} + g^k - g^{k-1}), y^{-1} = g^{-1} = 0, for an averaging M   (arXiv 1607.03218).
 
     If M preserves the mean, the mean of y is the mean of g at every step. Memory: tracked, last_gradient. Sends what M
@@ -35,11 +35,11 @@ class Tracking(Staged):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         moved = self.tracked + vectors - self.last_gradient
         self.last_gradient = vectors.clone()
-        self.tracked = yield from self.inner.stages(moved, communicator.child("inner"))
+        self.tracked = yield from stages_of(self.inner, moved, communicator.child("inner"))
         return self.tracked.clone()
 
 
-class AveragedMomentum(Staged):
+class AveragedMomentum(Transform):
     """-> m, and m <- M(beta m + g) for the next call, for an averaging M   (arXiv 1905.03817).
 
     Memory: momentum. Sends what M sends.
@@ -49,7 +49,7 @@ class AveragedMomentum(Staged):
 
     def __init__(self, beta: float, inner: Transform) -> None:
         if not 0 <= beta < 1:
-            raise ValueError(f"beta = {beta} was asked for; a momentum lies in [0, 1)")
+            raise ValueError(f"beta must lie in [0, 1), got {beta}: it is a momentum")
         self.beta, self.inner = beta, inner
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
@@ -59,11 +59,11 @@ class AveragedMomentum(Staged):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         before = self.momentum
         moved = torch.add(vectors, before, alpha=self.beta)
-        self.momentum = (yield from self.inner.stages(moved, communicator.child("inner"))).clone()
+        self.momentum = (yield from stages_of(self.inner, moved, communicator.child("inner"))).clone()
         return before
 
 
-class Choco(Staged):
+class Choco(Transform):
     """q_i = C(x_i - public_i);  public_i += q_i;  x_i + gamma sum_j W[i, j] (public_j - public_i)   (arXiv 1902.00340,
     Algorithm 2).
 
@@ -76,16 +76,15 @@ class Choco(Staged):
 
     def __init__(self, topology: Topology, compressor: Compressor, gamma: float) -> None:
         if not 0 < gamma <= 1:
-            raise ValueError(f"gamma = {gamma} was asked for; the consensus step size lies in (0, 1]")
+            raise ValueError(f"gamma must lie in (0, 1], got {gamma}: it is the consensus step size")
         self.compressor = Plain(contractive(compressor))
         self.topology, self.gamma = fitting(topology), gamma
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         if self.topology.period != 1:
             raise ValueError(
-                "CHOCO was asked to run on a topology that changes; "
-                "its running sum of the neighbours is only right for fixed weights: "
-                "choose a fixed one, such as ring, torus or exponential"
+                "CHOCO needs a fixed topology, got one that changes: its running sum of the neighbours is right for "
+                "fixed weights only; choose ring, torus or exponential, for example"
             )
         super().start(v, layout, communicator)
         check_size(self.topology, communicator)
@@ -118,16 +117,16 @@ class Ahead(Transform):
         self.last, self._mixed = v.clone(), None
 
     def _begun(self, communicator: Communicator) -> Flow:
-        return Flow(self.inner.stages(self.last, communicator.child("inner")))
+        return Flow(stages_of(self.inner, self.last, communicator.child("inner")))
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         self._mixed = self._begun(communicator)
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         if self._mixed is not None:
             self._mixed.finish()
             self._mixed = None
-        super().settle()
+        super().drain()
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         return self.donated(vectors.clone(), communicator)

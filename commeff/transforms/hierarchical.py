@@ -7,14 +7,14 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.flow import Stages
-from commeff.core.strategy import Staged
+from commeff.core.strategy import Transform
 from commeff.topologies import Topology
 from commeff.topologies.nodes import sharded
 from commeff.transforms.averaging import fitting
 from commeff.transforms.encoders import dense
 
 
-class Hierarchical(Staged):
+class Hierarchical(Transform):
     """v_i -> sum_b W[a, b] (mean of v_j over the workers j of node b), for worker i of node a.
 
     The topology connects the nodes, of n / topology.n consecutive workers each. Member m of each node averages, gossips
@@ -30,8 +30,8 @@ class Hierarchical(Staged):
         q, rest = divmod(communicator.n, self.topology.n)
         if rest:
             raise ValueError(
-                f"a topology over {self.topology.n} nodes was asked for, to which {communicator.n} workers cannot be "
-                "dealt equally; make the number of workers a multiple of it"
+                f"workers must be a multiple of the {self.topology.n} nodes of the topology, got {communicator.n}: "
+                "every node has the same number; change one of the two"
             )
         self._rounds = sharded(self.topology, q)
         self._spans = [(layout.d * m // q, layout.d * (m + 1) // q) for m in range(q)]

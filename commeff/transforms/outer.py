@@ -8,10 +8,10 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.flow import Stages
 from commeff.core.local import Local, OptimizerFactory, one_rate
-from commeff.core.strategy import LocalStep, Staged, Transform
+from commeff.core.strategy import LocalStep, Transform, stages_of
 
 
-class Anchored(Staged):
+class Anchored(Transform):
     """A second optimizer `outer` on an anchor, a row a worker, which starts where the workers do.
 
     Memory: anchor, and the outer optimizer's.
@@ -35,7 +35,7 @@ class Outer(Anchored):
     """
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        moved = yield from self.average.stages(self.anchor - vectors, communicator.child("average"))
+        moved = yield from stages_of(self.average, self.anchor - vectors, communicator.child("average"))
         self.anchor = self.outer(self.anchor, moved)
         return self.anchor.clone()
 
@@ -47,7 +47,7 @@ class PerWorkerOuter(Anchored):
     """
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        there = yield from self.average.stages(vectors, communicator.child("average"))
+        there = yield from stages_of(self.average, vectors, communicator.child("average"))
         self.anchor = self.outer(self.anchor, self.anchor - there)
         return self.anchor.clone()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from commeff.communicator import Communicator, Handle
 from commeff.compressors import Layout
 from commeff.core.flow import Stages
-from commeff.core.strategy import Staged
+from commeff.core.strategy import Transform
 from commeff.transforms.encoders import dense
 
 
@@ -37,7 +37,7 @@ class Stack:
             torch.bmm(left, right, out=out[:, s : s + size].view(-1, self.rows, self.columns))
 
 
-class PowerSGD(Staged):
+class PowerSGD(Transform):
     """Per tensor, M_i = v_i + e_i as a matrix:  P = orth(mean M_i Q);  Q = mean M_i^T P;  -> P Q^T;  e_i = M_i - P Q^T
     (arXiv 1905.13727).
 
@@ -54,7 +54,9 @@ class PowerSGD(Staged):
 
     def __init__(self, rank: int) -> None:
         if rank < 1:
-            raise ValueError(f"rank {rank} was asked for; a low-rank average needs at least rank 1")
+            raise ValueError(
+                f"rank must be at least 1, got {rank}: a low-rank average needs a column; give rank=1 or more"
+            )
         self.rank = rank
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

@@ -8,13 +8,13 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.flow import Stages
-from commeff.core.strategy import Staged
+from commeff.core.strategy import Transform
 from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size
 from commeff.transforms.encoders import dense
 
 
-class PushSum(Staged):
+class PushSum(Transform):
     """y_i <- sum_j P[i, j] (y_j + v_j - z_j);  w_i <- sum_j P[i, j] w_j;  z_i = y_i / w_i;  -> z   (arXiv 1811.10792).
 
     v_i - z_i is what has been added to the last result since. The columns of P sum to 1, so that sum y and sum w = n
@@ -26,11 +26,13 @@ class PushSum(Staged):
 
     def __init__(self, topology: Topology) -> None:
         if not isinstance(topology, Topology):
-            raise TypeError(f"{topology!r} is no topology; give one, such as topologies.exponential(8)")
+            raise TypeError(
+                f"topology must be a Topology, got {topology!r}: give one, such as topologies.exponential(8)"
+            )
         if not topology.at(0).column_stochastic:
             raise ValueError(
-                "push-sum was asked to run on weights that do not sum to 1 for each sender, so that mass would get "
-                "lost; choose a graph that divides what it sends, such as exponential or from_graph(a directed graph)"
+                "the weights must sum to 1 for each sender, got others: push-sum would lose mass; choose a graph that "
+                "divides what it sends, such as exponential or from_graph(a directed graph)"
             )
         self.topology = topology
 

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.core import overlap
 from commeff.core.flow import Stages
 from commeff.core.local import one_rate
-from commeff.core.strategy import Keep, LocalStep, Staged, Transform
+from commeff.core.strategy import Keep, LocalStep, Transform, stages_of
 
 
-class ByStep(Staged):
+class ByStep(Transform):
     """One of two transforms, chosen by the clock."""
 
     inner: Transform
@@ -30,15 +31,15 @@ class ByStep(Staged):
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         chosen, below = self._now(communicator)
-        chosen.post(x, below)
+        overlap.post(chosen, x, below)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         chosen, below = self._now(communicator)
-        return (yield from chosen.stages(vectors, below))
+        return (yield from stages_of(chosen, vectors, below))
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         chosen, below = self._now(communicator)
-        return chosen.donated(vectors, below)
+        return overlap.donate(chosen, vectors, below)
 
 
 class Every(ByStep):
@@ -46,7 +47,7 @@ class Every(ByStep):
 
     def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None, ahead: int = 0) -> None:
         if not isinstance(period, int) or period < 1:
-            raise ValueError(f"a period of {period} steps was asked for; it takes a whole number, at least 1")
+            raise ValueError(f"period must be a whole number of at least 1, got {period!r}: it counts steps")
         self.period, self.inner, self.otherwise, self.ahead = period, inner, otherwise or Keep(), ahead
 
     def due(self, step: int) -> bool:
@@ -58,14 +59,14 @@ class After(ByStep):
 
     def __init__(self, begin: int, inner: Transform, before: Transform) -> None:
         if not isinstance(begin, int) or begin < 0:
-            raise ValueError(f"step {begin} was asked for as a beginning; it takes a whole number, at least 0")
+            raise ValueError(f"begin must be a whole number of at least 0, got {begin!r}: it is a step")
         self.begin, self.inner, self.otherwise = begin, inner, before
 
     def due(self, step: int) -> bool:
         return step >= self.begin
 
 
-class Scaled(Staged):
+class Scaled(Transform):
     """v -> inner(lr v) / lr, with the learning rate of the local step to come: a memory in the units of x survives a
     schedule.
 
@@ -83,4 +84,4 @@ class Scaled(Staged):
         lr = self._local.lr
         if not lr:
             return torch.zeros_like(vectors)
-        return (yield from self.inner.stages(vectors * lr, communicator.child("inner"))) / lr
+        return (yield from stages_of(self.inner, vectors * lr, communicator.child("inner"))) / lr

@@ -96,7 +96,7 @@ def test_groups_have_their_own_options():
     x = drive(factory)
     assert torch.equal(x[:, 8:12], X[:, 8:12]), "group 1 has learning rate 0"
     assert not torch.equal(x[:, :8], X[:, :8])
-    with pytest.raises(ValueError, match="2 sets of options for 1 parameter groups"):
+    with pytest.raises(ValueError, match="each of the 1 parameter groups, got 2"):
         Local(factory).start(X, Layout.flat(LAYOUT.d))
 
 

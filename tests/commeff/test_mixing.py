@@ -55,5 +55,5 @@ def test_a_ring_keeps_three_rows_whatever_its_size():
 
 def test_a_topology_of_another_size_is_refused():
     communicator = Communicator(workers=4)
-    with pytest.raises(ValueError, match="connects 3 workers but the run has 4"):
+    with pytest.raises(ValueError, match="run's 4 workers, got one of 3"):
         communicator.mix(Dense().compress(torch.zeros(4, 2), communicator.random("")), topologies.ring(3).at(0))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from commeff import Communicator, DistributedOptimizer, Local, Strategy, laws, methods, topologies
+from commeff import Communicator, DistributedOptimizer, Local, Strategy, Transform, laws, methods, topologies
 from commeff.communicator.wire.shared_memory import SWITCH
 from commeff.communicator.wire.transport import SMALL
 from commeff.compressors import Layout, Natural, ScaledSign, TopK
@@ -19,6 +19,7 @@ from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,
     Average,
+    Blocks,
     Buckets,
     Choco,
     Delayed,
@@ -129,7 +130,7 @@ def test_nodes_that_share_their_gossip_mix_as_the_product_graph(outer: topologie
 
 
 def test_nodes_that_do_not_divide_the_workers_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 nodes was asked for, to which 4 workers cannot be dealt equally"):
+    with pytest.raises(ValueError, match="multiple of the 3 nodes of the topology, got 4"):
         trajectory(methods.hierarchical_dsgd(SGD, topologies.ring(3)))
 
 
@@ -147,7 +148,7 @@ def test_buckets_hold_whole_tensors_and_the_first_to_go_is_small() -> None:
     assert spans([million] * 5 + [1000] * 10, 8) == [million, 2 * million, 2 * million, 10_000]
     assert spans([5 * million, 1000], 8) == [5 * million, 1000], "a large tensor is not cut"
     assert spans([million] * 5, 8, Average(TopK(k=3))) == [5 * million], "top-k needs the whole vector"
-    with pytest.raises(ValueError, match="buckets of -1 MB were asked for"):
+    with pytest.raises(ValueError, match="bucket_mb must be positive, got -1"):
         Buckets(Average(), -1)
 
 
@@ -305,9 +306,48 @@ def test_where_nothing_is_sent_early_gradients_are_free() -> None:
         assert torch.allclose(one, other, rtol=0, atol=1e-12), "all begin alike, and two in a ring average"
 
 
-def test_a_transform_in_stages_cannot_be_called_around_them() -> None:
-    with pytest.raises(TypeError, match="Louder overrides __call__, but what runs in blocks"):
+class LouderAverage(Average):
+    def __call__(self, vectors: torch.Tensor, communicator: Communicator) -> torch.Tensor:
+        return 2 * super().__call__(vectors, communicator)
 
-        class Louder(Average):
-            def __call__(self, vectors: torch.Tensor, communicator: Communicator) -> torch.Tensor:
-                return 2 * super().__call__(vectors, communicator)
+
+class LouderGossip(Gossip):
+    def __call__(self, vectors: torch.Tensor, communicator: Communicator) -> torch.Tensor:
+        return 2 * super().__call__(vectors, communicator)
+
+
+def test_a_subclass_that_overrides_call_is_called_in_blocks_and_in_place_too() -> None:
+    cuts = [laws.LAYOUT.d // 2]
+    plain = Strategy(Local(SGD), LouderAverage(), LouderGossip(RING))
+    parted = Strategy(Local(SGD), Blocks(LouderAverage(), cuts), LouderGossip(RING))
+    expected = laws.run(plain)[0]
+    assert torch.equal(laws.run(parted, donate=True)[0], expected)
+    assert not torch.equal(laws.run(Strategy(Local(SGD), Average(), Gossip(RING)))[0], expected)
+
+
+class Early(Transform):
+    """A transform of a user that starts early."""
+
+    def __init__(self) -> None:
+        self.posted: list[int] = []
+
+    def post(self, x: torch.Tensor, communicator: Communicator) -> None:
+        self.posted.append(communicator.step)
+
+    def __call__(self, vectors: torch.Tensor, communicator: Communicator) -> torch.Tensor:
+        return vectors
+
+
+def test_a_transform_of_a_user_is_posted_if_it_has_post() -> None:
+    early = Early()
+    laws.run(Strategy(Local(SGD), parameters=Every(2, early)), steps=5)
+    assert early.posted == [1, 3]
+    laws.run(Strategy(Local(SGD), parameters=Average()), steps=1)
+
+
+def test_a_transform_of_nothing_says_what_to_write() -> None:
+    class Empty(Transform):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty must define __call__ or stages"):
+        laws.run(Strategy(Local(SGD), Empty()), steps=1)

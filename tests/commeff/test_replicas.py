@@ -194,5 +194,5 @@ def test_models_that_cannot_be_stacked_are_refused():
         return nn.Sequential(layer, nn.Tanh(), layer)
 
     assert Stacked(twice, range(2)).layout.d == 30
-    with pytest.raises(ValueError, match="use engine loop"):
+    with pytest.raises(ValueError, match="use engine=loop"):
         Vmapped(twice, range(2))

@@ -180,7 +180,7 @@ def test_diana_learns_what_it_compresses_and_reduces_to_its_kin():
     equal(methods.diana(HEAVY, Dense(), alpha=0.4), methods.psgd(HEAVY))
     assert methods.diana(SGD, Natural()).gradients.scope == "whole"
     assert methods.diana(SGD, Natural(), alpha=0.5).gradients.scope == "coordinate"
-    with pytest.raises(ValueError, match="DIANA was asked to send by TopK, which is biased"):
+    with pytest.raises(ValueError, match="DIANA needs an unbiased compressor, got TopK"):
         drive(methods.diana(SGD, TopK(k=2)))
 
 
@@ -203,11 +203,11 @@ def test_push_sum_follows_its_equations_on_a_directed_graph():
 def test_push_sum_finds_the_mean_where_gossip_is_refused_and_is_gossip_where_rows_sum_too():
     still = drive(methods.sgp(SGD, DIRECTED), steps=400, slope=lambda x, k: torch.zeros_like(x) + (k == 0) * CENTRES)[0]
     assert (still[-1] - (still[0] - 0.1 * CENTRES).mean(0)).abs().max() <= 1e-12
-    with pytest.raises(ValueError, match="weights sum to 1 for each sender"):
+    with pytest.raises(ValueError, match="weights must sum to 1 for each receiver"):
         methods.dsgd(SGD, DIRECTED)
     equal(methods.sgp(HEAVY, EXPONENTIAL), methods.dsgd(HEAVY, EXPONENTIAL))
     lossy = topologies.from_matrices([np.full((N, N), 1 / N) + np.outer(np.arange(N), np.r_[1.0, -1, 0, 0, 0, 0])])
-    with pytest.raises(ValueError, match="do not sum to 1 for each sender"):
+    with pytest.raises(ValueError, match="weights must sum to 1 for each sender"):
         methods.sgp(SGD, lossy)
 
 
@@ -309,5 +309,5 @@ def test_momenta_and_periods_out_of_range_are_refused():
         lambda: methods.post_local_sgd(SGD, begin=-1),
         lambda: methods.diana(SGD, QSGD(levels=3), alpha=1.5),
     ):
-        with pytest.raises(ValueError, match=r"(was|were) asked for"):
+        with pytest.raises(ValueError, match=r"must|asked for"):
             wrong()

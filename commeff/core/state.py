@@ -1,0 +1,100 @@
+"""What is remembered between steps: saved, restored, copied, and distributed anew over processes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, Self
+
+from torch import Tensor
+
+from commeff.compressors import Compressor
+
+Scope = Literal["coordinate", "tensor", "whole"]
+SCOPES: tuple[Scope, ...] = ("coordinate", "tensor", "whole")
+
+
+class Stateful:
+    """Something with a memory that can be saved, restored and distributed anew over processes.
+
+    What is remembered between steps is declared, not discovered. An attribute whose name begins with an underscore is
+    not saved and not copied: it is borrowed from somebody else, or `start` makes it again.
+
+    Attributes
+    ----------
+    rows : tuple of str
+        Names of the tensors with one row per hosted worker.
+    shared : tuple of str
+        Names of the values that are equal on every process.
+    own_scope : {"coordinate", "tensor", "whole"}
+        What it works on itself, its parts apart.
+    """
+
+    rows: ClassVar[tuple[str, ...]] = ()
+    shared: ClassVar[tuple[str, ...]] = ()
+    own_scope: ClassVar[Scope] = "coordinate"
+
+    def parts(self) -> Iterator[tuple[str, Stateful]]:
+        """The parts that have memories of their own, by name."""
+        for name, value in sorted(vars(self).items()):
+            if name.startswith("_"):
+                continue
+            if isinstance(value, Stateful):
+                yield name, value
+            elif isinstance(value, (list, tuple)):
+                yield from ((f"{name}.{i}", part) for i, part in enumerate(value) if isinstance(part, Stateful))
+
+    @property
+    def scope(self) -> Scope:
+        """What a block of columns may cut: nothing that the widest scope among parts and compressors needs whole."""
+        compressors = (value.scope for value in vars(self).values() if isinstance(value, Compressor))
+        return max((self.own_scope, *compressors, *(part.scope for _, part in self.parts())), key=SCOPES.index)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it or any of its parts has a memory."""
+        return bool(self.rows or self.shared) or any(part.remembers for _, part in self.parts())
+
+    def drain(self) -> None:
+        """Wait for everything that still travels; what has arrived is kept until it is due."""
+        for _, part in self.parts():
+            part.drain()
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"rows": tensors with a leading worker axis, "shared": values equal everywhere, "parts": the same of each
+        part}.
+        """
+        return {
+            "rows": {name: copy.deepcopy(getattr(self, name)) for name in self.rows},
+            "shared": {name: copy.deepcopy(getattr(self, name)) for name in self.shared},
+            "parts": {name: part.state_dict() for name, part in self.parts()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
+        self.drain()
+        parts = dict(self.parts())
+        saved = {*state["rows"], *state["shared"], *state["parts"]}
+        wanted = {*self.rows, *self.shared, *parts}
+        if saved != wanted:
+            name = type(self).__name__
+            raise ValueError(
+                f"the saved state must hold {sorted(wanted)}, got {sorted(saved)}: "
+                f"it is another method's state, not that of {name}"
+            )
+        for name, value in {**state["rows"], **state["shared"]}.items():
+            mine = getattr(self, name)
+            if isinstance(mine, Tensor) and mine.shape[:1] == (0,):
+                value = value[:0]  # the server's row, which another process hosts
+            if isinstance(mine, Tensor) and mine.shape != value.shape:
+                raise ValueError(f"the saved {name} must have shape {tuple(mine.shape)}, got {tuple(value.shape)}")
+            setattr(self, name, copy.deepcopy(value))
+        for name, part in parts.items():
+            part.load_state_dict(state["parts"][name])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        for name, value in vars(self).items():
+            setattr(twin, name, value if name.startswith("_") else copy.deepcopy(value, memo))
+        return twin
