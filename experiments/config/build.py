@@ -84,6 +84,16 @@ def topology(config: Mapping[str, Any]) -> Topology:
     return found
 
 
+def strategy(config: Mapping[str, Any]) -> Strategy:
+    """The method of a configuration alone, not started, for those who only look at what it sends."""
+    names = [name for name in ("compressor", "topology", "optimizer", "schedule") if name in config]
+    parts = {name: instantiate(config[name], {}) for name in names}
+    if "schedule" in parts:
+        parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
+    found: Strategy = instantiate(config["method"], parts)
+    return bucketed(found, config.get("bucket_mb", 25))
+
+
 def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> int:
     """Start the strategy and take a step that goes nowhere: what does not fit is refused before anything is written.
 

@@ -1,0 +1,82 @@
+"""A method alone, from the words of `commeff train`: what `commeff scale` and `commeff plan` price without a run.
+
+>>> words = ["method=choco", "compressor=top_k", "compressor.ratio=0.01", "topology=ring"]
+>>> label(words)
+'choco, top_k, ratio 0.01, ring'
+>>> strategy(words, workers=8)[0].__class__.__name__
+'Strategy'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from commeff.core.strategy import Strategy
+from commeff.experiments.config import build
+from commeff.experiments.config.compose import RUN, SHORTHANDS, compose
+from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.schema import ConfigError
+
+KEYS = ("collective", "bucket_mb")  # those of a run that change how its method communicates
+
+
+def strategy(words: Sequence[str], workers: int, plugins: Sequence[Choice] = ()) -> tuple[Strategy, dict[str, Any]]:
+    """The strategy that words describe, not started, and the whole configuration behind it.
+
+    Parameters
+    ----------
+    words : `key=value` of method, compressor, topology, optimizer, schedule, `collective` and `bucket_mb`.
+    workers : n, which topologies follow.
+    plugins : choices beside the built-in ones.
+
+    Raises
+    ------
+    ConfigError
+        If a word belongs to a run and not to its method, or does not fit the others.
+    """
+    foreign = [word for word in words if _foreign(word.partition("=")[0])]
+    if foreign:
+        raise ConfigError(
+            [f"keys must describe a method here, got {word!r}: nothing is trained; leave it out" for word in foreign]
+        )
+    config = compose([*words, f"workers={workers}"], plugins, unfinished=True)
+    faults: list[str] = []
+    found: list[Strategy] = []
+    with build.refused(f"{label(words)} with {workers} workers", faults):
+        found.append(build.strategy(config))
+    if faults:
+        raise ConfigError(faults)
+    return found[0], config
+
+
+def _foreign(key: str) -> bool:
+    key = SHORTHANDS.get(key, key)
+    return key.split(".")[0] == "task" or (key in RUN and key not in KEYS)
+
+
+def split_methods(words: Sequence[str]) -> list[list[str]]:
+    """The words of each method: every `method=` begins a new one, and what stands before the first belongs to all.
+
+    >>> split_methods(["optimizer=adam", "method=psgd", "method=dsgd", "topology=ring"])
+    [['optimizer=adam', 'method=psgd'], ['optimizer=adam', 'method=dsgd', 'topology=ring']]
+    """
+    starts = [i for i, word in enumerate(words) if word.startswith("method=")]
+    if not starts:
+        return [[*words]] if words else []
+    ends = [*starts[1:], len(words)]
+    return [[*words[: starts[0]], *words[start:end]] for start, end in zip(starts, ends, strict=True)]
+
+
+def label(words: Sequence[str]) -> str:
+    """A method's words for tables and figures: the choices by their names, the settings by theirs.
+
+    >>> label(["method=local_sgd", "method.period=8"])
+    'local_sgd, period 8'
+    """
+    shown = []
+    for word in words:
+        key, _, value = word.partition("=")
+        name = key.split(".")[-1]
+        shown.append(f"{name} {value}" if "." in key or key in KEYS else value)
+    return ", ".join(shown) or "psgd"
