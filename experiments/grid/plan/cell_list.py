@@ -1,7 +1,7 @@
-"""cells.jsonl: cells of a grid as they were composed, so that another machine runs the very same.
+"""cells.jsonl: the cells of a grid as they were composed, so that another machine runs the same.
 
-The first line says which grid they are of, every other line is a cell with its resolved configuration. Nothing is
-composed anew when such a file is run, and a plug-in that has changed in between is noticed.
+The first line names the grid, every other line is a cell with its resolved configuration. Nothing is composed again
+when such a file is run, and a plug-in that has changed in between is noticed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.targets import current
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import replace, run_id
 
@@ -23,7 +24,15 @@ PARTS = ("number", "labels", "name", "settings", "config", "checkpoint")  # of a
 
 @dataclass(frozen=True)
 class CellList:
-    """A grid's name and title, the store it belongs to, its plug-ins, and cells of it."""
+    """Cells of a grid, listed to be run elsewhere.
+
+    Attributes
+    ----------
+    name, title : of the grid.
+    store : the folder of its runs.
+    plugins : files or modules.
+    cells : in the order of the grid.
+    """
 
     name: str
     title: str
@@ -33,7 +42,7 @@ class CellList:
 
 
 def write_cells(path: Path, listed: CellList) -> None:
-    """Write the list; the store and the files of plug-ins by their full paths."""
+    """Write a list, with full paths for the store and the files of plug-ins."""
     plugins = [str(Path(p).absolute()) if p.endswith(".py") else p for p in listed.plugins]
     head = {"version": VERSION, "name": listed.name, "title": listed.title, "plugins": plugins}
     lines: list[dict[str, Any]] = [head | {"store": str(listed.store.absolute())}]
@@ -42,13 +51,14 @@ def write_cells(path: Path, listed: CellList) -> None:
 
 
 def read_cells(path: Path) -> CellList:
-    """The list that `write_cells` has written."""
+    """Read a list that `write_cells` has written."""
     try:
         head, *lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if head["version"] != VERSION:
             raise ConfigError([f"cell list {path} has version {head['version']}, this commeff knows {VERSION}"])
         store = Path(head["store"])
-        cells = [Cell(**{part: line[part] for part in PARTS}, folder=store / line["run"]) for line in lines]
+        parts = [{part: line[part] for part in PARTS} | {"config": current(line["config"])} for line in lines]
+        cells = [Cell(**own, folder=store / line["run"]) for own, line in zip(parts, lines, strict=True)]
         return CellList(head["name"], head["title"], store, tuple(head["plugins"]), tuple(cells))
     except OSError as error:
         raise ConfigError([f"cell list {path} cannot be read: {error.strerror}"]) from None
@@ -61,7 +71,7 @@ def read_cells(path: Path) -> CellList:
 
 
 def changed(cells: Sequence[Cell]) -> list[str]:
-    """What would not be the run that was planned: its plug-in is another one now."""
+    """The cells that would not be the runs that were planned, because their plug-ins have changed since."""
     return [
         f"cell {cell.number} ({cell.title}): its plug-in has changed since the cells were listed; list them anew"
         for cell in cells

@@ -1,0 +1,119 @@
+"""A run's name: what decides its result decides the name, and runs of existing stores keep theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from commeff.experiments.cli import app
+from commeff.experiments.config.compose import RUN, compose
+from commeff.experiments.config.groups import GROUPS, built_in
+from commeff.experiments.config.targets import current
+from commeff.experiments.grid.plan.cell_list import CellList, changed, read_cells, write_cells
+from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.run.runner import run_one
+from commeff.experiments.run.store import run_id
+
+# The keys that may change while the result stays the same, with the reason.
+SAME_RESULT = {
+    "bucket_mb": "blocks of columns change the schedule of messages, not the numbers",
+    "checkpoint_every": "a resumed run ends where an uninterrupted one does",
+    "data_dir": "data lie where they lie",
+    "nproc": "every engine gives the trajectory of one process",
+}
+WORDS = ("method=choco", "task=digits", "schedule=cosine", "workers=4", "steps=12")
+
+# Names that commeff gave when topologies, compressors and experiments were packages beside it (commit 8f93f18).
+BEFORE_THE_MOVE = {
+    "choco-digits-1a7debdc42": "method=choco task=digits workers=4 steps=12",
+    "psgd-quadratic-e3a5e55b73": "method=psgd task=quadratic workers=4 steps=12",
+    "power_sgd-cifar10-c3dfd68c2a": "method=power_sgd task=cifar10 workers=4 steps=12",
+    "mem_sgd-digits-532afe523a": "compressor=top_k method=mem_sgd task=digits",
+    "dsgd-quadratic-23ddb1f10d": "topology=ring method=dsgd task=quadratic workers=16",
+    "choco-digits-7121d1d564": "optimizer=adam method=choco task=digits l2=0.001 seed=3 nproc=2",
+    "diloco-digits-8a2f10204c": "schedule=cosine method=diloco task=digits collective=ring",
+}
+
+
+def variants(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf of a configuration by its dotted key, with the configuration in which it has another value."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            for key, other in variants(value, f"{path}.{name}".lstrip(".")):
+                yield key, node | {name: other}
+    elif isinstance(node, bool) or node is None:
+        yield path, "other" if node is None else not node
+    elif isinstance(node, list):
+        yield path, [*node, 1]
+    else:
+        yield path, node + 1 if isinstance(node, (int, float)) else f"{node}x"
+
+
+def test_every_key_that_may_change_the_result_changes_the_name() -> None:
+    config = compose(WORDS)
+    same = {key for key, other in variants(config) if run_id(other) == run_id(config)}
+    assert same == {*SAME_RESULT} & {*config}
+    assert {*RUN, *GROUPS} == {*config}, "a key of config.yaml that this test does not see"
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_leaf_of_every_part_changes_the_name(group: str) -> None:
+    whole = compose(WORDS)
+    for name in built_in(group):
+        config = whole | {group: compose([*WORDS, f"{group}={name}"], unfinished=True)[group]}
+        same = {key for key, part in variants(config[group]) if run_id(config | {group: part}) == run_id(config)}
+        assert same <= {"data_dir"}, name
+
+
+@pytest.mark.parametrize("name", BEFORE_THE_MOVE)
+def test_runs_keep_the_names_that_they_had_before_the_packages_moved(name: str) -> None:
+    config = compose(BEFORE_THE_MOVE[name].split())
+    assert run_id(config) == name
+    assert run_id(current(apart(config))) == name
+
+
+def apart(node: Any) -> Any:
+    """A configuration as it was written before the move."""
+    if not isinstance(node, dict):
+        return node
+    names = ("commeff.compressors", "commeff.topologies", "commeff.experiments")
+    return {
+        name: value.removeprefix("commeff.") if name == "_target_" and value.startswith(names) else apart(value)
+        for name, value in node.items()
+    }
+
+
+def test_a_store_from_before_the_move_is_read_and_its_runs_are_not_repeated(tmp_path: Path) -> None:
+    store, grid = tmp_path / "store", tmp_path / "mine.yaml"
+    base = "base: {task: quadratic, workers: 4, steps: 4}\nseeds: [0, 1]\n"
+    grid.write_text(base + "grid: [{method: choco, compressor: top_k, topology: ring}]\n")
+    for seed in (0, 1):
+        words = ["task=quadratic", "workers=4", "steps=4", "method=choco", "compressor=top_k", "topology=ring"]
+        config = compose([*words, f"seed={seed}"])
+        folder = store / run_id(config)
+        run_one(config, folder)
+        (folder / "config.yaml").write_text(yaml.safe_dump(apart(config), sort_keys=False))
+    before = {path: path.stat().st_mtime_ns for path in store.glob("*/summary.json")}
+
+    result = CliRunner().invoke(app, ["grid", str(grid), "--store", str(store)])
+    assert result.exit_code == 0, result.output
+    assert "2 finished, 0 to run" in result.stderr
+    assert {path: path.stat().st_mtime_ns for path in store.glob("*/summary.json")} == before
+    assert "top_k" in (store / "report" / "report.html").read_text()
+    result = CliRunner().invoke(app, ["status", str(store), "--json"])
+    assert json.loads(result.stdout)["mine"]["states"] == {"done": 2}
+
+
+def test_a_list_of_cells_from_before_the_move_means_the_same_runs(tmp_path: Path) -> None:
+    config = compose(WORDS)
+    cell = Cell(1, {}, None, {}, apart(config), tmp_path / "store" / run_id(config))
+    write_cells(tmp_path / "cells.jsonl", CellList("mine", "Mine", tmp_path / "store", (), (cell,)))
+    listed = read_cells(tmp_path / "cells.jsonl").cells
+    assert listed[0].config == config
+    assert changed(listed) == []
