@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from commeff.communicator import Communicator
     from commeff.compressors import Layout
     from commeff.core import Encoder, Local, LocalStep, Strategy, Transform
+    from commeff.profiling import profile
     from commeff.training.trainer import train
     from commeff.transforms import Average, ErrorFeedback, Every, Gossip, Outer
 
@@ -44,6 +45,7 @@ _HOMES = {
     "Outer": "commeff.transforms",
     "Strategy": "commeff.core",
     "Transform": "commeff.core",
+    "profile": "commeff.profiling",
     "train": "commeff.training.trainer",
 }
 
@@ -63,6 +65,7 @@ __all__ = [
     "Transform",
     "compressors",
     "methods",
+    "profile",
     "topologies",
     "train",
 ]

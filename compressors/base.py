@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Literal, Self, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -21,7 +21,14 @@ class Compressor(ABC):
 
     Row i of the message depends on row i of the vectors and on row i of the randomness only. A compressor works on
     vectors of any length without being bound, except those that need the names of tensors, which say so.
+
+    Attributes
+    ----------
+    data_dependent : whether the size of a message depends on the values of the vector. On meta tensors, which have no
+        values, such a compressor gives the largest message that it can.
     """
+
+    data_dependent: ClassVar[bool] = False
 
     @property
     @abstractmethod

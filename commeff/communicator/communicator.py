@@ -49,6 +49,7 @@ class Communicator(Hosting):
     group : the processes.  distributed : whether there are any; with group=None the default group is meant then.
     collective : how averages travel: auto (all_reduce for messages that sum, all_gather for others), all_reduce, ring,
     tree, all_gather or server. What a collective cannot carry is refused.
+    transport : what stands for the processes instead of a group, where they are only played.
 
     Attributes
     ----------
@@ -73,10 +74,12 @@ class Communicator(Hosting):
         group: Any = None,
         distributed: bool | None = None,
         collective: str = "auto",
+        transport: Transport | None = None,
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}: a run needs somebody who works")
-        transport = Transport(group, alone=not (group is not None if distributed is None else distributed))
+        if transport is None:
+            transport = Transport(group, alone=not (group is not None if distributed is None else distributed))
         if transport.size > workers:
             raise ValueError(
                 f"{workers} workers need at most {workers} processes, got {transport.size}: each hosts at least one"

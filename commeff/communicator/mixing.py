@@ -62,7 +62,7 @@ class InPlace:
 
     def run(self, x: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
         """Overwrite x (n, d), block by block of columns. W's columns n, n + 1, ... stand for the rows of `more`."""
-        width = max(1, x.shape[1] if x.is_cuda else min(WIDTH, x.shape[1]))
+        width = max(1, min(WIDTH, x.shape[1]) if x.device.type == "cpu" else x.shape[1])
         scratch = x.new_empty(self.slots, width)
         for start in range(0, x.shape[1], width):
             block = x[:, start : start + width]

@@ -167,6 +167,13 @@ class Local(LocalStep):
         # Multi-tensor and fused code writes into the gradients that it is given.
         groups = self._optimizers[0].param_groups
         self._writes = any(group.get("foreach") or group.get("fused") for group in groups)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold on to no rows and gradients of the driver's between two steps."""
+        for parameters in self._parameters:
+            for parameter in parameters:
+                parameter.data, parameter.grad = parameter.data.new_empty(0), None
 
     def _follow(self, options: list[dict[str, Any]]) -> None:
         for optimizer in (self._clock, *self._optimizers):
@@ -197,6 +204,7 @@ class Local(LocalStep):
                 parameter.data = self._view(host, run)
                 parameter.grad = self._view(slope, run)
             self._optimizers[i].step()
+        self._let_go()
         self.last_lr = float(self._clock.param_groups[0]["lr"])
         if self._schedule is not None:
             self._clock.step()

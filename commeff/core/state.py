@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
 from commeff.compressors import Compressor
+from commeff.topologies import Topology
 
 Scope = Literal["coordinate", "tensor", "whole"]
 SCOPES: tuple[Scope, ...] = ("coordinate", "tensor", "whole")
@@ -28,11 +30,14 @@ class Stateful:
         Names of the values that are equal on every process.
     own_scope : {"coordinate", "tensor", "whole"}
         What it works on itself, its parts apart.
+    data_dependent : bool
+        Whether what it sends, and when, depends on values and not on shapes and the clock alone.
     """
 
     rows: ClassVar[tuple[str, ...]] = ()
     shared: ClassVar[tuple[str, ...]] = ()
     own_scope: ClassVar[Scope] = "coordinate"
+    data_dependent: ClassVar[bool] = False
 
     def parts(self) -> Iterator[tuple[str, Stateful]]:
         """The parts that have memories of their own, by name."""
@@ -49,6 +54,24 @@ class Stateful:
         """What a block of columns may cut: nothing that the widest scope among parts and compressors needs whole."""
         compressors = (value.scope for value in vars(self).values() if isinstance(value, Compressor))
         return max((self.own_scope, *compressors, *(part.scope for _, part in self.parts())), key=SCOPES.index)
+
+    @property
+    def cycle(self) -> int | None:
+        """After how many steps it sends again what it sent, as far as the clock decides; None: it never repeats."""
+        topologies = (value.period for value in vars(self).values() if isinstance(value, Topology))
+        cycles = [*topologies, *(part.cycle for _, part in self.parts())]
+        known = [cycle for cycle in cycles if cycle is not None]
+        return math.lcm(*known) if len(known) == len(cycles) else None
+
+    @property
+    def turns(self) -> frozenset[int]:
+        """The steps at which it begins to send something else."""
+        return frozenset().union(*(part.turns for _, part in self.parts()))
+
+    @property
+    def warming(self) -> bool:
+        """Whether its messages are still first ones, of another kind than those to come."""
+        return any(part.warming for _, part in self.parts())
 
     @property
     def remembers(self) -> bool:

@@ -77,16 +77,6 @@ class Mail(Transport):
         return tensor
 
 
-class Rehearsal(Communicator):
-    """The communicator of one process of a rehearsal, hosting its share of n workers."""
-
-    def __init__(self, n: int, transport: Transport) -> None:
-        super().__init__(workers=n, seed=3)
-        bounds = [n * rank // transport.size for rank in range(transport.size + 1)]
-        self._common.transport, self._common.bounds = transport, bounds
-        self.workers = range(bounds[transport.rank], bounds[transport.rank + 1])
-
-
 def rehearse(processes: int, n: int, function: Callable[[Communicator], T]) -> list[T]:
     """[function(communicator) at rank 0, ..., at the last rank]; the error of a rank is raised here.
 
@@ -101,7 +91,7 @@ def rehearse(processes: int, n: int, function: Callable[[Communicator], T]) -> l
     def one(rank: int) -> None:
         transport = Mail(rank, processes, boxes)
         try:
-            answers[rank] = function(Rehearsal(n, transport))
+            answers[rank] = function(Communicator(n, seed=3, transport=transport))
         except Exception as error:  # is raised below, where somebody can hear it
             errors[rank] = error
         finally:

@@ -77,6 +77,10 @@ class Warmup(Encoder):
         super().start(v, layout, communicator)
         self.sent = 0
 
+    @property
+    def warming(self) -> bool:
+        return self.sent < self.steps
+
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
         chosen = self.first if self.sent < self.steps else self.then
         self.sent += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import torch
@@ -53,6 +54,11 @@ class Every(ByStep):
     def due(self, step: int) -> bool:
         return (step + 1 + self.ahead) % self.period == 0
 
+    @property
+    def cycle(self) -> int | None:
+        parts = super().cycle
+        return math.lcm(parts, self.period) if parts else None
+
 
 class After(ByStep):
     """`inner` from step `begin` on, `before` until then."""
@@ -64,6 +70,10 @@ class After(ByStep):
 
     def due(self, step: int) -> bool:
         return step >= self.begin
+
+    @property
+    def turns(self) -> frozenset[int]:
+        return super().turns | {self.begin}
 
 
 class Scaled(Transform):

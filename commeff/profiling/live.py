@@ -1,0 +1,101 @@
+"""The tensors that a strategy holds on to, by part; and a strategy put back as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from commeff.compressors import Compressor
+from commeff.core import Stateful
+
+
+def held(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dict[str, int]:
+    """Bytes of the tensors that each part holds between two steps, its own parts counted apart; without empty entries.
+
+    Memory that several attributes share counts once, where it is met first.
+
+    Parameters
+    ----------
+    strategy : started.
+    borrowed : tensors of the driver, such as x, whose memory is not the strategy's.
+    """
+    met = {_place(tensor) for tensor in borrowed}
+    found: dict[str, int] = {}
+    for path, part in _parts(strategy, ""):
+        own = {name: value for name, value in vars(part).items() if not _is_part(value)}
+        fresh = {_place(t): t.untyped_storage().nbytes() for t in _tensors(own) if _place(t) not in met}
+        met |= fresh.keys()
+        if total := sum(fresh.values()):
+            found[path] = total
+    return found
+
+
+@contextmanager
+def preserved(strategy: Stateful) -> Iterator[None]:
+    """The strategy may be started and played inside; afterwards it holds what it held before."""
+    before = [(part, dict(vars(part))) for part in _everything(strategy, set())]
+    try:
+        yield
+    finally:
+        for part, attributes in before:
+            vars(part).clear()
+            vars(part).update(attributes)
+
+
+def depends_on_data(part: object) -> str | None:
+    """The name of the first part or compressor inside whose messages depend on values; None if there is none."""
+    if not isinstance(part, (Stateful, Compressor)):
+        return None
+    if part.data_dependent:
+        return type(part).__name__
+    inside = (
+        item for value in vars(part).values() for item in (value if isinstance(value, (list, tuple)) else [value])
+    )
+    return next((name for value in inside if (name := depends_on_data(value)) is not None), None)
+
+
+def _parts(part: Stateful, path: str) -> Iterator[tuple[str, Stateful]]:
+    yield path, part
+    for name, inner in part.parts():
+        yield from _parts(inner, f"{path}.{name}".lstrip("."))
+
+
+def _everything(value: object, seen: set[int]) -> Iterator[Stateful]:
+    """Every stateful thing that can be reached, borrowed ones too."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, Stateful):
+        yield value
+        yield from _everything(list(vars(value).values()), seen)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _everything(item, seen)
+    elif isinstance(value, Mapping):
+        yield from _everything(list(value.values()), seen)
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Stateful) or (isinstance(value, (list, tuple)) and any(map(_is_part, value)))
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Optimizer):
+        yield from _tensors([group["params"] for group in value.param_groups])
+        yield from _tensors(list(value.state.values()))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, Mapping):
+        yield from _tensors(list(value.values()))
+
+
+def _place(tensor: Tensor) -> int:
+    """What tensors on the same memory have in common, also where it is not there (meta)."""
+    return tensor.untyped_storage()._cdata

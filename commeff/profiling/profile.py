@@ -1,0 +1,240 @@
+"""`profile`: a strategy played on tensors without memory, step by step, until it repeats."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from commeff.compressors import Layout
+from commeff.core import Strategy
+from commeff.profiling.live import depends_on_data, held, preserved
+from commeff.profiling.rehearsal import Operation, Rehearsal
+
+LONGEST = 2048  # steps of a cycle that are played; what repeats later, or never, is sampled
+NEVER = sys.maxsize
+SAMPLED = 64  # steps of something that never repeats
+LATEST = 256  # steps after which nothing sent is still under way
+SMALL = 1 << 24  # numbers up to which code that reads values is played on real tensors
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps from `begin` on, of which those from `repeats` on come again every `period`."""
+
+    begin: int
+    repeats: int
+    period: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a strategy sends and remembers. Made by `profile`.
+
+    Attributes
+    ----------
+    workers : n.
+    stretches : of the run, first to last; the last never ends.
+    steps : the operations of every step that was played.
+    memory_bytes : of one worker, by part of the strategy: what it holds between two steps, beside x and the gradient.
+    server_bytes : what the process that hosts the server's row holds more than others.
+    exact : whether a run's ledger says the same. If not, `note` says what was assumed, and whether it is a bound.
+    """
+
+    workers: int
+    stretches: tuple[Stretch, ...]
+    steps: Mapping[int, tuple[Operation, ...]]
+    memory_bytes: Mapping[str, int]
+    server_bytes: int = 0
+    exact: bool = True
+    note: str = ""
+
+    @property
+    def period(self) -> int:
+        """After how many steps the operations come again, in the end."""
+        return self.stretches[-1].period
+
+    @property
+    def first(self) -> int:
+        """The step from which on they do."""
+        return self.stretches[-1].repeats
+
+    def operations(self, step: int) -> tuple[Operation, ...]:
+        """What is sent in a step, in order."""
+        stretch = next(s for s in reversed(self.stretches) if s.begin <= step)
+        played = step if step < stretch.repeats else stretch.repeats + (step - stretch.repeats) % stretch.period
+        return tuple(operation.moved(step - played) for operation in self.steps[played])
+
+    @cached_property
+    def _typical(self) -> list[Operation]:
+        return [operation for k in range(self.first, self.first + self.period) for operation in self.steps[k]]
+
+    @property
+    def payload_bytes(self) -> float:
+        """Mean per step and worker of what the method must send, once it repeats."""
+        return sum(operation.payload_bytes for operation in self._typical) / self.period
+
+    @property
+    def wire_bytes(self) -> float:
+        """Mean per step and worker of what the collectives move for it, once it repeats."""
+        return sum(operation.wire_bytes for operation in self._typical) / self.period
+
+
+def profile(
+    strategy: Strategy,
+    layout: Layout,
+    workers: int,
+    *,
+    seed: int = 0,
+    collective: str = "auto",
+    dtype: torch.dtype = torch.float32,
+) -> Profile:
+    """What a strategy sends in each step and what it remembers, by playing it as one process of n.
+
+    It is started and stepped on meta tensors, which have shapes and no memory, so that any size takes milliseconds. All
+    of its transforms run, by the clock, at the learning rate of the first steps (a rate of exactly 0, in which some
+    methods send nothing, is not looked for). The strategy is afterwards as it was before.
+
+    Parameters
+    ----------
+    strategy : any, plug-ins too.
+    layout : of the model, or `Layout.flat(d)`.
+    workers : n, one a process.
+    seed, collective : as of the `Communicator` of the run.
+    dtype : of parameters and gradients.
+
+    Returns
+    -------
+    Profile
+        Exact where sizes follow from shapes and the clock. Where values decide (`data_dependent`), it is a bound; code
+        that cannot run without values is played on random numbers of the same layout. Both are said in `note`.
+
+    Raises
+    ------
+    ValueError
+        If the strategy refuses the layout or the workers, or needs values and is too large to be played with them.
+    """
+    run = _Play(strategy, layout, workers, seed, collective, dtype)
+    with preserved(strategy):
+        try:
+            return run.result("meta")
+        except (NotImplementedError, RuntimeError, TypeError) as error:
+            if layout.d > SMALL:
+                reason = " ".join(str(error).split())[:200]
+                raise ValueError(
+                    f"a profile at {layout.d:,} coordinates needs code that runs on meta tensors, but a part of this "
+                    f"strategy reads values ({type(error).__name__}: {reason}); where x.is_meta, give a result of the "
+                    f"largest shape and set data_dependent = True, or profile at most {SMALL:,} coordinates"
+                ) from error
+    with preserved(strategy):
+        return run.result("cpu")
+
+
+class _Play:
+    """One strategy at one size."""
+
+    def __init__(
+        self, strategy: Strategy, layout: Layout, workers: int, seed: int, collective: str, dtype: torch.dtype
+    ) -> None:
+        self.strategy, self.layout, self.workers = strategy, layout, workers
+        self.seed, self.collective, self.dtype = seed, collective, dtype
+
+    def result(self, device: str) -> Profile:
+        """Play the last process, and, if the server's row is in use, the one that hosts it."""
+        self._begin(device, rank=self.workers - 1)
+        stretches = list(self._stretches())
+        memory, data = held(self.strategy, self._borrowed), depends_on_data(self.strategy)
+        steps, notes = self._steps(stretches), list[str]()
+        if self.strategy.cycle is None or self.strategy.cycle > LONGEST:
+            notes.append(f"it does not repeat within {LONGEST} steps: means are those of {stretches[-1].period} steps")
+        if data is not None:
+            notes.append(f"the messages of {data} depend on values: what is said is the most that it sends")
+        elif device != "meta":
+            notes.append("played on random numbers, since a part of it reads values")
+        server = 0
+        if any(op.kind in ("to_server", "from_server") for operations in steps.values() for op in operations):
+            self._begin(device, rank=0)
+            self._play(0)
+            self._play(1)
+            server = sum(held(self.strategy, self._borrowed).values()) - sum(memory.values())
+        return Profile(self.workers, tuple(stretches), steps, memory, max(0, server), not notes, "; ".join(notes))
+
+    def _begin(self, device: str, rank: int) -> None:
+        self._communicator = Rehearsal(self.workers, rank, self.seed, self.collective)
+        self._x, self._gradient = (self._rows(device) for _ in range(2))
+        self._bounds: dict[int, tuple[int, int]] = {}  # of each step's operations among all
+        self.strategy.start(self._x, self.layout, self._communicator)
+
+    @property
+    def _borrowed(self) -> tuple[Tensor, ...]:
+        return (self._x, self._gradient)
+
+    def _steps(self, stretches: Sequence[Stretch]) -> dict[int, tuple[Operation, ...]]:
+        """The operations of every step of the stretches, once all that they sent has been waited for."""
+        bounds, posted = dict(self._bounds), self._communicator.wire.operations
+        last = bounds[stretches[-1].repeats + stretches[-1].period - 1][1]
+        for step in range(max(bounds) + 1, max(bounds) + 1 + LATEST):
+            if all(operation.waited >= 0 for operation in posted[:last]):
+                break
+            self._play(step)
+        return {step: tuple(posted[a:b]) for step, (a, b) in bounds.items()}
+
+    def _rows(self, device: str) -> Tensor:
+        make = torch.zeros if device == "meta" else torch.randn
+        return make(1, self.layout.d, dtype=self.dtype, device=device)
+
+    def _stretches(self) -> Iterator[Stretch]:
+        """Play what differs from one turn to the next: first messages, then a cycle and, to be sure, its repetition."""
+        cycle = self.strategy.cycle
+        period = SAMPLED if cycle is None else min(cycle, LONGEST)
+        turns = [0, *sorted(turn for turn in self.strategy.turns if turn > 0)]
+        for begin, end in pairwise([*turns, NEVER]):
+            repeats = begin
+            self._play(begin)
+            while self.strategy.warming and repeats + 1 < end:
+                repeats += 1
+                self._play(repeats)
+            sure = cycle is None
+            while not sure and repeats + 2 * period <= end and repeats - begin <= LONGEST:
+                self._play_to(repeats + 2 * period)
+                sure = self._same(repeats, period)
+                repeats += 0 if sure else period
+            if end < NEVER and not sure:
+                repeats = end
+            self._play_to(min(repeats + period, end))
+            yield Stretch(begin, repeats, period)
+
+    def _same(self, first: int, period: int) -> bool:
+        """Whether two cycles in a row send the same."""
+        posted = self._communicator.wire.operations
+
+        def sent(step: int, moved: int) -> list[Operation]:
+            a, b = self._bounds[step]
+            return [operation.moved(moved)._replace(waited=0) for operation in posted[a:b]]
+
+        return all(sent(k, period) == sent(k + period, 0) for k in range(first, first + period))
+
+    def _play_to(self, end: int) -> None:
+        for step in range(max(self._bounds) + 1, end):
+            self._play(step)
+
+    def _play(self, step: int) -> None:
+        """One step, in which x stays where it is: the local step says nothing to others, and only makes its memory."""
+        communicator, strategy = self._communicator, self.strategy
+        wire = communicator.wire
+        begin = len(wire.operations)
+        communicator.step = wire.now = step
+        wire.early = True
+        strategy.post(self._x, communicator)
+        wire.early, wire.bucketed = False, bool(strategy.awaited)
+        gradient = strategy.gradients(self._gradient, communicator.at("gradients"))
+        if len(self._bounds) < 2:
+            strategy.local(self._x.clone(), gradient)
+        wire.bucketed = False
+        strategy.parameters(self._x.clone(), communicator.at("parameters"))
+        self._bounds[step] = begin, len(wire.operations)

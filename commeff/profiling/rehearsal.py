@@ -1,0 +1,156 @@
+"""One process of n, played alone: what it posts is billed as ever, and what others would send is blank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator, Handle
+from commeff.communicator.mixing import Exchange, InPlace
+from commeff.communicator.wire.transport import Arrived, Transport
+from commeff.compressors import Message
+from commeff.topologies import MixingMatrix
+
+T = TypeVar("T")
+
+
+class Operation(NamedTuple):
+    """One communication of one step. Bytes, messages and rounds are per worker, as in `commeff.communicator.Entry`.
+
+    Attributes
+    ----------
+    step, path, kind : when, by which part of the strategy, and how: the words of the ledger.
+    payload_bytes, wire_bytes : of a worker's own messages, and what the collective moves for them.
+    messages, rounds : how many others it sends to, and how many communications one after the other.
+    matrix : who receives from whom, where a mixing matrix says so.
+    slot : "gradients" or "parameters", the place in the sandwich.
+    early : whether it leaves before the gradient is computed, so that the whole computation can hide it.
+    bucketed : whether it leaves block by block while gradients are still computed.
+    waited : the step in which the result is waited for.
+    """
+
+    step: int
+    path: str
+    kind: str
+    payload_bytes: float
+    wire_bytes: float
+    messages: float
+    rounds: int
+    matrix: MixingMatrix | None = None
+    slot: str = "gradients"
+    early: bool = False
+    bucketed: bool = False
+    waited: int = 0
+
+    def moved(self, steps: int) -> Operation:
+        """The same operation so many steps later."""
+        return self._replace(step=self.step + steps, waited=self.waited + steps)
+
+
+class Blank(Transport):
+    """The wire of one process of n whose peers send zeros, at once.
+
+    Attributes
+    ----------
+    operations : what has been posted, in order.
+    early, bucketed : how what is posted now leaves, see `Operation`.
+    now : the step that is played. A delayed transform sets the communicator's clock back to when it began.
+    """
+
+    def __init__(self, size: int, rank: int) -> None:
+        super().__init__()
+        self.size, self.rank = size, rank
+        self.operations: list[Operation] = []
+        self.early, self.bucketed, self.now = False, False, 0
+
+    def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """The process's own term."""
+        return lambda: tensor
+
+    def all_gather(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
+        """As many rows as all would send."""
+        return lambda: rows.new_zeros(sum(sizes), rows.shape[1])
+
+    def exchange(
+        self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]
+    ) -> Callable[[], Arrived]:
+        """Zeros in every buffer that would be received."""
+        return lambda: {peer: buffer.zero_() for peer, buffer in incoming.items()}
+
+    @contextmanager
+    def together(self, linger: bool = False) -> Iterator[None]:
+        """Nothing is held back."""
+        yield
+
+
+class Rehearsal(Communicator):
+    """The communicator of process `rank` of n, one worker each, which writes down every operation.
+
+    Parameters
+    ----------
+    workers : n.
+    rank : which of the n processes is played.
+    seed, collective : as of a `Communicator`.
+    """
+
+    def __init__(self, workers: int, rank: int, seed: int = 0, collective: str = "auto") -> None:
+        super().__init__(workers, seed, collective=collective, transport=Blank(workers, rank))
+
+    @property
+    def wire(self) -> Blank:
+        """The transport, with what has been posted."""
+        assert isinstance(self.transport, Blank)
+        return self.transport
+
+    def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
+        super()._bill(kind, message, wire=wire, messages=messages, senders=senders)
+        entry = self.ledger.rows.pop()
+        wired = self.wire
+        wired.operations.append(
+            Operation(*entry, slot=self.path[0], early=wired.early, bucketed=wired.bucketed, waited=-1)
+        )
+
+    def _plan(self, matrix: MixingMatrix) -> Exchange:
+        """What is billed of a mixing, and a row that keeps what it has."""
+        degrees = matrix.out_degrees
+        keep = InPlace.of([((0,), (1.0,))])
+        weights = torch.zeros(1, 0, dtype=torch.float64)
+        return Exchange(keep, keep, {}, {}, weights, float(degrees.mean()), float((degrees > 0).mean()))
+
+    def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle[Tensor]:
+        """`mix`, begun now."""
+        if matrix.n != self.n:
+            raise ValueError(f"the topology connects {matrix.n} workers but the run has {self.n}; make both equal")
+        handle = super().post_mix(message, matrix, out)
+        self.wire.operations[-1] = self.wire.operations[-1]._replace(matrix=matrix)
+        return self._watched(handle)
+
+    def post_average(self, message: Message) -> Handle[Tensor]:
+        """`average`, begun now."""
+        return self._watched(super().post_average(message))
+
+    def post_gather(self, message: Message) -> Handle[Message]:
+        """`gather`, begun now."""
+        return self._watched(super().post_gather(message))
+
+    def post_to_server(self, message: Message) -> Handle[Tensor]:
+        """`to_server`, begun now."""
+        return self._watched(super().post_to_server(message))
+
+    def post_from_server(self, message: Message) -> Handle[Tensor]:
+        """`from_server`, begun now."""
+        return self._watched(super().post_from_server(message))
+
+    def _watched(self, handle: Handle[T]) -> Handle[T]:
+        """The handle of the last operation, which notes the step in which it is waited for."""
+        wire, index = self.wire, len(self.wire.operations) - 1
+
+        def wait() -> T:
+            wire.operations[index] = wire.operations[index]._replace(waited=wire.now)
+            return handle.wait()
+
+        return Handle(wait)
