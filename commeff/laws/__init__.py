@@ -20,6 +20,7 @@ from commeff.laws.conduct import (
 from commeff.laws.engines import is_the_same_on_every_engine
 from commeff.laws.memory import resumes
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Case, Method, cases, run, slope, start
+from commeff.laws.profiled import is_profiled
 
 __all__ = [
     "BASES",
@@ -32,6 +33,7 @@ __all__ = [
     "cases",
     "check",
     "gives_the_same_when_x_is_donated",
+    "is_profiled",
     "is_the_same_on_every_engine",
     "leaves_its_input_alone",
     "pays_for_what_it_learns",
@@ -55,6 +57,7 @@ LAWS: tuple[Callable[[Case], None], ...] = (
     runs_alone,
     is_the_same_on_every_engine,
     works_in_blocks,
+    is_profiled,
 )
 
 # Laws that say nothing where another is broken: those that compare two runs of a method that does not repeat.
@@ -65,6 +68,7 @@ BASES = {
         pays_for_what_it_learns,
         is_the_same_on_every_engine,
         works_in_blocks,
+        is_profiled,
     )
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from typing import Any
 
 from torch import Tensor
@@ -32,6 +33,15 @@ def held(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dict[str, int
         if total := sum(fresh.values()):
             found[path] = total
     return found
+
+
+def most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """The larger number of each part.
+
+    >>> most({"local": 8}, {"local": 4, "parameters": 2})
+    {'local': 8, 'parameters': 2}
+    """
+    return {part: max(one.get(part, 0), other.get(part, 0)) for part in [*one, *(p for p in other if p not in one)]}
 
 
 @contextmanager
@@ -94,6 +104,8 @@ def _tensors(value: object) -> Iterator[Tensor]:
             yield from _tensors(item)
     elif isinstance(value, Mapping):
         yield from _tensors(list(value.values()))
+    elif is_dataclass(value) and not isinstance(value, (type, Compressor)):
+        yield from _tensors(list(vars(value).values()))
 
 
 def _place(tensor: Tensor) -> int:

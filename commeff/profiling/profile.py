@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Layout
-from commeff.core import Strategy
-from commeff.profiling.live import depends_on_data, held, preserved
+from commeff.core import Strategy, overlap
+from commeff.profiling.live import depends_on_data, held, most, preserved
 from commeff.profiling.rehearsal import Operation, Rehearsal
 
 LONGEST = 2048  # steps of a cycle that are played; what repeats later, or never, is sampled
@@ -41,7 +41,8 @@ class Profile:
     workers : n.
     stretches : of the run, first to last; the last never ends.
     steps : the operations of every step that was played.
-    memory_bytes : of one worker, by part of the strategy: what it holds between two steps, beside x and the gradient.
+    memory_bytes : of one worker, by part of the strategy: the most that it holds between two steps, beside x and the
+        gradient.
     server_bytes : what the process that hosts the server's row holds more than others.
     exact : whether a run's ledger says the same. If not, `note` says what was assumed, and whether it is a bound.
     """
@@ -148,7 +149,7 @@ class _Play:
         """Play the last process, and, if the server's row is in use, the one that hosts it."""
         self._begin(device, rank=self.workers - 1)
         stretches = list(self._stretches())
-        memory, data = held(self.strategy, self._borrowed), depends_on_data(self.strategy)
+        memory, data = self._held, depends_on_data(self.strategy)
         steps, notes = self._steps(stretches), list[str]()
         if self.strategy.cycle is None or self.strategy.cycle > LONGEST:
             notes.append(f"it does not repeat within {LONGEST} steps: means are those of {stretches[-1].period} steps")
@@ -161,18 +162,15 @@ class _Play:
             self._begin(device, rank=0)
             self._play(0)
             self._play(1)
-            server = sum(held(self.strategy, self._borrowed).values()) - sum(memory.values())
+            server = sum(self._held.values()) - sum(memory.values())
         return Profile(self.workers, tuple(stretches), steps, memory, max(0, server), not notes, "; ".join(notes))
 
     def _begin(self, device: str, rank: int) -> None:
         self._communicator = Rehearsal(self.workers, rank, self.seed, self.collective)
         self._x, self._gradient = (self._rows(device) for _ in range(2))
         self._bounds: dict[int, tuple[int, int]] = {}  # of each step's operations among all
+        self._held: dict[str, int] = {}
         self.strategy.start(self._x, self.layout, self._communicator)
-
-    @property
-    def _borrowed(self) -> tuple[Tensor, ...]:
-        return (self._x, self._gradient)
 
     def _steps(self, stretches: Sequence[Stretch]) -> dict[int, tuple[Operation, ...]]:
         """The operations of every step of the stretches, once all that they sent has been waited for."""
@@ -231,10 +229,12 @@ class _Play:
         communicator.step = wire.now = step
         wire.early = True
         strategy.post(self._x, communicator)
-        wire.early, wire.bucketed = False, bool(strategy.awaited)
+        wire.early, wire.bucketed = False, bool(overlap.awaited(strategy))
         gradient = strategy.gradients(self._gradient, communicator.at("gradients"))
         if len(self._bounds) < 2:
             strategy.local(self._x.clone(), gradient)
         wire.bucketed = False
         strategy.parameters(self._x.clone(), communicator.at("parameters"))
         self._bounds[step] = begin, len(wire.operations)
+        if len(wire.operations) > begin or len(self._bounds) <= 2:  # in other steps it holds no more than before
+            self._held = most(self._held, held(strategy, (self._x, self._gradient)))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Handle
-from commeff.communicator.mixing import Exchange, InPlace
+from commeff.communicator.mixing import InPlace, MixPlan
 from commeff.communicator.wire.transport import Arrived, Transport
 from commeff.compressors import Message
 from commeff.topologies import MixingMatrix
@@ -114,12 +114,12 @@ class Rehearsal(Communicator):
             Operation(*entry, slot=self.path[0], early=wired.early, bucketed=wired.bucketed, waited=-1)
         )
 
-    def _plan(self, matrix: MixingMatrix) -> Exchange:
+    def _plan(self, matrix: MixingMatrix) -> MixPlan:
         """What is billed of a mixing, and a row that keeps what it has."""
         degrees = matrix.out_degrees
         keep = InPlace.of([((0,), (1.0,))])
         weights = torch.zeros(1, 0, dtype=torch.float64)
-        return Exchange(keep, keep, {}, {}, weights, float(degrees.mean()), float((degrees > 0).mean()))
+        return MixPlan(keep, keep, {}, {}, weights, float(degrees.mean()), float((degrees > 0).mean()))
 
     def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle[Tensor]:
         """`mix`, begun now."""

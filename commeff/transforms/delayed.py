@@ -45,7 +45,7 @@ class Delayed(Transform):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        self._like = v
+        self._like, self._shape = v.new_empty(0), v.shape
         self._queue: list[Underway | Tensor | None] = [None] * self.delay  # None is a correction of zero
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
@@ -68,7 +68,7 @@ class Delayed(Transform):
     def corrections(self) -> Tensor:
         """(w, delay, d): the corrections to come; what travels is waited for."""
         self.drain()
-        out = self._like.new_zeros(self._like.shape[0], self.delay, self._like.shape[1])
+        out = self._like.new_zeros(self._shape[0], self.delay, self._shape[1])
         for i, correction in enumerate(self._queue):
             if isinstance(correction, Tensor):
                 out[:, i] = correction

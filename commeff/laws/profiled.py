@@ -1,0 +1,59 @@
+"""The profile law: what is found by playing a method without numbers is what its runs send and remember."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from commeff.communicator import Communicator
+from commeff.laws.engines import rehearse
+from commeff.laws.problem import LAYOUT, WORKERS, Case, run, slope, start
+from commeff.profiling import Profile, profile
+from commeff.profiling.live import held, most
+
+LONG = 24  # steps that hold several periods
+
+
+def is_profiled(case: Case) -> None:
+    """The ledger of a run is what `commeff.profile` says, row by row (at most that, where values decide), and so is
+    the memory of a process that hosts one worker.
+    """
+    found = profile(case.build(WORKERS), LAYOUT, WORKERS, seed=3, dtype=start().dtype)
+    _, communicator = run(case.build(WORKERS), steps=LONG)
+    billed = {step: list(rows) for step, rows in groupby(communicator.ledger.rows, key=lambda row: row.step)}
+    for step in range(LONG):
+        rows, played = billed.get(step, []), [operation[:7] for operation in found.operations(step)]
+        bytes_billed, bytes_played = (sum(row[3] for row in of) for of in (rows, played))
+        good = [tuple(row) for row in rows] == played if found.exact else bytes_billed <= bytes_played
+        assert good, (
+            f"{case.name}: in step {step} a run sends {[tuple(row) for row in rows]} and its profile says {played}"
+            f"{' (' + found.note + ')' if found.note else ''}: what it sends must follow from shapes and the clock, or "
+            "set data_dependent = True and send at most what it sends for x.is_meta"
+        )
+    if found.exact:
+        _remembers_what_is_said(case, found)
+
+
+def _remembers_what_is_said(case: Case, found: Profile) -> None:
+    def live(communicator: Communicator) -> dict[str, int]:
+        x = start()[list(communicator.workers)]
+        strategy = case.build(WORKERS)
+        strategy.start(x, LAYOUT, communicator)
+        found: dict[str, int] = {}
+        for communicator.step in range(LONG):
+            gradient = slope(x, communicator.step, communicator.workers)
+            strategy.post(x, communicator)
+            x = strategy.step(x, gradient, communicator)
+            found = most(found, held(strategy, (x, gradient)))
+        strategy.drain()
+        return found
+
+    processes = rehearse(WORKERS, WORKERS, live)
+    assert processes[-1] == found.memory_bytes, (
+        f"{case.name}: a process that hosts one worker holds {processes[-1]} bytes and the profile says "
+        f"{found.memory_bytes}: allocate every memory in start, or in the first steps"
+    )
+    server = sum(processes[0].values()) - sum(processes[-1].values())
+    assert max(0, server) == found.server_bytes, (
+        f"{case.name}: the server's process holds {server} bytes more than others and the profile says "
+        f"{found.server_bytes}: keep what the server remembers in tensors of communicator.servers rows"
+    )
