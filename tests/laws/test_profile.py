@@ -108,7 +108,7 @@ def test_a_plug_in_is_played_like_what_is_built_in() -> None:
 
 
 def test_where_values_decide_the_profile_is_a_bound_and_says_so() -> None:
-    compressor = load(str(PLUGINS / "threshold.py")).UpToThreshold(12.0)
+    compressor = load(str(PLUGINS / "threshold.py")).UpToThreshold(8.0)
     found = profile(methods.compressed_sgd(SGD, compressor), LAYOUT, 4, dtype=torch.float64)
     sent = [row[3] for row in billed(methods.compressed_sgd(SGD, compressor), 4)]
     assert max(sent) <= found.payload_bytes == 8 * LAYOUT.d

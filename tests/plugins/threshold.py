@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from commeff.compressors import Compressor, DenseMessage, Message, Scope, WorkerRandom
+from commeff.compressors import Compressor, Message, Scope, WorkerRandom
 
 
 @dataclass(frozen=True, eq=False)
-class Largest(DenseMessage):
+class Largest(Message):
     """The first columns of a vector. Wire format: as many numbers as the longest row needs."""
 
     def decode(self) -> Tensor:
@@ -20,10 +20,6 @@ class Largest(DenseMessage):
         out = torch.zeros(len(values), self.d, dtype=self.dtype, device=values.device)
         out[:, : values.shape[1]] = values
         return out
-
-    @property
-    def summable(self) -> bool:
-        return False
 
 
 @dataclass(frozen=True)
