@@ -1,48 +1,28 @@
 """The catalogue: one function for each published method, whose body is the composition and whose docstring is the
-method.
+method: its update, what is remembered and sent, its parameters, an example.
+
+==============  ====================================================================================================
+compressed      say less: psgd compressed_sgd mem_sgd double_squeeze neolithic power_sgd
+differences     say what changed: ef21 ef21_sgdm diana
+gossip          talk to few: dsgd hierarchical_dsgd gossip_pga choco sgp
+momentum        gossip with momentum: dmsgd decentlam qg_dsgdm
+corrected       gossip without the bias of heterogeneous data: d2 exact_diffusion gradient_tracking
+periodic        talk rarely: local_sgd post_local_sgd fedprox scaffold dasgd sparta
+outer           talk rarely, with a second optimizer: slowmo diloco fedopt streaming_diloco sparse_loco
+==============  ====================================================================================================
 
 Everywhere: n workers, x_i and g_i the parameters and stochastic gradient of worker i, gamma the learning rate, W the
 mixing matrix (W[i, j] weighs what i receives from j), C a compressor, d coordinates. `optimizer` is a factory such as
 `functools.partial(torch.optim.SGD, lr=0.1)`; the equations show plain SGD, any torch optimizer may take its place.
 """
 
-from commeff.methods.compressed import (
-    compressed_sgd,
-    diana,
-    double_squeeze,
-    ef21,
-    ef21_sgdm,
-    mem_sgd,
-    neolithic,
-    power_sgd,
-    psgd,
-)
-from commeff.methods.gossip import (
-    choco,
-    d2,
-    decentlam,
-    dmsgd,
-    dsgd,
-    exact_diffusion,
-    gossip_pga,
-    gradient_tracking,
-    hierarchical_dsgd,
-    qg_dsgdm,
-    sgp,
-)
-from commeff.methods.periodic import (
-    dasgd,
-    diloco,
-    fedopt,
-    fedprox,
-    local_sgd,
-    post_local_sgd,
-    scaffold,
-    slowmo,
-    sparse_loco,
-    sparta,
-    streaming_diloco,
-)
+from commeff.methods.compressed import compressed_sgd, double_squeeze, mem_sgd, neolithic, power_sgd, psgd
+from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking
+from commeff.methods.differences import diana, ef21, ef21_sgdm
+from commeff.methods.gossip import choco, dsgd, gossip_pga, hierarchical_dsgd, sgp
+from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
+from commeff.methods.outer import diloco, fedopt, slowmo, sparse_loco, streaming_diloco
+from commeff.methods.periodic import dasgd, fedprox, local_sgd, post_local_sgd, scaffold, sparta
 
 __all__ = [
     "choco",

@@ -1,0 +1,139 @@
+"""Send what changed: methods whose compressed messages are differences, which vanish at the optimum."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from commeff.compressors import Compressor, Dense, contractive
+from commeff.core.local import Local, OptimizerFactory
+from commeff.core.strategy import Chain, Encoder, Strategy
+from commeff.transforms import EF21, Diana, Smooth, Warmup
+
+
+def _changes(compressor: Compressor, first: Literal["dense", "compressed"]) -> Encoder | Compressor:
+    """What an EF21 sends: C of the contraction, with a dense first message if g_i^0 is to be known exactly."""
+    choices: dict[str, Encoder | Compressor] = {
+        "dense": Warmup(Dense(), 1, contractive(compressor)),
+        "compressed": contractive(compressor),
+    }
+    if first not in choices:
+        raise ValueError(
+            f"first must be one of {', '.join(map(repr, choices))}, got {first!r}: it says how the first message "
+            "travels"
+        )
+    return choices[first]
+
+
+def ef21(
+    optimizer: OptimizerFactory, compressor: Compressor, first: Literal["dense", "compressed"] = "dense"
+) -> Strategy:
+    """EF21: workers send the compressed change of their gradient, and everyone keeps the sum of all changes.
+
+        c_i = C(g_i - h_i);  h_i <- h_i + c_i;  h <- h + (1/n) sum_j c_j;  x <- x - gamma h
+
+    It reaches the optimum of heterogeneous data with any contractive C, at constant gamma.
+
+    Memory: h_i (what all know of g_i) and h = mean h_i. Sends: c_i at every step, by all-reduce if messages can be
+    summed and by all-gather otherwise.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
+    compressor
+        C. An unbiased one with variance omega is divided by 1 + omega, which makes it contractive (`contractive`).
+    first
+        How the first message travels. "dense": g_i itself, so that h_i starts exact. "compressed": C(g_i), as small as
+        all others.
+
+    References
+    ----------
+    Richtarik, Sokolov, Fatkhullin, EF21, arXiv 2106.05203, Algorithm 2.
+
+    Examples
+    --------
+    >>> from commeff.compressors import TopK
+    >>> from commeff.laws.examples import SGD, bias, sent
+    >>> from commeff.methods import compressed_sgd
+    >>> sent(ef21(SGD, TopK(k=10)), steps=3)                        # the first message is dense
+    [400, 49, 49]
+    >>> bias(ef21(SGD, TopK(k=10))) < 1e-12 < bias(compressed_sgd(SGD, TopK(k=10)))
+    True
+    """
+    return Strategy(Local(optimizer), gradients=EF21(_changes(compressor, first)))
+
+
+def ef21_sgdm(
+    optimizer: OptimizerFactory,
+    compressor: Compressor,
+    eta: float = 0.1,
+    first: Literal["dense", "compressed"] = "dense",
+) -> Strategy:
+    """EF21-SGDM: EF21 on an exponential average of the gradients, which noise does not blow up.
+
+        v_i <- (1 - eta) v_i + eta g_i;  c_i = C(v_i - h_i);  then as in EF21
+
+    Memory: v_i (starting at the first gradient), h_i and h. Sends: c_i at every step.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
+    compressor
+        C. An unbiased one with variance omega is divided by 1 + omega, which makes it contractive (`contractive`).
+    eta
+        The weight of the newest gradient, in (0, 1]; 1 is EF21. 0.1 is the momentum of 0.9 that SGD commonly has.
+    first
+        How the first message travels. "dense": g_i itself, so that h_i starts exact. "compressed": C(g_i), as small as
+        all others.
+
+    References
+    ----------
+    Fatkhullin, Tyurin, Richtarik, Momentum provably improves error feedback, arXiv 2305.15155, Algorithm 1.
+
+    Examples
+    --------
+    >>> from commeff.compressors import TopK
+    >>> from commeff.laws.examples import SGD, same
+    >>> same(ef21_sgdm(SGD, TopK(k=10), eta=1.0), ef21(SGD, TopK(k=10)))
+    True
+    """
+    return Strategy(Local(optimizer), gradients=Chain(Smooth(eta), EF21(_changes(compressor, first))))
+
+
+def diana(optimizer: OptimizerFactory, compressor: Compressor, alpha: float | None = None) -> Strategy:
+    """DIANA: workers send the compressed difference of their gradient to a shift, which learns the gradient.
+
+        m_i = C(g_i - h_i);  x <- x - gamma (h + (1/n) sum_j m_j)
+        h_i <- h_i + alpha m_i;  h <- h + alpha (1/n) sum_j m_j
+
+    Unlike `compressed_sgd` it reaches the optimum of heterogeneous data, as what is compressed vanishes there.
+
+    Memory: h_i (what all know of g_i) and h = mean h_i. Sends: m_i at every step.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
+    compressor
+        C, which must be unbiased; others are refused (use `ef21`).
+    alpha
+        The share of m_i by which the shift moves, in [0, 1]. None: 1 / (1 + omega), the largest that the theory allows;
+        0 is `compressed_sgd`.
+
+    References
+    ----------
+    Mishchenko, Gorbunov, Takac, Richtarik, Distributed learning with compressed gradient differences, arXiv 1901.09269,
+    Algorithm 1.
+
+    Examples
+    --------
+    >>> from commeff.compressors import Natural
+    >>> from commeff.laws.examples import SGD, bias, same
+    >>> from commeff.methods import compressed_sgd
+    >>> same(diana(SGD, Natural(), alpha=0.0), compressed_sgd(SGD, Natural()))
+    True
+    >>> bias(diana(SGD, Natural())) < 1e-12 < bias(compressed_sgd(SGD, Natural()))
+    True
+    """
+    return Strategy(Local(optimizer), gradients=Diana(compressor, alpha))

@@ -1,0 +1,204 @@
+"""Talk rarely, with a second optimizer: what the workers moved in a period is its gradient."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from commeff.compressors import Compressor
+from commeff.core.local import Local, OptimizerFactory
+from commeff.core.strategy import Strategy
+from commeff.transforms import Average, ErrorFeedback, Every, Fragments, InUnitsOf, Outer
+
+NESTEROV: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+ADAM: OptimizerFactory = partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), eps=1e-3)
+PLAIN: OptimizerFactory = partial(torch.optim.SGD, lr=1.0)
+
+
+def slowmo(optimizer: OptimizerFactory, period: int = 8, beta: float = 0.5, alpha: float = 1.0) -> Strategy:
+    """SlowMo: local SGD with a slow momentum on what all workers moved together in a period.
+
+        at every `period`-th step  u <- beta u + (a - (1/n) sum_j x_j)/gamma;  a <- a - alpha gamma u;  x_i <- a
+
+    Memory: the anchor a and the slow momentum u. Sends: a - x_i by all-reduce every `period` steps.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own optimizer, best without momentum: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its
+        lr is gamma, one for all coordinates.
+    period
+        H, local steps from one average to the next, at least 1.
+    beta
+        The slow momentum, in [0, 1): the share of u that the next period keeps.
+    alpha
+        The slow learning rate; the paper keeps it at 1. beta = 0 and alpha = 1 is `local_sgd`.
+
+    References
+    ----------
+    Wang, Tantia, Ballas, Rabbat, SlowMo, arXiv 1910.00643, Algorithm 1.
+
+    Examples
+    --------
+    >>> from commeff.laws.examples import SGD, same
+    >>> from commeff.methods import local_sgd
+    >>> same(slowmo(SGD, period=2, beta=0.0, alpha=1.0), local_sgd(SGD, period=2))
+    True
+    """
+    local = Local(optimizer)
+    outer = InUnitsOf(local, partial(torch.optim.SGD, lr=alpha, momentum=beta))
+    return Strategy(local, parameters=Every(period, Outer(outer, Average())))
+
+
+def diloco(optimizer: OptimizerFactory, period: int = 16, outer: OptimizerFactory = NESTEROV) -> Strategy:
+    """DiLoCo: the workers' mean move in a period is the gradient of an outer optimizer.
+
+        at every `period`-th step  a <- outer(a, a - (1/n) sum_j x_j);  x_i <- a
+
+    Memory: the anchor a, the outer and the inner optimizers' states (inner ones local, not reset). Sends: a - x_i by
+    all-reduce every `period` steps.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
+    period
+        H, inner steps from one outer step to the next, at least 1. The paper's main setting is 500 for language models.
+    outer
+        A factory as `optimizer` is. The default is the paper's: Nesterov SGD, lr 0.7, momentum 0.9. SGD with lr 1 is
+        `local_sgd`.
+
+    References
+    ----------
+    Douillard et al., DiLoCo, arXiv 2311.08105, Algorithm 1.
+
+    Examples
+    --------
+    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.methods import local_sgd
+    >>> sent(diloco(SGD, period=2), steps=4)
+    [0, 400, 0, 400]
+    >>> same(diloco(SGD, period=2, outer=PLAIN), local_sgd(SGD, period=2))
+    True
+    """
+    return Strategy(Local(optimizer), parameters=Every(period, Outer(Local(outer), Average())))
+
+
+def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactory = ADAM) -> Strategy:
+    """FedOpt: the workers' mean move in a period is the gradient of the server's optimizer (FedAdam, FedAdagrad, ...).
+
+        at every `period`-th step  a <- server(a, a - (1/n) sum_j x_j);  x_i <- a
+
+    All workers take part. It is `diloco` with another optimizer, and has its memory and messages.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
+    period
+        H, local steps from one server step to the next, at least 1.
+    server
+        A factory as `optimizer` is: Adam is FedAdam, Adagrad FedAdagrad, SGD with lr 1 is `local_sgd`. The default is
+        Adam with lr 0.01, betas (0.9, 0.99) as in the paper, and its tau = 1e-3. Torch's Adam corrects the bias of its
+        first steps, which the paper's does not.
+
+    References
+    ----------
+    Reddi et al., Adaptive federated optimization, arXiv 2003.00295, Algorithm 2.
+
+    Examples
+    --------
+    >>> from commeff.laws.examples import SGD, same
+    >>> from commeff.methods import local_sgd
+    >>> same(fedopt(SGD, period=2, server=PLAIN), local_sgd(SGD, period=2))
+    True
+    """
+    return diloco(optimizer, period, outer=server)
+
+
+def streaming_diloco(
+    optimizer: OptimizerFactory, period: int = 16, fragments: int = 4, outer: OptimizerFactory = NESTEROV
+) -> Strategy:
+    """Streaming DiLoCo: DiLoCo on each of `fragments` groups of neighbouring tensors, which take turns.
+
+    Every fragment is averaged every `period` steps, each at another of them, so that the most that travels at once is
+    one fragment, and as much in all. Nothing is delayed or quantised here: the outer step is taken when the fragment is
+    averaged.
+
+    Memory: that of `diloco`. Sends: a - x_i of one fragment by all-reduce when it is due.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
+    period
+        H, steps from one outer step of a fragment to its next, at least `fragments`.
+    fragments
+        Groups of about equal size, at least 1; 1 is `diloco`. Tensors are not cut.
+    outer
+        The outer optimizer, as in `diloco`.
+
+    References
+    ----------
+    Douillard et al., Streaming DiLoCo with overlapping communication, arXiv 2501.18512, Algorithm 2.
+
+    Examples
+    --------
+    Tensors of 64, 32 and 4 numbers take turns:
+
+    >>> from commeff.laws.examples import SGD, same, sent
+    >>> sent(streaming_diloco(SGD, period=3, fragments=3), steps=6)
+    [16, 128, 256, 16, 128, 256]
+    >>> same(streaming_diloco(SGD, period=2, fragments=1), diloco(SGD, period=2))
+    True
+    """
+    return Strategy(Local(optimizer), parameters=Fragments(Outer(Local(outer), Average()), period, fragments))
+
+
+def sparse_loco(
+    optimizer: OptimizerFactory,
+    compressor: Compressor,
+    period: int = 16,
+    decay: float = 0.95,
+    outer: OptimizerFactory = PLAIN,
+) -> Strategy:
+    """SparseLoCo: DiLoCo whose moves are sent through decaying error feedback.
+
+        at every `period`-th step  e_i <- decay e_i + (a - x_i);  e_i <- e_i - C(e_i)
+        a <- outer(a, (1/n) sum_j C(e_j));  x_i <- a      (C(e_j) of e_j before what is sent is taken from it)
+
+    Published with top-k of 1 to 3 % in chunks, 2 bits a value, and no outer momentum.
+
+    Memory: the anchor a, e_i and the outer optimizer's. Sends: C(e_i) every `period` steps.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
+    compressor
+        C. An unbiased one with variance omega is divided by 1 + omega, which makes it contractive (`contractive`).
+    period
+        H, inner steps from one outer step to the next, at least 1; the paper uses 15 to 100.
+    decay
+        The share of the error that is kept, in [0, 1]; 1 is Qsparse-local-SGD (Basu et al., arXiv 1906.02367).
+    outer
+        The outer optimizer, a factory as `optimizer` is; SGD with lr 1 by default. With C = I it is then `local_sgd`
+        for any decay.
+
+    References
+    ----------
+    Sarfi et al., Communication efficient LLM pre-training with SparseLoCo, arXiv 2508.15706.
+
+    Examples
+    --------
+    >>> from commeff.compressors import Dense, TopK
+    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.methods import local_sgd
+    >>> sent(sparse_loco(SGD, TopK(k=10), period=2), steps=4)
+    [0, 49, 0, 49]
+    >>> same(sparse_loco(SGD, Dense(), period=2), local_sgd(SGD, period=2))
+    True
+    """
+    sent = Average(ErrorFeedback(compressor, decay))
+    return Strategy(Local(optimizer), parameters=Every(period, Outer(Local(outer), sent)))
