@@ -80,12 +80,12 @@ def run(
     """
     with refusals(), deaths():
         from commeff.experiments.grid.command import Request
-        from commeff.experiments.measure.lab.grid import shapes, visit
+        from commeff.experiments.measure.lab.grid import run_on, shapes
 
         request, outcomes = Request(file, settings or [], None, plugin or [], adopted(plugin), only or []), {}
         for shape in shapes(networks):
             typer.echo(f"network {shape.name}:", err=True)
-            outcomes[shape.name] = outcome = visit(request, shape, store)
+            outcomes[shape.name] = outcome = run_on(request, shape, store)
             if outcome.interrupted:
                 typer.echo("interrupted; the same command goes on", err=True)
                 break

@@ -24,10 +24,10 @@ from commeff.experiments.measure.bench import comm, links, mix
 from commeff.experiments.measure.bench.codecs import CODECS
 from commeff.experiments.measure.bench.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, factor, operations
 from commeff.experiments.measure.bench.comm import Effort
-from commeff.experiments.measure.bench.lockstep import on_forks
-from commeff.experiments.measure.bench.profile import described, write
+from commeff.experiments.measure.bench.forks import on_forks
+from commeff.experiments.measure.bench.job import on_job
+from commeff.experiments.measure.bench.profile import describe, write
 from commeff.experiments.measure.bench.timing import Figure
-from commeff.experiments.measure.bench.together import together
 
 SIZES = (4, 2**12, 2**20)
 SMALL = Effort(sizes=SIZES, rounds=2, length=2**12, width=64)
@@ -48,7 +48,7 @@ def test_the_line_is_found_even_if_one_time_was_disturbed():
 
 
 def test_a_line_needs_two_sizes():
-    with pytest.raises(ValueError, match="two sizes or more"):
+    with pytest.raises(ValueError, match="at least 2 different ones"):
         links.fit([4, 4], [1e-3, 1e-3])
 
 
@@ -132,12 +132,12 @@ def test_a_profile_is_read_back_as_it_was_measured(measured, tmp_path: Path):
 def test_a_profile_of_several_hosts_has_the_nic_that_their_processes_shared():
     truth = {INSIDE: Link(4e9, 1e-5), BETWEEN: Link(1e9, 1e-4), EXCHANGE: Link(1e9, 1e-4)}
     timings = [Timing(name, 8, size, link.seconds(size)) for name, link in truth.items() for size in links.SIZES]
-    cluster = described("two", [0] * 4 + [1] * 4, timings, CPU)
+    cluster = describe("two", [0] * 4 + [1] * 4, timings, CPU)
     assert (cluster.per_node, cluster.nics, cluster.nodes) == (4, 1, 2)
     assert cluster.intra.bandwidth == pytest.approx(4e9, rel=1e-3)
     assert cluster.inter.bandwidth == pytest.approx(4 * 1e9, rel=1e-3)
-    with pytest.raises(ValueError, match="unequal numbers"):
-        described("odd", [0, 0, 1], timings, CPU)
+    with pytest.raises(ValueError, match="equally many processes"):
+        describe("odd", [0, 0, 1], timings, CPU)
 
 
 def test_the_command_prints_writes_and_refuses(monkeypatch, measured, tmp_path: Path):
@@ -159,14 +159,14 @@ def test_the_command_prints_writes_and_refuses(monkeypatch, measured, tmp_path: 
     monkeypatch.undo()
     refused = CliRunner().invoke(app, ["--nproc", "1"])
     assert refused.exit_code == 2
-    assert refused.stderr.startswith("commeff: 1 processes were asked for")
+    assert refused.stderr.startswith("commeff: --nproc must be at least 2, got 1")
 
 
 def test_a_bench_whose_file_cannot_be_written_or_whose_process_dies_says_so_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def dies() -> list[Figure]:
-        raise RuntimeError("process 1 of the bench: it died")
+        raise RuntimeError("process 1 died with exit code -9")
 
     (tmp_path / "file").touch()
     monkeypatch.setattr(mix, "run", list)
@@ -174,12 +174,12 @@ def test_a_bench_whose_file_cannot_be_written_or_whose_process_dies_says_so_in_o
     assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
     monkeypatch.setattr(mix, "run", dies)
     died = CliRunner().invoke(tools.bench, ["mix"])
-    assert (died.exit_code, died.stderr) == (1, "commeff: process 1 of the bench: it died\n")
+    assert (died.exit_code, died.stderr) == (1, "commeff: process 1 died with exit code -9\n")
 
 
 def member(environment: dict[str, str], line: Connection) -> None:
     os.environ.update(environment)
-    line.send(together(lambda communicator: communicator.n, None))
+    line.send(on_job(lambda communicator: communicator.n, None))
 
 
 def test_a_job_of_several_processes_is_measured_as_it_was_started() -> None:
@@ -204,5 +204,5 @@ def test_a_job_of_several_processes_is_measured_as_it_was_started() -> None:
 def test_a_job_keeps_its_own_number_of_processes(monkeypatch) -> None:
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="the launcher has started 2"):
-        together(lambda communicator: communicator.n, 4)
+    with pytest.raises(ValueError, match="must be 2, as the launcher has started, got 4"):
+        on_job(lambda communicator: communicator.n, 4)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
 from commeff.experiments.measure.bench import hosting, processes
-from commeff.experiments.measure.bench.lockstep import in_turns, on_forks
+from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
 from commeff.experiments.measure.bench.processes import Subject, compare, contestants, exposed
 from commeff.experiments.measure.bench.timing import Figure
 from commeff.experiments.tasks.language import Language
@@ -27,7 +27,7 @@ def test_a_block_takes_as_long_as_at_the_slowest_process():
         def slow_elsewhere():
             time.sleep(0.03 * dist.get_rank())
 
-        return in_turns({"nothing": lambda: None, "slow elsewhere": slow_elsewhere}, rounds=3, calls=2)
+        return time_in_turns({"nothing": lambda: None, "slow elsewhere": slow_elsewhere}, rounds=3, calls=2)
 
     seconds = on_forks(2, 2, measure)
     assert {name: len(rounds) for name, rounds in seconds.items()} == {"nothing": 3, "slow elsewhere": 3}

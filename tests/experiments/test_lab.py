@@ -27,9 +27,9 @@ from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.measure.lab import bench
 from commeff.experiments.measure.lab.bench import exchanges
 from commeff.experiments.measure.lab.cell import run_in_lab
-from commeff.experiments.measure.lab.grid import check_same, nodes_of, visit
+from commeff.experiments.measure.lab.grid import check_same, nodes_of, run_on
 from commeff.experiments.measure.lab.network import NETWORKS, Node, Shape, lab
-from commeff.experiments.measure.lab.outcome import Race, Visited, modelled_seconds, visited
+from commeff.experiments.measure.lab.outcome import NetworkRuns, Race, modelled_seconds, read_networks
 from commeff.experiments.measure.lab.report import figure, page, report, speed_ups
 from commeff.experiments.report.data.grids import Cell as GridCell
 from commeff.experiments.report.data.grids import Grid
@@ -138,9 +138,9 @@ def test_a_cell_that_should_stop_leaves_a_checkpoint(pair: list[Node], tmp_path:
 def test_a_grid_runs_in_the_lab_and_is_reported(tmp_path: Path, pair: list[Node]) -> None:
     file, root = tmp_path / "small.yaml", tmp_path / "lab"
     file.write_text(GRID)
-    outcome = visit(Request(file), NETWORKS["1gbit"], root)
+    outcome = run_on(Request(file), NETWORKS["1gbit"], root)
     assert outcome.counts == {"done": 2}
-    (there,) = visited(root)
+    (there,) = read_networks(root)
     assert there.cluster.name == "1gbit"
     assert [(race.method, race.steps) for race in there.races] == [("exact", 2), ("sparse", 2)]
     assert all(race.modelled > 0 and race.exposed <= race.measured for race in there.races)
@@ -153,7 +153,7 @@ def test_a_grid_runs_in_the_lab_and_is_reported(tmp_path: Path, pair: list[Node]
     table = pd.read_csv(tmp_path / "out" / "speed_ups.csv")
     assert {"measured_seconds", "modelled_seconds", "measured_speed_up", "modelled_speed_up"} <= {*table}
     assert table[["written by", "hardware", "commit"]].notna().all(axis=None)
-    with pytest.raises(ValueError, match="another network"):
+    with pytest.raises(ValueError, match="got another one"):
         check_same(root / "1gbit" / "cluster.yaml", NETWORKS["100mbit"], 2)
 
 
@@ -167,7 +167,7 @@ def test_modelled_seconds_are_computing_and_what_the_ledger_costs() -> None:
 
 
 def test_only_a_network_of_the_lab_has_links_to_be_modelled() -> None:
-    with pytest.raises(ValueError, match="'mine' is none of the lab's"):
+    with pytest.raises(ValueError, match=r"must be one of the lab's, .* got 'mine'"):
         modelled_seconds([], {"workers": 2}, replace(NETWORKS["1gbit"].cluster(2), name="mine"), 4, compute=0.1)
 
 
@@ -186,10 +186,10 @@ def raced_in(method: str, seed: int, measured: float, commit: str = "abc") -> Ra
     return Race("200mbit", method, seed, 8, measured, 0.0, 4.0, floor=2.0, commit=commit, hardware="a core")
 
 
-def seen(*races: Race) -> Visited:
+def seen(*races: Race) -> NetworkRuns:
     cells = tuple(GridCell(race.method, race.seed, {}, (f"method={race.method}",), race.method) for race in races)
     grid = Grid("small", "Small", None, cells, target={"val_loss": 1.0}, baseline={"method": "psgd"})
-    return Visited(NETWORKS["200mbit"].cluster(2), grid, races, ())
+    return NetworkRuns(NETWORKS["200mbit"].cluster(2), grid, races, ())
 
 
 def test_seconds_in_which_the_links_cannot_carry_what_was_sent_are_no_measurement(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_what_a_lab_lacks_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, t
     assert len(found.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("nproc", "asked"), [("", "nproc=1;"), ("nproc: 1,", "nproc=1;"), ("nproc: two,", "two;")])
+@pytest.mark.parametrize(("nproc", "asked"), [("", "got 1:"), ("nproc: 1,", "got 1:"), ("nproc: two,", "got two:")])
 def test_a_grid_without_several_processes_is_refused(tmp_path: Path, nproc: str, asked: str) -> None:
     (tmp_path / "grid.yaml").write_text(f"base: {{{nproc} task: quadratic}}\ngrid: [{{method: psgd}}]\n")
     with pytest.raises(ValueError, match=asked):
@@ -300,9 +300,9 @@ def test_a_grid_without_several_processes_is_refused(tmp_path: Path, nproc: str,
 
 
 def test_too_few_nodes_and_rates_of_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="lab of 1 nodes"), lab(NETWORKS["1gbit"], 1):
+    with pytest.raises(ValueError, match="at least 2 and at most 200, got 1"), lab(NETWORKS["1gbit"], 1):
         pass
-    with pytest.raises(ValueError, match="100 kbit/s"):
+    with pytest.raises(ValueError, match="at least 100 kbit/s"):
         Shape("none", 0.0)
 
 
@@ -310,13 +310,13 @@ def test_a_process_that_dies_while_latency_is_measured_is_told_in_one_line(
     pair: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(nodes: list[Node]) -> float:
-        raise RuntimeError("process 1 of the bench: it died")
+        raise RuntimeError("process 1 died with exit code -9")
 
     (tmp_path / "small.yaml").write_text(GRID)
     monkeypatch.setattr(bench, "latency", dies)
     found = CliRunner().invoke(commands.app, ["run", str(tmp_path / "small.yaml"), "--store", str(tmp_path / "lab")])
     assert found.exit_code == 1
-    assert found.stderr.splitlines()[-1] == "commeff: process 1 of the bench: it died"
+    assert found.stderr.splitlines()[-1] == "commeff: process 1 died with exit code -9"
 
 
 def test_a_description_that_was_cut_off_is_not_taken_for_one(
@@ -330,7 +330,7 @@ def test_a_description_that_was_cut_off_is_not_taken_for_one(
     monkeypatch.setattr(bench, "latency", lambda nodes: 0.001)
     monkeypatch.setattr(Cluster, "save", half)
     with pytest.raises(KeyboardInterrupt):
-        visit(Request(tmp_path / "small.yaml"), NETWORKS["1gbit"], tmp_path / "lab")
+        run_on(Request(tmp_path / "small.yaml"), NETWORKS["1gbit"], tmp_path / "lab")
     assert not (tmp_path / "lab" / "1gbit" / "cluster.yaml").exists()
 
 
@@ -341,13 +341,13 @@ def test_of_several_grids_one_is_chosen(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (store / "grids" / f"{name}.json").write_text(f'{{"name": "{name}", "cells": [], "target": {{"val_loss": 1}}}}')
     with pytest.raises(ValueError, match="choose one with --grid: one, two"):
-        visited(tmp_path)
-    assert [visit.grid.name for visit in visited(tmp_path, "two")] == ["two"]
+        read_networks(tmp_path)
+    assert [visit.grid.name for visit in read_networks(tmp_path, "two")] == ["two"]
     found = CliRunner().invoke(commands.app, ["report", str(tmp_path), "--grid", "two"])
-    assert "no run in" in found.stderr
+    assert "must have reached the target" in found.stderr
 
 
 def test_a_folder_without_networks_is_refused(tmp_path: Path) -> None:
     found = CliRunner().invoke(commands.app, ["report", str(tmp_path)])
     assert found.exit_code == 2
-    assert "holds no network that was visited" in found.stderr
+    assert "must hold a store of `commeff lab run` for each network, got none" in found.stderr

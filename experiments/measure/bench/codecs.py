@@ -27,7 +27,7 @@ from commeff.compressors import (
     WorkerRandom,
     contractive,
 )
-from commeff.experiments.measure.bench.timing import interleaved, one_thread, ratio
+from commeff.experiments.measure.bench.timing import one_thread, ratio, time_interleaved
 
 LENGTH = 2**23  # numbers: 32 MiB, so that vector and copy do not fit into a cache together
 ROUNDS = 3
@@ -82,7 +82,7 @@ def measure(codecs: dict[str, Compressor], length: int, progress: Callable[[], N
                 "encode": lambda bound=bound: bound.compress(vector, random),  # type: ignore[misc]
                 "decode": message.decode,
             }
-            seconds = interleaved(contestants, ROUNDS)
+            seconds = time_interleaved(contestants, ROUNDS)
             copies += seconds["copy"]
             speeds.append(
                 Speed(

@@ -15,8 +15,8 @@ import torch
 
 from commeff.communicator import Communicator
 from commeff.communicator.collectives import EACH, Sum
+from commeff.experiments.measure.bench.forks import time_in_turns
 from commeff.experiments.measure.bench.links import Operation, calls
-from commeff.experiments.measure.bench.lockstep import in_turns
 
 ALL_GATHER, EXCHANGE = "all_gather", "exchange"
 INSIDE, BETWEEN = "exchange inside a host", "exchange between hosts"
@@ -59,32 +59,37 @@ def factor(operation: str, n: int) -> float:
 
 
 def operations(communicator: Communicator, size: int, hosts: Sequence[int]) -> dict[str, Operation]:
-    """What is timed: the group's all-reduce, our ring, tree and server, an all-gather, and exchanges.
+    """The operations that are timed: the group's all-reduce, our ring, tree and server, an all-gather, and exchanges.
 
     An exchange is one round of one-peer gossip: everybody sends to the next one and receives from the one before, at
-    once. hosts: on which host each process is; where there are several, exchanges that stay inside and that leave are
-    timed too.
+    once. Where there are several hosts, exchanges that stay inside and that leave are timed too.
+
+    Parameters
+    ----------
+    communicator : of this process.
+    size : bytes of a message.
+    hosts : the number of the host of each process.
     """
     transport, n = communicator.transport, communicator.n
-    vector, came = torch.zeros(1, max(1, size // 4)), torch.zeros(1, max(1, size // 4))
+    vector, received = torch.zeros(1, max(1, size // 4)), torch.zeros(1, max(1, size // 4))
     rows = torch.zeros(1, max(1, size // n), dtype=torch.uint8)
 
     def exchange(after: int, before: int) -> Operation:
-        return lambda: transport.exchange("bench", {after: vector}, {before: came})()
+        return lambda: transport.exchange("bench", {after: vector}, {before: received})()
 
     def total(each: Sum) -> Operation:
         return lambda: each.total(vector, transport)()
 
-    found = {name: total(each) for name, each in SUMS.items()}
-    found[ALL_GATHER] = lambda: transport.all_gather(rows, [1] * n)()
-    found[EXCHANGE] = exchange((transport.rank + 1) % n, (transport.rank - 1) % n)
+    every = {name: total(each) for name, each in SUMS.items()}
+    every[ALL_GATHER] = lambda: transport.all_gather(rows, [1] * n)()
+    every[EXCHANGE] = exchange((transport.rank + 1) % n, (transport.rank - 1) % n)
     local = per_host(hosts)
     if local and local < n:
-        found[BETWEEN] = exchange((transport.rank + local) % n, (transport.rank - local) % n)
+        every[BETWEEN] = exchange((transport.rank + local) % n, (transport.rank - local) % n)
         if local > 1:
             base, place = transport.rank // local * local, transport.rank % local
-            found[INSIDE] = exchange(base + (place + 1) % local, base + (place - 1) % local)
-    return found
+            every[INSIDE] = exchange(base + (place + 1) % local, base + (place - 1) % local)
+    return every
 
 
 def per_host(hosts: Sequence[int]) -> int | None:
@@ -101,11 +106,11 @@ def per_host(hosts: Sequence[int]) -> int | None:
 def measure(
     communicator: Communicator, hosts: Sequence[int], rounds: int, sizes: Sequence[int], progress: Callable[[], None]
 ) -> list[Timing]:
-    """All operations on all sizes: interleaved, a block as long as at the slowest process, medians over rounds."""
+    """Time all operations on all sizes: interleaved, a block as long as at the slowest process, medians over rounds."""
     timings = []
     for size in sizes:
         count = calls(size)
-        seconds = in_turns(operations(communicator, size, hosts), rounds, count)
+        seconds = time_in_turns(operations(communicator, size, hosts), rounds, count)
         timings += [Timing(name, communicator.n, size, median(own) / count) for name, own in seconds.items()]
         progress()
     return timings

@@ -21,10 +21,10 @@ from commeff.cluster.placed import ring
 from commeff.experiments.measure.bench import codecs, collectives, links
 from commeff.experiments.measure.bench.codecs import CODECS, Speed
 from commeff.experiments.measure.bench.collectives import Timing
+from commeff.experiments.measure.bench.job import gather, on_job
 from commeff.experiments.measure.bench.links import Pair
 from commeff.experiments.measure.bench.processor import WIDTH, processor
-from commeff.experiments.measure.bench.profile import described
-from commeff.experiments.measure.bench.together import everybody, together
+from commeff.experiments.measure.bench.profile import describe
 from commeff.experiments.run.progress import reporter
 from commeff.training.allocator import keep_freed_memory
 
@@ -33,7 +33,15 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured; less in tests."""
+    """How much is measured; less in tests.
+
+    Attributes
+    ----------
+    sizes : bytes of messages.
+    rounds : of which medians are taken.
+    length : numbers of the vector that is compressed.
+    width : of the matrices that are multiplied.
+    """
 
     sizes: Sequence[int] = links.SIZES
     rounds: int = ROUNDS
@@ -43,7 +51,13 @@ class Effort:
 
 @dataclass(frozen=True)
 class Between:
-    """What was measured among processes. hosts: on which host each is, by number."""
+    """What was measured among processes.
+
+    Attributes
+    ----------
+    hosts : the number of the host of each process.
+    pairs, timings : links, and collectives over them.
+    """
 
     hosts: tuple[int, ...]
     pairs: tuple[Pair, ...]
@@ -52,7 +66,15 @@ class Between:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured. copy: bytes per second."""
+    """What was measured.
+
+    Attributes
+    ----------
+    between : among processes.
+    speeds : of compressors.
+    copy : bytes per second that one thread copies.
+    gpu : the processor of one process.
+    """
 
     between: Between
     speeds: tuple[Speed, ...]
@@ -61,13 +83,13 @@ class Measured:
 
     def cluster(self, name: str) -> Cluster:
         """The hardware profile."""
-        return described(name, self.between.hosts, self.between.timings, self.gpu)
+        return describe(name, self.between.hosts, self.between.timings, self.gpu)
 
 
 def run(nproc: int | None = None, effort: Effort = Effort()) -> Measured | None:
-    """Everything; None at all but one process of a job."""
-    keep_freed_memory()  # of forks too: what is received into is not paid for again in every call
-    between = together(partial(among, effort), nproc)
+    """Measure everything; None at all but one process of a job."""
+    keep_freed_memory()  # inherited by forks: buffers that are received into are not paged in again in every call
+    between = on_job(partial(among, effort), nproc)
     if between is None:
         return None
     with ticking(len(CODECS), "compressors") as tick:
@@ -77,8 +99,8 @@ def run(nproc: int | None = None, effort: Effort = Effort()) -> Measured | None:
 
 
 def among(effort: Effort, communicator: Communicator) -> Between:
-    """Pairs and collectives, as every process measures them."""
-    names = everybody(socket.gethostname())
+    """Measure pairs and collectives, in every process."""
+    names = gather(socket.gethostname())
     hosts = tuple([*dict.fromkeys(names)].index(name) for name in names)
     with ticking(2 * len(effort.sizes) if dist.get_rank() == 0 else 0, "links and collectives") as tick:
         pairs = links.measure(communicator, effort.rounds, effort.sizes, tick)
@@ -88,7 +110,7 @@ def among(effort: Effort, communicator: Communicator) -> Between:
 
 @contextmanager
 def ticking(total: int, name: str) -> Iterator[Callable[[], None]]:
-    """What is called after each of `total` parts to show progress on stderr; with none to come it shows nothing."""
+    """A function to call after each of `total` parts, which shows progress on stderr if there are any."""
     if not total:
         yield lambda: None
         return
@@ -104,31 +126,31 @@ def ticking(total: int, name: str) -> Iterator[Callable[[], None]]:
 
 
 def rows(measured: Measured) -> list[dict[str, Any]]:
-    """Every number, one a row, with its unit."""
+    """All numbers, one a row, with their units."""
     between, n = measured.between, len(measured.between.hosts)
-    found: list[tuple[str, str, int | None, str, float, str]] = []
+    numbers: list[tuple[str, str, int | None, str, float, str]] = []
     for pair in between.pairs:
         where = "same host" if between.hosts[pair.first] == between.hosts[pair.second] else "other host"
         name = f"{pair.first}-{pair.second}, {where}"
-        found += [("link", name, None, "latency", pair.link.latency, "s")]
-        found += [("link", name, None, "bandwidth", pair.link.bandwidth, "B/s")]
+        numbers += [("link", name, None, "latency", pair.link.latency, "s")]
+        numbers += [("link", name, None, "bandwidth", pair.link.bandwidth, "B/s")]
     for timing in between.timings:
         name, size = timing.operation, timing.size
-        found += [("collective", name, size, "time", timing.seconds, "s")]
-        found += [("collective", name, size, "algbw", timing.algbw, "B/s")]
-        found += [("collective", name, size, "busbw", timing.busbw, "B/s")]
+        numbers += [("collective", name, size, "time", timing.seconds, "s")]
+        numbers += [("collective", name, size, "algbw", timing.algbw, "B/s")]
+        numbers += [("collective", name, size, "busbw", timing.busbw, "B/s")]
     for speed in measured.speeds:
-        found += [("compressor", speed.name, None, "encode", speed.encode, "B/s of input")]
-        found += [("compressor", speed.name, None, "decode", speed.decode, "B/s of input")]
-        found += [("compressor", speed.name, None, "encode", speed.encode_share, "share of copy")]
-        found += [("compressor", speed.name, None, "decode", speed.decode_share, "share of copy")]
-        found += [("compressor", speed.name, None, "vector / message", speed.expansion, "")]
-    found += [("machine", "memory", None, "copy", measured.copy, "B/s of input")]
-    found += [
+        numbers += [("compressor", speed.name, None, "encode", speed.encode, "B/s of input")]
+        numbers += [("compressor", speed.name, None, "decode", speed.decode, "B/s of input")]
+        numbers += [("compressor", speed.name, None, "encode", speed.encode_share, "share of copy")]
+        numbers += [("compressor", speed.name, None, "decode", speed.decode_share, "share of copy")]
+        numbers += [("compressor", speed.name, None, "vector / message", speed.expansion, "")]
+    numbers += [("machine", "memory", None, "copy", measured.copy, "B/s of input")]
+    numbers += [
         ("machine", name, None, "matrix product", peak, "FLOP/s") for name, peak in measured.gpu.peak_flops.items()
     ]
     keys = ("part", "subject", "size_bytes", "what", "value", "unit", "processes")
-    return [dict(zip(keys, (*row[:4], float(f"{row[4]:.4g}"), row[5], n), strict=True)) for row in found]
+    return [dict(zip(keys, (*row[:4], float(f"{row[4]:.4g}"), row[5], n), strict=True)) for row in numbers]
 
 
 def agreement(measured: Measured, cluster: Cluster) -> tuple[int, float, float]:

@@ -1,4 +1,4 @@
-"""16 workers on two processes against one: what a second core is worth to a run, and whether it stays the same run."""
+"""16 workers on two processes against one: how much faster a run becomes, and whether it stays the same run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator, methods
-from commeff.experiments.measure.bench.lockstep import in_turns, on_forks
+from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
 from commeff.experiments.measure.bench.step import SGD
 from commeff.experiments.measure.bench.timing import Figure, ratio
 from commeff.experiments.tasks.images import ImageSet
@@ -55,8 +55,8 @@ def tasks(dtype: str) -> dict[str, Task]:
     return {"ResNet-20": resnet, "GPT": Language(WORKERS, data=__file__, dtype=dtype)}
 
 
-def trained(task: Task, communicator: Communicator) -> Run:
-    """Parallel SGD on a task, as the trainer begins it."""
+def start_training(task: Task, communicator: Communicator) -> Run:
+    """Start parallel SGD on a task, as the trainer does."""
     replicas, strategy = Stacked(task.model, communicator.workers), methods.psgd(SGD)
     strategy.start(replicas.parameters, replicas.layout, communicator)
     return Run(replicas, strategy, communicator, losses=torch.zeros_like(replicas.parameters[:, 0]))
@@ -72,35 +72,35 @@ def speed(task: Task, rounds: int, steps: int) -> float:
     """Steps a second of two processes that share the workers, over those of one that hosts all; they take turns."""
 
     def measure(communicator: Communicator) -> dict[str, list[float]]:
-        together, alone = trained(task, communicator), trained(task, Communicator(workers=task.workers))
-        both: dict[str, Callable[[], None]] = {"together": partial(advance, together, task), "alone": lambda: None}
+        shared, alone = start_training(task, communicator), start_training(task, Communicator(workers=task.workers))
+        both: dict[str, Callable[[], None]] = {"together": partial(advance, shared, task), "alone": lambda: None}
         if dist.get_rank() == 0:
             both["alone"] = partial(advance, alone, task)
-        return in_turns(both, rounds, steps)
+        return time_in_turns(both, rounds, steps)
 
     return ratio(on_forks(PROCESSES, task.workers, measure), "alone", "together")
 
 
 def digits(task: Task, steps: int) -> float:
-    """On how many decimal digits the two agree after some steps: their largest difference in a parameter, over the
+    """Decimal digits on which the two agree after some steps: their largest difference in a parameter, over the
     largest change of one.
 
-    To be asked in float64: in float32 a ResNet makes of another order of additions a difference in the fifth digit.
+    The task should be in float64: in float32 another order of additions changes the fifth digit of a ResNet.
     """
 
     def measure(communicator: Communicator) -> dict[str, float]:
-        together, alone = trained(task, communicator), trained(task, Communicator(workers=task.workers))
-        begun = alone.replicas.parameters.clone()
+        shared, alone = start_training(task, communicator), start_training(task, Communicator(workers=task.workers))
+        first = alone.replicas.parameters.clone()
         for _ in range(steps):
-            advance(together, task)
+            advance(shared, task)
             advance(alone, task)
-        reached = alone.replicas.parameters
-        off = (together.replicas.parameters - reached[list(communicator.workers)]).abs().max()
+        last = alone.replicas.parameters
+        off = (shared.replicas.parameters - last[list(communicator.workers)]).abs().max()
         dist.all_reduce(off, dist.ReduceOp.MAX)
-        return {"difference": float(off), "change": float((reached - begun).abs().max())}
+        return {"difference": float(off), "change": float((last - first).abs().max())}
 
-    found = on_forks(PROCESSES, task.workers, measure)
-    return -math.log10(max(found["difference"] / found["change"], torch.finfo(torch.float64).eps))
+    reached = on_forks(PROCESSES, task.workers, measure)
+    return -math.log10(max(reached["difference"] / reached["change"], torch.finfo(torch.float64).eps))
 
 
 def run(rounds: int, steps: int = STEPS) -> list[Figure]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from commeff.cluster import Link
 from commeff.communicator import Communicator, Transport
-from commeff.experiments.measure.bench.lockstep import in_turns
+from commeff.experiments.measure.bench.forks import time_in_turns
 
 SIZES = tuple(4 * 8**power for power in range(9))  # 4 B ... 64 MiB
 MOST = 28  # pairs of processes, which is all of 8; of more processes so many pairs, evenly over all
@@ -46,7 +46,9 @@ def fit(sizes: Sequence[float], seconds: Sequence[float]) -> Link:
 
     s, t = np.asarray(sizes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
     if len(s) < 2 or s[-1] <= s[0] or t.min() <= 0:
-        raise ValueError(f"a line through {len(s)} sizes was asked for; give times above 0 of two sizes or more")
+        raise ValueError(
+            f"sizes must be at least 2 different ones with times above 0, got {len(s)}: a line goes through them"
+        )
 
     def misses(logs: NDArray[np.float64]) -> NDArray[np.float64]:
         alpha, beta = np.exp(logs)
@@ -70,7 +72,7 @@ def pairs(n: int) -> list[tuple[int, int]]:
 
 
 def calls(size: int) -> int:
-    """How often a message of a size is sent in a block: short ones often enough to be timed.
+    """How often a message of a size is sent in a block, so that short ones can be timed.
 
     >>> [calls(size) for size in (4, 2**20, 2**26)]
     [20, 5, 1]
@@ -79,7 +81,7 @@ def calls(size: int) -> int:
 
 
 def ping_pong(transport: Transport, pair: tuple[int, int], buffer: Tensor) -> Operation:
-    """A message there and back; processes outside the pair have nothing to do."""
+    """The operation of a message there and back; processes outside the pair do nothing."""
     if transport.rank not in pair:
         return lambda: None
     first, second = pair
@@ -101,7 +103,7 @@ def ping_pong(transport: Transport, pair: tuple[int, int], buffer: Tensor) -> Op
 
 
 def measure(communicator: Communicator, rounds: int, sizes: Sequence[int], progress: Callable[[], None]) -> list[Pair]:
-    """The link of each pair, while the other processes are silent: half of a ping-pong, its median over rounds.
+    """Measure the link of each pair while the other processes are silent: half a ping-pong, its median over rounds.
 
     One pair after the other, and all pairs interleaved. `progress` is called after each size.
     """
@@ -110,7 +112,7 @@ def measure(communicator: Communicator, rounds: int, sizes: Sequence[int], progr
     for size in sizes:
         buffer, count = torch.zeros(max(1, size // 4)), calls(size)
         contestants = {str(pair): ping_pong(communicator.transport, pair, buffer) for pair in chosen}
-        seconds = in_turns(contestants, rounds, count)
+        seconds = time_in_turns(contestants, rounds, count)
         for pair in chosen:
             times[pair].append(median(seconds[str(pair)]) / (2 * count))
         progress()

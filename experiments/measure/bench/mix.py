@@ -6,7 +6,7 @@ import torch
 
 from commeff import Communicator, topologies
 from commeff.compressors import Dense
-from commeff.experiments.measure.bench.timing import Figure, interleaved, one_thread, ratio
+from commeff.experiments.measure.bench.timing import Figure, one_thread, ratio, time_interleaved
 
 LIMITS = {"one_peer_exponential": 0.8, "ring": 0.45}
 
@@ -19,7 +19,7 @@ def share(topology: topologies.Topology, d: int, rounds: int) -> float:
     def mix() -> None:
         communicator.mix(Dense().compress(x, communicator.random("mix")), topology.at(0), out=x)
 
-    return ratio(interleaved({"copy": lambda: copy.copy_(x), "mix": mix}, rounds), "copy", "mix")
+    return ratio(time_interleaved({"copy": lambda: copy.copy_(x), "mix": mix}, rounds), "copy", "mix")
 
 
 def run(d: int = 10**6, rounds: int = 15) -> list[Figure]:

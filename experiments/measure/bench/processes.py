@@ -25,7 +25,7 @@ from commeff import Communicator, DistributedOptimizer, ErrorFeedback, Strategy,
 from commeff.adapters.ddp_hook import HookState, average_hook
 from commeff.compressors import TopK
 from commeff.experiments.measure.bench import hosting
-from commeff.experiments.measure.bench.lockstep import in_turns, on_forks
+from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
 from commeff.experiments.measure.bench.step import SGD
 from commeff.experiments.measure.bench.timing import Figure, ratio
 from commeff.experiments.tasks.models import Network, seeded
@@ -42,7 +42,14 @@ LOW_RANK, HOOK = ("power_sgd", "power_sgd, many buckets"), "torch's PowerSGD hoo
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, and the inputs of one process's batch."""
+    """A model, and the inputs of one process's batch.
+
+    Attributes
+    ----------
+    name : in tables.
+    model : makes it.
+    inputs : the shape of a batch, samples first.
+    """
 
     name: str
     model: Callable[[], nn.Module]
@@ -70,7 +77,7 @@ SUBJECTS = (Subject("MLP of 2.6 M", mlp, (32, 512)), Subject("ResNet-20", resnet
 
 
 def strategies(n: int) -> dict[str, Strategy]:
-    """What the library is asked to do, by name."""
+    """The library's contestants, by name."""
     one_peer = topologies.one_peer_exponential(n)
     return {
         "psgd": methods.psgd(SGD),
@@ -101,7 +108,7 @@ def loop(
     return step
 
 
-def flat_average(model: nn.Module) -> Callable[[], None]:
+def make_flat_average(model: nn.Module) -> Callable[[], None]:
     """The mean of all gradients by one all-reduce of one vector, which they are copied into and then views of."""
     parameters = list(model.parameters())
     flat = torch.empty(sum(p.numel() for p in parameters))
@@ -119,7 +126,7 @@ def flat_average(model: nn.Module) -> Callable[[], None]:
 
 
 def contestants(subject: Subject, n: int) -> dict[str, Step]:
-    """A step of everybody, each with a model of its own that begins as the others' do, all on the same batch.
+    """One step of each contestant, by name: each has its own copy of one model, all have the same batch.
 
     The two DDPs differ in nothing: how far they are apart tells how far the figures can be trusted. Torch's PowerSGD
     and ours agree in rank, error feedback, warm start and in which tensors they factor (min_compression_rate 1: those
@@ -138,7 +145,7 @@ def contestants(subject: Subject, n: int) -> dict[str, Step]:
         "local": plain(fresh()),
         "DDP": plain(DistributedDataParallel(fresh())),
         "DDP, once more": plain(DistributedDataParallel(fresh())),
-        "one all-reduce by hand": plain(by_hand, flat_average(by_hand)),
+        "one all-reduce by hand": plain(by_hand, make_flat_average(by_hand)),
         "top 1 % under DDP": plain(top_k),
     }
     for name, strategy in strategies(n).items():
@@ -172,7 +179,7 @@ def compare(subject: Subject, n: int, rounds: int, steps: int) -> list[Figure]:
 
     def measure(communicator: Communicator) -> dict[str, list[float]]:
         everybody = contestants(subject, communicator.n)
-        seconds = in_turns(everybody, rounds, steps)
+        seconds = time_in_turns(everybody, rounds, steps)
         for name, step in everybody.items():
             if not step().isfinite():
                 raise ValueError(f"{name} diverged on {subject.name}; its time is not that of ordinary numbers")

@@ -7,7 +7,7 @@ import os
 import torch
 
 from commeff.cluster import GPU
-from commeff.experiments.measure.bench.timing import interleaved, one_thread
+from commeff.experiments.measure.bench.timing import one_thread, time_interleaved
 from commeff.experiments.run.system import cpu_name
 
 WIDTH = 1024  # of the matrices
@@ -24,7 +24,7 @@ def peaks(width: int = WIDTH) -> dict[str, float]:
         own = square.to(dtype)
         contestants[name] = lambda own=own: own @ own
     with one_thread():
-        seconds = interleaved(contestants, ROUNDS)
+        seconds = time_interleaved(contestants, ROUNDS)
     return {name: 2 * width**3 / min(own) for name, own in seconds.items()}
 
 

@@ -1,4 +1,4 @@
-"""A hardware profile: what was measured, as a cluster that `commeff.cluster` reads."""
+"""A hardware profile: measured links and speeds as a cluster that `commeff.cluster` reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from commeff.experiments.measure.bench.collectives import BETWEEN, EXCHANGE, INS
 from commeff.experiments.measure.bench.links import fit
 
 
-def described(name: str, hosts: Sequence[int], timings: Sequence[Timing], gpu: GPU) -> Cluster:
+def describe(name: str, hosts: Sequence[int], timings: Sequence[Timing], gpu: GPU) -> Cluster:
     """The cluster of the processes: a node for each host, a "GPU" for each process.
 
     Links are lines through exchanges in which everybody takes part at once, since that is how collectives use them;
@@ -20,19 +20,19 @@ def described(name: str, hosts: Sequence[int], timings: Sequence[Timing], gpu: G
     local = per_host(hosts)
     if local is None:
         raise ValueError(
-            "a profile was asked for of hosts with unequal numbers of processes, or whose ranks are mixed; "
-            "start equally many on each host, in order"
+            f"hosts of a profile must have equally many processes, with consecutive ranks, got {list(hosts)}: nodes "
+            "of a described cluster are equal; start as many on each host, in order"
         )
     if local == len(hosts):
-        intra = inter = line(timings, EXCHANGE)
+        intra = inter = fit_operation(timings, EXCHANGE)
     else:
-        each = line(timings, BETWEEN)
+        each = fit_operation(timings, BETWEEN)
         inter = Link(bandwidth=each.bandwidth * local, latency=each.latency)
-        intra = line(timings, INSIDE) if local > 1 else inter
+        intra = fit_operation(timings, INSIDE) if local > 1 else inter
     return Cluster(name, gpus=len(hosts), gpu=gpu, per_node=local, intra=intra, inter=inter)
 
 
-def line(timings: Sequence[Timing], operation: str) -> Link:
+def fit_operation(timings: Sequence[Timing], operation: str) -> Link:
     """The link seen by an operation in which each process sends one message of the size."""
     own = [timing for timing in timings if timing.operation == operation]
     return fit([timing.size for timing in own], [timing.seconds for timing in own])

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator, DistributedOptimizer, Strategy
-from commeff.experiments.measure.bench.lockstep import in_turns, on_forks
+from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
 from commeff.experiments.measure.bench.processes import CLASSES, Step, Subject, loop
 from commeff.experiments.measure.bench.step import SGD
 from commeff.experiments.tasks.models import seeded
@@ -20,7 +20,14 @@ LOCAL = "local"
 
 
 class Case(NamedTuple):
-    """What takes its turn: a method, or local steps, of the first n processes with `batch` samples on each."""
+    """One contestant: the first n processes.
+
+    Attributes
+    ----------
+    n : of how many processes.
+    batch : samples on each.
+    method : by its name, or `LOCAL` for steps without communication.
+    """
 
     n: int
     batch: int
@@ -55,8 +62,8 @@ def seconds(
         groups = {n: dist.new_group(range(n)) for n in sorted({case.n for case in cases})}
         takes_part = {case: dist.get_rank() < case.n for case in cases}
         contestants = {str(case): step(case, groups[case.n]) if takes_part[case] else (lambda: None) for case in cases}
-        return in_turns(contestants, rounds, steps)
+        return time_in_turns(contestants, rounds, steps)
 
     keep_freed_memory()
-    found = on_forks(most, most, measure)
-    return {case: median(found[str(case)]) / steps for case in cases}
+    times = on_forks(most, most, measure)
+    return {case: median(times[str(case)]) / steps for case in cases}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from commeff import Communicator, Local, Strategy, methods
-from commeff.experiments.measure.bench.timing import Figure, interleaved, one_thread, ratio
+from commeff.experiments.measure.bench.timing import Figure, one_thread, ratio, time_interleaved
 from commeff.replicas import Stacked, Vmapped
 from commeff.replicas.stacked import TOGETHER
 
@@ -151,7 +151,7 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[Figure]
                     "naive": naive(subject, x, y, average),
                     "vmap": library(Vmapped(subject.model, range(workers)), x, y, average),
                 }
-                seconds = interleaved(contestants, rounds, calls=2)
+                seconds = time_interleaved(contestants, rounds, calls=2)
                 for kind in ("flat", "library", "hand"):
                     each = [seconds[f"{kind} {i}"] for i in range(instances)]
                     seconds[kind] = [sum(times) / instances for times in zip(*each, strict=True)]

@@ -1,4 +1,4 @@
-"""Interleaved timing on one thread, and the table of what came out."""
+"""Interleaved timing on one thread, and the table of its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from commeff.experiments.run.system import cpu_name, git_commit
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured ratio and the limit it has to keep (None: for information)."""
+    """One measured ratio and the limit it has to keep.
+
+    Attributes
+    ----------
+    subject, what : of whom, and which ratio.
+    value : measured.
+    at_least, at_most : the limits; None: for information.
+    """
 
     subject: str
     what: str
@@ -50,8 +57,10 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def interleaved(contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int = 1) -> dict[str, list[float]]:
-    """CPU seconds of `calls` calls of each contestant, round by round, after one round to warm up.
+def time_interleaved(
+    contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int = 1
+) -> dict[str, list[float]]:
+    """CPU seconds of `calls` calls of each contestant, round by round, after one round that warms up.
 
     Each round begins with the next contestant: who follows whom, and finds what in the cache, is worth some percent.
     """
@@ -60,16 +69,16 @@ def interleaved(contestants: Mapping[str, Callable[[], object]], rounds: int, ca
     for r in range(rounds + 1):
         order.append(order.pop(0))
         for name, run in order:
-            begun = time.process_time()
+            start = time.process_time()
             for _ in range(calls):
                 run()
             if r:
-                seconds[name].append(time.process_time() - begun)
+                seconds[name].append(time.process_time() - start)
     return seconds
 
 
 def write(figures: Sequence[Figure], path: Path, command: str) -> None:
-    """A CSV file of the ratios, with the command, the hardware and the commit they come from."""
+    """Write a CSV file of the ratios, with the command, the hardware and the commit they come from."""
     origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
     rows = [{**asdict(figure), "value": round(figure.value, 3), **origin} for figure in figures]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """`commeff lab bench`: single exchanges on a shaped network beside the model, and a step that hides its communication.
 
-Everything goes through the library's communicator and is billed by its ledger; the model knows the links' rate and
-burst, and the latency of a round that an all-gather of next to nothing shows on the same network. Seconds are medians
+Everything goes through the library's communicator and is billed by its ledger. The model is given the links' rate and
+burst, and the latency of a round, measured by an all-gather of next to nothing on the same network. Seconds are medians
 over rounds, each round as long as at the slowest node.
 """
 
@@ -21,7 +21,7 @@ from commeff import Communicator, DistributedOptimizer, methods, topologies
 from commeff.cluster.modelled import Billing
 from commeff.communicator.ledger import Entry
 from commeff.compressors import Dense, TopK
-from commeff.experiments.measure.bench.lockstep import in_turns, on_forks
+from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
 from commeff.experiments.measure.bench.processes import CLASSES, loop
 from commeff.experiments.measure.bench.step import SGD
 from commeff.experiments.measure.lab.network import NETWORKS, Node, Shape, lab
@@ -43,7 +43,15 @@ Timed = tuple[dict[str, list[float]], dict[str, Entry]]
 
 @dataclass(frozen=True)
 class Reading:
-    """A measured number beside the one it is held against, and the limits of their ratio (None: for information)."""
+    """A measured number beside the one it is compared with.
+
+    Attributes
+    ----------
+    network, what : where, and of which operation.
+    measured : seconds.
+    against, expected : what it is compared with, and the seconds of that.
+    at_least, at_most : limits of measured / expected; None: for information.
+    """
 
     network: str
     what: str
@@ -77,35 +85,35 @@ class Reading:
 
 
 def run(nodes: int = NODES, rounds: int = 7, numbers: int = NUMBERS) -> list[Reading]:
-    """All figures: exchanges on 200 Mbit/s and with one slow link, and the overlapped step on 200 Mbit/s."""
-    found = []
+    """Measure exchanges on 200 Mbit/s and with one slow link, and the overlapped step on 200 Mbit/s."""
+    readings = []
     for name in ("200mbit", "slow_link"):
         shape = NETWORKS[name]
         with lab(shape, nodes) as places:
-            found += exchanges(shape, places, rounds, numbers)
-            found += overlapped(shape, places, rounds) if shape.slow is None else []
-    return found
+            readings += exchanges(shape, places, rounds, numbers)
+            readings += overlapped(shape, places, rounds) if shape.slow is None else []
+    return readings
 
 
 def exchanges(shape: Shape, nodes: Sequence[Node], rounds: int, numbers: int) -> list[Reading]:
-    """Each exchange of a dense vector beside the model."""
+    """Measure each exchange of a dense vector beside the model."""
     n = len(nodes)
     seconds, billed = on_forks(n, n, partial(_exchange, rounds=rounds, numbers=numbers), lambda r: nodes[r].enter())
     measured = {what: median(times) for what, times in seconds.items()}
     alpha = measured.pop(SMALLEST) / (n - 1)
-    cluster, found = shape.cluster(n, alpha), []
+    cluster, readings = shape.cluster(n, alpha), []
     for what, value in measured.items():
         modelled = Billing(cluster, n, _graphs(n).get(what)).seconds(billed[what])
         low, high = limits(shape, what)
-        found.append(Reading(shape.name, what, value, "modelled", modelled, low, high))
-    found.append(Reading(shape.name, f"{SMALLEST}, a round", alpha, "itself: the model's latency", alpha))
+        readings.append(Reading(shape.name, what, value, "modelled", modelled, low, high))
+    readings.append(Reading(shape.name, f"{SMALLEST}, a round", alpha, "itself: the model's latency", alpha))
     gain = GAIN if shape.slow is None else None
     every, peer = measured["all_reduce"], measured["one-peer"]
-    return [*found, Reading(shape.name, "all_reduce", every, "one-peer, measured", peer, at_least=gain)]
+    return [*readings, Reading(shape.name, "all_reduce", every, "one-peer, measured", peer, at_least=gain)]
 
 
 def limits(shape: Shape, what: str) -> tuple[float | None, float | None]:
-    """Between what measured over modelled has to lie.
+    """The limits of measured over modelled.
 
     >>> limits(NETWORKS["200mbit"], "one-peer"), limits(NETWORKS["slow_link"], "two-neighbour ring")
     ((0.9, 1.1), (0.75, 1.25))
@@ -124,23 +132,23 @@ def latency(nodes: Sequence[Node], rounds: int = 20) -> float:
 
 
 def overlapped(shape: Shape, nodes: Sequence[Node], rounds: int) -> list[Reading]:
-    """A step of parallel SGD whose buckets travel while backward runs, against the longer of its two halves."""
+    """Measure a step of parallel SGD whose buckets travel while backward runs, against the longer of its two halves."""
     n = len(nodes)
     seconds = on_forks(n, n, partial(_steps, rounds=rounds), lambda r: nodes[r].enter())
     at = {what: median(times) for what, times in seconds.items()}
     longer = max(("compute", "communication"), key=at.__getitem__)
     shorter = "compute" if longer == "communication" else "communication"
-    said = f"psgd step, MLP of {DEPTH + 1} layers, batch {BATCH}"
+    name = f"psgd step, MLP of {DEPTH + 1} layers, batch {BATCH}"
     against = f"{longer}, measured"
     return [
-        Reading(shape.name, f"{said}: {shorter}", at[shorter], against, at[longer]),
-        Reading(shape.name, f"{said}, in one piece", at["in one piece"], against, at[longer]),
-        Reading(shape.name, f"{said}, in buckets", at["in buckets"], against, at[longer], at_most=OVERHEAD),
+        Reading(shape.name, f"{name}: {shorter}", at[shorter], against, at[longer]),
+        Reading(shape.name, f"{name}, in one piece", at["in one piece"], against, at[longer]),
+        Reading(shape.name, f"{name}, in buckets", at["in buckets"], against, at[longer], at_most=OVERHEAD),
     ]
 
 
 def write(readings: Sequence[Reading], path: Path, command: str) -> None:
-    """A CSV file of what was measured, with the command, the hardware and the commit it comes from."""
+    """Write a CSV file of the readings, with the command, the hardware and the commit they come from."""
     origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
     rows = [
         {**asdict(r), "measured": f"{r.measured:.4g}", "expected": f"{r.expected:.4g}", "ratio": f"{r.ratio:.3f}"}
@@ -156,7 +164,7 @@ def _graphs(n: int) -> dict[str, topologies.Topology]:
 
 
 def _exchange(communicator: Communicator, rounds: int, numbers: int) -> Timed:
-    """Seconds of each exchange, and what the ledger says of it. Without numbers there is only the smallest."""
+    """Seconds of each exchange, and its row of the ledger. Without numbers there is only the smallest."""
     graphs = _graphs(communicator.n)
     nothing = TopK(k=1).compress(torch.zeros(1, 2), communicator.random("bench"))
     contestants: dict[str, Callable[[], object]] = {SMALLEST: lambda: communicator.average(nothing)}
@@ -174,7 +182,7 @@ def _exchange(communicator: Communicator, rounds: int, numbers: int) -> Timed:
     for what, exchange in contestants.items():
         exchange()
         billed[what] = communicator.ledger.rows[-1]
-    return in_turns(contestants, rounds, calls=1), billed
+    return time_in_turns(contestants, rounds, calls=1), billed
 
 
 def deep() -> nn.Module:
@@ -196,7 +204,7 @@ def _steps(communicator: Communicator, rounds: int) -> dict[str, list[float]]:
     size = sum(p.numel() for p in alone.parameters())
     message = Dense().compress(torch.zeros(1, size), communicator.random("bench"))
     psgd = methods.psgd(SGD)
-    return in_turns(
+    return time_in_turns(
         {
             "compute": loop(alone, SGD(alone.parameters()), batch),
             "communication": lambda: communicator.average(message),

@@ -30,29 +30,29 @@ def shapes(names: str) -> list[Shape]:
     ['1gbit', 'slow_link']
     >>> shapes("2gbit")
     Traceback (most recent call last):
-    ValueError: there is no network '2gbit' among 100mbit, 200mbit, 1gbit, slow_link; did you mean 1gbit?
+    ValueError: --networks must be of 100mbit, 200mbit, 1gbit, slow_link, got '2gbit'; did you mean 1gbit?
     """
     unknown = [name for name in names.split(",") if name not in NETWORKS]
     if unknown:
         near = did_you_mean(unknown[0], NETWORKS)
-        raise ValueError(f"there is no network {unknown[0]!r} among {', '.join(NETWORKS)}{near}")
+        raise ValueError(f"--networks must be of {', '.join(NETWORKS)}, got {unknown[0]!r}{near}")
     return [NETWORKS[name] for name in names.split(",")]
 
 
 def nodes_of(request: Request) -> int:
-    """How many nodes the cells of a grid ask for, which is one number for all of them."""
+    """The number of nodes that all cells of a grid run on."""
     grid = read_grid(request.file, request.overrides)
-    asked = sorted({point.settings.get("nproc", "1") for point in grid.points})
-    if len(asked) != 1 or not asked[0].isdecimal() or int(asked[0]) < 2:
+    counts = sorted({point.settings.get("nproc", "1") for point in grid.points})
+    if len(counts) != 1 or not counts[0].isdecimal() or int(counts[0]) < 2:
         raise ValueError(
-            f"the cells of {request.file.name} have nproc={', '.join(asked)}; "
-            "a lab runs one process on each node: write nproc: 8, say, into the base of the grid"
+            f"nproc of all cells of {request.file.name} must be one number of at least 2, got {', '.join(counts)}: "
+            "a lab runs one process on each node; write nproc: 8, say, into the base of the grid"
         )
-    return int(asked[0])
+    return int(counts[0])
 
 
-def visit(request: Request, shape: Shape, root: Path) -> Outcome:
-    """Run what is not finished on one network; how all cells stand there."""
+def run_on(request: Request, shape: Shape, root: Path) -> Outcome:
+    """Run the cells that are not finished on one network."""
     from commeff.experiments.measure.lab.bench import latency
 
     count, store = nodes_of(request), root / shape.name
@@ -72,7 +72,9 @@ def check_same(place: Path, shape: Shape, nodes: int) -> None:
     """Refuse a store whose runs were made on another network."""
     there, here = Cluster.load(place), shape.cluster(nodes)
     if (there.gpus, there.inter.bandwidth) != (here.gpus, here.inter.bandwidth):
-        raise ValueError(f"{place.parent} holds runs of another network, see {place.name}; choose another --store")
+        raise ValueError(
+            f"{place.parent} must hold runs of this network, got another one in {place.name}; choose another --store"
+        )
 
 
 def _in_lab(nodes: Sequence[Node], cell: Cell, plugins: Sequence[str], line: Connection) -> None:

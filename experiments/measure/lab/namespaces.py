@@ -19,11 +19,11 @@ T = TypeVar("T")
 def create() -> int:
     """A new namespace, as a file descriptor: it lives as long as that is open."""
 
-    def leave_for_new() -> int:
+    def unshare() -> int:
         _call("unshare", NETWORK)
         return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
-    return _in_thread(leave_for_new)
+    return _in_thread(unshare)
 
 
 def enter(path: str) -> None:

@@ -23,7 +23,7 @@ from commeff.experiments.run.orphans import end_with_parent
 BURST = 2**18  # bytes that a link lets through at once before its rate is felt
 GOODPUT = 1448 / 1514  # bytes of a full TCP segment over those of its Ethernet frame
 QUEUE = "100ms"  # what may wait in a bucket before it is dropped
-LATENCY = 1e-3  # seconds of a message, of which the network has no part: the scheduling of all processes on few cores
+LATENCY = 1e-3  # seconds of a message: the scheduling of all processes on few cores, the network adds none
 INTERFACE, LAUNCHER = "lab0", "lab"
 TCP = {"ipv4/tcp_congestion_control": "reno", "ipv4/tcp_slow_start_after_idle": "0"}
 MOST = 200  # nodes; the host part of an address
@@ -31,7 +31,14 @@ MOST = 200  # nodes; the host part of an address
 
 @dataclass(frozen=True)
 class Shape:
-    """What the links carry, in bits a second; `slow`: the last node's, if it is another."""
+    """What the links carry.
+
+    Attributes
+    ----------
+    name : of the network.
+    rate : of every node's link, in bits a second.
+    slow : of the last node's link, if it has another rate.
+    """
 
     name: str
     rate: float
@@ -40,7 +47,7 @@ class Shape:
     def __post_init__(self) -> None:
         for rate in (self.rate, self.slow):
             if rate is not None and rate < 1e5:
-                raise ValueError(f"a link of {rate:g} bit/s was asked for; take 100 kbit/s (1e5) or more")
+                raise ValueError(f"rate of a link must be at least 100 kbit/s (1e5), got {rate:g} bit/s")
 
     def rate_of(self, node: int, nodes: int) -> float:
         """The rate of a node's link."""
@@ -79,13 +86,19 @@ NETWORKS = {
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of the lab, as a process finds it: the path of its namespace, and its address there."""
+    """One machine of the lab.
+
+    Attributes
+    ----------
+    namespace : the path at which processes find it.
+    address : of the node in the lab's network.
+    """
 
     namespace: str
     address: str
 
     def enter(self) -> None:
-        """Make this process, which has no other threads yet, one of the node's; it ends with its parent."""
+        """Move this process, which must not have other threads yet, onto the node; it ends with its parent."""
         end_with_parent()
         namespaces.enter(self.namespace)
         os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
@@ -93,19 +106,19 @@ class Node:
 
 @contextmanager
 def lab(shape: Shape, count: int) -> Iterator[list[Node]]:
-    """So many nodes on a network of this shape, as long as the context is open and this process lives.
+    """Make nodes on a network of this shape, which exist while the context is open and this process lives.
 
     Raises
     ------
     ValueError: no lab can be made here, and why.
     """
     if not 2 <= count <= MOST:
-        raise ValueError(f"a lab of {count} nodes was asked for; take 2 to {MOST}")
+        raise ValueError(f"nodes of a lab must be at least 2 and at most {MOST}, got {count}")
     refuse_without_means()
     held: list[int] = []
     try:
         try:
-            nodes = _built(shape, count, held)
+            nodes = _build(shape, count, held)
         except OSError as error:
             raise ValueError(f"a network lab cannot be made here: {error}") from error
         yield nodes
@@ -115,7 +128,7 @@ def lab(shape: Shape, count: int) -> Iterator[list[Node]]:
 
 
 def refuse_without_means() -> None:
-    """`ValueError` where a lab needs what this process or this machine does not have."""
+    """Raise `ValueError` where this process or this machine lacks what a lab needs."""
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     reason = ""
     if sys.platform != "linux":
@@ -128,8 +141,8 @@ def refuse_without_means() -> None:
         raise ValueError(f"a network lab cannot be made here: {reason}")
 
 
-def _built(shape: Shape, count: int, held: list[int]) -> list[Node]:
-    """The nodes, all connected; `held` gets what keeps their namespaces alive."""
+def _build(shape: Shape, count: int, held: list[int]) -> list[Node]:
+    """Make the nodes and connect them; `held` gets the descriptors that keep their namespaces alive."""
     for _ in range(count + 1):
         held.append(namespaces.create())
     switch, *places = (f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in held)
@@ -141,7 +154,7 @@ def _built(shape: Shape, count: int, held: list[int]) -> list[Node]:
 
 
 def _connect(switch: str, node: Node, port: str, rate: float) -> None:
-    """The cable from a node to the switch, with a token bucket at each end."""
+    """Connect a node to the switch, with a token bucket at each end."""
     bucket = f"root tbf rate {rate:.0f}bit burst {BURST} latency {QUEUE}"
     namespaces.run(
         switch,

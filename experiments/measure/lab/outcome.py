@@ -27,13 +27,20 @@ from commeff.experiments.report.data.records import Record, read_record
 from commeff.experiments.report.data.statistics import first_reached
 from commeff.training.checkpoint import Checkpoints
 
-SLACK = 0.9  # of what the links alone need, below which seconds cannot be
+SLACK = 0.9  # of what the links alone need: fewer seconds are impossible
 
 
 @dataclass(frozen=True)
 class Race:
-    """One run up to the target: its steps, its measured seconds and those of them that were waited, and the modelled
-    ones. floor: what the links alone need. commit, hardware: with which and on what it ran.
+    """One run up to the target.
+
+    Attributes
+    ----------
+    network, method, seed : which run.
+    steps : up to the target.
+    measured, exposed : seconds up to there, and those of them that were spent waiting for others.
+    modelled, floor : modelled seconds, and the seconds that the links alone need.
+    commit, hardware : with which and on what it ran.
     """
 
     network: str
@@ -54,8 +61,16 @@ class Race:
 
 
 @dataclass(frozen=True)
-class Visited:
-    """One network: its description, the grid that was run there, and its races; `missed` did not reach the target."""
+class NetworkRuns:
+    """One network and the grid that was run there.
+
+    Attributes
+    ----------
+    cluster : its description.
+    grid : that was run.
+    races : its runs up to the target.
+    missed : the names of those that did not reach it.
+    """
 
     cluster: Cluster
     grid: Grid
@@ -63,29 +78,40 @@ class Visited:
     missed: tuple[str, ...]
 
 
-def visited(root: Path, grid: str | None = None) -> list[Visited]:
-    """Every network of a root folder, the fastest last; `grid`: which one, where several were run."""
+def read_networks(root: Path, grid: str | None = None) -> list[NetworkRuns]:
+    """Read every network of a root folder, the fastest last.
+
+    Parameters
+    ----------
+    root : holds a store for each network.
+    grid : which one, where several were run.
+    """
     stores = sorted(place.parent for place in root.glob(f"*/{CLUSTER}"))
     if not stores:
-        raise ValueError(f"{root} holds no network that was visited; `commeff lab run FILE --store {root}` visits some")
-    found = [_visited(store, grid) for store in stores]
-    return sorted(found, key=lambda each: each.cluster.inter.bandwidth)
+        raise ValueError(
+            f"{root} must hold a store of `commeff lab run` for each network, got none; "
+            f"run `commeff lab run FILE --store {root}`"
+        )
+    every = [_read_network(store, grid) for store in stores]
+    return sorted(every, key=lambda each: each.cluster.inter.bandwidth)
 
 
-def _visited(store: Path, chosen: str | None) -> Visited:
+def _read_network(store: Path, chosen: str | None) -> NetworkRuns:
     cluster = Cluster.load(store / CLUSTER)
     grid = choose(store, chosen, [])
     if len(grid.target) != 1:
-        raise ValueError(f"the grid {grid.name} in {store} has no target; write target: {{val_accuracy: 0.95}} into it")
+        raise ValueError(
+            f"target of the grid {grid.name} in {store} must be given; write target: {{val_accuracy: 0.95}} into it"
+        )
     races, missed = [], []
     for cell in grid.cells:
         record = read_record(store / cell.run)
-        race = raced(record, cell, cluster, grid.target) if record.state == "done" else None
+        race = measure_race(record, cell, cluster, grid.target) if record.state == "done" else None
         if race is None:
             missed.append(f"{name(cell)}, seed {cell.seed}")
         else:
             races.append(race)
-    return Visited(cluster, grid, tuple(races), tuple(missed))
+    return NetworkRuns(cluster, grid, tuple(races), tuple(missed))
 
 
 def name(cell: Cell) -> str:
@@ -93,21 +119,24 @@ def name(cell: Cell) -> str:
     return cell.name or " ".join(cell.labels.values())
 
 
-def raced(record: Record, cell: Cell, cluster: Cluster, target: Mapping[str, float]) -> Race | None:
+def measure_race(record: Record, cell: Cell, cluster: Cluster, target: Mapping[str, float]) -> Race | None:
     """How a run came to the target; None if it did not."""
     if record.environment.get("launcher") != LAUNCHER:
-        raise ValueError(f"{record.folder} was not run in the lab; run `commeff lab run` on another --store")
+        raise ValueError(
+            f"{record.folder} must have been run in the lab, got another launcher; "
+            "run `commeff lab run` on another --store"
+        )
     ((metric, level),) = target.items()
     reached = first_reached(record.curve, metric, level)
     if reached is None:
         return None
     steps, seconds, exposed = int(reached["step"]), float(reached["seconds"]), float(reached["exposed_seconds"])
-    rows = [row for row in ledger(record.folder) if row.step < steps]
-    said, floor = modelled_seconds(rows, record.config, cluster, steps, compute=(seconds - exposed) / steps)
-    where = record.environment
-    hardware = f"{where.get('cpu', 'unknown processor')}, {where.get('cores', '?')} cores"
-    commit = str(where.get("commit", "unknown"))
-    return Race(cluster.name, name(cell), cell.seed, steps, seconds, exposed, said, floor, commit, hardware)
+    rows = [row for row in read_ledger(record.folder) if row.step < steps]
+    modelled, floor = modelled_seconds(rows, record.config, cluster, steps, compute=(seconds - exposed) / steps)
+    origin = record.environment
+    hardware = f"{origin.get('cpu', 'unknown processor')}, {origin.get('cores', '?')} cores"
+    commit = str(origin.get("commit", "unknown"))
+    return Race(cluster.name, name(cell), cell.seed, steps, seconds, exposed, modelled, floor, commit, hardware)
 
 
 def modelled_seconds(
@@ -117,7 +146,7 @@ def modelled_seconds(
     the links need for the bytes alone, nobody computing, and waiting only for those who are heard.
     """
     if cluster.name not in NETWORKS:
-        raise ValueError(f"the network {cluster.name!r} is none of the lab's, which are {', '.join(NETWORKS)}")
+        raise ValueError(f"network must be one of the lab's, {', '.join(NETWORKS)}, got {cluster.name!r}")
     links = NETWORKS[cluster.name].links(config["workers"], cluster.inter.latency)
     graph = topology(config) if "topology" in config else None
     ends = partial(clocks, rows, cluster, steps=steps, topology=graph)
@@ -125,9 +154,9 @@ def modelled_seconds(
     return float(ends(links, compute=compute)[-1].max()), float(ends(bare)[-1].max())
 
 
-def ledger(folder: Path) -> list[Entry]:
-    """All that a finished run has sent, from its last checkpoint."""
+def read_ledger(folder: Path) -> list[Entry]:
+    """Read all that a finished run has sent, from its last checkpoint."""
     state = Checkpoints(folder / "checkpoints").load()
     if state is None:
-        raise ValueError(f"{folder} has no checkpoint, in which its ledger is; run its cell again")
+        raise ValueError(f"{folder} must have a checkpoint, which holds its ledger; run its cell again")
     return [Entry(*row) for row in state["ledger"]["rows"]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
-from commeff.experiments.measure.lab.outcome import Visited, visited
+from commeff.experiments.measure.lab.outcome import NetworkRuns, read_networks
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Figure, Look, Panel, look, write
 from commeff.experiments.report.write.table import Column, Item, Table, markdown
 from commeff.experiments.run.system import git_commit
@@ -21,9 +21,11 @@ MARGINS = (1.45, 0.15, 0.42, 0.27)
 
 def report(root: Path, out: Path, command: str, grid: str | None = None) -> list[Path]:
     """Write the table as CSV and Markdown, and the figure, into `out`; the CSV is the figure's data."""
-    visits = visited(root, grid)
+    visits = read_networks(root, grid)
     if not any(visit.races for visit in visits):
-        raise ValueError(f"no run in {root} has come to the target yet; run `commeff lab run`, with more steps perhaps")
+        raise ValueError(
+            f"a run in {root} must have reached the target, got none; run `commeff lab run`, with more steps perhaps"
+        )
     table = speed_ups(visits)
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.md").write_text("\n".join([*page(visits, table, command), ""]))
@@ -31,10 +33,10 @@ def report(root: Path, out: Path, command: str, grid: str | None = None) -> list
     return [out / file for file in ("report.md", "speed_ups.csv", "speed_ups.png", "speed_ups.pdf")]
 
 
-def speed_ups(visits: Sequence[Visited]) -> pd.DataFrame:
+def speed_ups(visits: Sequence[NetworkRuns]) -> pd.DataFrame:
     """One row for each method and network: means over seeds, and the speed-up over the baseline.
 
-    The speed-up is the ratio of mean seconds over the seeds in which both came to the target. Seconds that cannot be
+    The speed-up is the ratio of mean seconds over the seeds in which both came to the target. Impossible seconds
     (`Race.possible`) have no speed-up and no error.
     """
     every, rows = pd.DataFrame([vars(race) | {"possible": race.possible} for v in visits for race in v.races]), []
@@ -61,36 +63,37 @@ def speed_ups(visits: Sequence[Visited]) -> pd.DataFrame:
                     "error": own["modelled"].mean() / own["measured"].mean() - 1 if good else nan,
                     "measured_speed_up": theirs["measured"].sum() / ours["measured"].sum() if comparable else nan,
                     "modelled_speed_up": theirs["modelled"].sum() / ours["modelled"].sum() if len(both) else nan,
-                    "hardware": said(own["hardware"]),
-                    "commit": said(own["commit"]),
+                    "hardware": unique_words(own["hardware"]),
+                    "commit": unique_words(own["commit"]),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def said(values: Iterable[str]) -> str:
-    """Each of the values once.
+def unique_words(values: Iterable[str]) -> str:
+    """The values, each once.
 
-    >>> said(["b+", "a", "b+"])
+    >>> unique_words(["b+", "a", "b+"])
     'a, b+'
     """
     return ", ".join(sorted(set(values)))
 
 
-def baseline(visit: Visited) -> str:
+def baseline(visit: NetworkRuns) -> str:
     """The name of the variant that the others are compared with."""
     wanted = visit.grid.baseline
     for cell in visit.grid.cells:
         settings = dict(setting.split("=", 1) for setting in cell.settings or ())
         if wanted and all(settings.get(key) == value for key, value in wanted.items()):
             return cell.name or " ".join(cell.labels.values())
-    raise ValueError(f"the grid {visit.grid.name} has no baseline; write baseline: {{method: psgd}} into it")
+    raise ValueError(f"baseline of the grid {visit.grid.name} must be given; write baseline: {{method: psgd}} into it")
 
 
-def page(visits: Sequence[Visited], table: pd.DataFrame, command: str) -> list[str]:
+def page(visits: Sequence[NetworkRuns], table: pd.DataFrame, command: str) -> list[str]:
     """The report in Markdown."""
     grid, base, nodes = visits[0].grid, baseline(visits[0]), visits[0].cluster.gpus
     races = [race for visit in visits for race in visit.races]
+    hardware = unique_words(race.hardware for race in races)
     ((metric, level),) = grid.target.items()
     lines = [
         f"# {grid.title}",
@@ -100,9 +103,9 @@ def page(visits: Sequence[Visited], table: pd.DataFrame, command: str) -> list[s
         "Modelled: the same steps, the computing that was measured (what rank 0 did while it waited for nobody), and "
         "the communication that the run's ledger costs on the links of the network, each with its own rate.",
         "",
-        f"All processes share one machine ({said(race.hardware for race in races)}), so computing takes longer than on "
-        "as many: speed-ups on faster networks are smaller than theirs would be. Links have no delay beyond that of "
-        "the processes' scheduling. Learning rates were chosen for each method in simulation, on other seeds.",
+        f"All processes share one machine ({hardware}), so computing takes longer than on as many: speed-ups on faster "
+        "networks are smaller than theirs would be. Links have no delay beyond that of the processes' scheduling. "
+        "Learning rates were chosen for each method in simulation, on other seeds.",
         "",
     ]
     for visit in visits:
@@ -116,12 +119,15 @@ def page(visits: Sequence[Visited], table: pd.DataFrame, command: str) -> list[s
             "",
             *markdown(seconds_table(here)),
             "",
-            *impossible(here),
-            verdict(here, base),
+            *impossible_notes(here),
+            conclusion(here, base),
             "",
         ]
         lines += [f"Not done, or never at the target: {', '.join(visit.missed)}.", ""] if visit.missed else []
-    return [*lines, f"Run at {said(race.commit for race in races)}. Written by `{command}` at commit {git_commit()}."]
+    return [
+        *lines,
+        f"Run at {unique_words(race.commit for race in races)}. Written by `{command}` at commit {git_commit()}.",
+    ]
 
 
 def seconds_table(here: pd.DataFrame) -> Table:
@@ -149,20 +155,20 @@ def seconds_table(here: pd.DataFrame) -> Table:
     return Table("speed_ups", "", columns, rows)
 
 
-def impossible(here: pd.DataFrame) -> list[str]:
-    """What to think of seconds that cannot be."""
+def impossible_notes(here: pd.DataFrame) -> list[str]:
+    """A note on measured seconds in which the links cannot have carried what was sent."""
     wrong = here[~here["possible"]].sort_values("method")
     if wrong.empty:
         return []
     needs = ", ".join(f"{row.method} {row.least_seconds:.2f} s" for row in wrong.itertuples())
     return [
-        f"(!) is less than the links alone need for what was sent: {needs}. The clock did not run while others were "
-        "waited for, so this is no measurement of the run, and no speed-up is given.",
+        f"(!) is less than the links alone need for what was sent: {needs}. The clock of these runs "
+        "stopped while they waited for others, so they are not measurements, and no speed-up is given.",
         "",
     ]
 
 
-def verdict(here: pd.DataFrame, base: str) -> str:
+def conclusion(here: pd.DataFrame, base: str) -> str:
     """Which methods pay on this network, and which do not."""
     others = here[(here["method"] != base) & here["measured_speed_up"].notna()]
     if others.empty:
@@ -174,7 +180,7 @@ def verdict(here: pd.DataFrame, base: str) -> str:
     return "Every method pays here." if here["possible"].all() else "Every other method pays here."
 
 
-def figure(visits: Sequence[Visited], table: pd.DataFrame) -> Figure:
+def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
     """One panel for each network, the speed-ups of all methods in it."""
     base = baseline(visits[0])
     methods = [method for method in dict.fromkeys(table["method"]) if method != base]

@@ -1,4 +1,4 @@
-"""Timing on several processes: a block of steps begins everywhere at once, and takes as long as at the slowest."""
+"""Timing on several processes: a block of steps starts everywhere at once, and takes as long as at the slowest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator
-from commeff.experiments.measure.bench.timing import interleaved, one_thread
+from commeff.experiments.measure.bench.timing import one_thread, time_interleaved
 from commeff.experiments.run.crew import Fork, crew
 
 TIMEOUT = 120.0  # seconds after which a process that waits for another gives up
@@ -21,8 +21,12 @@ T = TypeVar("T")
 def on_forks(
     nproc: int, workers: int, measure: Callable[[Communicator], T], prepare: Callable[[int], None] = lambda rank: None
 ) -> T:
-    """What `measure` returns at rank 0 of `nproc` forks, of one thread each, which share the workers over gloo.
+    """Call `measure` on forks of one thread each, which share the workers over gloo; the result of rank 0.
 
+    Parameters
+    ----------
+    nproc, workers : forks, and the workers that they share.
+    measure : is given the communicator of its process.
     prepare : called first in each fork, with its rank.
     """
 
@@ -34,23 +38,28 @@ def on_forks(
         return forks.results()[0]
 
 
-def in_turns(contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, list[float]]:
-    """Seconds of `calls` calls of each contestant at the slowest process, round by round, after one round to warm up.
+def time_in_turns(contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, list[float]]:
+    """Wall-clock seconds of `calls` calls of each contestant at the slowest process, round by round.
 
-    Every process calls it with the same names in the same order. These are seconds on the clock: who waits for another
-    uses no processor.
+    Every process calls it with the same names in the same order. A first round warms up and does not count.
+
+    Parameters
+    ----------
+    contestants : what is called, by name.
+    rounds : measured rounds.
+    calls : of each contestant in a round.
     """
     own: dict[str, list[float]] = {name: [] for name in contestants}
 
     def block(run: Callable[[], object], seconds: list[float]) -> None:
         dist.barrier()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(calls):
             run()
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - start)
 
     blocks = {name: lambda run=run, name=name: block(run, own[name]) for name, run in contestants.items()}
-    interleaved(blocks, rounds)
+    time_interleaved(blocks, rounds)
     slowest = torch.tensor([seconds[1:] for seconds in own.values()], dtype=torch.float64)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return dict(zip(own, slowest.tolist(), strict=True))
