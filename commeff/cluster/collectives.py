@@ -14,11 +14,11 @@ reduce-scatter and an all-gather. Whoever knows the algorithm names it: gloo's r
 >>> for algorithm in ALL_REDUCE:
 ...     print(f"{algorithm:17} {1e3 * float(all_reduce(groups, 1e8, algorithm)):6.3f} ms")
 ring               2.807 ms
-tree               2.143 ms
-hierarchical       2.708 ms
+tree               2.146 ms
+hierarchical       2.678 ms
 one_ring           8.959 ms
-binomial_tree     27.613 ms
-halving_doubling  14.736 ms
+binomial_tree     27.601 ms
+halving_doubling  14.724 ms
 """
 
 from __future__ import annotations

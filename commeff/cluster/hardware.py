@@ -96,12 +96,12 @@ class GPU:
         positive(f"memory of {self.name}", self.memory_bytes, "bytes")
         positive(f"memory bandwidth of {self.name}", self.memory_bandwidth, "bytes/s")
         if not self.peak_flops:
-            raise ValueError(f"peak_flops of {self.name} must not be empty; give FLOP/s for some of {' '.join(PRECISIONS)}")
+            raise ValueError(
+                f"peak_flops of {self.name} must not be empty; give FLOP/s for some of {' '.join(PRECISIONS)}"
+            )
         for precision, peak in self.peak_flops.items():
             if precision not in PRECISIONS:
-                raise ValueError(
-                    f"precision of {self.name} must be one of {' '.join(PRECISIONS)}, got {precision!r}"
-                )
+                raise ValueError(f"precision of {self.name} must be one of {' '.join(PRECISIONS)}, got {precision!r}")
             positive(f"{precision} peak of {self.name}", peak, "FLOP/s")
         if self.hour_cost is not None:
             positive(f"hour_cost of {self.name}", self.hour_cost, "US dollars", zero=True)

@@ -92,7 +92,7 @@ def modelled(
     >>> rows = [Entry(step, "gradients", "all_reduce", 1e6, 1.5e6, 1, 1) for step in range(10)]
     >>> run = modelled(Recorded(rows, 4), Cluster.named("ethernet_1g", gpus=4), steps=10, compute=0.1)
     >>> round(float(run.communication[0]), 5), round(run.total, 4), round(float(run.exposed.sum()), 4)
-    (0.01314, 1.1314, 0.1314)
+    (0.01315, 1.1315, 0.1315)
     """
     for name, share in (("backward", backward), ("overlap", overlap)):
         if share is not None and not 0 <= share <= 1:

@@ -76,7 +76,7 @@ def check_hop(hop: float) -> None:
 
 @dataclass(frozen=True)
 class FatTree(Network):
-    """Switches in levels above the ports. At the top, one switch for each of the prod(up) ways up, which connects everything.
+    """Switches in levels above the ports. At the top, one for each of the prod(up) ways up, which connects everything.
 
     Routes are static, destination modulo k: on its way up a message for port d takes, at level l, the link
 

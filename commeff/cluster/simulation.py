@@ -70,9 +70,7 @@ def rings(cluster: Cluster, n: int) -> tuple[Ports, Ports]:
         return workers, np.roll(workers, -1)
     nodes = [workers[cluster.node_of(workers) == node] for node in range(-(-n // cluster.per_node))]
     most = len(nodes[0])
-    orders = [
-        np.concatenate([np.roll(node, -(entry * len(node) // most)) for node in nodes]) for entry in range(most)
-    ]
+    orders = [np.concatenate([np.roll(node, -(entry * len(node) // most)) for node in nodes]) for entry in range(most)]
     return np.concatenate(orders), np.concatenate([np.roll(order, -1) for order in orders])
 
 
@@ -104,8 +102,8 @@ def halving_doubling(cluster: Cluster, n: int, size: float) -> float:
 
 
 def binomial_tree(cluster: Cluster, n: int, size: float) -> float:
-    """`collectives.binomial_tree`: at distance 1, 2, 4, ... the right worker of each pair sends S to the left, and back;
-    first in each node, then among the first workers of the nodes.
+    """`collectives.binomial_tree`: at distance 1, 2, 4, ... the right worker of each pair sends S to the left and back.
+    First in each node, then among the first workers of the nodes.
     """
     workers, seconds = cluster.workers(n), 0.0
     for step, count in ((1, cluster.local), (cluster.local, -(-n // cluster.local))):
@@ -163,16 +161,15 @@ def tree(cluster: Cluster, n: int, size: float) -> float:
         raise ValueError(f"workers in a simulated tree must fill nodes of {g}, got {n}; take a multiple, or a ring")
     children, above, depth = double_tree(nodes)
     own = np.arange(nodes)[:, None, None] * g
-    chain = (own + (entry[:, None] + np.arange(1, g)) % g).ravel(), (own + (entry[:, None] + np.arange(g - 1)) % g).ravel()
-    between = (children[:, None] * g + entry).ravel(), (above[:, None] * g + entry).ravel()
-    sizes = np.concatenate([np.full(chain[0].size, size / g), np.full(between[0].size, size / g / 2)])
-    low, high = (np.concatenate(ends) for ends in zip(chain, between, strict=True))
-    instant = replace(
-        cluster, intra=replace(cluster.intra, latency=0.0), inter=replace(cluster.inter, latency=0.0)
-    )
+    behind, before = ((own + (entry[:, None] + places) % g).ravel() for places in (np.arange(1, g), np.arange(g - 1)))
+    leaves, inner = ((ends[:, None] * g + entry).ravel() for ends in (children, above))
+    sizes = np.concatenate([np.full(behind.size, size / g), np.full(leaves.size, size / g / 2)])
+    low, high = np.concatenate([behind, leaves]), np.concatenate([before, inner])
+    instant = replace(cluster, intra=replace(cluster.intra, latency=0.0), inter=replace(cluster.inter, latency=0.0))
     moved = exchange(instant, low, high, sizes) + exchange(instant, high, low, sizes)
-    hop = exchange(cluster, *chain, 0.0) if g > 1 else 0.0
-    return moved + 2 * (g - 1) * hop + 2 * depth * exchange(cluster, *between, 0.0)
+    moved -= 2 * exchange(instant, low, high, 0.0)  # the hops, which belong to the latency
+    steps = (g - 1) * exchange(cluster, behind, before, 0.0) + depth * exchange(cluster, leaves, inner, 0.0)
+    return moved + 2 * steps
 
 
 def hierarchical(cluster: Cluster, n: int, size: float) -> float:

@@ -80,13 +80,14 @@ def worker_seconds(
     low_rank = low_rank_numbers(model, policies) / policies.shard
     payload = np.where(policies.rank > 0, 4 * low_rank, policies.value_bytes * numbers)
     message = np.where(policies.compresses, payload, gradients * numbers)
-    reduced = np.where(policies.summable, collectives.all_reduce(groups, message), collectives.all_gather(groups, message))
+    reduced = np.where(
+        policies.summable, collectives.all_reduce(groups, message), collectives.all_gather(groups, message)
+    )
     encoded = policies.compresses * (ENCODING + 4 * policies.rank) * numbers / cluster.gpu.memory_bandwidth
     gossip = collectives.neighbours(groups, weights * numbers, policies.degree)
     average = collectives.all_reduce(groups, weights * numbers)
     sharing = Groups.strided(cluster, policies.shard, policies.tensor)
-    gathered = collectives.all_gather(sharing, weights * numbers)
-    whole = np.where(policies.zero == 0, gathered, 0.0)
+    whole = np.where(policies.zero == 0, collectives.all_gather(sharing, weights * numbers), 0.0)
     talks = policies.workers > 1
     return talks * (
         policies.gradients * (reduced + encoded / constants.memory_efficiency)
