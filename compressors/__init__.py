@@ -1,4 +1,59 @@
-"""What a vector looks like on the wire: compressors, their messages, and the randomness and layouts they use."""
+r"""What a vector looks like on the wire: compressors, their messages, and the randomness and layouts they use.
+
+A *compressor* C turns each worker's vector :math:`v \in R^d` into a *message* that takes fewer bytes, and what a
+receiver decodes is C(v). How much is lost decides what may be done with it. C is *unbiased* with variance
+:math:`\omega` if
+
+.. math:: E\, C(v) = v, \qquad E \lVert C(v) - v \rVert^2 \le \omega \lVert v \rVert^2,
+
+so that averaging over workers averages the error away; and it is *contractive* with :math:`\delta > 0` if
+
+.. math:: E \lVert C(v) - v \rVert^2 \le (1 - \delta) \lVert v \rVert^2,
+
+so that sending what is still missing, again and again, ends at v: that is what error feedback, EF21 and CHOCO do.
+Divided by :math:`1 + \omega` an unbiased C is contractive with :math:`\delta = 1/(1 + \omega)` (`contractive`).
+
+>>> import torch
+>>> from commeff.compressors import RandomK, TopK, WorkerRandom
+>>> vectors, random = torch.tensor([[3.0, -1.0, 0.5, 2.0]]), WorkerRandom(seed=0, workers=[0])
+>>> TopK(k=2).compress(vectors, random).decode()                # biased: the two largest, as they are
+tensor([[3., 0., 0., 2.]])
+>>> TopK(k=2).delta(4), TopK(k=2).omega(4)                      # at least half of the square is kept
+(0.5, None)
+>>> draws = WorkerRandom(seed=0, workers=range(4000))           # 4000 workers with the same vector
+>>> RandomK(k=2).compress(vectors.expand(4000, -1), draws).decode().mean(0).round(decimals=1)
+tensor([ 3.0000, -1.0000,  0.5000,  2.0000])
+>>> RandomK(k=2).omega(4)                                       # unbiased: two at random, twice as large
+1.0
+
+A message is made of tensors that are truly packed, one row a worker, and what is billed is what they take:
+
+>>> message = TopK(k=2).compress(vectors, random)               # two floats, two indices of 2 bits
+>>> [part.shape[1] * part.element_size() for part in message.parts], message.wire_bytes.tolist()
+([1, 8], [9])
+
+For float32 vectors of d = 10^6 coordinates, of which top-k and random-k keep the share r; *blocks* says
+whether a vector may be compressed block by block with the same result:
+
+========================  ==================  =====================  =====================  ======
+compressor                bits a number       omega                  delta                  blocks
+========================  ==================  =====================  =====================  ======
+Dense()                   32                  0                      1                      any
+Dense("bfloat16")         16                  --                     1 - 2^-16              any
+Natural()                 9                   1/8                    7/8                    any
+Int8(block=256)           8.13                256/(4 127^2) = 0.004  1 - omega              one
+QSGD(levels=s)            ceil(log2(2s + 1))  min(d/s^2, sqrt(d)/s)  1 - omega if positive  one
+TernGrad()                2                   (sqrt(d) - 1)/2        1 - omega if positive  one
+ScaledSign()              1                   --                     1/d at worst           one
+TopK(ratio=r)             (32 + 20) r         --                     r                      one
+RandomK(ratio=r)          32 r                1/r - 1                1 - omega if positive  one
+RandomK(r, scaled=False)  32 r                --                     r                      one
+========================  ==================  =====================  =====================  ======
+
+`Composed` compresses the values that top-k or random-k keep, `Blockwise` and `PerTensor` compress pieces one by one,
+`Repeated` sends several messages, each of what the earlier ones missed. A compressor of your own is a frozen dataclass
+under `Compressor`; ``commeff check mine.py`` holds it to the laws that ours obey (`commeff.compressors.laws`).
+"""
 
 from commeff.compressors.base import Compressor, Scope
 from commeff.compressors.blockwise import Blockwise

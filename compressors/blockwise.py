@@ -22,6 +22,15 @@ class Blockwise(Compressor):
 
     omega and delta are the worst of the two lengths. Sends what the compressor sends for every block.
 
+    Parameters
+    ----------
+    compressor
+        What compresses each block.
+    block
+        Coordinates of a block, at least 1.
+
+    Examples
+    --------
     >>> import torch
     >>> Blockwise(Dense(), 4).compress(torch.ones(2, 10), WorkerRandom(0, range(2))).wire_bytes.tolist()
     [40, 40]

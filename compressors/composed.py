@@ -26,6 +26,15 @@ class Composed(Compressor):
 
     Basu et al. 2019 (Qsparse), arXiv:1906.02367.
 
+    Parameters
+    ----------
+    outer
+        What compresses the k values that are kept: any compressor.
+    inner
+        What chooses the coordinates: TopK, RandomK or another `Sparsifier`.
+
+    Examples
+    --------
     >>> import torch
     >>> message = Composed(QSGD(levels=7), TopK(k=2)).compress(torch.eye(3, 16), WorkerRandom(0, range(3)))
     >>> message.wire_bytes.tolist()         # two indices of 4 bits, one scale, two codes of 4 bits

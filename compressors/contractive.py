@@ -33,6 +33,15 @@ class ShrunkMessage(Compound):
 class Shrunk(Compressor):
     """factor * C(v). For unbiased C, delta = 1 - factor^2 omega - (1 - factor)^2, where that is positive.
 
+    Parameters
+    ----------
+    compressor
+        C, usually unbiased.
+    factor
+        What C(v) is multiplied by when it is read; 1 / (1 + omega) gives the best delta, which is the same number.
+
+    Examples
+    --------
     >>> Shrunk(TernGrad(), 0.5).omega(9), Shrunk(TernGrad(), 0.5).delta(9)
     (None, 0.5)
     """
@@ -72,7 +81,18 @@ class Shrunk(Compressor):
 
 @dataclass(frozen=True)
 class Contractive(Compressor):
-    """What `contractive` returns; `bind` turns it into C or C / (1 + omega(d))."""
+    """What `contractive` returns; `bind` turns it into C or C / (1 + omega(d)).
+
+    Parameters
+    ----------
+    compressor
+        C, contractive or unbiased.
+
+    Examples
+    --------
+    >>> Contractive(QSGD(1)).for_dimension(9), Contractive(QSGD(1)).delta(9)
+    (Shrunk(compressor=QSGD(levels=1, bucket=None), factor=0.25), 0.25)
+    """
 
     compressor: Compressor
 

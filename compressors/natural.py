@@ -44,6 +44,8 @@ class Natural(Compressor):
 
     Horvath et al. 2019, arXiv:1905.10988.
 
+    Examples
+    --------
     >>> Natural().compress(torch.tensor([[4.0, 0.0, -0.125]]), WorkerRandom(0, [0])).decode().tolist()
     [[4.0, 0.0, -0.125]]
     """

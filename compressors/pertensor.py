@@ -22,6 +22,15 @@ class PerTensor(Compressor):
 
     omega and delta are the worst over the tensors. Sends what the compressor sends for every tensor.
 
+    Parameters
+    ----------
+    compressor
+        What compresses each tensor.
+    layout, bound
+        Where the tensors lie, and the compressor bound to each: filled in by `bind`.
+
+    Examples
+    --------
     >>> import torch
     >>> layout = Layout.of([("weight", (2, 3)), ("bias", (2,))])
     >>> message = PerTensor(TopK(k=1)).bind(layout).compress(torch.arange(8.0)[None], WorkerRandom(0, [0]))

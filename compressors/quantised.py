@@ -75,6 +75,17 @@ class QSGD(Compressor):
 
     Alistarh et al. 2017, arXiv:1610.02132.
 
+    Parameters
+    ----------
+    levels
+        s, positive multiples of the scale, from 1 to 32767: 1, 3, 7, 127 are the most that fit into 2, 3, 4, 8
+        bits a coordinate.
+    bucket
+        Coordinates that share a norm; None, the default: all of a row. Smaller buckets have a smaller omega and cost 4
+        bytes each.
+
+    Examples
+    --------
     >>> message = QSGD(levels=7).compress(torch.eye(3, 10), WorkerRandom(0, range(3)))
     >>> message.wire_bytes.tolist(), bool((message.decode() == torch.eye(3, 10)).all())
     ([9, 9, 9], True)
@@ -120,6 +131,8 @@ class TernGrad(Compressor):
 
     Wen et al. 2017, arXiv:1705.07878.
 
+    Examples
+    --------
     >>> TernGrad().compress(torch.tensor([[2.0, 0.0, -2.0]]), WorkerRandom(0, [0])).decode().tolist()
     [[2.0, 0.0, -2.0]]
     """
@@ -146,6 +159,15 @@ class Int8(Compressor):
 
     Dettmers 2015, arXiv:1511.04561; Dettmers et al. 2022, arXiv:2110.02861 (blocks).
 
+    Parameters
+    ----------
+    block
+        Coordinates that share a scale, 256 by default; None: all of a row.
+    stochastic
+        Whether numbers are rounded up or down at random without bias (the default), or to the nearest multiple.
+
+    Examples
+    --------
     >>> Int8(block=4).compress(torch.ones(1, 10), WorkerRandom(0, [0])).wire_bytes.tolist()         # 10 + 3 scales
     [22]
     """

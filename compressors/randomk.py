@@ -42,6 +42,17 @@ class RandomK(Sparsifier):
 
     Stich et al. 2018, arXiv:1809.07599; Wangni et al. 2017, arXiv:1710.09854.
 
+    Parameters
+    ----------
+    scaled
+        Whether values are multiplied by d/k, which makes C unbiased (the default), or sent as they are, which makes it
+        contractive, as error feedback wants it.
+    shared
+        Whether all workers keep the same coordinates. Error is then not averaged out over workers, as it is where each
+        draws alone (the default).
+
+    Examples
+    --------
     >>> import torch
     >>> message = RandomK(k=2).compress(torch.ones(1, 6), WorkerRandom(0, [0]))
     >>> message.decode().sort().values.tolist(), message.wire_bytes.tolist()

@@ -48,6 +48,15 @@ class Repeated(Compressor):
 
     Huang et al. 2022 (NEOLITHIC), arXiv:2206.03665.
 
+    Parameters
+    ----------
+    compressor
+        What makes each message.
+    rounds
+        R, the number of messages, at least 1; bytes grow as R, the error shrinks as (1 - delta)^R.
+
+    Examples
+    --------
     >>> import torch
     >>> Repeated(TopK(k=1), 2).compress(torch.tensor([[1.0, 3.0, 2.0]]), WorkerRandom(0, [0])).decode().tolist()
     [[0.0, 3.0, 2.0]]

@@ -40,6 +40,8 @@ class ScaledSign(Compressor):
 
     Bernstein et al. 2018, arXiv:1802.04434 (signs); Karimireddy et al. 2019, arXiv:1901.09847 (the scale).
 
+    Examples
+    --------
     >>> message = ScaledSign().compress(torch.tensor([[3.0, -1.0]]), WorkerRandom(0, [0]))
     >>> message.decode().tolist(), message.wire_bytes.tolist()
     ([[2.0, -2.0]], [5])

@@ -54,7 +54,15 @@ class Sparse(Compound, ABC):
 
 @dataclass(frozen=True)
 class Sparsifier(Compressor, ABC):
-    """Keeps max(1, round(ratio * d)) or exactly k coordinates; one of ``ratio`` and ``k`` is given."""
+    """Keeps max(1, round(ratio * d)) or exactly k of the d coordinates of a row.
+
+    Parameters
+    ----------
+    ratio
+        The share of the coordinates that is kept, in (0, 1]; at least one coordinate is.
+    k
+        The number of coordinates that is kept, from 1 to d. Exactly one of ratio and k is given.
+    """
 
     ratio: float | None = None
     k: int | None = None

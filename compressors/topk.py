@@ -39,6 +39,8 @@ class TopK(Sparsifier):
 
     Stich et al. 2018, arXiv:1809.07599.
 
+    Examples
+    --------
     >>> import torch
     >>> message = TopK(k=2).compress(torch.tensor([[1.0, -3.0, 2.0, 2.0]]), WorkerRandom(0, [0]))
     >>> message.decode().tolist(), message.wire_bytes.tolist()

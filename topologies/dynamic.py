@@ -18,6 +18,13 @@ def one_peer_exponential(n: int) -> Topology:
     (use `base_graph`).
     Ying et al., Exponential graph is provably efficient for decentralized deep training, arXiv 2110.13363.
 
+    Parameters
+    ----------
+    n : int
+        Workers, from 1; consensus is exact for powers of two.
+
+    Examples
+    --------
     >>> [one_peer_exponential(8).at(step).received(7) for step in range(3)]
     [{0: 0.5, 7: 0.5}, {1: 0.5, 7: 0.5}, {3: 0.5, 7: 0.5}]
     """
@@ -28,6 +35,15 @@ def one_peer_exponential(n: int) -> Topology:
 def random_matching(n: int, seed: int) -> Topology:
     """Every step a uniformly random pairing; the pairs average. For odd n one worker sits the step out.
 
+    Parameters
+    ----------
+    n : int
+        Workers, from 1.
+    seed : int
+        Of the random draws, from 0; equal on every worker.
+
+    Examples
+    --------
     >>> pairs = random_matching(6, seed=0)
     >>> pairs.period, pairs.at(5).out_degrees, pairs.at(5) is pairs.at(5)
     (None, array([1, 1, 1, 1, 1, 1]), True)
@@ -44,6 +60,17 @@ def od_equidyn(n: int, eta: float, seed: int) -> Topology:
     whatever n. Song et al., Communication-efficient topologies for decentralized learning with O(1) consensus rate,
     arXiv 2210.07881.
 
+    Parameters
+    ----------
+    n : int
+        Workers, from 1.
+    eta : float
+        Weight of what is received, in (0, 1]; 1/2 is the better one for large n.
+    seed : int
+        Of the random draws, from 0; equal on every worker.
+
+    Examples
+    --------
     >>> od_equidyn(4, eta=0.5, seed=0).at(0).degree
     1
     """

@@ -24,6 +24,13 @@ ATTEMPTS = 100  # draws of a random graph before it is said to be never connecte
 def complete(n: int) -> Topology:
     """Everyone hears everyone: W = J, exact averaging in one step, n - 1 messages a worker. rho = 0.
 
+    Parameters
+    ----------
+    n : int
+        Workers, from 1.
+
+    Examples
+    --------
     >>> complete(4).at(0).degree
     3
     """
@@ -38,6 +45,13 @@ def ring(n: int) -> Topology:
     pair averages with weights 1/2. Even rings from 4 on have the eigenvalue -1/3, which D2 cannot bear: use
     ``lazy(ring(n))``.
 
+    Parameters
+    ----------
+    n : int
+        Workers, from 1.
+
+    Examples
+    --------
     >>> list(ring(5).at(0).received(0))
     [0, 1, 4]
     """
@@ -50,6 +64,13 @@ def torus(rows: int, cols: int) -> Topology:
     Worker ``r * cols + c`` sits in row r, column c. Square m x m, m >= 3: :math:`\rho = (3 + 2\cos(2\pi/m))/5`. Along a
     side of two both neighbours are the same worker, which counts once (weights 1/4, or 1/3 for 2 x 2).
 
+    Parameters
+    ----------
+    rows, cols : int
+        Sides of the rectangle, each from 2; rows * cols workers.
+
+    Examples
+    --------
     >>> round(torus(4, 4).at(0).rho, 12)
     0.6
     """
@@ -66,6 +87,13 @@ def grid(rows: int, cols: int) -> Topology:
 
     Worker ``r * cols + c`` sits in row r, column c. ``grid(1, n)`` is the path.
 
+    Parameters
+    ----------
+    rows, cols : int
+        Sides of the rectangle, each from 1; rows * cols workers.
+
+    Examples
+    --------
     >>> grid(2, 3).at(0).received(1)
     {0: 0.25, 1: 0.25, 2: 0.25, 4: 0.25}
     """
@@ -75,6 +103,13 @@ def grid(rows: int, cols: int) -> Topology:
 def star(n: int) -> Topology:
     """Everyone talks to worker 0 only: W = I - L/n. rho = 1 - 1/n, however short the paths are.
 
+    Parameters
+    ----------
+    n : int
+        Workers, from 1; worker 0 is the centre.
+
+    Examples
+    --------
     >>> star(4).at(0).out_degrees
     array([3, 1, 1, 1])
     """
@@ -84,6 +119,13 @@ def star(n: int) -> Topology:
 def hypercube(n: int) -> Topology:
     r"""Workers whose numbers differ in one bit are neighbours, weights 1/(m+1), n = 2^m. :math:`\rho = 1 - 2/(m+1)`.
 
+    Parameters
+    ----------
+    n : int
+        Workers, a power of two.
+
+    Examples
+    --------
     >>> hypercube(8).at(0).received(5)
     {1: 0.25, 4: 0.25, 5: 0.25, 7: 0.25}
     """
@@ -101,6 +143,13 @@ def exponential(n: int) -> Topology:
     even n, less for odd n. Ying et al., Exponential graph is provably efficient for decentralized deep training, arXiv
     2110.13363.
 
+    Parameters
+    ----------
+    n : int
+        Workers, from 1.
+
+    Examples
+    --------
     >>> exponential(6).at(0).received(4)                    # from 4 + 1 and, around the end, from 4 + 2 and 4 + 4
     {0: 0.25, 2: 0.25, 4: 0.25, 5: 0.25}
     """
@@ -116,6 +165,17 @@ def d_equistatic(n: int, m: int, seed: int) -> Topology:
     :math:`m \ge \tfrac83 \ln(2n/p)/\epsilon^2`, :math:`\rho < \epsilon` with probability 1 - p. Song et al.,
     Communication-efficient topologies for decentralized learning with O(1) consensus rate, arXiv 2210.07881.
 
+    Parameters
+    ----------
+    n : int
+        Workers, from 1.
+    m : int
+        Shifts that are drawn, from 1: the most messages a worker sends in a step.
+    seed : int
+        Of the random draws, from 0; equal on every worker.
+
+    Examples
+    --------
     >>> d_equistatic(100, m=8, seed=0).at(0).degree
     8
     """
@@ -131,6 +191,17 @@ def erdos_renyi(n: int, p: float, seed: int) -> Topology:
 
     Draws that fall into pieces are passed over: it is the random graph given that it is connected.
 
+    Parameters
+    ----------
+    n : int
+        Workers, from 1.
+    p : float
+        Probability of each edge, in (0, 1]; graphs are connected from about ln(n)/n on.
+    seed : int
+        Of the random draws, from 0; equal on every worker.
+
+    Examples
+    --------
     >>> erdos_renyi(10, 0.5, seed=0).at(0).symmetric
     True
     """
@@ -141,6 +212,17 @@ def erdos_renyi(n: int, p: float, seed: int) -> Topology:
 def random_regular(n: int, degree: int, seed: int) -> Topology:
     """A random connected graph where everyone has `degree` neighbours, weights 1/(degree + 1). Drawn once, then fixed.
 
+    Parameters
+    ----------
+    n : int
+        Workers.
+    degree : int
+        Neighbours of each worker, below n; n * degree is even.
+    seed : int
+        Of the random draws, from 0; equal on every worker.
+
+    Examples
+    --------
     >>> random_regular(10, degree=3, seed=0).at(0).out_degrees
     array([3, 3, 3, 3, 3, 3, 3, 3, 3, 3])
     """

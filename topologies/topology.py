@@ -101,6 +101,13 @@ def lazy(topology: Topology) -> Topology:
     Moves the eigenvalues of a symmetric W from [-1, 1] to [0, 1], which is what D2 asks of even rings, whose
     smallest eigenvalue is exactly the forbidden -1/3.
 
+    Parameters
+    ----------
+    topology : Topology
+        What is made lazy, fixed or changing.
+
+    Examples
+    --------
     >>> from commeff.topologies import ring
     >>> round(ring(8).at(0).lambda_min, 12), round(lazy(ring(8)).at(0).lambda_min, 12)
     (-0.333333333333, 0.333333333333)

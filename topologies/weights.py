@@ -37,6 +37,13 @@ def from_graph(
 
     In a directed graph the edge u -> v means that u sends to v.
 
+    Parameters
+    ----------
+    graph : networkx.Graph or DiGraph
+        Workers are its nodes; an edge (i, j) of a directed graph lets i send to j.
+    weights : str, optional
+        The row of the table; None, the default, is metropolis for undirected graphs and uniform for directed ones.
+
     Raises
     ------
     ValueError

@@ -11,7 +11,9 @@ from commeff.experiments.config.describe import explanation
 from commeff.experiments.config.groups import built_in, node
 from commeff.experiments.config.targets import locate
 
-TARGETS = {group: [node(group, name)["_target_"] for name in built_in(group)] for group in ("method",)}
+TARGETS = {
+    group: [node(group, name)["_target_"] for name in built_in(group)] for group in ("method", "compressor", "topology")
+}
 PARTS = [target for targets in TARGETS.values() for target in targets]
 
 
