@@ -36,19 +36,45 @@ def report_command(
         str | None,
         typer.Option("--baseline", metavar="KEY=VALUE", help="The variant to compare with.", show_default=False),
     ] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cluster",
+            metavar="NAME",
+            help="A cluster, or a file that describes one, on which wall-clock time is modelled; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    step_seconds: Annotated[
+        float | None,
+        typer.Option("--step-seconds", help="Of computing a minibatch there, instead of FLOPs.", show_default=False),
+    ] = None,
+    efficiency: Annotated[
+        float | None,
+        typer.Option(
+            "--efficiency",
+            help="The share of the GPU's peak that computing reaches.  [default: 0.4]",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a report of the runs in STORE: a page that opens offline, Markdown, LaTeX, and figures with their data.
 
     * `commeff report runs/demo`
     * `commeff report runs --metric val_loss --baseline method=dsgd`
+    * `commeff report runs/demo --cluster ethernet_1g --cluster mine.yaml --step-seconds 0.01`
 
-    It can be written at any time; what is not finished is said to be so.
+    With clusters it also says how long runs would take there, in figures and columns marked "modelled": computing
+    (FLOPs of the run's own model over 40 % of the GPU's peak, or as many seconds as are given) and the communication
+    that computing does not hide. It can be written at any time; what is not finished is said to be so.
     """
     with refusals():
         from commeff.experiments.report import write_report
 
-        written = write_report(store, out, grid, metric, target, settings(baseline))
+        written = write_report(
+            store, out, grid, metric, target, settings(baseline), cluster or [], step_seconds, efficiency
+        )
     show(written, as_json)
 
 
@@ -67,11 +93,13 @@ def settings(words: str | None) -> dict[str, str] | None:
 
 
 def show(written: Report, as_json: bool) -> None:
-    """The main table on stdout, as text or as JSON, and on stderr where the page is."""
+    """The main table on stdout (as text also the modelled speed-ups), as text or as JSON, and where the page is."""
     if as_json:
         typer.echo(written.main.data.to_json(orient="records", indent=2))
         return
     from commeff.experiments.report.write.table import print_table
 
-    print_table(written.main)
+    for name in ("main", "modelled"):
+        if name in written.tables:
+            print_table(written.tables[name])
     typer.echo(f"report: {written.html}")

@@ -84,6 +84,12 @@ def topology(config: Mapping[str, Any]) -> Topology:
     return found
 
 
+def task(config: Mapping[str, Any]) -> Task:
+    """The task of a configuration alone."""
+    found: Task = instantiate(config["task"], {})
+    return found
+
+
 def strategy(config: Mapping[str, Any]) -> Strategy:
     """The method of a configuration alone, not started, for those who only look at what it sends."""
     names = [name for name in ("compressor", "topology", "optimizer", "schedule") if name in config]

@@ -194,7 +194,7 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
         for cell in cells
     ]
     head = {"version": VERSION, "name": grid.name, "title": grid.title, "command": request.command}
-    rules = {"select": grid.select, "target": grid.target, "baseline": grid.baseline}
+    rules = {"select": grid.select, "target": grid.target, "baseline": grid.baseline, "clusters": grid.clusters}
     stamp(request.place)
     (request.place / "grids").mkdir(exist_ok=True)
     content = json.dumps(head | rules | {"cells": described}, indent=1) + "\n"

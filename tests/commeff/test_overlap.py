@@ -19,7 +19,6 @@ from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,
     Average,
-    BatchedPowerSGD,
     Blocks,
     Buckets,
     Choco,
@@ -76,7 +75,6 @@ RING = topologies.ring(4)
 INNER = {
     "choco": lambda: Choco(RING, ScaledSign(), 0.3),
     "power_sgd": lambda: PowerSGD(1),
-    "batched power_sgd": lambda: BatchedPowerSGD(1),
     "outer": lambda: Every(2, Outer(Local(PLAIN), Average())),
     "tracking": lambda: Tracking(Gossip(RING)),
     "ef21": lambda: EF21(ScaledSign()),

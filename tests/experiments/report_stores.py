@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from commeff.experiments.config.compose import compose
+
 STEPS = (10, 20, 30, 40)
 ENVIRONMENT = {
     "host": "here",
@@ -38,13 +40,20 @@ class Forged:
     accuracy: float = 0.9
     test: float = 0.9
     environment: Mapping[str, str] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()  # of a real configuration, composed from them
+    workers: int = 4
 
     @property
     def name(self) -> str:
+        if self.settings:
+            return f"{self.method}-digits-{self.lr}-{self.workers}-{self.seed}"
         return f"{self.method}-digits-{self.lr}-{self.seed}"
 
     @property
     def config(self) -> dict[str, Any]:
+        if self.settings:
+            numbers = [f"workers={self.workers}", f"seed={self.seed}", f"steps={STEPS[-1]}"]
+            return compose([f"method={self.method}", *self.settings, *numbers])
         topology = {"topology": TOPOLOGY[self.method]} if self.method in TOPOLOGY else {}
         return {
             "task": {
@@ -76,7 +85,8 @@ class Forged:
                 "val_accuracy": self.accuracy * step / STEPS[-1],
                 "consensus_distance": 0.0 if self.method == "psgd" else 1.0 / step,
                 "payload_bytes": step * 1000,
-                "wire_bytes": step * WIRE[self.method],
+                "wire_bytes": step * WIRE.get(self.method, 1000),
+                "samples": step * 32 * self.workers,
             }
             for step in done
         ]
@@ -109,7 +119,8 @@ def forge(store: Path, runs: Sequence[Forged], **head: Any) -> Path:
         {
             "run": run.name,
             "seed": run.seed,
-            "labels": {"method": run.method, "topology": "", "optimizer.lr": run.lr},
+            "labels": {"method": run.method, "topology": "", "optimizer.lr": run.lr}
+            | ({"workers": run.workers} if len({each.workers for each in runs}) > 1 else {}),
             "settings": [f"method={run.method}", f"optimizer.lr={run.lr}", f"seed={run.seed}"],
         }
         for run in runs

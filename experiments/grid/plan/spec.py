@@ -12,6 +12,8 @@ exclude:
 select: {over: optimizer.lr, by: val_accuracy}       # the best on validation; what is reported of it is the test
 target: {val_accuracy: 0.95}                         # to which time and bytes are counted
 baseline: {method: psgd}                             # with which the others are compared
+clusters: [v100_25g, mine.yaml]                      # on which the report models wall-clock time
+step_seconds: 0.01                                   # of computing there; without it from counted FLOPs
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.grid.plan.files import read_mapping
 
 Settings = dict[str, str]
-KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline")
+KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline", "clusters", "step_seconds")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Grid:
     select: dict[str, Any] | None
     target: dict[str, float] | None
     baseline: Settings | None
+    clusters: list[dict[str, Any]] | None = None
 
 
 def read_grid(path: Path, overrides: Sequence[str] = ()) -> Grid:
@@ -70,6 +73,7 @@ def read_grid(path: Path, overrides: Sequence[str] = ()) -> Grid:
         _select(raw.get("select"), products, faults),
         _target(raw.get("target"), faults),
         _baseline(raw.get("baseline"), kept, faults),
+        _clusters(raw, path.parent, faults),
     )
     if faults:
         raise ConfigError(faults)
@@ -236,3 +240,17 @@ def _baseline(given: Any, points: Sequence[Point], faults: list[str]) -> Setting
         faults.append(f"baseline {given!r} is no cell of the grid; name one by its settings, such as {{method: psgd}}")
         return None
     return {str(key): text(value) for key, value in given.items()}
+
+
+def _clusters(raw: Mapping[str, Any], folder: Path, faults: list[str]) -> list[dict[str, Any]] | None:
+    seconds, given = raw.get("step_seconds"), raw.get("clusters")
+    if given is None:
+        faults += ["step_seconds is that of clusters; give clusters too"] * (seconds is not None)
+        return None
+    from commeff.experiments.config.clusters import entries
+
+    try:
+        return entries(given, folder, seconds)
+    except ValueError as error:
+        faults.append(f"clusters: {error}")
+        return None

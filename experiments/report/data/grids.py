@@ -31,7 +31,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells, and what their author asked for: tuned keys, how they are chosen, a target, a baseline."""
+    """The cells, and what their author wants: tuned keys, how they are chosen, a target, a baseline, clusters."""
 
     name: str
     title: str
@@ -41,6 +41,7 @@ class Grid:
     by: str | None = None
     target: Mapping[str, float] = field(default_factory=dict)
     baseline: Mapping[str, str] = field(default_factory=dict)
+    clusters: tuple[Mapping[str, Any], ...] = ()
 
 
 def grid_files(store: Path) -> dict[str, Path]:
@@ -73,6 +74,7 @@ def read_grid(path: Path) -> Grid:
             by=select.get("by"),
             target={metric: float(value) for metric, value in (content.get("target") or {}).items()},
             baseline={key: str(value) for key, value in (content.get("baseline") or {}).items()},
+            clusters=tuple(content.get("clusters") or ()),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(

@@ -44,6 +44,7 @@ QUANTITIES = {
         Quantity("payload_bytes", "payload", "payload per worker, counted", "MB", 1e-6),
         Quantity("wire_bytes", "wire", "sent on the wire per worker, counted", "MB", 1e-6),
         Quantity("seconds", "time", "seconds of training, measured", "s"),
+        Quantity("modelled_seconds", "modelled time", "seconds of training, modelled", "s"),
         Quantity("step", "steps", "step"),
         Quantity("epoch", "epochs", "epoch"),
     )

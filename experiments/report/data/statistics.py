@@ -122,3 +122,27 @@ def mean_curve(rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     steps = known.assign(x=known[x].astype(float)).groupby("step")
     means = steps.agg(x=("x", "mean"), y=(y, "mean"), low=(y, "min"), high=(y, "max"), n=("run", "nunique"))
     return means[means["n"] == means["n"].max()].reset_index()
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A geometric mean of ratios over n seeds, and its 95 % interval; None where one seed cannot tell."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+def paired_ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Ratio | None:
+    """Their value over ours, seed by seed, over the seeds that both have: Student's t on the logarithms.
+
+    >>> paired_ratio({0: 4.0, 1: 8.0, 7: 1.0}, {0: 2.0, 1: 4.0})
+    Ratio(mean=2.0, low=2.0, high=2.0, n=2)
+    """
+    shared = sorted(theirs.keys() & ours.keys())
+    found = estimate(math.log(theirs[seed] / ours[seed]) for seed in shared if theirs[seed] > 0 and ours[seed] > 0)
+    if found is None:
+        return None
+    low, high = (None if found.half is None else math.exp(found.mean + sign * found.half) for sign in (-1, 1))
+    return Ratio(math.exp(found.mean), low, high, found.n)

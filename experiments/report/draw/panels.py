@@ -20,6 +20,7 @@ from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look
 from commeff.experiments.report.draw.labels import Label, place
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
+LOGARITHMIC = ("wire_bytes", "modelled_seconds")
 ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding
 STARTS = 3.0  # a loss above so many times where all began is off the panel
 
@@ -46,13 +47,13 @@ class Spot:
     half: float
 
 
-def curves(axes: Axes, lines: Sequence[Line], x: str, y: str) -> None:
-    """Means and bands of all variants against one thing."""
+def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -> None:
+    """Means and bands of all variants against one thing; `place` is where modelled seconds are those of."""
     for line in lines:
         _curve(axes, line, quantity(x).scale)
     _scales(axes, lines, x, y)
     axes.set(xlabel=quantity(x).axis)
-    axes.set_title(quantity(y).words, color=INK)
+    axes.set_title(f"{quantity(y).words} on {place}" if place else quantity(y).words, color=INK)
 
 
 def before_all(axes: Axes, line: Line, lines: Sequence[Line], y: str) -> None:
@@ -75,7 +76,7 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
         axes.plot([spot.cost, spot.cost], bar, color=colour, linewidth=1.0, alpha=0.45, gid=gid)
         axes.plot(spot.cost, spot.value, color=colour, marker=spot.look.marker, markersize=6.5, zorder=3, gid=gid)
     axes.margins(x=0.12, y=0.08)
-    _log(axes, "x")
+    logarithmic(axes, "x")
     low, high = axes.get_ylim()
     if min(spot.value for spot in spots) >= 0:
         axes.set_ylim(max(low, 0.0), min(high, 1.0) if higher_is_better(metric) else high)
@@ -99,7 +100,7 @@ def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tupl
     if chosen in means.index:
         axes.plot([chosen], [means[chosen]], "o", markersize=8, color=INK, fillstyle="none", markeredgewidth=1.1)
     if (points[key] > 0).all():
-        _log(axes, "x")
+        logarithmic(axes, "x")
     if len(means) <= 6:
         axes.set_xticks(list(means.index), [f"{value:g}" for value in means.index])
     span = limits[1] - limits[0]
@@ -148,8 +149,8 @@ def _curve(axes: Axes, line: Line, scale: float) -> None:
 
 def _scales(axes: Axes, lines: Sequence[Line], x: str, y: str) -> None:
     """Limits that show what matters: the late part of an accuracy, a loss from where it began; bytes by logarithm."""
-    if x == "wire_bytes":
-        _log(axes, "x")
+    if x in LOGARITHMIC:
+        logarithmic(axes, "x")
     means = pd.concat([line.means for line in lines])
     low, high = float(means["y"].min()), float(means["high"].max())
     if higher_is_better(y):
@@ -162,13 +163,13 @@ def _scales(axes: Axes, lines: Sequence[Line], x: str, y: str) -> None:
         low = max(low, ROUNDING * top) if low >= 0 else low
         if low > 0 and top / low >= 8:
             axes.set_ylim(low / 1.3, top * 1.3)
-            _log(axes, "y")
+            logarithmic(axes, "y")
         elif top < high:
             axes.set_ylim(low - 0.05 * (top - low), top)
     _percent(axes, y)
 
 
-def _log(axes: Axes, which: str) -> None:
+def logarithmic(axes: Axes, which: str) -> None:
     """A logarithmic axis with plain numbers, as many as there is room for. Called when everything is drawn."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axes.set(**{f"{which}scale": "log"})

@@ -43,7 +43,7 @@ def figures(analysis: Analysis, networks: Sequence[Network]) -> list[Figure]:
 
 def convergence(analysis: Analysis) -> Figure | None:
     """The metric, and the training loss, against steps, epochs, bytes and seconds."""
-    metrics = dict.fromkeys((_on_the_way(analysis), "train_loss"))
+    metrics = dict.fromkeys((shown_metric(analysis), "train_loss"))
     drawn = {(view, metric): _lines(analysis, view, metric) for view in VIEWS for metric in metrics}
     drawn = {place: lines for place, lines in drawn.items() if lines}
     if not drawn:
@@ -68,7 +68,7 @@ def convergence(analysis: Analysis) -> Figure | None:
 
 def one_by_one(analysis: Analysis) -> Figure | None:
     """Each of many variants before all others."""
-    metric = _on_the_way(analysis)
+    metric = shown_metric(analysis)
     lines = _lines(analysis, "wire_bytes", metric)
     if len(lines) <= MANY:
         return None
@@ -203,7 +203,7 @@ def _count(seeds: Sequence[int]) -> str:
     return f"n = {min(seeds)}" + (f" to {max(seeds)}" if max(seeds) > min(seeds) else "")
 
 
-def _on_the_way(analysis: Analysis) -> str:
+def shown_metric(analysis: Analysis) -> str:
     """The metric, or if it is only known at the end (a test) what was measured on the way."""
     ways = (analysis.metric, "val_accuracy", "val_loss")
     return next((name for name in ways if analysis.measured(name)), analysis.metric)

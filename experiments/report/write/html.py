@@ -16,8 +16,9 @@ from commeff.experiments.report.draw.plots import looks
 from commeff.experiments.report.write.markup import figure, heading, main_table, swatch
 from commeff.experiments.report.write.table import Table, html, tag
 
-FOOT = """Written by <code>commeff report</code>. Bytes are counted, seconds measured, workers simulated unless
-processes are named. Figures as PDF and PNG, tables as CSV and LaTeX lie beside this file."""
+FOOT = """Written by <code>commeff report</code>. Bytes are counted; seconds are measured unless they are called
+modelled; workers are simulated unless processes are named. Figures as PDF and PNG, tables as CSV and LaTeX lie beside
+this file."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,17 @@ def _sections(
 
     sweeps = "".join(drawn(name, titled=True) for name in figures if name.startswith("sweep_"))
     curves = drawn("convergence") or tag("p", "No run has measured anything yet.", ["note"])
+    modelled = drawn("modelled_convergence", titled=True) + drawn("step_time", titled=True)
+    modelled += "".join(listed(name, titled=True) for name in tables if name.startswith("modelled"))
     results = _list(findings(analysis), ["findings"]) + main_table(analysis, tables["main"], samples, out)
     return [
+        Section("speed_up", figures["speed_up"].title if "speed_up" in figures else "", drawn("speed_up")),
         Section("results", "Results", results),
+        Section("wallclock", "Modelled wall-clock", modelled, under_key=True),
         Section("convergence", "Convergence", curves + drawn("one_by_one", titled=True), under_key=True),
         Section("bytes", "Quality against bytes", drawn("pareto"), under_key=True),
         Section("target", "Time and bytes to target", listed("target"), under_key=True),
+        Section("scaling", "Against the number of workers", drawn("scaling")),
         Section("consensus", "Consensus distance", drawn("consensus"), under_key=True),
         Section("topologies", "Topologies", drawn("topologies") + listed("topologies", titled=True)),
         Section("sweep", "Tuning", _list(analysis.warnings, ["warn"]) + sweeps + _folded(listed("sweep"))),

@@ -19,6 +19,7 @@ from commeff.experiments.report.data.analysis import (
 )
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
 from commeff.experiments.report.data.variants import count_states
+from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.write.cells import (
     amounts,
     differences,
@@ -29,11 +30,12 @@ from commeff.experiments.report.write.cells import (
     word,
 )
 from commeff.experiments.report.write.table import Column, Item, Table
+from commeff.experiments.report.write.table_wallclock import main_columns
 
 DAGGER, DOUBLE_DAGGER = "†", "‡"
 
 
-def main_table(analysis: Analysis) -> Table:
+def main_table(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> Table:
     """One line a variant, what matters most first: how good, how far from the baseline, what it sent, how long."""
     rows, metric = analysis.rows, analysis.metric
     columns, cells = [Column("variant", words=True)], [[word(row.variant.name) for row in rows]]
@@ -82,21 +84,21 @@ def main_table(analysis: Analysis) -> Table:
         columns,
         body,
         _notes(analysis),
-        main_data(analysis),
+        main_data(analysis, clocks),
     )
 
 
-def main_data(analysis: Analysis) -> pd.DataFrame:
-    """The numbers of the main table, with all their digits."""
+def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFrame:
+    """The numbers of the main table, with all their digits, and what is modelled on each cluster."""
     lines = []
-    for row in analysis.rows:
+    for row, modelled in zip(analysis.rows, main_columns(analysis, clocks), strict=True):
         line: dict[str, object] = {"variant": row.variant.name, **row.variant.labels, **row.variant.chosen.values}
         for name, found in row.finals.items():
             line |= spread_of(name, found)
         line |= spread_of(f"{analysis.metric}_minus_baseline", row.difference)
         line |= {"wire_saving": row.saving, "baseline": row.baseline.name if row.baseline else None}
         line |= {f"runs_{state}": count for state, count in count_states(row.variant.runs).items()}
-        lines.append(line)
+        lines.append(line | modelled)
     return pd.DataFrame(lines)
 
 

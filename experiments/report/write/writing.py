@@ -8,12 +8,16 @@ from pathlib import Path
 
 from commeff.experiments.report.data.analysis import Analysis, analyse
 from commeff.experiments.report.data.summary import facts, findings, standing
+from commeff.experiments.report.data.wallclock import Modeller, Wallclock, places_of, wallclock
 from commeff.experiments.report.draw.figures import Figure, write
 from commeff.experiments.report.draw.networks import networks
 from commeff.experiments.report.draw.plots import figures
+from commeff.experiments.report.draw.scaling import scaling
+from commeff.experiments.report.draw.wallclock import wallclock_figures
 from commeff.experiments.report.write import html, table_details
 from commeff.experiments.report.write.table import Table, csv, latex_document, markdown, plain
 from commeff.experiments.report.write.table_main import main_table
+from commeff.experiments.report.write.table_wallclock import cluster_table, speed_up_table
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,12 @@ class Report:
 
     folder: Path
     analysis: Analysis
-    main: Table
+    tables: Mapping[str, Table]
+
+    @property
+    def main(self) -> Table:
+        """The main table."""
+        return self.tables["main"]
 
     @property
     def html(self) -> Path:
@@ -37,22 +46,39 @@ def write_report(
     metric: str | None = None,
     target: float | None = None,
     baseline: Mapping[str, str] | None = None,
+    clusters: Sequence[str] = (),
+    step_seconds: float | None = None,
+    efficiency: float | None = None,
 ) -> Report:
     """Write the report of a store into `out` (STORE/report), at whatever stage its runs are.
 
+    Parameters
+    ----------
     grid : the name of a grid of the store; not needed where there is one at most.
     metric : what variants are ranked by; val_accuracy if it was measured, else val_loss.
     target : the level of the metric to which bytes and time are counted; the grid file's, or what the baseline reaches.
     baseline : settings of the variant that others are compared with; the grid file's, or dense psgd.
+    clusters : names or files of clusters on which wall-clock time is modelled; the grid file's.
+    step_seconds, efficiency : how fast a worker computes on all of them, instead of what the grid file says.
+
+    Raises
+    ------
+    ValueError
+        Before anything is written, if something of it is not there.
     """
     analysis = analyse(store, grid, metric, target, baseline)
+    places = places_of(analysis, clusters, step_seconds, efficiency)
+    modeller = Modeller()
+    clocks = [wallclock(analysis, place, modeller) for place in places]
     folder = out or store / "report"
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     found, faults = networks(analysis)
-    tables = {table.name: table for table in (main_table(analysis), *_details(analysis)) if table is not None}
+    made = (main_table(analysis, clocks), *_modelled(analysis, clocks), *_details(analysis))
+    tables = {table.name: table for table in made if table is not None}
     if found:
         tables["topologies"] = table_details.topology_table(found)
-    drawn = {figure.name: figure for figure in figures(analysis, found)}
+    every = [*wallclock_figures(analysis, clocks), *figures(analysis, found), scaling(analysis, clocks)]
+    drawn = {figure.name: figure for figure in every if figure is not None}
     for figure in drawn.values():
         write(figure, folder / "figures")
     for table in tables.values():
@@ -62,7 +88,11 @@ def write_report(
     _write(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
     _write(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
     _write(folder / "tables.tex", latex_document(tables.values()))
-    return Report(folder, analysis, tables["main"])
+    return Report(folder, analysis, tables)
+
+
+def _modelled(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Table | None]:
+    return [speed_up_table(analysis, clocks), *map(cluster_table, clocks)]
 
 
 def _details(analysis: Analysis) -> list[Table | None]:

@@ -1,0 +1,122 @@
+"""The clusters that a grid file or `commeff report --cluster` names, and how fast a worker computes on them.
+
+clusters: [v100_25g, mine.yaml]                                # shipped ones by name, your own by their file
+clusters: [{cluster: v100_25g, efficiency: 0.3}, {cluster: mine.yaml, step_seconds: 0.02}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commeff.experiments.config.schema import did_you_mean
+
+if TYPE_CHECKING:
+    from commeff.cluster import Cluster
+
+EFFICIENCY = 0.4  # of a GPU's peak: what training that keeps it busy reaches (published figures are 0.3 to 0.55)
+KEYS = ("cluster", "step_seconds", "efficiency")
+FILES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A described cluster, and how long a worker computes there.
+
+    Parameters
+    ----------
+    name : what tables and figures call it.
+    cluster : with as many GPUs as its description says; see `holding`.
+    step_seconds : of computing, forward and backward on one minibatch of one worker; None: from FLOPs and efficiency.
+    efficiency : the share of the GPU's peak that computing reaches.
+    """
+
+    name: str
+    cluster: Cluster
+    step_seconds: float | None = None
+    efficiency: float = EFFICIENCY
+
+    def holding(self, workers: int) -> Cluster:
+        """The cluster with enough GPUs for so many workers, in whole nodes where they need several.
+
+        >>> place = read_place({"cluster": "v100_25g"})
+        >>> [place.holding(n).gpus for n in (3, 8, 12)]
+        [3, 8, 16]
+        """
+        per_node = self.cluster.per_node
+        return self.cluster.with_gpus(workers if workers <= per_node else -(-workers // per_node) * per_node)
+
+    def with_link(self, bandwidth: float, workers: int) -> Place:
+        """The same place, the link that so many workers share having another bandwidth (bytes/s)."""
+        name = self.link(workers)
+        link = replace(getattr(self.cluster, name), bandwidth=bandwidth)
+        return replace(self, cluster=replace(self.cluster, **{name: link}))
+
+    def link(self, workers: int) -> str:
+        """Which link decides: "inter" between nodes, "intra" where one node holds all workers."""
+        return "inter" if workers > self.cluster.per_node else "intra"
+
+
+def entries(given: Any, folder: Path, step_seconds: Any = None) -> list[dict[str, Any]]:
+    """The `clusters:` of a grid file, checked: one mapping each, with files as absolute paths.
+
+    Parameters
+    ----------
+    given : a list of names, files, or mappings with `cluster`, `step_seconds`, `efficiency`.
+    folder : of the grid file, from which files are named.
+    step_seconds : of the whole grid.
+
+    Raises
+    ------
+    ValueError
+        If something of it is no cluster, or no number of seconds.
+
+    >>> entries(["ethernet_1g", {"cluster": "v100_25g", "efficiency": 0.3}], Path("."), step_seconds=0.01)
+    [{'cluster': 'ethernet_1g', 'step_seconds': 0.01}, {'cluster': 'v100_25g', 'efficiency': 0.3, 'step_seconds': 0.01}]
+    """
+    if not isinstance(given, list) or not all(isinstance(item, (str, Mapping)) for item in given):
+        raise ValueError(f"clusters must be a list of clusters, such as [v100_25g, mine.yaml], got {given!r}")
+    general = {} if step_seconds is None else {"step_seconds": step_seconds}
+    found = []
+    for item in given:
+        entry = {"cluster": item} if isinstance(item, str) else dict(item)
+        unknown = next((key for key in entry if key not in KEYS), None)
+        if unknown is not None:
+            raise ValueError(f"clusters has no use for {unknown!r}{did_you_mean(str(unknown), KEYS)}")
+        name = str(entry.get("cluster", ""))
+        if name.endswith(FILES):
+            entry["cluster"] = str((folder / name).resolve())
+        found.append(entry | {key: value for key, value in general.items() if key not in entry})
+    read_places(found)
+    return found
+
+
+def read_places(given: Sequence[Mapping[str, Any]]) -> list[Place]:
+    """The places of checked entries; each may be named once."""
+    places = [read_place(entry) for entry in given]
+    names = [place.name for place in places]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"each cluster must be named once, got {twice} twice; give one of them a name: in its file")
+    return places
+
+
+def read_place(entry: Mapping[str, Any]) -> Place:
+    """One place."""
+    from commeff.cluster import Cluster
+
+    name = str(entry.get("cluster") or "")
+    cluster = Cluster.load(name) if name.endswith(FILES) or Path(name).is_file() else Cluster.named(name)
+    seconds, efficiency = entry.get("step_seconds"), entry.get("efficiency", EFFICIENCY)
+    if seconds is not None and not (_number(seconds) and seconds >= 0):
+        raise ValueError(f"step_seconds must be a number of seconds, 0 or above, got {seconds!r} ({cluster.name})")
+    if not (_number(efficiency) and 0 < efficiency <= 1):
+        raise ValueError(f"efficiency must be a share of the peak, above 0 and at most 1, got {efficiency!r}")
+    return Place(cluster.name, cluster, seconds, efficiency)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)

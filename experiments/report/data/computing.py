@@ -1,0 +1,74 @@
+"""What a worker computes in a step: FLOPs of the run's own model and minibatch, counted in one forward and backward."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from commeff.compressors import Layout
+from commeff.experiments.config import build
+from commeff.experiments.config.clusters import Place
+from commeff.replicas import Stacked
+
+PRECISION = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run trains.
+
+    Attributes
+    ----------
+    flops : of one minibatch of one worker, forward and backward: matrix products and convolutions, an addition and a
+        multiplication counting two. What is done element by element is not counted.
+    layout : of the model's parameters.
+    dtype : of them.
+    """
+
+    flops: int
+    layout: Layout
+    dtype: torch.dtype
+
+    def seconds(self, place: Place) -> float:
+        """Modelled seconds of one minibatch on a place: as given, or FLOPs / (efficiency x peak).
+
+        Raises
+        ------
+        ValueError
+            If there are no FLOPs to count, or the GPU has no peak for the model's numbers.
+        """
+        if place.step_seconds is not None:
+            return place.step_seconds
+        precision, peaks = PRECISION.get(self.dtype), place.cluster.gpu.peak_flops
+        if not self.flops:
+            raise ValueError("its model has no matrix product or convolution whose FLOPs count; give step_seconds")
+        if precision is None or precision not in peaks:
+            words = str(self.dtype).removeprefix("torch.")
+            raise ValueError(f"{place.cluster.gpu.name} has no peak for {words}; give step_seconds")
+        return self.flops / (place.efficiency * peaks[precision])
+
+
+def work(config: Mapping[str, Any]) -> Work:
+    """What a run of this configuration trains; counted once for each task, whatever its seed.
+
+    >>> task = {"_target_": "commeff.experiments.tasks.Digits", "workers": 2, "batch": 8, "hidden": 16}
+    >>> work({"task": task}).flops == 2 * (2 * 8 * 64 * 16 + 3 * 8 * 16 * 10)     # no gradient of the input images
+    True
+    """
+    return _counted(json.dumps({key: value for key, value in config["task"].items() if key != "seed"}, sort_keys=True))
+
+
+@cache
+def _counted(task_config: str) -> Work:
+    task = build.task({"task": json.loads(task_config) | {"seed": 0}})
+    replicas = Stacked(task.model, [0])
+    model, batch = replicas.models[0], task.batch(0, [0])
+    with torch.random.fork_rng(), FlopCounterMode(display=False) as counter:
+        task.loss(model, *(part[0] for part in batch)).backward()
+    return Work(counter.get_total_flops(), replicas.layout, replicas.parameters.dtype)

@@ -1,0 +1,238 @@
+"""Modelled wall-clock of the runs of a report on described clusters: profile, price, timeline. Never measured.
+
+A run's modelled seconds are those of its own method, compressor, topology, workers and steps: `commeff.profile` says
+what it sends, `commeff.cluster` how long that takes, `computing` how long a worker computes, `timeline` what of the one
+hides the other. Compressing and decoding take no time here, workers are equally fast, and nobody else uses the network.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from commeff.cluster import Cluster, placed
+from commeff.cluster.modelled import Billing
+from commeff.communicator.ledger import Entry
+from commeff.core.strategy import Strategy
+from commeff.experiments.config import build
+from commeff.experiments.config.clusters import Place, read_places
+from commeff.experiments.report.data.analysis import Analysis, Row, Target
+from commeff.experiments.report.data.computing import Work, work
+from commeff.experiments.report.data.cross_over import cross_over
+from commeff.experiments.report.data.statistics import Estimate, Ratio, estimate, first_reached, paired_ratio
+from commeff.experiments.report.data.timeline import Timeline, timeline
+from commeff.experiments.report.data.variants import Run, Variant
+from commeff.profiling import Operation, Profile, profile
+from commeff.topologies import MixingMatrix
+
+ENDED = ("done", "diverged")
+INFINITE = 1e30  # bytes/s, with which latency alone is left
+
+
+@dataclass(frozen=True, eq=False)
+class Modelled:
+    """A variant on a place.
+
+    Attributes
+    ----------
+    variant : of which.
+    reason : why there are no modelled seconds; "" if there are.
+    timelines : of its drawn runs and of those that ended, by the name of the run.
+    steps_to_target, seconds_to_target : by seed, of the runs that reached the target.
+    ended : how many runs ended, and so could have reached it.
+    speed_up : over the baseline, in seconds to the target.
+    loses : at which bandwidths it is slower than the baseline, in words.
+    note : what the profile says of its exactness.
+    """
+
+    variant: Variant
+    reason: str = ""
+    timelines: Mapping[str, Timeline] = field(default_factory=dict)
+    steps_to_target: Mapping[int, int] = field(default_factory=dict)
+    seconds_to_target: Mapping[int, float] = field(default_factory=dict)
+    ended: int = 0
+    speed_up: Ratio | None = None
+    loses: str = ""
+    note: str = ""
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """Of its first run, for the parts of a step."""
+        return next(iter(self.timelines.values()), None)
+
+    @property
+    def to_target(self) -> Estimate | None:
+        """Mean and interval of the modelled seconds to the target."""
+        return estimate(self.seconds_to_target.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Wallclock:
+    """All variants of a report on one place."""
+
+    place: Place
+    rows: tuple[Modelled, ...]
+    baseline: Modelled | None
+    work: Work | None
+    latency_share: float | None  # of the baseline's communication, what would be left on links without bounds
+
+    def of(self, variant: Variant) -> Modelled:
+        """The row of a variant."""
+        return next(row for row in self.rows if row.variant is variant)
+
+
+class Modeller:
+    """Turns configurations into timelines; profiles are made once for each different configuration."""
+
+    def __init__(self) -> None:
+        self._profiles: dict[str, tuple[Strategy, Profile]] = {}
+
+    def profile(self, config: Mapping[str, Any]) -> tuple[Strategy, Profile]:
+        """The method of a run, and what it sends."""
+        key = json.dumps({name: value for name, value in config.items() if name not in ("steps", "nproc")}, default=str)
+        if key not in self._profiles:
+            strategy, task = build.strategy(config), work(config)
+            found = profile(
+                strategy,
+                task.layout,
+                config["workers"],
+                seed=config.get("seed", 0),
+                collective=config.get("collective", "auto"),
+                dtype=task.dtype,
+            )
+            self._profiles[key] = strategy, found
+        return self._profiles[key]
+
+    def timeline(self, config: Mapping[str, Any], place: Place, steps: int) -> Timeline:
+        """So many steps of a run on a place.
+
+        Raises
+        ------
+        ValueError
+            If the run's parts cannot be made, profiled or priced.
+        """
+        strategy, found = self.profile(config)
+        compute = strategy.accumulate * work(config).seconds(place)
+        price = prices(place.holding(config["workers"]), config["workers"])
+        return timeline(found.operations, price, steps=steps, compute=compute, first=found.first, period=found.period)
+
+
+def places_of(
+    analysis: Analysis,
+    clusters: Sequence[str] = (),
+    step_seconds: float | None = None,
+    efficiency: float | None = None,
+) -> list[Place]:
+    """The clusters that were named, or else the grid's."""
+    named = [{"cluster": name} for name in clusters] or analysis.grid.clusters
+    general = {"step_seconds": step_seconds, "efficiency": efficiency}
+    given = {key: value for key, value in general.items() if value is not None}
+    if given and not named:
+        raise ValueError(f"{' and '.join(given)} must be of a cluster; name one with --cluster")
+    return read_places([{**entry, **given} for entry in named])
+
+
+def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock:
+    """Every variant of a report on one place."""
+    rows = {row.variant.number: _modelled(row.variant, place, modeller, analysis.target) for row in analysis.rows}
+
+    @cache
+    def linked(number: int, bandwidth: float) -> Timeline:
+        """A variant's steps to the target, the links having another bandwidth."""
+        config, steps = _config(rows[number]), max(rows[number].steps_to_target.values())
+        return modeller.timeline(config, place.with_link(bandwidth, config["workers"]), steps)
+
+    found = tuple(_compared(row, rows, linked) for row in analysis.rows)
+    base = next((row for row in found if analysis.baselines and row.variant is analysis.baselines[0]), None)
+    return Wallclock(place, found, base, _work(found), _latency_share(base, place, modeller))
+
+
+def _modelled(variant: Variant, place: Place, modeller: Modeller, target: Target | None) -> Modelled:
+    ended = [run for run in variant.runs if run.record.state in ENDED and not run.record.curve.empty]
+    runs = {run.cell.run: run for run in (*ended, *variant.drawn) if run.record.config}
+    if not runs:
+        return Modelled(variant, "no run of it has measured anything yet")
+    try:
+        found = {
+            name: modeller.timeline(run.record.config, place, int(run.record.curve["step"].max()))
+            for name, run in runs.items()
+        }
+        note = modeller.profile(next(iter(runs.values())).record.config)[1].note
+    except Exception as error:  # a plug-in's own code runs here
+        return Modelled(variant, " ".join(str(error).split()) or type(error).__name__)
+    firsts = {run.seed: reached for run in ended if (reached := _steps_to(run, target)) is not None}
+    seconds = {run.seed: found[run.cell.run].at(firsts[run.seed]) for run in ended if run.seed in firsts}
+    return Modelled(variant, "", found, firsts, seconds, len(ended), note=note)
+
+
+def _steps_to(run: Run, target: Target | None) -> int | None:
+    first = first_reached(run.record.curve, target.metric, target.level) if target else None
+    return None if first is None else int(first["step"])
+
+
+def _compared(row: Row, rows: Mapping[int, Modelled], linked: Callable[[int, float], Timeline]) -> Modelled:
+    """A variant with its speed-up over the baseline, and where it loses."""
+    ours = rows[row.variant.number]
+    theirs = rows[row.baseline.number] if row.baseline else None
+    if theirs is None or theirs is ours:
+        return ours
+    speed_up = paired_ratio(theirs.seconds_to_target, ours.seconds_to_target)
+    if speed_up is None:
+        return ours
+
+    def slowness(bandwidth: float) -> float:
+        """The geometric mean of our seconds over theirs, less 1, the links having this bandwidth."""
+        seconds = [
+            {seed: linked(each.variant.number, bandwidth).at(steps) for seed, steps in each.steps_to_target.items()}
+            for each in (ours, theirs)
+        ]
+        ratio = paired_ratio(*seconds)
+        return ratio.mean - 1.0 if ratio else 0.0
+
+    return replace(ours, speed_up=speed_up, loses=cross_over(slowness).words)
+
+
+def _config(row: Modelled) -> Mapping[str, Any]:
+    name = next(iter(row.timelines))
+    return next(run.record.config for run in row.variant.runs if run.cell.run == name)
+
+
+def _work(rows: Sequence[Modelled]) -> Work | None:
+    """What all variants compute; None where they differ or cannot be modelled."""
+    found = [work(_config(row)) for row in rows if row.timelines]
+    return found[0] if found and all(each.flops == found[0].flops for each in found) else None
+
+
+def _latency_share(base: Modelled | None, place: Place, modeller: Modeller) -> float | None:
+    if base is None or not base.timelines:
+        return None
+    config = _config(base)
+    n, (_, found) = config["workers"], modeller.profile(config)
+    steps = range(found.first, found.first + found.period)
+    sums = []
+    for each in (place, place.with_link(INFINITE, n)):
+        price = prices(each.holding(n), n)
+        sums.append(sum(price(operation) for step in steps for operation in found.operations(step)))
+    return sums[1] / sums[0] if sums[0] > 0 else None
+
+
+def prices(cluster: Cluster, workers: int) -> Callable[[Operation], float]:
+    """Seconds of an operation of a profile among workers of a cluster; equal ones are priced once."""
+    billing, known = Billing(cluster, workers), dict[tuple[object, ...], float]()
+
+    def seconds(operation: Operation) -> float:
+        row, matrix = Entry(0, *operation[1:7]), operation.matrix
+        key = (*row[2:], id(matrix))
+        if key not in known:
+            known[key] = billing.seconds(row) if matrix is None else _gossip(cluster, row, matrix)
+        return known[key]
+
+    return seconds
+
+
+def _gossip(cluster: Cluster, row: Entry, matrix: MixingMatrix) -> float:
+    degree = float(matrix.out_degrees.mean())
+    return row.rounds * placed.gossip(cluster, matrix, row.wire_bytes / row.rounds / degree) if degree else 0.0

@@ -1,0 +1,226 @@
+"""Figures of modelled wall-clock: speed-ups, convergence against modelled seconds, where the time of a step goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from commeff.experiments.report.data.analysis import Analysis
+from commeff.experiments.report.data.quantities import quantity
+from commeff.experiments.report.data.statistics import mean_curve
+from commeff.experiments.report.data.wallclock import Modelled, Wallclock
+from commeff.experiments.report.draw import panels
+from commeff.experiments.report.draw.figures import COLOURS, INK, MARKERS, QUIET, RULE, Figure, Look, Panel
+from commeff.experiments.report.draw.panels import Line, logarithmic
+from commeff.experiments.report.draw.plots import looks, shown_metric
+
+KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
+WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
+NAMES = 1.9  # inches for the variants' names
+
+
+def wallclock_figures(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Figure]:
+    """All that can be drawn of the modelled clusters."""
+    found = [speed_up(analysis, clocks), modelled_convergence(analysis, clocks), step_time(clocks)]
+    return [figure for figure in found if figure is not None]
+
+
+def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
+    """How many times as fast as the baseline each variant is at the target, on each cluster."""
+    rows = [(clock, row) for clock in clocks for row in clock.rows if row.speed_up]
+    target, base = analysis.target, analysis.baselines[0].name if analysis.baselines else ""
+    if not rows or target is None:
+        return None
+    names = list(dict.fromkeys(row.variant.name for _, row in rows))
+    places = [clock.place.name for clock in clocks]
+    data = pd.DataFrame(
+        {"cluster": clock.place.name, "variant": row.variant.name, "baseline": base}
+        | {"modelled_speed_up": row.speed_up.mean, "low": row.speed_up.low, "high": row.speed_up.high}
+        | {"n": row.speed_up.n, "loses": row.loses}
+        for clock, row in rows
+        if row.speed_up
+    )
+    numbers = {row.variant.name: row.variant.number for _, row in rows}
+    draw = partial(_speed_ups, data=data, names=names, places=places, base=base, numbers=numbers)
+    of = quantity(target.metric)
+    level = f"{target.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
+    counts = sorted({row.speed_up.n for _, row in rows if row.speed_up})
+    seeds = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
+    caption = (
+        f"Modelled, not measured: how many times as fast as {base} a method reaches {of.words} {level} on each "
+        f"cluster. Geometric means over seeds ({seeds}), bars 95 % intervals of the ratios paired by "
+        f"seed. {assumptions(clocks)}"
+    )
+    part = Panel("all", draw, WIDE, 0.75 + ROW * len(names) * max(1.0, len(places) / 3), (NAMES, 0.15, 0.45, 0.1))
+    legend = [(place, _look(i)) for i, place in enumerate(places)]
+    return Figure("speed_up", f"Modelled speed-up over {base} to {of.words} {level}", caption, [part], 1, data, legend)
+
+
+def assumptions(clocks: Sequence[Wallclock]) -> str:
+    """What modelled seconds are made of, for captions and notes."""
+    computing = [f"{clock.place.name} {_computing(clock)}" for clock in clocks]
+    words = {text.partition(" ")[2] for text in computing}
+    each = f"computing takes {words.pop()}" if len(words) == 1 else f"computing takes on {'; '.join(computing)}"
+    shares = [f"{clock.place.name} {clock.latency_share:.0%}" for clock in clocks if clock.latency_share is not None]
+    base = next((clock.baseline.variant.name for clock in clocks if clock.baseline), "")
+    latency = (
+        f" Of the communication of {base}, latency is: {', '.join(shares)}; the rest is bandwidth." if shares else ""
+    )
+    return (
+        f"Assumed: {each}; communication takes what its profile costs on the described links, less what computing "
+        f"hides; compressing takes no time; all workers are equally fast, one a GPU.{latency}"
+    )
+
+
+def _computing(clock: Wallclock) -> str:
+    place, gpu = clock.place, clock.place.cluster.gpu
+    if place.step_seconds is not None:
+        return f"{1e3 * place.step_seconds:.3g} ms a minibatch (given)"
+    share = f"{place.efficiency:.0%} of the peak of a {gpu.name}"
+    if clock.work is None:
+        return f"the FLOPs of each run's model at {share}"
+    return f"{clock.work.seconds(place) * 1e3:.3g} ms a minibatch ({clock.work.flops / 1e6:.3g} MFLOP at {share})"
+
+
+def _look(position: int) -> Look:
+    return Look(COLOURS[position % len(COLOURS)], "", MARKERS[position % len(MARKERS)])
+
+
+def _speed_ups(
+    axes: Axes,
+    data: pd.DataFrame,
+    names: Sequence[str],
+    places: Sequence[str],
+    base: str,
+    numbers: dict[str, int],
+) -> None:
+    """Variants below each other, on each line a marker for each cluster, on a logarithmic scale."""
+    axes.axvline(1.0, color=QUIET, linewidth=0.9, zorder=1)
+    for row in data.itertuples():
+        i = places.index(row.cluster)
+        y = names.index(row.variant) + 0.6 * ((i + 0.5) / len(places) - 0.5)
+        look, gid = _look(i), f"variant-{numbers[row.variant]}"
+        if pd.notna(row.low):
+            axes.plot([row.low, row.high], [y, y], color=look.colour, linewidth=1.0, alpha=0.5, gid=gid)
+        axes.plot(row.modelled_speed_up, y, color=look.colour, marker=look.marker, markersize=5, zorder=3, gid=gid)
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"times as fast as {base}, modelled")
+    axes.set_yticks(range(len(names)), names)
+    means = data["modelled_speed_up"]  # wide intervals of few seeds do not decide the scale
+    axes.set_xlim(min(1.0, means.min()) / 1.6, max(1.0, means.max()) * 1.6)
+    logarithmic(axes, "x")
+    axes.grid(axis="y", visible=False)
+
+
+def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
+    """The metric against modelled seconds, a panel for each cluster."""
+    metric, parts, frames = shown_metric(analysis), [], []
+    for clock in clocks:
+        lines = [line for row in clock.rows if (line := _line(analysis, row, metric)) is not None]
+        if not lines:
+            continue
+        name = clock.place.name
+        draw = partial(panels.curves, lines=lines, x="modelled_seconds", y=metric, place=name)
+        parts.append(Panel(name.replace(".", "-"), draw))
+        frames += [line.means.assign(variant=line.name, cluster=name) for line in lines]
+    if not parts:
+        return None
+    left = [row.variant.name for row in clocks[0].rows if row.reason]
+    caption = (
+        "Lines are means over seeds, bands their range, against modelled seconds on a logarithmic scale: nothing here "
+        f"was measured in time. {assumptions(clocks)}"
+    )
+    caption += f" Not modelled, see the table: {', '.join(left)}." if left else ""
+    shown = looks(analysis)
+    legend = [(row.variant.name, shown[row.variant.number]) for row in clocks[0].rows if not row.reason]
+    data = pd.concat(frames, ignore_index=True).rename(columns={"x": "modelled_seconds", "y": metric})
+    columns = min(2, len(parts))
+    return Figure("modelled_convergence", "Against modelled seconds", caption, parts, columns, data, legend)
+
+
+def _line(analysis: Analysis, row: Modelled, metric: str) -> Line | None:
+    frames = [
+        run.record.curve.assign(
+            run=run.cell.run,
+            modelled_seconds=[row.timelines[run.cell.run].at(int(step)) for step in run.record.curve["step"]],
+        )
+        for run in row.variant.drawn
+        if run.cell.run in row.timelines and metric in run.record.curve
+    ]
+    if not frames:
+        return None
+    means = mean_curve(pd.concat(frames), "modelled_seconds", metric)
+    means = means[means["x"] > 0]
+    look = looks(analysis)[row.variant.number]
+    return None if means.empty else Line(row.variant.number, row.variant.name, look, means)
+
+
+def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
+    """Stacked bars: what a step computes, what communication computing hides, and what it does not."""
+    rows = [
+        {"cluster": clock.place.name, "variant": row.variant.name, "part": part, "kind": kind, "seconds": seconds}
+        for clock in clocks
+        for row in clock.rows
+        if row.timeline
+        for part, kind, seconds in _parts(row)
+    ]
+    if not rows:
+        return None
+    data = pd.DataFrame(rows)
+    names = list(dict.fromkeys(data["variant"]))
+    kinds = [kind for kind in KINDS if kind in set(data["kind"])]
+    parts = [
+        Panel(
+            str(clock.place.name).replace(".", "-"),
+            partial(_bars, data=data[data["cluster"] == clock.place.name], names=names, title=clock.place.name),
+            4.7,
+            0.75 + ROW * len(names),
+            (NAMES, 0.12, 0.42, 0.27),
+        )
+        for clock in clocks
+        if (data["cluster"] == clock.place.name).any()
+    ]
+    caption = (
+        "Modelled: the mean step of a run. Grey is computing, hatched the communication that it hides, colours what is "
+        f"left exposed, by kind of operation. {assumptions(clocks)}"
+    )
+    legend = [("computing", Look(RULE, "-", "s")), *((kind, Look(_colour(kind), "-", "s")) for kind in kinds)]
+    return Figure("step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend)
+
+
+def _parts(row: Modelled) -> list[tuple[str, str, float]]:
+    found = row.timeline
+    assert found is not None
+    parts = [("computing", "", found.compute)]
+    parts += [("hidden", kind, seconds) for kind, seconds in found.hidden.items() if seconds > 0]
+    return parts + [("exposed", kind, seconds) for kind, seconds in found.exposed.items() if seconds > 0]
+
+
+def _colour(kind: str) -> str:
+    return COLOURS[KINDS.index(kind) % len(COLOURS)] if kind in KINDS else INK
+
+
+def _bars(axes: Axes, data: pd.DataFrame, names: Sequence[str], title: str) -> None:
+    """One bar a variant: computing with what it hides, then what is exposed, in milliseconds."""
+    for y, name in enumerate(names):
+        own = data[data["variant"] == name]
+        if own.empty:
+            continue
+        compute = 1e3 * float(own[own["part"] == "computing"]["seconds"].iloc[0])
+        axes.barh(y, compute, color=RULE, height=0.72, zorder=2)
+        right = compute
+        for row in own[own["part"] == "exposed"].itertuples():
+            axes.barh(y, 1e3 * row.seconds, left=right, color=_colour(row.kind), height=0.72, zorder=2)
+            right += 1e3 * row.seconds
+        right = compute
+        for row in own[own["part"] == "hidden"].itertuples():
+            width = 1e3 * row.seconds
+            (bar,) = axes.barh(y, width, left=right - width, height=0.72, zorder=3, facecolor="none", linewidth=0)
+            bar.set(edgecolor=_colour(row.kind), hatch="////")
+            right -= width
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="milliseconds a step, modelled")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_title(title, color=INK)
+    axes.grid(axis="y", visible=False)

@@ -1,0 +1,152 @@
+"""Tables of modelled wall-clock: speed-ups on all clusters, and on each where a step's time goes. Nothing is measured.
+
+Modelled seconds have columns of their own, marked so, and stand in no table with measured ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from commeff.experiments.report.data.analysis import Analysis
+from commeff.experiments.report.data.quantities import MISSING, TIMES, significant, spread
+from commeff.experiments.report.data.statistics import Ratio
+from commeff.experiments.report.data.wallclock import Modelled, Wallclock
+from commeff.experiments.report.draw.wallclock import assumptions
+from commeff.experiments.report.write.cells import amounts, transpose, word
+from commeff.experiments.report.write.table import Column, Item, Table
+
+LOSES = (
+    "Loses: bandwidths of the link between workers, all else on the cluster as it is, with which the variant takes "
+    "longer to the target than the baseline; between 1 Mb/s and 10 Tb/s, found by bisection."
+)
+
+
+def speed_up_table(analysis: Analysis, clocks: Sequence[Wallclock]) -> Table | None:
+    """A line a variant, a speed-up for each cluster."""
+    if not any(row.speed_up for clock in clocks for row in clock.rows):
+        return None
+    base = analysis.baselines[0].name
+    columns, cells = [Column("variant", words=True)], [[word(row.variant.name) for row in analysis.rows]]
+    data: list[dict[str, object]] = [{"variant": row.variant.name} for row in analysis.rows]
+    for clock in clocks:
+        name, rows = clock.place.name, [clock.of(row.variant) for row in analysis.rows]
+        columns += [Column(name, f"{TIMES} {base}, modelled"), Column("loses", f"as {name}", words=True, brief=False)]
+        cells += [[_ratio(row) for row in rows], [word(row.loses, quiet=row.loses == "never") for row in rows]]
+        for line, row in zip(data, rows, strict=True):
+            line |= ratio_of(f"modelled_speed_up_{name}", row.speed_up) | {f"loses_{name}": row.loses or None}
+    notes = [
+        f"Modelled, not measured: seconds of {base} to the target over those of the variant, the geometric mean over "
+        "the seeds in which both reach it, with the 95 % interval of the ratios paired by seed (Student's t on their "
+        f"logarithms). {assumptions(clocks)}",
+        LOSES,
+    ]
+    return Table("modelled", "Modelled speed-up", columns, transpose(cells), notes, pd.DataFrame(data))
+
+
+def cluster_table(clock: Wallclock) -> Table:
+    """One cluster: the parts of a step, and seconds to the target."""
+    rows, lines = clock.rows, [row.timeline for row in clock.rows]
+
+    def milliseconds(values: Sequence[float | None]) -> list[Item]:
+        return amounts(values, 1e3)
+
+    exposed = [sum(line.exposed.values()) if line else None for line in lines]
+    hidden = [sum(line.hidden.values()) if line else None for line in lines]
+    columns = [
+        Column("variant", words=True),
+        Column("step", "ms, modelled"),
+        Column("computing", "ms, modelled"),
+        Column("exposed", "ms, modelled"),
+        Column("hidden", "ms, modelled"),
+        Column("reached", "seeds"),
+        Column("to target", "s, modelled"),
+        Column("speed-up", "modelled"),
+        Column("loses", "link bandwidth", words=True),
+        Column("remarks", words=True),
+    ]
+    cells = [
+        [word(row.variant.name) for row in rows],
+        milliseconds([line.step if line else None for line in lines]),
+        milliseconds([line.compute if line else None for line in lines]),
+        milliseconds(exposed),
+        milliseconds(hidden),
+        [_reached(row) for row in rows],
+        [_seconds(row) for row in rows],
+        [_ratio(row) for row in rows],
+        [word(row.loses, quiet=row.loses == "never") for row in rows],
+        [word(f"not modelled: {row.reason}" if row.reason else row.note) for row in rows],
+    ]
+    data = []
+    for row, line, out, inside in zip(rows, lines, exposed, hidden, strict=True):
+        found = row.to_target
+        data.append(
+            {"variant": row.variant.name, "modelled_step_seconds": line.step if line else None}
+            | {"modelled_compute_seconds": line.compute if line else None}
+            | {"modelled_exposed_seconds": out, "modelled_hidden_seconds": inside, "reached": len(row.steps_to_target)}
+            | {"of": row.ended, "modelled_seconds_to_target": found.mean if found else None}
+            | {"modelled_seconds_to_target_interval": found.half if found else None}
+            | ratio_of("modelled_speed_up", row.speed_up)
+            | {"loses": row.loses or None, "not_modelled": row.reason or None, "note": row.note or None}
+        )
+    name, link = clock.place.name, clock.place.cluster.inter
+    notes = [
+        f"Modelled, not measured. {name}: {8e-9 * link.bandwidth:.3g} Gb/s and {1e6 * link.latency:.3g} us between "
+        f"nodes of {clock.place.cluster.per_node}. A step is computing and exposed communication; hidden is what "
+        f"computing covers. {assumptions([clock])}",
+        LOSES,
+    ]
+    return Table(f"modelled_{name}", f"Modelled on {name}", columns, transpose(cells), notes, pd.DataFrame(data))
+
+
+def main_columns(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
+    """What the main table's CSV and JSON have of each cluster, a mapping a variant."""
+    lines = []
+    for row in analysis.rows:
+        line: dict[str, object] = {}
+        for clock in clocks:
+            name, found = clock.place.name, clock.of(row.variant)
+            mean = found.to_target
+            line |= {f"modelled_seconds_to_target_{name}": mean.mean if mean else None}
+            line |= ratio_of(f"modelled_speed_up_{name}", found.speed_up)
+            line |= {f"loses_{name}": found.loses or None, f"not_modelled_{name}": found.reason or None}
+        lines.append(line)
+    return lines
+
+
+def ratio_of(name: str, found: Ratio | None) -> dict[str, object]:
+    """The columns of a CSV file that hold a ratio.
+
+    >>> ratio_of("speed_up", Ratio(2.0, 1.5, 2.5, 3))
+    {'speed_up': 2.0, 'speed_up_low': 1.5, 'speed_up_high': 2.5, 'speed_up_n': 3}
+    """
+    if found is None:
+        return {name: None}
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high, f"{name}_n": found.n}
+
+
+def _ratio(row: Modelled) -> Item:
+    found = row.speed_up
+    if row.reason:
+        return Item("not modelled", quiet=True)
+    if found is None:
+        return Item(MISSING if row.steps_to_target else "not reached", quiet=True)
+    span = "" if found.low is None or found.high is None else f" ({found.low:.3g} to {found.high:.3g})"
+    tells = found.low is not None and found.high is not None and not found.low <= 1 <= found.high
+    return Item(f"{significant(found.mean)}{TIMES}", value=found.mean, mark=span, quiet=not tells)
+
+
+def _reached(row: Modelled) -> Item:
+    if row.reason:
+        return Item(MISSING, quiet=True)
+    count = len(row.steps_to_target)
+    return Item(f"{count} of {row.ended}", value=count, quiet=count < row.ended)
+
+
+def _seconds(row: Modelled) -> Item:
+    found = row.to_target
+    if found is None:
+        return Item(MISSING if row.reason else "not reached", quiet=True)
+    mean, half = spread(found.mean, found.half)
+    return Item(mean, half, found.mean, quiet=len(row.steps_to_target) < row.ended)

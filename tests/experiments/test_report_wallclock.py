@@ -1,0 +1,405 @@
+"""Modelled wall-clock in a report: closed forms, where methods lose, what is marked, what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from commeff.cluster import Cluster
+from commeff.experiments.cli.report import report_command, show
+from commeff.experiments.config.clusters import Place, read_place
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.plan.spec import read_grid
+from commeff.experiments.report import Report, write_report
+from commeff.experiments.report.data.analysis import analyse
+from commeff.experiments.report.data.computing import work
+from commeff.experiments.report.data.cross_over import HIGHEST, LOWEST, cross_over
+from commeff.experiments.report.data.timeline import FORWARD, Timeline, timeline
+from commeff.experiments.report.data.wallclock import Modeller, places_of, wallclock
+from commeff.experiments.report.draw.scaling import scaling
+from commeff.experiments.report.write.table_main import main_table
+from commeff.profiling import Operation
+from tests.experiments.report_stores import STEPS, Forged, forge
+
+ETHERNET = "ethernet_1g"
+SETTINGS = {
+    "psgd": ("optimizer.lr=0.1",),
+    "dsgd": ("optimizer.lr=0.1", "topology=ring"),
+    "local_sgd": ("optimizer.lr=0.1", "method.period=8"),
+    "mem_sgd": ("optimizer.lr=0.1", "compressor=top_k", "compressor.ratio=0.02"),
+}
+LEVELS = {"psgd": 0.9, "dsgd": 0.95, "local_sgd": 0.92, "mem_sgd": 0.91}
+
+
+def runs(methods: Sequence[str] = tuple(SETTINGS), seeds: int = 2, workers: Sequence[int] = (4,)) -> list[Forged]:
+    return [
+        Forged(name, seed, accuracy=LEVELS[name], settings=SETTINGS[name], workers=n)
+        for name in methods
+        for n in workers
+        for seed in range(seeds)
+    ]
+
+
+def bytes_of(config: dict[str, object]) -> int:
+    return 4 * work(config).layout.d
+
+
+def sent(payload: float, seconds: float, kind: str = "all_reduce", **more: Any) -> Operation:
+    """An operation of a hand-made profile: its bytes on the wire stand for seconds."""
+    return Operation(0, "gradients", kind, payload, seconds, 1, 1, **more)
+
+
+def seconds(operation: Operation) -> float:
+    return operation.wire_bytes
+
+
+def play(operations: Sequence[Operation], compute: float, steps: int) -> Timeline:
+    """A run that sends the same in every step, and waits for it there."""
+    return timeline(lambda step: [op._replace(waited=step) for op in operations], seconds, steps=steps, compute=compute)
+
+
+# Where a step's time goes
+
+
+def test_what_waits_for_the_gradient_is_exposed() -> None:
+    line = play([sent(1, 2.0), sent(1, 3.0, "mix")], compute=1.0, steps=5)
+    assert line.ends.tolist() == pytest.approx([6.0 * k for k in range(6)])
+    assert dict(line.exposed) == pytest.approx({"all_reduce": 2.0, "mix": 3.0})
+    assert sum(line.hidden.values()) == pytest.approx(0.0)
+
+
+def test_an_early_operation_hides_behind_the_whole_computation() -> None:
+    def line(each: float) -> Timeline:
+        return play([sent(1, each, early=True)], compute=1.0, steps=10)
+
+    assert (line(0.9).step, line(1.5).step) == pytest.approx((1.0, 1.5))
+    assert line(0.9).hidden["all_reduce"] == pytest.approx(0.9)
+    assert line(1.5).exposed["all_reduce"] == pytest.approx(0.5)
+
+
+def test_buckets_follow_the_backward_pass() -> None:
+    """k buckets of t seconds after a backward pass of b: the link is free in between, or always busy from b/k on."""
+    k, b = 4, 3.0
+    for t in (0.1, 0.5, 2.0):
+        buckets = [sent(1, t, bucketed=True) for _ in range(k)]
+        line = play(buckets, compute=b / (1 - FORWARD), steps=3)
+        ready = [b * (i + 1) / k for i in range(k)]
+        end = 0.0
+        for each in ready:
+            end = max(end, each) + t
+        assert line.step == pytest.approx(b / (1 - FORWARD) + end - b)
+    dense = play([sent(k, k * t)], compute=b / (1 - FORWARD), steps=3)
+    assert line.step < dense.step
+
+
+def test_a_delayed_operation_hides_behind_the_steps_before_it_is_waited_for() -> None:
+    def line(each: float) -> Timeline:
+        return timeline(lambda step: [sent(1, each, waited=step + 2)], seconds, compute=1.0, steps=200)
+
+    assert line(1.8).step == pytest.approx(1.8, rel=0.01), "the link is the bottleneck"
+    assert line(0.9).step == pytest.approx(1.0)
+
+
+def test_parts_add_up_and_periods_repeat_whatever_is_sent() -> None:
+    """Computing and exposed make the step, exposed and hidden what was sent; a long run is its periods."""
+    random = np.random.default_rng(0)
+    for _ in range(40):
+        period = int(random.integers(1, 5))
+        table = [
+            [
+                sent(
+                    float(random.uniform(1, 2)),
+                    float(random.uniform(0, 1)),
+                    str(random.choice(["mix", "all_reduce"])),
+                    early=bool(random.integers(2)),
+                    bucketed=bool(random.integers(2)),
+                )
+                for _ in range(random.integers(0, 4))
+            ]
+            for _ in range(period)
+        ]
+        compute, steps = float(random.uniform(0, 2)), 120
+
+        def ops(step: int, table: list[list[Operation]] = table) -> list[Operation]:
+            return [op._replace(waited=step) for op in table[step % len(table)]]
+
+        line = timeline(ops, seconds, compute=compute, steps=steps, period=period)
+        total = sum(op.wire_bytes for step in range(steps) for op in ops(step)) / steps
+        assert line.step == pytest.approx(compute + sum(line.exposed.values()))
+        assert sum(line.exposed.values()) + sum(line.hidden.values()) == pytest.approx(total)
+        whole = timeline(ops, seconds, compute=compute, steps=steps, period=steps)
+        assert line.ends.tolist() == pytest.approx(whole.ends.tolist()), "extrapolated against played"
+
+
+# Closed forms of whole runs
+
+
+def test_a_step_of_psgd_is_flops_over_peak_and_a_ring() -> None:
+    place = read_place({"cluster": ETHERNET, "efficiency": 0.25})
+    (run,) = runs(["psgd"], seeds=1)
+    link, size, n = place.cluster.inter, bytes_of(run.config), run.workers
+    line = Modeller().timeline(run.config, place, 50)
+    batch = run.config["task"]["batch"]
+    hidden = run.config["task"]["hidden"]
+    flops = 2 * batch * (2 * 64 * hidden + 3 * hidden * 10)  # the first layer's input needs no gradient
+    assert line.compute == pytest.approx(flops / (0.25 * 0.1e12))
+    assert line.exposed["all_reduce"] == pytest.approx(link.seconds(2 * (n - 1) / n * size, 2 * (n - 1)))
+    assert line.step == pytest.approx(line.compute + line.exposed["all_reduce"])
+
+
+def test_gossip_takes_its_own_graph_and_local_steps_only_their_period() -> None:
+    place = read_place({"cluster": ETHERNET, "step_seconds": 0.0})
+    (ring,), (local,), (dense,) = (runs([name], seeds=1) for name in ("dsgd", "local_sgd", "psgd"))
+    link, size = place.cluster.inter, bytes_of(ring.config)
+    modeller = Modeller()
+    assert modeller.timeline(ring.config, place, 9).step == pytest.approx(link.seconds(2 * size))
+    every, once = (modeller.timeline(run.config, place, 8) for run in (dense, local))
+    assert once.ends[7] == 0
+    assert once.ends[8] == pytest.approx(every.ends[1])
+
+
+def test_given_seconds_of_a_minibatch_take_the_place_of_flops() -> None:
+    (run,) = runs(["psgd"], seeds=1)
+    place = read_place({"cluster": ETHERNET, "step_seconds": 0.125})
+    assert Modeller().timeline(run.config, place, 3).compute == 0.125
+
+
+def test_a_gpu_without_a_peak_for_the_numbers_is_said_so() -> None:
+    (run,) = runs(["psgd"], seeds=1)
+    place = read_place({"cluster": ETHERNET})
+    gpu = replace(place.cluster.gpu, peak_flops={"bf16": 1e12})
+    with pytest.raises(ValueError, match="no peak for float32; give step_seconds"):
+        Modeller().timeline(run.config, replace(place, cluster=replace(place.cluster, gpu=gpu)), 3)
+
+
+def test_workers_fill_whole_nodes() -> None:
+    place = Place("v", Cluster.named("v100_25g"))
+    assert [place.holding(n).gpus for n in (1, 5, 8, 9, 16, 17)] == [1, 5, 8, 16, 16, 24]
+    assert place.with_link(1.0, 4).cluster.intra.bandwidth == 1.0
+    assert place.with_link(1.0, 9).cluster.inter.bandwidth == 1.0
+
+
+# Where a method loses
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_cross_over_is_that_of_a_brute_force_scan(seed: int) -> None:
+    """Two straight lines in 1/B with a floor of computing, as steps have."""
+    random = np.random.default_rng(seed)
+    (a, b), (c, d) = 10 ** random.uniform(-4, -1, size=2), 10 ** random.uniform(3, 8, size=2)
+
+    def slowness(bandwidth: float) -> float:
+        return float((a + c / bandwidth) / (b + d / bandwidth) - 1)
+
+    found = cross_over(slowness)
+    scan = np.geomspace(LOWEST, HIGHEST, 20_001)
+    loses = np.array([slowness(each) > 0 for each in scan])
+    turns = scan[1:][loses[1:] != loses[:-1]]
+    assert found.loses_first == loses[0]
+    assert found.changes == pytest.approx(turns, rel=2e-3)
+    assert (found.words in ("always", "never")) == (len(turns) == 0)
+
+
+def test_a_method_that_needs_more_steps_loses_above_a_bandwidth_that_closes_the_balance(tmp_path: Path) -> None:
+    """At the cross-over both take as long; a little above the one loses, a little below the other."""
+    slow = [Forged("local_sgd", s, accuracy=0.7, settings=SETTINGS["local_sgd"]) for s in (0, 1)]
+    store = forge(tmp_path, [*runs(["psgd"]), *slow], target={"val_accuracy": 0.6})
+    analysis, place, modeller = analyse(store), read_place({"cluster": ETHERNET, "step_seconds": 0.01}), Modeller()
+    row = wallclock(analysis, place, modeller).of(analysis.variants[1])
+    base = wallclock(analysis, place, modeller).of(analysis.variants[0])
+    match = re.fullmatch(r"above ([\d.]+) (Mb|Gb)/s", row.loses)
+    assert match, row.loses
+    bandwidth = float(match[1]) * {"Mb": 1e6, "Gb": 1e9}[match[2]] / 8
+    seconds = []
+    for factor in (0.97, 1.03):
+        there = place.with_link(factor * bandwidth, 4)
+        seconds.append(
+            [
+                modeller.timeline(run.config, there, max(each.steps_to_target.values())).ends[-1]
+                for run, each in ((slow[0], row), (runs(["psgd"])[0], base))
+            ]
+        )
+    (ours_below, theirs_below), (ours_above, theirs_above) = seconds
+    assert ours_below < theirs_below
+    assert ours_above > theirs_above
+
+
+# A whole report
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    missing = Forged("psgd", 0, lr="0.3", accuracy=0.8, settings=("optimizer.lr=0.3",))
+    goal, base = {"val_accuracy": 0.85}, {"method": "psgd", "optimizer.lr": "0.1"}
+    store = forge(tmp_path_factory.mktemp("clocks"), [*runs(), missing], target=goal, select=None, baseline=base)
+    config = store / missing.name / "config.yaml"
+    config.write_text(config.read_text().replace("commeff.methods.psgd", "gone.py:psgd"))
+    return write_report(store, clusters=[ETHERNET, "v100_25g"], step_seconds=0.001)
+
+
+def test_every_variant_has_a_line_and_what_cannot_be_modelled_is_said(report: Report) -> None:
+    table = report.tables[f"modelled_{ETHERNET}"]
+    lines = {row[0].text: row for row in table.rows}
+    assert len(lines) == len(report.analysis.rows) == 5
+    remarks = {name: row[-1].text for name, row in lines.items()}
+    assert remarks["psgd 0.3" if "psgd 0.3" in remarks else next(n for n in remarks if "0.3" in n)].startswith(
+        "not modelled: no plug-in file"
+    )
+    assert sum(text.startswith("not modelled") for text in remarks.values()) == 1
+
+
+def test_speed_ups_are_ratios_of_modelled_seconds_by_seed(report: Report) -> None:
+    data = report.tables[f"modelled_{ETHERNET}"].data.set_index("variant")
+    base = data[data["modelled_speed_up"].isna() & data["not_modelled"].isna()]
+    assert len(base) == 1
+    others = data.dropna(subset="modelled_speed_up")
+    expected = float(base["modelled_seconds_to_target"].iloc[0]) / others["modelled_seconds_to_target"]
+    assert others["modelled_speed_up"].to_numpy() == pytest.approx(expected.to_numpy())
+
+
+def test_seconds_to_target_are_those_of_the_steps_it_took(report: Report) -> None:
+    """Accuracy rises evenly, so that all reach 0.85 at the last evaluation: seconds are steps times a step."""
+    data = report.tables[f"modelled_{ETHERNET}"].data.dropna(subset="modelled_seconds_to_target")
+    assert len(data) == 4
+    expected = STEPS[-1] * data["modelled_step_seconds"]
+    assert data["modelled_seconds_to_target"].to_numpy() == pytest.approx(expected.to_numpy())
+
+
+def test_what_is_modelled_is_called_so_and_shares_nothing_with_what_is_measured(report: Report) -> None:
+    for name, table in report.tables.items():
+        modelled = [column for column in table.columns if "modelled" in f"{column.heading} {column.under}"]
+        measured = [column for column in table.columns if "measured" in f"{column.heading} {column.under}"]
+        assert not (modelled and measured), name
+        assert name.startswith("modelled") == bool(modelled), name
+        if modelled:
+            assert table.notes[0].startswith("Modelled, not measured")
+    main = report.main.data
+    assert {f"modelled_seconds_to_target_{ETHERNET}", "seconds", "modelled_speed_up_v100_25g"} <= set(main)
+    text = (report.folder / "report.md").read_text()
+    assert "seconds of training, modelled" not in text.split("## Against modelled seconds")[0]
+    assert {path.stem for path in (report.folder / "figures").glob("*.pdf")} >= {
+        "speed_up",
+        "modelled_convergence",
+        "step_time",
+    }
+    assert len(pd.read_csv(report.folder / "figures" / "modelled.csv")) == 5
+
+
+def test_the_speed_up_is_the_first_figure_of_the_page(report: Report) -> None:
+    page = report.html.read_text()
+    first = re.search(r'<section id="(\w+)"', page)
+    assert first is not None
+    assert first[1] == "speed_up"
+    assert page.index("<figure>") > page.index('id="speed_up"')
+    markdown = (report.folder / "report.md").read_text()
+    images = re.findall(r"!\[.*?\]\((.*?)\)", markdown)
+    assert images[0] == "figures/speed_up.png"
+
+
+def test_a_report_without_clusters_models_nothing(tmp_path: Path) -> None:
+    analysis = analyse(forge(tmp_path, runs(["psgd"])))
+    assert places_of(analysis) == []
+    assert "odelled" not in "".join(main_table(analysis).data.columns)
+
+
+def test_workers_are_drawn_against_their_ideal_measured_and_modelled_apart(tmp_path: Path) -> None:
+    store = forge(tmp_path, runs(["psgd", "dsgd"], workers=(2, 4, 8)), target={"val_accuracy": 0.85}, select=None)
+    analysis = analyse(store)
+    (place,) = places_of(analysis, [ETHERNET], step_seconds=0.01)
+    figure = scaling(analysis, [wallclock(analysis, place, Modeller())])
+    assert figure is not None
+    assert len(figure.panels) == 4
+    data = figure.data
+    assert set(data["place"]) == {"measured", ETHERNET}
+    assert set(data["workers"]) == {2, 4, 8}
+    throughput = data[(data["quantity"] == "throughput") & (data["place"] == ETHERNET)]
+    for row in throughput.itertuples():
+        (run,) = [each for each in runs(["psgd", "dsgd"], 1, [int(row.workers)]) if each.method in row.family]
+        step = Modeller().timeline(run.config, place, STEPS[-1]).step
+        assert row.value == pytest.approx(32 * row.workers / step)
+    measured = data[(data["quantity"] == "throughput") & (data["place"] == "measured")]
+    assert measured["value"].to_numpy() == pytest.approx((32 * measured["workers"] * 100).to_numpy())
+
+
+# Grid files and the command
+
+
+def test_a_grid_file_names_clusters_and_the_report_takes_them(tmp_path: Path) -> None:
+    Cluster.named(ETHERNET).save(tmp_path / "mine.yaml")
+    clusters = "clusters: [v100_25g, {cluster: ./mine.yaml, step_seconds: 0.25}]"
+    (tmp_path / "g.yaml").write_text(f"grid: [{{method: psgd}}]\nstep_seconds: 0.5\n{clusters}\n")
+    grid = read_grid(tmp_path / "g.yaml")
+    assert grid.clusters == [
+        {"cluster": "v100_25g", "step_seconds": 0.5},
+        {"cluster": str(tmp_path / "mine.yaml"), "step_seconds": 0.25},
+    ]
+    store = forge(
+        tmp_path / "store", runs(["psgd", "dsgd"]), target={"val_accuracy": 0.85}, clusters=[{"cluster": ETHERNET}]
+    )
+    analysis = analyse(store)
+    assert [place.name for place in places_of(analysis)] == [ETHERNET]
+    assert [(place.name, place.step_seconds) for place in places_of(analysis, ["v100_25g"], 0.5)] == [("v100_25g", 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("clusters: [v100_25]", "did you mean v100_25g"),
+        ("clusters: v100_25g", "must be a list"),
+        ("clusters: [{cluster: v100_25g, eficiency: 1}]", "did you mean efficiency"),
+        ("clusters: [{cluster: v100_25g, efficiency: 2}]", "efficiency must be"),
+        ("clusters: [v100_25g]\nstep_seconds: fast", "step_seconds must be"),
+        ("clusters: [v100_25g, v100_25g]", "named once"),
+        ("clusters: [nowhere.yaml]", "No such file"),
+        ("step_seconds: 1", "give clusters too"),
+    ],
+)
+def test_a_grid_file_with_no_such_cluster_is_refused(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "g.yaml").write_text(f"grid: [{{method: psgd}}]\n{line}\n")
+    with pytest.raises(ConfigError, match=words):
+        read_grid(tmp_path / "g.yaml")
+
+
+def run(*words: str) -> Result:
+    app = typer.Typer()
+    app.command()(report_command)
+    return CliRunner().invoke(app, list(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--cluster", "ethernet_1"), "did you mean ethernet_1"),
+        (("--cluster", "nope"), "no cluster 'nope'|got 'nope'"),
+        (("--cluster", ETHERNET, "--efficiency", "40"), "efficiency must be"),
+        (("--cluster", ETHERNET, "--step-seconds", "-1"), "step_seconds must be"),
+        (("--step-seconds", "1"), "name one with --cluster"),
+    ],
+)
+def test_the_command_refuses_in_one_line_before_anything_is_written(
+    tmp_path: Path, words: tuple[str, ...], reason: str
+) -> None:
+    store = forge(tmp_path / "store", [Forged("psgd")])
+    refused = run(str(store), "--out", str(tmp_path / "out"), *words)
+    assert refused.exit_code == 2
+    assert re.fullmatch(rf"commeff: [^\n]*({reason})[^\n]*\n", refused.stderr), refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_json_has_what_is_modelled_in_columns_of_its_own(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    show(report, as_json=True)
+    rows = json.loads(capsys.readouterr().out)
+    of = {(row["method"], row["optimizer.lr"]): row for row in rows}
+    assert of["dsgd", "0.1"][f"modelled_speed_up_{ETHERNET}"] > 0
+    assert of["psgd", "0.1"][f"modelled_speed_up_{ETHERNET}"] is None
+    assert of["dsgd", "0.1"]["seconds"] == pytest.approx(STEPS[-1] / 100)
