@@ -1,6 +1,6 @@
-"""The state of a run on several processes as one state: the rows of all workers, whoever hosts them.
+"""Resharding: the state of a run on several processes as one state, with the rows of all workers, and back.
 
-A checkpoint holds the whole, so that it can be dealt out anew to another number of processes.
+A checkpoint holds the whole, so that a run can go on with another number of processes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROWS = ("rows", "replicas", "losses")  # under these names tensors have a leadin
 
 
 def gather_rows(state: dict[str, Any], communicator: Communicator) -> dict[str, Any] | None:
-    """The state with all workers' rows in their order at rank 0, None elsewhere; every process calls it."""
+    """The state with all workers' rows, in their order, at rank 0; None elsewhere. Every process calls it."""
     if communicator.transport.size == 1:
         return state
     own: list[Tensor] = []
@@ -30,7 +30,7 @@ def gather_rows(state: dict[str, Any], communicator: Communicator) -> dict[str, 
 
 
 def shard_rows(state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
-    """The part of a whole state that this process hosts; a server's one row is left to who hosts it."""
+    """The part of a whole state that this process hosts. A server's one row stays: `load_state_dict` drops it elsewhere."""
     if communicator.transport.size == 1:
         return state
     first, last = communicator.workers[0], communicator.workers[-1]

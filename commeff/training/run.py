@@ -1,4 +1,4 @@
-"""A run under way: its clockwork, and what a checkpoint of it holds."""
+"""A run under way: what decides its future, what it has measured, and what a checkpoint of it holds."""
 
 from __future__ import annotations
 
@@ -14,18 +14,39 @@ from commeff.communicator import Communicator
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked
+from commeff.training.checkpoint import Checkpoints
 from commeff.training.evaluation import measure
+from commeff.training.recorder import Recorder
+from commeff.training.resharding import gather_rows, shard_rows, to_device
 from commeff.training.task import Task
 
 NUMBERS = ("losses", "counted", "step", "seconds", "exposed", "samples", "row")
+
+Batches = list[tuple[Tensor, ...]]  # one tuple of (w, b, ...) tensors for each accumulated minibatch
 
 
 @dataclass
 class Run:
     """A run under way: everything that decides its future, and what it has measured since the last row.
 
-    A step is one model update; `samples` counts what all workers together have drawn for them. `exposed` is the part of
-    `seconds` in which this process stood still for others.
+    Attributes
+    ----------
+    replicas, strategy, communicator : Stacked, Strategy, Communicator
+        The models of the hosted workers, the method, started on them, and what connects the workers.
+    losses : (w,)
+        The sum of the minibatch losses since the last row.
+    counted : int
+        The steps since the last row.
+    step : int
+        The model updates so far.
+    seconds : float
+        The time that the steps took.
+    exposed : float
+        The part of it in which this process stood still for others.
+    samples : int
+        What all workers together have drawn; differs from the steps where gradients are accumulated.
+    row : dict
+        The last row of measurements.
     """
 
     replicas: Stacked
@@ -38,6 +59,81 @@ class Run:
     exposed: float = 0.0
     samples: int = 0
     row: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, replicas: Stacked, strategy: Strategy, communicator: Communicator) -> Run:
+        """A run at step 0, its strategy started."""
+        strategy.start(replicas.parameters, replicas.layout, communicator)
+        return cls(replicas, strategy, communicator, losses=zeros_like(replicas.parameters[:, 0]))
+
+    def draw(self, task: Task) -> Batches:
+        """The minibatches of the hosted workers for this step."""
+        step, rounds, workers = self.communicator.step, self.strategy.accumulate, self.communicator.workers
+        batches = [task.batch(step * rounds + r, workers) for r in range(rounds)]
+        self.samples += self.communicator.n * sum(len(batch[0][0]) for batch in batches)
+        return batches
+
+    def gradient(self, task: Task, batches: Batches, l2: float = 0.0) -> Tensor:
+        """The gradients (w, d) of the mean loss at the parameters, l2 x added; what can be sent meanwhile is sent."""
+        self.strategy.post(self.replicas.parameters, self.communicator)
+        awaited = overlap.awaited(self.strategy) if self.communicator.transport.size > 1 else ()
+        gradient, losses = self.replicas.compute(task.loss, batches, self.communicator.step, l2, awaited, self._ready)
+        self.losses, self.counted = self.losses + losses, self.counted + 1
+        return gradient
+
+    def _ready(self, start: int, stop: int) -> None:
+        overlap.ready(self.strategy, self.replicas.gradients, start, stop, self.communicator)
+
+    def finish_step(self, x: Tensor) -> None:
+        """Take over the parameters after the step."""
+        self.replicas.load(x)
+        self.step = self.communicator.step + 1
+
+    @contextmanager
+    def clock(self) -> Iterator[None]:
+        """Count what is done inside as seconds of training."""
+        begin, waited = time.perf_counter(), self.communicator.transport.waited
+        yield
+        self.seconds += time.perf_counter() - begin
+        self.exposed += self.communicator.transport.waited - waited
+
+    def meet(self) -> None:
+        """Wait for all processes: a step is over when it is over everywhere."""
+        with self.clock():
+            self.communicator.meet()
+
+    def record(self, task: Task, recorder: Recorder | None) -> dict[str, Any]:
+        """A new row: the mean minibatch loss since the last one, and how well the average model does."""
+        mean_loss = float(self.communicator.observe(self.losses / self.counted))
+        self.losses, self.counted = zeros_like(self.losses), 0
+        rate, ledger = self.strategy.local.lr, self.communicator.ledger
+        self.row = {"step": self.step, "minibatch_loss": mean_loss, "lr": rate, "seconds": self.seconds}
+        epochs = {"epoch": self.samples / task.size} if task.size else {}
+        self.row |= {"samples": self.samples} | epochs | measure(task, self.replicas, self.communicator)
+        self.row |= {"payload_bytes": ledger.payload_bytes, "wire_bytes": ledger.wire_bytes}
+        if self.communicator.transport.size > 1:
+            self.row |= {"exposed_seconds": self.exposed}
+        if recorder:
+            recorder.write(self.row)
+        return self.row
+
+    def save(self, checkpoints: Checkpoints | None) -> None:
+        """A checkpoint of all workers, written at rank 0; every process calls it."""
+        whole = gather_rows(self.state_dict(), self.communicator) if checkpoints else None
+        if checkpoints and whole is not None:
+            checkpoints.save(whole)
+
+    def resume(self, checkpoints: Checkpoints | None, recorder: Recorder | None, steps: int) -> None:
+        """Go on from the last checkpoint, if there is one, and drop the rows that were recorded after it."""
+        whole = checkpoints.load() if checkpoints else None
+        if whole:
+            if whole["step"] > steps:
+                raise ValueError(f"steps must be at least {whole['step']}, got {steps}: the checkpoint stands there")
+            self.load_state_dict(to_device(shard_rows(whole, self.communicator), self.replicas.parameters.device))
+        if recorder:
+            recorder.rewind(self.step)  # what a killed run wrote after its last checkpoint will be written again
+            if self.row and [row["step"] for row in recorder.rows()[-1:]] != [self.row["step"]]:
+                raise ValueError(f"{recorder.path} lacks rows that the checkpoint has; delete the run to start anew")
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
@@ -52,43 +148,3 @@ class Run:
         self.replicas.load_state_dict(state["replicas"])
         self.strategy.load_state_dict(state["strategy"])
         self.communicator.ledger.load_state_dict(state["ledger"])
-
-    def advance(self, task: Task, l2: float) -> None:
-        """One model update."""
-        with self.clock():
-            x, step, rounds = self.replicas.parameters, self.communicator.step, self.strategy.accumulate
-            batches = [task.batch(step * rounds + r, self.communicator.workers) for r in range(rounds)]
-            self.strategy.post(x, self.communicator)
-            awaited = overlap.awaited(self.strategy) if self.communicator.transport.size > 1 else ()
-            gradient, losses = self.replicas.compute(task.loss, batches, step, l2, awaited, self._ready)
-            self.replicas.load(self.strategy.step(x, gradient, self.communicator, donate=True))
-            self.losses, self.counted, self.step = self.losses + losses, self.counted + 1, step + 1
-            self.samples += self.communicator.n * sum(len(batch[0][0]) for batch in batches)
-
-    @contextmanager
-    def clock(self) -> Iterator[None]:
-        """Count what is done inside as seconds of training."""
-        begun, waited = time.perf_counter(), self.communicator.transport.waited
-        yield
-        self.seconds += time.perf_counter() - begun
-        self.exposed += self.communicator.transport.waited - waited
-
-    def _ready(self, start: int, stop: int) -> None:
-        overlap.ready(self.strategy, self.replicas.gradients, start, stop, self.communicator)
-
-    def measure(self, task: Task) -> None:
-        """A new row: the mean minibatch loss since the last one, and how well the average model does."""
-        mean_loss = float(self.communicator.observe(self.losses / self.counted))
-        self.losses, self.counted = zeros_like(self.losses), 0
-        self.row = {
-            "step": self.step,
-            "minibatch_loss": mean_loss,
-            "lr": self.strategy.local.lr,
-            "seconds": self.seconds,
-        }
-        epochs = {"epoch": self.samples / task.size} if task.size else {}
-        self.row |= {"samples": self.samples} | epochs | measure(task, self.replicas, self.communicator)
-        ledger = self.communicator.ledger
-        self.row |= {"payload_bytes": ledger.payload_bytes, "wire_bytes": ledger.wire_bytes}
-        if self.communicator.transport.size > 1:
-            self.row |= {"exposed_seconds": self.exposed}

@@ -72,7 +72,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [own_device("cuda", rank).index for rank in range(4)] == [0, 1, 0, 1]
     check_device("cuda", nproc=2)
-    with pytest.raises(ConfigError, match="nproc=3 was asked for where torch sees 2 GPUs"):
+    with pytest.raises(ConfigError, match="nproc must be at most 2, got 3"):
         check_device("cuda", nproc=3)
 
 

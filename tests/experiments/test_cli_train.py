@@ -188,7 +188,7 @@ def test_a_checkpoint_that_knows_more_rows_than_there_are_is_refused(tmp_path: P
         run_one(config, tmp_path, lambda step, row: _interrupt(step == 5))
     kept = (tmp_path / "metrics.jsonl").read_text().splitlines()[:2]
     (tmp_path / "metrics.jsonl").write_text("".join(line + "\n" for line in kept))
-    with pytest.raises(RunFailed, match="lacks rows that the checkpoint knows of"):
+    with pytest.raises(RunFailed, match="lacks rows that the checkpoint has"):
         run_one(config, tmp_path)
 
 

@@ -57,15 +57,14 @@ def tasks(dtype: str) -> dict[str, Task]:
 
 def start_training(task: Task, communicator: Communicator) -> Run:
     """Start parallel SGD on a task, as the trainer does."""
-    replicas, strategy = Stacked(task.model, communicator.workers), methods.psgd(SGD)
-    strategy.start(replicas.parameters, replicas.layout, communicator)
-    return Run(replicas, strategy, communicator, losses=torch.zeros_like(replicas.parameters[:, 0]))
+    return Run.start(Stacked(task.model, communicator.workers), methods.psgd(SGD), communicator)
 
 
 def advance(run: Run, task: Task) -> None:
     """One step, as the trainer takes it."""
     run.communicator.step = run.step
-    run.advance(task, l2=0.0)
+    gradient = run.gradient(task, run.draw(task))
+    run.finish_step(run.strategy.step(run.replicas.parameters, gradient, run.communicator, donate=True))
 
 
 def speed(task: Task, rounds: int, steps: int) -> float:
