@@ -30,7 +30,7 @@ def gather_rows(state: dict[str, Any], communicator: Communicator) -> dict[str, 
 
 
 def shard_rows(state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
-    """The part of a whole state that this process hosts. A server's one row stays: `load_state_dict` drops it elsewhere."""
+    """The part of a whole state that this process hosts. A server's row stays: `load_state_dict` drops it elsewhere."""
     if communicator.transport.size == 1:
         return state
     first, last = communicator.workers[0], communicator.workers[-1]
