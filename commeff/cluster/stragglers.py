@@ -38,7 +38,7 @@ def finish_times(compute: ArrayLike, heard: Sequence[Heard], communication: Arra
     durations = np.asarray(compute, dtype=np.float64)
     if durations.ndim != 2 or len(heard) != len(durations):
         raise ValueError(
-            f"compute times of shape {durations.shape} for {len(heard)} steps were given; make them (steps, workers)"
+            f"compute must be (steps, workers) seconds for {len(heard)} steps, got shape {durations.shape}: a row a step"
         )
     added = np.asarray(communication, dtype=np.float64)
     added = np.broadcast_to(added[:, None] if added.ndim == 1 else added, durations.shape)
@@ -59,7 +59,7 @@ def waited(ready: Times, heard: Heard) -> Times:
     if not isinstance(heard, MixingMatrix):
         return np.full_like(ready, ready.max()) if heard else ready
     if heard.n != ready.size:
-        raise ValueError(f"a mixing matrix of {heard.n} workers was given for {ready.size}; make both equal")
+        raise ValueError(f"the mixing matrix must have the {ready.size} workers of the run, got {heard.n}")
     messages, latest = heard.off_diagonal.tocoo(), ready.copy()
     np.maximum.at(latest, messages.row, ready[messages.col])
     return latest
@@ -73,7 +73,7 @@ def drawn(mean: float, spread: float, steps: int, workers: int, seed: int = 0) -
     (0.1, 0.2)
     """
     if mean < 0 or spread < 0:
-        raise ValueError(f"compute times of mean {mean} and spread {spread} were asked for; both are at least 0")
+        raise ValueError(f"mean and spread must be at least 0, got {mean} and {spread}: they are of compute times")
     variance = np.log1p(spread**2)
     noise = np.random.default_rng(seed).standard_normal((steps, workers))
     return np.asarray(mean * np.exp(np.sqrt(variance) * noise - variance / 2))

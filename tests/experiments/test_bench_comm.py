@@ -136,6 +136,12 @@ def test_a_profile_of_several_hosts_has_the_nic_that_their_processes_shared():
     assert (cluster.per_node, cluster.nics, cluster.nodes) == (4, 1, 2)
     assert cluster.intra.bandwidth == pytest.approx(4e9, rel=1e-3)
     assert cluster.inter.bandwidth == pytest.approx(4 * 1e9, rel=1e-3)
+    assert cluster.inter.efficiency == 1
+    silent = [links.Pair(0, 1, Link(5e9, 1e-5)), links.Pair(0, 4, Link(8e9, 1e-4)), links.Pair(1, 5, Link(8e9, 1e-4))]
+    lossy = describe("two", [0] * 4 + [1] * 4, timings, CPU, silent)
+    assert (lossy.intra.bandwidth, lossy.inter.bandwidth) == (5e9, 8e9)
+    assert lossy.intra.rate == pytest.approx(cluster.intra.rate)
+    assert lossy.inter.efficiency == pytest.approx(0.5, rel=1e-3)
     with pytest.raises(ValueError, match="equally many processes"):
         describe("odd", [0, 0, 1], timings, CPU)
 

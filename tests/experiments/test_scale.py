@@ -214,7 +214,7 @@ def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
         (["--overlap", "1.5"], "an overlap of 1.5"),
         (["--global-batch", "3"], "a global batch of 3"),
         (["--period", "0"], "a period of 0"),
-        (["--ratio", "0"], "0 < ratio"),
+        (["--ratio", "0"], "ratio must lie in (0, 1]"),
         (["--workers", "-4"], "-4 workers"),
         (["--workers", "0", "--processes", "0"], "nothing to do"),
         (["--processes", "two"], "--processes two"),

@@ -83,7 +83,7 @@ class Measured:
 
     def cluster(self, name: str) -> Cluster:
         """The hardware profile."""
-        return describe(name, self.between.hosts, self.between.timings, self.gpu)
+        return describe(name, self.between.hosts, self.between.timings, self.gpu, self.between.pairs)
 
 
 def run(nproc: int | None = None, effort: Effort = Effort()) -> Measured | None:

@@ -56,11 +56,11 @@ class Shape:
     def links(self, nodes: int, latency: float = LATENCY) -> list[Link]:
         """Every node's link, for the model.
 
-        >>> [round(link.bandwidth) for link in NETWORKS["slow_link"].links(3)]
+        >>> [round(link.rate) for link in NETWORKS["slow_link"].links(3)]
         [23910172, 23910172, 5977543]
         """
         rates = [self.rate_of(node, nodes) for node in range(nodes)]
-        return [Link(rate / 8 * GOODPUT, latency, BURST) for rate in rates]
+        return [Link(rate / 8, latency, BURST, efficiency=GOODPUT) for rate in rates]
 
     def cluster(self, nodes: int, latency: float = LATENCY) -> Cluster:
         """The description for the model: all links like the slowest one, which sets the pace of what all wait for.

@@ -56,8 +56,8 @@ def assumed(study: Study) -> list[str]:
     setting, cluster, choices = study.setting, study.setting.cluster, study.setting.choices
     lines = [
         f"Nothing here was measured. Cluster: {cluster.name}, nodes of {cluster.per_node} x {cluster.gpu.name}, "
-        f"{cluster.nics} NIC(s) of {cluster.inter.bandwidth / 1e9:.3g} GB/s and {1e6 * cluster.inter.latency:.3g} us, "
-        f"{cluster.intra.bandwidth / 1e9:.3g} GB/s inside a node; network: {cluster.network.description()['kind']}, "
+        f"{cluster.nics} NIC(s) of {cluster.inter.rate / 1e9:.3g} GB/s and {1e6 * cluster.inter.latency:.3g} us, "
+        f"{cluster.intra.rate / 1e9:.3g} GB/s inside a node; network: {cluster.network.description()['kind']}, "
         "as large as needed.",
         "",
     ]
