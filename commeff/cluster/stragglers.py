@@ -38,7 +38,7 @@ def finish_times(compute: ArrayLike, heard: Sequence[Heard], communication: Arra
     durations = np.asarray(compute, dtype=np.float64)
     if durations.ndim != 2 or len(heard) != len(durations):
         raise ValueError(
-            f"compute must be (steps, workers) seconds for {len(heard)} steps, got shape {durations.shape}: a row a step"
+            f"compute must be (steps, workers) seconds for {len(heard)} steps, got shape {durations.shape}"
         )
     added = np.asarray(communication, dtype=np.float64)
     added = np.broadcast_to(added[:, None] if added.ndim == 1 else added, durations.shape)
