@@ -53,7 +53,7 @@ class PerTensor(Compressor):
             raise ValueError(
                 "PerTensor: the layout must have at least one tensor, got none: there is nothing to compress"
             )
-        tensors = (layout.slice(field.start, field.stop) for field in layout.fields)
+        tensors = (Layout((field._replace(start=0, stop=field.stop - field.start),)) for field in layout.fields)
         return replace(self, layout=layout, bound=tuple(self.compressor.bind(tensor) for tensor in tensors))
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:

@@ -120,7 +120,7 @@ class WorkerRandom:
         """(w, columns) standard normal (Box, Muller 1958), from two uniform numbers per coordinate."""
         source = self._derived(self._workers, self._common ^ _NORMAL, 2 * self.offset)
         radius, angle = source.uniform(2 * columns, shared, dtype).unflatten(1, (columns, 2)).unbind(2)
-        return radius.neg().log1p_().mul_(-2).sqrt_().mul_((2 * pi * angle).cos_())
+        return radius if radius.is_meta else radius.neg().log1p_().mul_(-2).sqrt_().mul_((2 * pi * angle).cos_())
 
     def choice_keys(self, shared: bool = False) -> Tensor:
         """(w,) int64, or (1,) when shared: the keys from which `choose` makes this stream's choice."""
@@ -160,7 +160,7 @@ class WorkerRandom:
         self, pieces: Iterator[tuple[slice, slice, Tensor]], columns: int, shared: bool, dtype: torch.dtype
     ) -> Tensor:
         out = torch.empty(1 if shared else self.rows, columns, dtype=dtype, device=self.device)
-        for rows, piece, numbers in pieces:
+        for rows, piece, numbers in () if out.is_meta else pieces:
             out[rows, piece] = numbers
         return out.expand(self.rows, -1)
 
