@@ -72,7 +72,10 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "lies_about_its_period": ("has an honest period", r"steps 0 and 0 \+ 1 differ, but period = 1"),
         "two_islands": ("agrees in the end", r"\[0, 2, 4, 6\] and \[1, 3, 5, 7\] do not all hear each other"),
         "goes_round": ("agrees in the end", r"weights go round and never mix"),
-        "another_size": ("gives mixing matrices", r"n = 4 workers; make it 8"),
+        "another_size": ("gives mixing matrices", r"n must be 8, got 4"),
+        "says_it_is_symmetric": ("describes its weights", r"symmetric is True, but the weights say False"),
+        "says_it_is_fast": ("has the norm for rho", r"rho is 0 and \|W - J\| = 0\.8047"),
+        "hides_its_shifts": ("tells circulants from others", r"shifts is None, but the weights say \{0: 0\.33"),
     },
     "tasks": {
         "DrawsForWhoIsHere": ("draws each worker alone", r"worker 2's minibatch at step 0 depends on who is hosted"),

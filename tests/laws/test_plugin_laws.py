@@ -1,4 +1,4 @@
-"""The laws that `commeff check` runs on topologies and tasks hold of ours; and processes rehearsed are processes."""
+"""The laws that `commeff check` runs on tasks hold of ours; and processes rehearsed are processes."""
 
 from __future__ import annotations
 
@@ -15,32 +15,12 @@ from commeff.experiments.tasks.laws import LAWS as TASK_LAWS
 from commeff.experiments.tasks.laws import Case as TaskCase
 from commeff.laws import WORKERS, run
 from commeff.laws.engines import rehearse
-from commeff.topologies.laws import check
 from tests.laws.processes import on_processes
 
-NAMED = ["complete", "ring", "star", "hypercube", "exponential", "one_peer_exponential", "random_matching", "lazy"]
-SIZED = {
-    "base_graph": lambda: topologies.base_graph(6, 2),
-    "torus": lambda: topologies.torus(2, 3),
-    "erdos_renyi": lambda: topologies.erdos_renyi(6, 0.6, seed=3),
-    "random_regular": lambda: topologies.random_regular(6, 3, seed=3),
-    "d_equistatic": lambda: topologies.d_equistatic(6, 3, seed=3),
-    "od_equidyn": lambda: topologies.od_equidyn(6, 0.5, seed=3),
-}
 TASKS = {
     "quadratic": partial(Quadratic, workers=4, sigma=1.0),
     "digits, batch norm": partial(Digits, workers=4, model="cnn", norm="batch", dropout=0.5, batch=4),
 }
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_named_topologies_keep_the_laws(name: str) -> None:
-    check(getattr(topologies, name))
-
-
-@pytest.mark.parametrize("name", SIZED)
-def test_sized_topologies_keep_the_laws(name: str) -> None:
-    check(SIZED[name])
 
 
 @pytest.mark.parametrize("name", TASKS)

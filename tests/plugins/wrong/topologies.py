@@ -89,3 +89,30 @@ def goes_round(n: int) -> Topology:
 def another_size(n: int) -> Topology:
     """Always four workers."""
     return ring(4)
+
+
+class _Symmetric(MixingMatrix):
+    symmetric = True
+
+
+def says_it_is_symmetric(n: int) -> Topology:
+    """A directed ring that says it has no direction."""
+    return from_matrices([_Symmetric((np.eye(n) + np.roll(np.eye(n), 1, axis=1)) / 2)])
+
+
+class _Fast(MixingMatrix):
+    rho = 0.0
+
+
+def says_it_is_fast(n: int) -> Topology:
+    """A ring that claims to average in one step."""
+    return from_matrices([_Fast(ring(n).at(0).dense())])
+
+
+class _Irregular(MixingMatrix):
+    shifts = None
+
+
+def hides_its_shifts(n: int) -> Topology:
+    """A ring that is not known to be one."""
+    return from_matrices([_Irregular(ring(n).at(0).dense())])
