@@ -13,75 +13,72 @@ every part of it crosses every link.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from commeff.cluster.hardware import Cluster, Link
-from commeff.cluster.modelled import Billing
+from commeff.cluster.billing import Billing, Operation, Schedule
+from commeff.cluster.cluster import Cluster
+from commeff.cluster.hardware import Link
 from commeff.cluster.stragglers import Times
-from commeff.communicator.ledger import Entry
-from commeff.topologies import MixingMatrix, Topology
+from commeff.topologies import MixingMatrix
 
 
 def clocks(
-    rows: Iterable[Entry],
+    sent: Schedule,
     cluster: Cluster,
     links: Sequence[Link],
     *,
     steps: int,
-    topology: Topology | None = None,
     compute: ArrayLike = 0.0,
+    collective: str = "auto",
 ) -> Times:
-    """(steps, n) when each worker has ended each step, all having started at 0.
+    """(steps, n) when each worker has ended each step, all having started at 0. Nothing is hidden.
 
     Parameters
     ----------
-    rows : `ledger.rows`; in a step without rows nobody waits.
+    sent : a `commeff.profile`, or `billing.Recorded` rows of a ledger; in a step without operations nobody waits.
     cluster : one worker on each of its nodes, on a crossbar; its own links are not looked at.
     links : of each worker.
-    steps, topology : of the run.
+    steps : of the run.
     compute : seconds of a step: one number, (workers,), or (steps, workers).
+    collective : see `billing.Billing`.
 
     >>> from commeff import topologies
+    >>> from commeff.cluster.billing import Recorded
+    >>> from commeff.communicator.ledger import Entry
     >>> slow, fast = Link(bandwidth=1e6, latency=0.0), Link(bandwidth=1e9, latency=0.0)
     >>> rows = [Entry(step, "", "mix", 1e6, 1e6, 1, 1) for step in range(3)]
-    >>> there, peers = Cluster.named("ethernet_1g", gpus=4), topologies.one_peer_exponential(4)
-    >>> clocks(rows, there, [fast, fast, fast, slow], steps=3, topology=peers).round(2).tolist()
+    >>> run = Recorded(rows, 4, topologies.one_peer_exponential(4))
+    >>> clocks(run, Cluster.named("ethernet_1g", gpus=4), [fast, fast, fast, slow], steps=3).round(2).tolist()
     [[0.0, 0.0, 1.0, 1.0], [1.0, 2.0, 1.0, 2.0], [2.0, 2.0, 3.0, 3.0]]
     """
     n = len(links)
-    if cluster.per_node != 1 or not n:
+    if cluster.per_node != 1 or n != sent.workers:
         raise ValueError(
-            f"{n} links were given for workers on {cluster.name}, whose nodes have {cluster.per_node} GPUs; "
-            "give one link for each worker, and a cluster of one GPU a node"
+            f"links must be one for each of the {sent.workers} workers, on a cluster of one GPU a node, got {n} on "
+            f"{cluster.name}, whose nodes have {cluster.per_node} GPUs"
         )
-    billing = Billing(replace(cluster, intra=slowest(links), inter=slowest(links)), n, topology)
-    sent = defaultdict[int, list[Entry]](list)
-    for row in rows:
-        if row.step >= steps:
-            raise ValueError(f"the ledger holds step {row.step} and the run has {steps} steps; give more steps")
-        sent[row.step] += [row] * bool(row.rounds)
+    billing = Billing(replace(cluster, intra=slowest(links), inter=slowest(links)), n, collective)
     durations = np.broadcast_to(np.asarray(compute, dtype=np.float64), (steps, n))
     ends, now = np.empty((steps, n)), np.zeros(n)
     for step in range(steps):
         now = now + durations[step]
-        for row in sent[step]:
-            now = after(row, now, billing, links)
+        for operation in sent.operations(step):
+            now = after(operation, now, billing, links)
         ends[step] = now
     return ends
 
 
-def after(row: Entry, ready: Times, billing: Billing, links: Sequence[Link]) -> Times:
-    """(n,) when each worker is through with an operation of the ledger."""
-    if row.kind != "mix":
-        return np.full_like(ready, ready.max() + billing.seconds(row))
-    matrix, degree = billing.matrix(row)
-    for _ in range(int(row.rounds)):
-        ready = heard(ready, matrix, row.wire_bytes / row.rounds / degree, links)
+def after(operation: Operation, ready: Times, billing: Billing, links: Sequence[Link]) -> Times:
+    """(n,) when each worker is through with an operation."""
+    matrix, rounds = operation.matrix, operation.rounds
+    if matrix is None:
+        return np.full_like(ready, ready.max() + billing.seconds(operation)) if rounds else ready
+    for _ in range(rounds):
+        ready = heard(ready, matrix, operation.wire_bytes / rounds / float(matrix.out_degrees.mean()), links)
     return ready
 
 
@@ -102,9 +99,9 @@ def heard(ready: Times, matrix: MixingMatrix, size: float, links: Sequence[Link]
 
 
 def slowest(links: Sequence[Link]) -> Link:
-    """The link that a collective over all of these sees: the least of each property."""
+    """The link that a collective over all of these sees: the worst of each property."""
     return Link(
-        bandwidth=min(link.bandwidth for link in links),
+        bandwidth=min(link.rate for link in links),
         latency=max(link.latency for link in links),
         burst=min(link.burst for link in links),
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from commeff.cluster.hardware import GPU, Cluster, Link
+from commeff.cluster.hardware import GPU, Link
 from commeff.cluster.network import Crossbar, FatTree, Network, Rails
 from commeff.cluster.units import quantity
 
@@ -25,8 +24,8 @@ def names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
-def named(name: str, gpus: int | None = None) -> Cluster:
-    """A shipped cluster.
+def named(name: str, gpus: int | None = None) -> dict[str, Any]:
+    """The fields of a shipped cluster.
 
     >>> named("a100_selen")
     Traceback (most recent call last):
@@ -37,22 +36,13 @@ def named(name: str, gpus: int | None = None) -> Cluster:
         raise ValueError(
             f"there is no cluster {name!r}{meant(name, names())} There are {' '.join(names())}, and files of your own"
         )
-    return parse(read(SHIPPED / f"{name}.yaml"), name, gpus)
+    return fields(read(SHIPPED / f"{name}.yaml"), name, gpus)
 
 
 def meant(name: str, known: list[str]) -> str:
     """'; did you mean ...?' or a full stop."""
     near = get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else "."
-
-
-def load(path: str | Path, gpus: int | None = None) -> Cluster:
-    """The cluster that a YAML file describes; its name is the file's unless it gives one."""
-    path = Path(path)
-    try:
-        return parse(read(path), path.stem, gpus)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def read(path: Path) -> Any:
@@ -67,48 +57,31 @@ def read(path: Path) -> Any:
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
 
 
-def parse(content: Any, name: str, gpus: int | None = None) -> Cluster:
-    """A cluster from what a YAML file holds."""
+def write(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Write a YAML file, keys in order."""
+    import yaml
+
+    Path(path).write_text(yaml.safe_dump(dict(content), sort_keys=False))
+
+
+def fields(content: Any, name: str, gpus: int | None = None) -> dict[str, Any]:
+    """The fields of a cluster from what a YAML file holds; `gpus` instead of the file's, if given."""
     known = ("name", "gpus", "per_node", "nics", "gpu", "intra", "inter", "network")
     keys = section("the description", content, known, ("gpu", "inter"))
     inter = link("inter", keys["inter"])
     per_node = keys.get("per_node", 1)
     if "intra" not in keys and type(per_node) is int and per_node > 1:
         raise ValueError(f"the key intra is missing; nodes of {per_node} GPUs need the link between two of them")
-    return Cluster(
-        name=str(keys.get("name", name)),
-        gpus=keys.get("gpus", per_node) if gpus is None else gpus,
-        gpu=processor("gpu", keys["gpu"]),
-        per_node=per_node,
-        intra=link("intra", keys["intra"]) if "intra" in keys else inter,
-        inter=inter,
-        nics=keys.get("nics", 1),
-        network=network("network", keys.get("network", {"kind": "crossbar"})),
-    )
-
-
-def save(cluster: Cluster, path: str | Path) -> None:
-    """Write what `load` reads, in SI units; a measured profile is kept so."""
-    import yaml
-
-    gpu, network = cluster.gpu, cluster.network
-    content = {
-        "name": cluster.name,
-        "gpus": cluster.gpus,
-        "per_node": cluster.per_node,
-        "nics": cluster.nics,
-        "gpu": {
-            "name": gpu.name,
-            "memory": gpu.memory_bytes,
-            "memory_bandwidth": gpu.memory_bandwidth,
-            "peak": dict(gpu.peak_flops),
-            "hour_cost": gpu.hour_cost,
-        },
-        "intra": asdict(cluster.intra),
-        "inter": asdict(cluster.inter),
-        "network": network.description(),
+    return {
+        "name": str(keys.get("name", name)),
+        "gpus": keys.get("gpus", per_node) if gpus is None else gpus,
+        "gpu": processor("gpu", keys["gpu"]),
+        "per_node": per_node,
+        "intra": link("intra", keys["intra"]) if "intra" in keys else inter,
+        "inter": inter,
+        "nics": keys.get("nics", 1),
+        "network": network("network", keys.get("network", {"kind": "crossbar"})),
     }
-    Path(path).write_text(yaml.safe_dump(content, sort_keys=False))
 
 
 def section(where: str, content: Any, known: tuple[str, ...], required: tuple[str, ...]) -> Mapping[str, Any]:
@@ -130,13 +103,13 @@ def section(where: str, content: Any, known: tuple[str, ...], required: tuple[st
 
 
 def link(where: str, content: Any) -> Link:
-    """A link: {bandwidth: 200 Gb/s, latency: 5 us}, and perhaps a burst."""
-    keys = section(where, content, ("bandwidth", "latency", "burst"), ("bandwidth", "latency"))
+    """A link: {bandwidth: 200 Gb/s, latency: 5 us}, and perhaps a burst and an efficiency."""
+    keys = section(where, content, ("bandwidth", "latency", "burst", "efficiency"), ("bandwidth", "latency"))
     bandwidth = quantity(f"{where}: bandwidth", keys["bandwidth"], "bytes/s")
     latency = quantity(f"{where}: latency", keys["latency"], "seconds")
     burst = quantity(f"{where}: burst", keys.get("burst", 0), "bytes")
     try:
-        return Link(bandwidth, latency, burst)
+        return Link(bandwidth, latency, burst, keys.get("efficiency", 1.0))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 Ports = NDArray[np.int64]
 Sizes = NDArray[np.float64]
+Counts = NDArray[np.int64] | int
 
 
 class Traffic(NamedTuple):
@@ -48,6 +49,10 @@ class Network(ABC):
     def description(self) -> dict[str, Any]:
         """What a YAML file says of it."""
 
+    @abstractmethod
+    def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
+        """Links on the longest path between two of the first `nodes` nodes of `nics` NICs each."""
+
     @property
     @abstractmethod
     def oversubscription(self) -> float:
@@ -66,13 +71,12 @@ def busiest(links: Ports, sizes: Sizes) -> float:
 def check_hop(hop: float) -> None:
     """Refuse a link that takes less than no time."""
     if not 0 <= hop < float("inf"):
-        raise ValueError(f"a hop of {hop} s was asked for; a link adds 0 s or more")
+        raise ValueError(f"hop must be a number of seconds from 0 on, got {hop}")
 
 
 @dataclass(frozen=True)
 class FatTree(Network):
-    """Switches in levels above the ports: `down[l]` children under and `up[l]` links above each switch of level l. At
-    the top, one switch for each of the prod(up) ways up, which connects everything.
+    """Switches in levels above the ports. At the top, one for each of the prod(up) ways up, which connects everything.
 
     Routes are static, destination modulo k: on its way up a message for port d takes, at level l, the link
 
@@ -80,6 +84,11 @@ class FatTree(Network):
 
     so the ways up and down follow from d alone. This is what InfiniBand subnet managers compute for fat trees (Zahavi,
     "D-Mod-K routing", 2010) and what SimGrid simulates. `down[l] / up[l]` is the oversubscription of level l.
+
+    Parameters
+    ----------
+    down, up : children under and links above each switch of level l, from the ports upwards.
+    hop : seconds that each link adds to the latency.
 
     >>> tree = FatTree(down=(16,), up=(4,))           # 16 hosts on a leaf switch with 4 links to 4 spines: 4:1
     >>> hosts = np.arange(256)
@@ -94,29 +103,41 @@ class FatTree(Network):
     def __post_init__(self) -> None:
         if len(self.down) != len(self.up):
             raise ValueError(
-                f"a fat tree with down={list(self.down)} and up={list(self.up)} was asked for; "
-                "give one number of children and one of uplinks for each level below the top"
+                f"down and up of a fat tree must have equal lengths, got down={list(self.down)} and "
+                f"up={list(self.up)}: give children and uplinks for each level below the top"
             )
         if min((*self.down, *self.up), default=1) < 1:
             raise ValueError(
-                f"a fat tree with down={list(self.down)} and up={list(self.up)} was asked for; "
-                "every switch needs at least 1 child and 1 uplink"
+                f"down and up of a fat tree must be at least 1, got down={list(self.down)} and "
+                f"up={list(self.up)}: every switch has a child and an uplink"
             )
         check_hop(self.hop)
 
     @property
     def link_seconds(self) -> float:
-        """The hop."""
+        """Seconds that each link adds to the latency."""
         return self.hop
 
     def description(self) -> dict[str, Any]:
-        """Kind, children, uplinks, hop."""
+        """Kind, children, uplinks and hop, as in a YAML file."""
         return {"kind": "fat_tree", "down": [*self.down], "up": [*self.up], "hop": self.hop}
 
     @property
     def oversubscription(self) -> float:
         """The product over the levels of children per uplink, 1 where a level has uplinks to spare."""
         return float(np.prod([max(1.0, down / up) for down, up in zip(self.down, self.up, strict=True)]))
+
+    def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
+        """Two links up to the level whose switches hold all the ports.
+
+        >>> FatTree(down=(16, 4), up=(16, 4)).longest_path(np.array([2, 16, 17, 64, 65])).tolist()
+        [2, 2, 4, 4, 6]
+        """
+        holds, links = 1, 2 * np.ones_like(nodes)
+        for children in self.down:
+            holds *= children
+            links = links + 2 * (np.asarray(nodes) * nics > holds)
+        return links
 
     def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
         """See `Network.traffic`. Links of a level are numbered by the switch or port below them and the way taken so
@@ -153,17 +174,21 @@ class Crossbar(Network):
 
     @property
     def link_seconds(self) -> float:
-        """The hop."""
+        """Seconds that each link adds to the latency."""
         return self.hop
 
     def description(self) -> dict[str, Any]:
-        """Kind and hop."""
+        """Kind and hop, as in a YAML file."""
         return {"kind": "crossbar", "hop": self.hop}
 
     @property
     def oversubscription(self) -> float:
-        """1."""
+        """1: a crossbar has full bisection."""
         return 1.0
+
+    def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
+        """Up to the switch, and down."""
+        return FatTree((), ()).longest_path(nodes)
 
     def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
         """See `Network.traffic`: a tree without levels."""
@@ -186,17 +211,21 @@ class Rails(Network):
 
     @property
     def link_seconds(self) -> float:
-        """That of one rail."""
+        """Seconds that each link of a rail adds."""
         return self.rail.link_seconds
 
     def description(self) -> dict[str, Any]:
-        """That of one rail, as rails."""
+        """The keys of one rail, and kind `rails`."""
         return {**self.rail.description(), "kind": "rails"}
 
     @property
     def oversubscription(self) -> float:
-        """That of one rail."""
+        """The oversubscription of one rail."""
         return self.rail.oversubscription
+
+    def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
+        """That of one rail, where every node has one NIC."""
+        return self.rail.longest_path(nodes)
 
     def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
         """See `Network.traffic`: the busiest rail."""

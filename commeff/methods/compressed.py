@@ -7,7 +7,7 @@ from typing import Literal
 from commeff.compressors import Compressor, Dense, Repeated, contractive
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy, Transform
-from commeff.transforms import Average, ErrorFeedback, PowerSGD, Scaled, Sharded, ThroughServer
+from commeff.transforms import Average, BatchedPowerSGD, ErrorFeedback, Scaled, Sharded, ThroughServer
 
 Place = Literal["row", "sharded"]
 
@@ -229,4 +229,4 @@ def power_sgd(optimizer: OptimizerFactory, rank: int = 2) -> Strategy:
     >>> same(power_sgd(SGD, rank=8), psgd(SGD))
     True
     """
-    return Strategy(Local(optimizer), gradients=PowerSGD(rank))
+    return Strategy(Local(optimizer), gradients=BatchedPowerSGD(rank))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commeff.cluster import GPU, Cluster
+from commeff.cluster import GPU, Cluster, collectives
+from commeff.cluster.groups import Groups
 from commeff.planner.constants import Constants
 from commeff.planner.gemm import gemm_seconds, seconds_per_flop
-from commeff.planner.links import Groups
 from commeff.planner.model import Model
 from commeff.planner.policies import Count, Numbers, Policies
 from commeff.planner.policy import RECOMPUTES
@@ -48,7 +48,7 @@ def layer_pass(model: Model, policies: Policies, cluster: Cluster, constants: Co
     dense, dense_input, dense_weights = _products(model, policies, gpu, constants)
     core, core_back = _attention(model, policies, gpu, constants)
     light, light_back = _light(model, policies, gpu, constants)
-    groups = Groups.of(cluster, t, np.ones_like(t))
+    groups = Groups.strided(cluster, t, 1)
     collectives = tensor_seconds(model, policies, groups)
     exposed = collectives - policies.hidden(0.0) * np.minimum(collectives, dense)
     exposed_back = collectives - policies.hidden(constants.hidden_share) * np.minimum(collectives, dense_weights)
@@ -80,8 +80,8 @@ def tensor_seconds(model: Model, policies: Policies, groups: Groups) -> Numbers:
     reduce-scatter, of the same bytes (Korthikanti 2022).
     """
     size = 2 * policies.tokens(model.sequence) * model.hidden
-    split = 2 * groups.reduce_scatter(size)
-    return 2 * np.where(policies.sequence_parallel, split, groups.all_reduce(size))
+    split = 2 * collectives.reduce_scatter(groups, size)
+    return 2 * np.where(policies.sequence_parallel, split, collectives.all_reduce(groups, size))
 
 
 def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
@@ -97,9 +97,9 @@ def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Con
     shapes: tuple[tuple[Count, Count, Count], ...] = ((tokens, columns, h), (tokens, h, columns), (columns, h, tokens))
     products = [gemm_seconds(*shape, 1, gpu, policies.precision, constants) for shape in shapes]
     logits = tokens * columns / rate
-    groups = Groups.of(cluster, t, np.ones_like(t))
-    exchange = 2 * groups.all_reduce(4.0 * tokens)  # maxima and sums
-    gradient = groups.all_reduce(2 * tokens * model.hidden)
+    groups = Groups.strided(cluster, t, 1)
+    exchange = 2 * collectives.all_reduce(groups, 4.0 * tokens)  # maxima and sums
+    gradient = collectives.all_reduce(groups, 2 * tokens * model.hidden)
     zero = np.zeros_like(logits)
     return Pass(
         forward=products[0] + 30 * logits,
@@ -117,8 +117,8 @@ def embedding_pass(model: Model, policies: Policies, cluster: Cluster, constants
     """
     numbers = policies.tokens(model.sequence) * model.hidden
     seconds = 10.0 * numbers / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
-    groups = Groups.of(cluster, policies.tensor, np.ones_like(policies.tensor))
-    exchange = groups.all_reduce(2.0 * numbers)
+    groups = Groups.strided(cluster, policies.tensor, 1)
+    exchange = collectives.all_reduce(groups, 2.0 * numbers)
     zero = np.zeros_like(seconds)
     return Pass(seconds, seconds, zero, zero, exchange, exchange)
 

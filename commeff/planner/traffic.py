@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commeff.cluster import Cluster
+from commeff.cluster import Cluster, collectives
+from commeff.cluster.groups import Groups
 from commeff.planner.constants import Constants
-from commeff.planner.links import Groups
 from commeff.planner.memory import STATES
 from commeff.planner.model import Model
 from commeff.planner.policies import Numbers, Policies
@@ -21,10 +21,10 @@ def boundary_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numb
     receivers gather in the node unless they keep sequences split (Narayanan 2021, the scatter/gather optimisation).
     """
     t, size = policies.tensor, 2 * policies.tokens(model.sequence) * model.hidden
-    groups = Groups.of(cluster, policies.pipeline, t * policies.data)
-    inside = Groups.of(cluster, t, np.ones_like(t))
-    gather = np.where(policies.sequence_parallel, 0.0, inside.reduce_scatter(size))
-    return groups.neighbours(size / t) + (policies.pipeline > 1) * gather
+    groups = Groups.strided(cluster, policies.pipeline, t * policies.data)
+    inside = Groups.strided(cluster, t, 1)
+    gather = np.where(policies.sequence_parallel, 0.0, collectives.all_gather(inside, size / t))
+    return collectives.point_to_point(groups, size / t) + (policies.pipeline > 1) * gather
 
 
 class Sharing(NamedTuple):
@@ -42,10 +42,11 @@ def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numb
     weights and a reduce-scatter: 3 Psi instead of 2 Psi for one micro-batch.
     """
     weights, gradients, _ = STATES[policies.precision]
-    groups = Groups.of(cluster, policies.shard, policies.tensor)
-    reduce, gather = groups.reduce_scatter(gradients * parameters), groups.reduce_scatter(weights * parameters)
+    groups = Groups.strided(cluster, policies.shard, policies.tensor)
+    reduce, gather = (collectives.reduce_scatter(groups, kind * parameters) for kind in (gradients, weights))
     often = micro_batches - 1
-    once = np.select([policies.zero == 0, policies.zero < 3], [2 * reduce, reduce + gather], reduce)
+    whole = collectives.all_reduce(groups, gradients * parameters)
+    once = np.select([policies.zero == 0, policies.zero < 3], [whole, reduce + gather], reduce)
     many = np.select(
         [policies.zero == 3, policies.zero == 2], [2 * micro_batches * gather + often * reduce, often * reduce], 0.0
     )
@@ -59,8 +60,8 @@ def tied_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
     if not model.tied_embeddings:
         return np.zeros_like(policies.tensor, dtype=float)
     two = np.minimum(policies.pipeline, 2)
-    groups = Groups.placed(cluster, two, two if cluster.nodes == 1 else np.ones_like(two))
-    return groups.all_reduce(STATES[policies.precision][1] * model.embedding_parameters / policies.tensor)
+    groups = Groups.equal(cluster, two, two if cluster.nodes == 1 else np.ones_like(two))
+    return collectives.all_reduce(groups, STATES[policies.precision][1] * model.embedding_parameters / policies.tensor)
 
 
 def worker_seconds(
@@ -75,16 +76,18 @@ def worker_seconds(
     """
     weights, gradients, _ = STATES[policies.precision]
     numbers = parameters / policies.shard
-    groups = Groups.of(cluster, policies.workers, policies.tensor * policies.shard)
+    groups = Groups.strided(cluster, policies.workers, policies.tensor * policies.shard)
     low_rank = low_rank_numbers(model, policies) / policies.shard
     payload = np.where(policies.rank > 0, 4 * low_rank, policies.value_bytes * numbers)
     message = np.where(policies.compresses, payload, gradients * numbers)
-    reduced = np.where(policies.summable, groups.all_reduce(message), groups.gather(message))
+    reduced = np.where(
+        policies.summable, collectives.all_reduce(groups, message), collectives.all_gather(groups, message)
+    )
     encoded = policies.compresses * (ENCODING + 4 * policies.rank) * numbers / cluster.gpu.memory_bandwidth
-    gossip = groups.neighbours(weights * numbers, policies.degree, cluster.network.oversubscription)
-    average = groups.all_reduce(weights * numbers)
-    gathered = Groups.of(cluster, policies.shard, policies.tensor).reduce_scatter(weights * parameters)
-    whole = np.where(policies.zero == 0, gathered, 0.0)
+    gossip = collectives.neighbours(groups, weights * numbers, policies.degree)
+    average = collectives.all_reduce(groups, weights * numbers)
+    sharing = Groups.strided(cluster, policies.shard, policies.tensor)
+    whole = np.where(policies.zero == 0, collectives.all_gather(sharing, weights * numbers), 0.0)
     talks = policies.workers > 1
     return talks * (
         policies.gradients * (reduced + encoded / constants.memory_efficiency)

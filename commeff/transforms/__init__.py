@@ -10,6 +10,7 @@ from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Trackin
 from commeff.transforms.hierarchical import Hierarchical
 from commeff.transforms.outer import InUnitsOf, Outer, PerWorkerOuter
 from commeff.transforms.powersgd import PowerSGD
+from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import PushSum
 from commeff.transforms.timing import After, Every, Scaled
 
@@ -20,6 +21,7 @@ __all__ = [
     "Ahead",
     "Average",
     "AveragedMomentum",
+    "BatchedPowerSGD",
     "Blocks",
     "Buckets",
     "Choco",

@@ -1,40 +1,20 @@
-"""PowerSGD: an approximate average by one step of subspace iteration."""
+"""PowerSGD: an approximate average by one step of subspace iteration. This is the definition, tensor by tensor;
+`powersgd_batched` computes the same with few, large products and messages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Handle
 from commeff.compressors import Layout
+from commeff.compressors.layout import Field
 from commeff.core.flow import Stages
 from commeff.core.strategy import Transform
 from commeff.transforms.encoders import dense
-
-
-@dataclass(frozen=True)
-class Stack:
-    """All tensors that read as (rows, columns) matrices of one shape, approximated at one rank in batched products."""
-
-    starts: tuple[int, ...]
-    rows: int
-    columns: int
-    rank: int
-
-    def read(self, v: Tensor) -> Tensor:
-        """(w, d) -> (w, count, rows, columns)."""
-        size = self.rows * self.columns
-        pieces = [v[:, s : s + size].unflatten(1, (1, self.rows, self.columns)) for s in self.starts]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
-
-    def write(self, out: Tensor, lefts: Tensor, rights: Tensor) -> None:
-        """The products of the factors into the columns of out: the inverse of `read`."""
-        size = self.rows * self.columns
-        for s, left, right in zip(self.starts, lefts.unbind(1), rights.unbind(1), strict=True):
-            torch.bmm(left, right, out=out[:, s : s + size].view(-1, self.rows, self.columns))
 
 
 class PowerSGD(Transform):
@@ -44,13 +24,19 @@ class PowerSGD(Transform):
     Tensors of one dimension, and matrices that two factors would not shrink, are averaged as they are. Exact where the
     mean matrix M has at most `rank` nonzero singular values and M Q spans its columns. Invariant: mean e_i = mean M_i -
     P Q^T. 16-bit vectors are factored in float32.
-    Memory: error, a row a worker; right, the last Q, equal everywhere. Sends: two dense averages, together r(a + b)
-    numbers for an (a, b) matrix.
+    Memory: error, a row a worker; right, the last Q, equal everywhere. Sends: two dense averages of each tensor,
+    together r(a + b) numbers for an (a, b) matrix.
+
+    Parameters
+    ----------
+    rank : int
+        r, the number of columns of P and Q.
     """
 
     rows = ("error",)
     shared = ("right",)
     own_scope = "tensor"
+    right: dict[str, Tensor]  # the last Q (b, r) of every approximated tensor, by its name
 
     def __init__(self, rank: int) -> None:
         if rank < 1:
@@ -60,71 +46,48 @@ class PowerSGD(Transform):
         self.rank = rank
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        shapes: dict[tuple[int, int], list[int]] = {}
-        raw: list[Tensor] = []
-        for piece in layout.fields:
-            rows = piece.shape[0] if len(piece.shape) > 1 else 1
-            columns = (piece.stop - piece.start) // max(1, rows)
-            if self.rank * (rows + columns) < rows * columns:
-                shapes.setdefault((rows, columns), []).append(piece.start)
-            else:
-                raw.append(torch.arange(piece.start, piece.stop, device=v.device))
-        self._stacks = [Stack(tuple(starts), rows, columns, self.rank) for (rows, columns), starts in shapes.items()]
-        self._raw = torch.cat(raw) if raw else torch.empty(0, dtype=torch.int64, device=v.device)
-        wide = torch.promote_types(v.dtype, torch.float32)
-        self.error = torch.zeros_like(v, dtype=wide)
-        random = communicator.random("right")
-        self._names = {piece.start: piece.name for piece in layout.fields}
-        self._right = []
-        for stack in self._stacks:
-            size = stack.columns * stack.rank
-            draws = [random.shifted(s).normal(size, shared=True, dtype=wide)[0] for s in stack.starts]
-            self._right.append(torch.stack(draws).reshape(1, -1, stack.columns, stack.rank).mT.contiguous())
-
-    @property
-    def right(self) -> dict[str, Tensor]:
-        """The last Q of every approximated tensor, by its name."""
-        return {
-            self._names[start]: q
-            for stack, qs in zip(self._stacks, self._right, strict=True)
-            for start, q in zip(stack.starts, qs[0].mT, strict=True)
-        }
-
-    @right.setter
-    def right(self, named: dict[str, Tensor]) -> None:
-        stacked = [torch.stack([named[self._names[s]] for s in stack.starts])[None] for stack in self._stacks]
-        self._right = [qs.mT.contiguous() for qs in stacked]
+        self._fields, random = layout.fields, communicator.random("right")
+        self.error = torch.zeros_like(v, dtype=torch.promote_types(v.dtype, torch.float32))
+        right = {}
+        for field in layout.fields:
+            a, b = matrix_shape(field)
+            if self.rank * (a + b) < a * b:
+                draws = random.shifted(field.start).normal(b * self.rank, shared=True, dtype=self.error.dtype)
+                right[field.name] = draws[0].reshape(b, self.rank)
+        self.right = right
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        # Factors lie transposed, as the rows of P^T and Q^T: so their products are fast, and they are sent as they lie.
-        wanted = self.error.add_(vectors)
-        matrices = [stack.read(wanted) for stack in self._stacks]
-        lefts, raw = yield from self._averages(
-            [q @ m.mT for m, q in zip(matrices, self._right, strict=True)],
-            wanted[:, self._raw],
-            communicator.child("left"),
-        )
-        lefts = [torch.linalg.qr(left.mT).Q for left in lefts]
-        self._right, _ = yield from self._averages(
-            [p.mT @ m for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.child("right")
-        )
+        wanted = self.error + vectors
         out = torch.empty_like(wanted[:1])
-        out[:, self._raw] = raw
-        for stack, p, q in zip(self._stacks, lefts, self._right, strict=True):
-            stack.write(out, p, q)
-        self.error = wanted.sub_(out)
+        for field in self._fields:
+            m = wanted[:, field.start : field.stop].unflatten(1, matrix_shape(field))
+            if field.name in self.right:
+                p = orthonormal((yield from _mean(m @ self.right[field.name], communicator.child("left"))))
+                q = self.right[field.name] = yield from _mean(m.mT @ p, communicator.child("right"))
+                approximation = p @ q.mT
+            else:
+                approximation = yield from _mean(m, communicator.child("left"))
+            out[:, field.start : field.stop] = approximation.flatten()
+        self.error = wanted - out
         return out.to(vectors.dtype).expand_as(vectors)
 
-    @staticmethod
-    def _averages(
-        factors: list[Tensor], rest: Tensor, communicator: Communicator
-    ) -> Generator[Handle[Tensor], Tensor, tuple[list[Tensor], Tensor]]:
-        """The exact averages of all factors and of the remaining numbers, in one message."""
-        w = rest.shape[0]
-        flat = torch.cat([*(f.reshape(w, -1) for f in factors), rest], dim=1)
-        if not flat.shape[1]:
-            return [], rest[:1]
-        mean = (yield communicator.post_average(dense(flat)))[:1]
-        sizes = [f.numel() // w for f in factors]
-        *parts, last = mean.split_with_sizes([*sizes, rest.shape[1]], dim=1)
-        return [part.reshape(1, *f.shape[1:]) for part, f in zip(parts, factors, strict=True)], last
+
+def matrix_shape(field: Field) -> tuple[int, int]:
+    """A tensor as a matrix: the first dimension by all others; of one dimension, a single row.
+
+    >>> [matrix_shape(field) for field in Layout.of([("weight", (8, 3, 5, 5)), ("bias", (8,))]).fields]
+    [(8, 75), (1, 8)]
+    """
+    rows = field.shape[0] if len(field.shape) > 1 else 1
+    return rows, (field.stop - field.start) // max(1, rows)
+
+
+def orthonormal(matrix: Tensor) -> Tensor:
+    """An orthonormal basis of the columns: (..., a, r) -> (..., a, r)."""
+    return torch.linalg.qr(matrix).Q
+
+
+def _mean(matrices: Tensor, communicator: Communicator) -> Generator[Handle[Tensor], Tensor, Tensor]:
+    """(w, a, b) -> (a, b): the mean over all workers."""
+    mean = yield communicator.post_average(dense(matrices.flatten(1)))
+    return mean[0].view(matrices.shape[1:])

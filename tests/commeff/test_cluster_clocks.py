@@ -11,6 +11,7 @@ import torch
 
 from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.cluster import Cluster, Link
+from commeff.cluster.billing import Recorded
 from commeff.cluster.clocks import clocks, heard
 from commeff.cluster.modelled import modelled
 from commeff.cluster.stragglers import drawn
@@ -47,13 +48,13 @@ LEDGERS = {name: (ledger_of(strategy), topology) for name, (strategy, topology) 
 
 def ends(name: str, links: list[Link], compute=COMPUTE) -> np.ndarray:
     rows, topology = LEDGERS[name]
-    return clocks(rows, CLUSTER, links, steps=STEPS, topology=topology, compute=compute)
+    return clocks(Recorded(rows, N, topology), CLUSTER, links, steps=STEPS, compute=compute)
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_on_equal_links_nothing_changes(name: str) -> None:
     rows, topology = LEDGERS[name]
-    expected = modelled(rows, CLUSTER, N, steps=STEPS, topology=topology, compute=COMPUTE).finish
+    expected = modelled(Recorded(rows, N, topology), CLUSTER, steps=STEPS, compute=COMPUTE).finish
     assert ends(name, [FAST] * N) == pytest.approx(expected)
 
 
@@ -72,7 +73,7 @@ def test_the_clocks_are_the_longest_paths_through_compute_times_and_links() -> N
     links = [Link(bandwidth, latency) for bandwidth, latency in draw.uniform(0.5, 2, (n, 2)) * [1e7, 0.05]]
     compute, topology = draw.uniform(0.01, 0.3, (steps, n)), topologies.one_peer_exponential(n)
     rows = [Entry(step, "", "mix", size, size, 1, 1) for step in range(steps)]
-    found = clocks(rows, CLUSTER.with_gpus(n), links, steps=steps, topology=topology, compute=compute)[-1]
+    found = clocks(Recorded(rows, n, topology), CLUSTER.with_gpus(n), links, steps=steps, compute=compute)[-1]
 
     def hop(step: int, sender: int, receiver: int) -> float:
         """Seconds from being ready at one worker to being through at another; -inf if they do not talk."""
@@ -89,8 +90,8 @@ def test_the_clocks_are_the_longest_paths_through_compute_times_and_links() -> N
 
 def test_a_delay_spreads_by_one_neighbourhood_a_step() -> None:
     rows, topology = LEDGERS["ring"]
-    late = clocks(rows, CLUSTER, ONE_SLOW, steps=STEPS, topology=topology)
-    fast = clocks(rows, CLUSTER, [FAST] * N, steps=STEPS, topology=topology)
+    sent = Recorded(rows, N, topology)
+    late, fast = (clocks(sent, CLUSTER, links, steps=STEPS) for links in (ONE_SLOW, [FAST] * N))
     for step in range(4):
         delayed = {worker for worker in range(N) if late[step, worker] > fast[step, worker] + 1e-12}
         assert delayed == {(N - 1 + away) % N for away in range(-step - 1, step + 2)}
@@ -104,16 +105,17 @@ def test_a_slow_link_that_nobody_uses_costs_nothing() -> None:
 
 
 def test_the_rounds_of_one_operation_follow_each_other() -> None:
-    once = clocks([Entry(0, "", "mix", 1e6, 1e6, 1, 1)], CLUSTER, ONE_SLOW, steps=1, topology=PEERS)
-    thrice = clocks([Entry(0, "", "mix", 3e6, 3e6, 3, 3)], CLUSTER, ONE_SLOW, steps=1, topology=PEERS)
+    once, thrice = (
+        clocks(Recorded([Entry(0, "", "mix", k * 1e6, k * 1e6, k, k)], N, PEERS), CLUSTER, ONE_SLOW, steps=1)
+        for k in (1, 3)
+    )
     assert thrice.max() == pytest.approx(3 * once.max())
 
 
 def test_what_does_not_fit_is_refused() -> None:
     rows, topology = LEDGERS["ring"]
+    sent = Recorded(rows, N, topology)
     with pytest.raises(ValueError, match="nodes have 8 GPUs"):
-        clocks(rows, Cluster.named("v100_25g"), ONE_SLOW, steps=STEPS, topology=topology)
-    with pytest.raises(ValueError, match="holds step 3"):
-        clocks(rows, CLUSTER, ONE_SLOW, steps=3, topology=topology)
-    with pytest.raises(ValueError, match="a topology of 8 workers was given for a run of 7"):
-        clocks(rows, CLUSTER, ONE_SLOW[1:], steps=STEPS, topology=topology)
+        clocks(sent, Cluster.named("v100_25g"), ONE_SLOW, steps=STEPS)
+    with pytest.raises(ValueError, match="one for each of the 8 workers, on a cluster of one GPU a node, got 7"):
+        clocks(sent, CLUSTER, ONE_SLOW[1:], steps=STEPS)

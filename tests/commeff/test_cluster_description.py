@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from commeff.cluster import Cluster, Crossbar, FatTree, Rails, names
-from commeff.cluster.description import SHIPPED, parse
+from commeff.cluster.description import SHIPPED
 
 SMALL = {
     "gpu": {"name": "T", "memory": "16 GiB", "memory_bandwidth": "300 GB/s", "peak": {"fp32": "8 TFLOP/s"}},
@@ -23,7 +23,7 @@ def changed(**keys: object) -> dict[str, object]:
 
 def refusal(content: object, gpus: int | None = None) -> str:
     with pytest.raises(ValueError, match=r".") as error:
-        parse(content, "small", gpus)
+        Cluster.parse(content, "small", gpus)
     return str(error.value)
 
 
@@ -55,15 +55,23 @@ def test_the_names_of_the_contract_are_there_with_their_nics() -> None:
 
 
 def test_units_are_read_and_bits_are_not_bytes() -> None:
-    cluster = parse(changed(inter={"bandwidth": "10 Gb/s", "latency": "20 us", "burst": "256 KiB"}), "small")
+    cluster = Cluster.parse(changed(inter={"bandwidth": "10 Gb/s", "latency": "20 us", "burst": "256 KiB"}), "small")
     assert (cluster.inter.bandwidth, cluster.inter.latency, cluster.inter.burst) == (1.25e9, 2e-5, 262144)
     assert (cluster.gpu.memory_bytes, cluster.gpu.peak_flops) == (16 * 2**30, {"fp32": 8e12})
-    assert parse(changed(inter={"bandwidth": 1.25e9, "latency": 2e-5}), "small").inter.bandwidth == 1.25e9
+    assert Cluster.parse(changed(inter={"bandwidth": 1.25e9, "latency": 2e-5}), "small").inter.bandwidth == 1.25e9
+
+
+def test_headers_take_their_share_of_a_link() -> None:
+    link = Cluster.parse(changed(inter={"bandwidth": "10 Gb/s", "latency": 0, "efficiency": 0.8}), "small").inter
+    assert (link.bandwidth, link.efficiency, link.rate) == (1.25e9, 0.8, 1e9)
+    assert link.seconds(1e9) == 1.0
+    for name, megabytes in (("ethernet_1g", 119.55), ("ethernet_100m", 11.955), ("v100_25g", 2988.8)):
+        assert Cluster.named(name).inter.rate / 1e6 == pytest.approx(megabytes, rel=1e-4)
 
 
 def test_networks_are_read() -> None:
     def network(**keys: object) -> object:
-        return parse(changed(network=keys), "small").network
+        return Cluster.parse(changed(network=keys), "small").network
 
     assert network(kind="crossbar", hop="1 us") == Crossbar(1e-6)
     assert network(kind="fat_tree", down=[16], up=[4]) == FatTree((16,), (4,))
@@ -75,20 +83,22 @@ def test_networks_are_read() -> None:
 def test_what_cannot_be_is_refused_in_one_line_with_a_way_out() -> None:
     cases = {
         refusal(changed(inter={"bandwidth": "-1 Gb/s", "latency": 0})): (
-            "inter: a bandwidth of -125000000.0",
-            "above 0",
+            "inter: bandwidth must be a number of bytes/s above 0",
+            "-125000000.0",
         ),
         refusal(changed(inter={"bandwidth": "10 Gb", "latency": 0})): ("'10 Gb'", "200 Gb/s"),
         refusal(changed(inter={"bandwidth": "fast", "latency": 0})): ("'fast'", "25 GB/s"),
         refusal(changed(inter={"bandwidth": "1e99999999999 Gb/s", "latency": 0})): ("1e99999999999", "200 Gb/s"),
-        refusal(changed(inter={"bandwidth": 10**400, "latency": 0})): ("inter", "bandwidth of inf"),
+        refusal(changed(inter={"bandwidth": 10**400, "latency": 0})): ("inter: bandwidth must be", "got inf"),
         refusal(changed(inter={"bandwidth": 1e9})): ("inter", "latency is missing"),
+        refusal(changed(inter={"bandwidth": 1e9, "latency": 0, "efficiency": 1.2})): ("inter: efficiency", "at most 1"),
+        refusal(changed(inter={"bandwidth": 1e9, "latency": 0, "efficiency": "96 %"})): ("inter: efficiency", "'96 %'"),
         refusal(changed(intre={})): ("'intre'", "did you mean int"),
         refusal(changed(per_node=8)): ("intra is missing",),
-        refusal(changed(per_node=0)): ("0 GPUs per node", "at least 1"),
-        refusal(changed(nics=1.5)): ("1.5 NICs", "whole number"),
-        refusal(changed(gpus=10**30)): ("GPUs on small", "at most"),
-        refusal(changed(per_node=8, intra=SMALL["inter"]), gpus=12): ("12 GPUs", "8 or 16"),
+        refusal(changed(per_node=0)): ("GPUs per node on small", "from 1 on, got 0"),
+        refusal(changed(nics=1.5)): ("NICs per node on small", "whole number", "1.5"),
+        refusal(changed(gpus=10**30)): ("GPUs on small must be at most",),
+        refusal(changed(per_node=8, intra=SMALL["inter"]), gpus=12): ("got 12", "take 8 or 16"),
         refusal(changed(network={"kind": "torus"})): ("'torus'", "fat_tree"),
         refusal(changed(network={"kind": "crossbar", "up": [4]})): ("'up'", "hop"),
         refusal(changed(network={"kind": "fat_tree", "down": [16], "up": 4})): ("network: up", "[16]"),
@@ -121,11 +131,11 @@ def test_what_is_saved_is_loaded_again(name: str, tmp_path: Path) -> None:
     assert Cluster.load(tmp_path / "profile.yaml") == cluster
 
 
-def test_a_tree_and_a_burst_are_saved_too(tmp_path: Path) -> None:
+def test_a_tree_a_burst_and_an_overhead_are_saved_too(tmp_path: Path) -> None:
     for kind in ("fat_tree", "rails"):
-        inter = {"bandwidth": "10 Gb/s", "latency": 0, "burst": "1 KiB"}
+        inter = {"bandwidth": "10 Gb/s", "latency": 0, "burst": "1 KiB", "efficiency": 0.9}
         network = {"kind": kind, "down": [16, 4], "up": [4, 4], "hop": "1 us"}
-        cluster = parse(changed(inter=inter, network=network), "small", 8)
+        cluster = Cluster.parse(changed(inter=inter, network=network), "small", 8)
         cluster.save(tmp_path / "profile.yaml")
         assert Cluster.load(tmp_path / "profile.yaml") == cluster
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from commeff import Communicator, Layout, Strategy, methods, topologies
-from commeff.cluster import Cluster, costs
-from commeff.cluster.modelled import modelled
+from commeff.cluster import Cluster, collectives
+from commeff.cluster.billing import Recorded, Sent
+from commeff.cluster.codec import Codec
+from commeff.cluster.groups import Groups
+from commeff.cluster.modelled import BACKWARD, Modelled, modelled
 from commeff.cluster.stragglers import Heard, drawn, finish_times
 from commeff.communicator import Entry
 from commeff.compressors import ScaledSign
@@ -18,7 +24,13 @@ from commeff.compressors import ScaledSign
 N, STEPS, D = 8, 24, 1000
 COMPUTE = drawn(mean=0.1, spread=0.5, steps=STEPS, workers=N, seed=3)
 ETHERNET = Cluster.named("ethernet_1g", gpus=N)
+GROUP = Groups.first(ETHERNET, N)
 SGD = partial(torch.optim.SGD, lr=0.1)
+
+
+def played(rows: list[Entry], topology: topologies.Topology | None = None, **keys: Any) -> Modelled:
+    """A ledger on Ethernet."""
+    return modelled(Recorded(rows, N, topology), ETHERNET, **{"steps": STEPS, **keys})
 
 
 def ledger_of(strategy: Strategy) -> list[Entry]:
@@ -91,8 +103,8 @@ def test_waiting_is_linear_in_max_plus() -> None:
 
 
 def test_psgd_costs_a_ring_a_step_and_waits_for_all() -> None:
-    run = modelled(ledger_of(methods.psgd(SGD)), ETHERNET, N, steps=STEPS, compute=COMPUTE)
-    each = costs.ring(4 * D, N, ETHERNET.inter)
+    run = played(ledger_of(methods.psgd(SGD)), compute=COMPUTE, collective="ring")
+    each = float(collectives.ring(GROUP, 4 * D))
     assert run.communication == pytest.approx(np.full(STEPS, each))
     assert run.total == pytest.approx(COMPUTE.max(1).sum() + STEPS * each)
     assert run.by_step[-1] == run.total
@@ -100,18 +112,15 @@ def test_psgd_costs_a_ring_a_step_and_waits_for_all() -> None:
 
 def test_dsgd_costs_its_degree_and_waits_for_neighbours() -> None:
     ring, pairs = topologies.ring(N), topologies.one_peer_exponential(N)
-    both = [
-        modelled(ledger_of(methods.dsgd(SGD, graph)), ETHERNET, N, steps=STEPS, topology=graph, compute=COMPUTE)
-        for graph in (ring, pairs)
-    ]
+    both = [played(ledger_of(methods.dsgd(SGD, graph)), graph, compute=COMPUTE) for graph in (ring, pairs)]
     for run, degree, graph in zip(both, (2, 1), (ring, pairs), strict=True):
-        each = costs.gossip(4 * D, degree, ETHERNET.inter)
+        each = float(collectives.neighbours(GROUP, 4 * D, degree))
         assert run.communication == pytest.approx(np.full(STEPS, each))
         assert run.finish == pytest.approx(finish_times(COMPUTE, matrices(graph), each))
 
 
 def test_local_sgd_sends_once_a_period() -> None:
-    run = modelled(ledger_of(methods.local_sgd(SGD, period=4)), ETHERNET, N, steps=STEPS, compute=0.1)
+    run = played(ledger_of(methods.local_sgd(SGD, period=4)), compute=0.1)
     sent = np.flatnonzero(run.communication)
     assert len(sent) == STEPS // 4
     assert set(np.diff(sent)) == {4}
@@ -119,34 +128,34 @@ def test_local_sgd_sends_once_a_period() -> None:
 
 def test_messages_that_do_not_sum_are_gathered_and_a_codec_takes_its_time() -> None:
     rows = ledger_of(methods.mem_sgd(SGD, ScaledSign()))
-    plain = modelled(rows, ETHERNET, N, steps=STEPS)
+    plain = played(rows)
     message = rows[0].payload_bytes
-    assert plain.communication == pytest.approx(np.full(STEPS, costs.all_gather(message, N, ETHERNET.inter)))
-    codec = costs.Codec(expansion=4 * D / message, encode=1e6, decode=2e6)
-    added = modelled(rows, ETHERNET, N, steps=STEPS, codec=codec).communication - plain.communication
+    assert plain.communication == pytest.approx(np.full(STEPS, float(collectives.all_gather(GROUP, message))))
+    codec = Codec(expansion=4 * D / message, encode=1e6, decode=2e6)
+    added = played(rows, codec=codec).communication - plain.communication
     assert added == pytest.approx(np.full(STEPS, 4 * D / 1e6 + (N - 1) * 4 * D / 2e6))
 
 
 def test_a_server_is_slower_than_a_ring_and_shards_help() -> None:
     rows = ledger_of(methods.double_squeeze(SGD, ScaledSign()))
-    one, four = (modelled(rows, ETHERNET, N, steps=STEPS, shards=k).total for k in (1, 4))
+    one, four = (played(rows, shards=k).total for k in (1, 4))
     assert one > four
     size = rows[0].payload_bytes
-    assert one == pytest.approx(STEPS * costs.server(size, N, ETHERNET.inter))
+    assert one == pytest.approx(STEPS * float(collectives.server(GROUP, size)))
 
 
 def test_communication_hides_behind_computing_as_far_as_it_may() -> None:
     rows = ledger_of(methods.psgd(SGD))
-    each = costs.ring(4 * D, N, ETHERNET.inter)
+    each = float(collectives.ring(GROUP, 4 * D))
     for compute in (each / 2, each, 2 * each):
-        run = modelled(rows, ETHERNET, N, steps=STEPS, compute=compute, overlap=1.0)
+        run = played(rows, compute=compute, overlap=1.0, collective="ring")
         assert run.total == pytest.approx(STEPS * max(each, compute))
 
 
 def test_faster_networks_and_nearer_workers_are_never_slower() -> None:
     rows = ledger_of(methods.psgd(SGD))
     totals = [
-        modelled(rows, Cluster.named(name, gpus=N), N, steps=STEPS, compute=COMPUTE).total
+        modelled(Recorded(rows, N), Cluster.named(name, gpus=N), steps=STEPS, compute=COMPUTE).total
         for name in ("ethernet_100m", "ethernet_1g", "v100_25g", "a100_selene")
     ]
     assert sorted(totals, reverse=True) == totals
@@ -154,29 +163,95 @@ def test_faster_networks_and_nearer_workers_are_never_slower() -> None:
 
 def test_kinds_of_every_collective_have_seconds_and_others_are_refused() -> None:
     def total(kind: str) -> float:
-        return modelled([Entry(0, "g", kind, 1e6, 1e6, 1, 1)], ETHERNET, N, steps=1).total
+        return played([Entry(0, "g", kind, 1e6, 1e6, 1, 1)], steps=1).total
 
-    link = ETHERNET.inter
-    assert total("ring") == pytest.approx(costs.ring(1e6, N, link))
-    assert total("tree") == pytest.approx(costs.binomial_tree(1e6, N, link))
-    assert total("server") == pytest.approx(costs.server(1e6, N, link))
+    assert total("ring") == pytest.approx(float(collectives.one_ring(GROUP, 1e6)))
+    assert total("tree") == pytest.approx(float(collectives.binomial_tree(GROUP, 1e6)))
+    assert total("all_reduce") == pytest.approx(float(collectives.all_reduce(GROUP, 1e6)))
+    assert total("server") == pytest.approx(float(collectives.server(GROUP, 1e6)))
+    assert total("to_server") + total("from_server") == pytest.approx(total("server"))
     with pytest.raises(ValueError, match="'pigeon'"):
         total("pigeon")
 
 
 def test_a_ledger_that_does_not_fit_is_refused() -> None:
     rows = ledger_of(methods.dsgd(SGD, topologies.ring(N)))
-    for keys, said in (
-        ({}, "give the topology"),
-        ({"topology": topologies.one_peer_exponential(N)}, "2 messages a worker and the given topology 1"),
-        ({"topology": topologies.ring(4)}, "topology of 4 workers"),
-        ({"topology": topologies.ring(N), "steps": 3}, "steps=4"),
-        ({"topology": topologies.ring(N), "overlap": 2.0}, "overlap of 2.0"),
+    for topology, text in (
+        (None, "topology must be given"),
+        (topologies.one_peer_exponential(N), "must send the 2 messages a worker"),
+        (topologies.ring(4), "topology must have the 8 workers of the run, got 4"),
     ):
-        with pytest.raises(ValueError, match=said):
-            modelled(rows, ETHERNET, N, **{"steps": STEPS, **keys})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=text):
+            played(rows, topology)
+    for name in ("overlap", "backward"):
+        with pytest.raises(ValueError, match=rf"{name} must be 0 to 1, got 2.0"):
+            played(rows, topologies.ring(N), **{name: 2.0})
+    assert Recorded(rows, N, topologies.ring(N)).steps == STEPS
 
 
 def test_one_worker_alone_never_waits() -> None:
     rows = [Entry(step, "gradients", "all_reduce", 0, 0, 0, 0) for step in range(3)]
-    assert modelled(rows, ETHERNET, 1, steps=3, compute=0.5).total == 1.5
+    assert modelled(Recorded(rows, 1), ETHERNET, steps=3, compute=0.5).total == 1.5
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A profile that sends one all-reduce of 1 MB in every step, or in every `period`-th."""
+
+    early: bool = False
+    bucketed: bool = False
+    delay: int = 0
+    period: int = 1
+    workers: int = N
+
+    def operations(self, step: int) -> tuple[Sent, ...]:
+        if step % self.period:
+            return ()
+        at = step + self.delay
+        return (Sent(step, "", "all_reduce", 1e6, 1.75e6, 1, 1, None, self.early, self.bucketed, at),)
+
+
+EACH = float(collectives.all_reduce(GROUP, 1e6))
+
+
+@pytest.mark.parametrize("ratio", [0.3, 0.9, 1.2, 3.0])
+def test_what_leaves_early_hides_behind_computing_and_buckets_behind_backward(ratio: float) -> None:
+    compute = ratio * EACH
+    for steady, room in ((Steady(), 0.0), (Steady(early=True), 1.0), (Steady(bucketed=True), BACKWARD)):
+        run = modelled(steady, ETHERNET, steps=10, compute=compute)
+        exposed = max(0.0, EACH - room * compute)
+        assert run.exposed == pytest.approx(np.full(10, exposed))
+        assert run.total == pytest.approx(10 * (compute + exposed))
+        assert run.exposed + run.hidden == pytest.approx(run.communication)
+        assert run.communication == pytest.approx(np.full(10, EACH))
+
+
+@pytest.mark.parametrize("delay", [1, 2, 4])
+def test_what_is_waited_for_later_hides_behind_the_steps_in_between(delay: int) -> None:
+    for ratio in (0.1, 0.6, 1.5):
+        run = modelled(Steady(delay=delay, period=4), ETHERNET, steps=40, compute=ratio * EACH)
+        exposed = max(0.0, EACH - delay * ratio * EACH)
+        waits = [step % 4 == delay % 4 and step >= delay for step in range(40)]
+        assert run.exposed == pytest.approx(np.where(waits, exposed, 0.0))
+
+
+def test_messages_of_one_worker_follow_each_other() -> None:
+    """Delayed by any number of steps, more is sent than the link carries: a step takes what its message takes."""
+    for delay in (1, 2, 8):
+        run = modelled(Steady(delay=delay), ETHERNET, steps=50, compute=EACH / 4)
+        assert np.diff(run.by_step)[20:] == pytest.approx(np.full(29, EACH))
+
+
+def test_workers_that_are_alike_are_the_limit_of_workers_that_differ() -> None:
+    rows, nearly = ledger_of(methods.dsgd(SGD, topologies.ring(N))), np.full((STEPS, N), 0.1)
+    nearly[0, 0] += 1e-13
+    for keys in ({}, {"overlap": 0.5}):
+        alike, differing = (played(rows, topologies.ring(N), compute=c, **keys) for c in (0.1, nearly))
+        assert differing.finish == pytest.approx(alike.finish)
+
+
+def test_ten_thousand_steps_are_cheap() -> None:
+    start = time.process_time()
+    run = modelled(Steady(bucketed=True), ETHERNET, steps=10_000, compute=0.1)
+    assert time.process_time() - start < 2
+    assert run.total == pytest.approx(10_000 * (0.1 + max(0.0, EACH - BACKWARD * 0.1)))

@@ -19,6 +19,7 @@ from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,
     Average,
+    BatchedPowerSGD,
     Blocks,
     Buckets,
     Choco,
@@ -75,6 +76,7 @@ RING = topologies.ring(4)
 INNER = {
     "choco": lambda: Choco(RING, ScaledSign(), 0.3),
     "power_sgd": lambda: PowerSGD(1),
+    "batched power_sgd": lambda: BatchedPowerSGD(1),
     "outer": lambda: Every(2, Outer(Local(PLAIN), Average())),
     "tracking": lambda: Tracking(Gossip(RING)),
     "ef21": lambda: EF21(ScaledSign()),

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from commeff import compressors
 from commeff.cluster import GPU, Cluster, Link
-from commeff.cluster.placed import ring
+from commeff.cluster.simulation import ring
 from commeff.compressors.laws import concrete
 from commeff.experiments.cli import tools
 from commeff.experiments.cli.comm import comm as command

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
-from commeff.cluster.modelled import Billing
+from commeff.cluster.billing import Billing, Recorded
 from commeff.communicator.ledger import Entry
 from commeff.compressors import Dense, TopK
 from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
@@ -103,7 +103,9 @@ def exchanges(shape: Shape, nodes: Sequence[Node], rounds: int, numbers: int) ->
     alpha = measured.pop(SMALLEST) / (n - 1)
     cluster, readings = shape.cluster(n, alpha), []
     for what, value in measured.items():
-        modelled = Billing(cluster, n, _graphs(n).get(what)).seconds(billed[what])
+        row = billed[what]
+        (operation,) = Recorded([row], n, _graphs(n).get(what)).operations(row.step)
+        modelled = Billing(cluster, n, collective="one_ring").seconds(operation)
         low, high = limits(shape, what)
         readings.append(Reading(shape.name, what, value, "modelled", modelled, low, high))
     readings.append(Reading(shape.name, f"{SMALLEST}, a round", alpha, "itself: the model's latency", alpha))

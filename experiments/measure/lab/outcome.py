@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff.cluster import Cluster
+from commeff.cluster.billing import Recorded
 from commeff.cluster.clocks import clocks
 from commeff.communicator.ledger import Entry
 from commeff.experiments.config.build import topology
@@ -149,7 +150,8 @@ def modelled_seconds(
         raise ValueError(f"network must be one of the lab's, {', '.join(NETWORKS)}, got {cluster.name!r}")
     links = NETWORKS[cluster.name].links(config["workers"], cluster.inter.latency)
     graph = topology(config) if "topology" in config else None
-    ends = partial(clocks, rows, cluster, steps=steps, topology=graph)
+    sent = Recorded(rows, config["workers"], graph)
+    ends = partial(clocks, sent, cluster, steps=steps, collective="one_ring")
     bare = [replace(link, latency=0.0) for link in links]
     return float(ends(links, compute=compute)[-1].max()), float(ends(bare)[-1].max())
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from commeff.cluster import Cluster, FatTree
+from commeff.cluster import Cluster, FatTree, collectives
+from commeff.cluster.billing import Recorded
+from commeff.cluster.groups import Groups
 from commeff.cluster.modelled import modelled
-from commeff.cluster.placed import ring
 from commeff.experiments.measure.scale.points import Point, Scaling
 from commeff.experiments.measure.scale.sending import Choices, sending
 from commeff.experiments.measure.scale.workloads import Workload
@@ -70,7 +71,9 @@ class Setting:
     def computing(self, workload: Workload, batch: float) -> float:
         """Seconds of a worker on `batch` samples: its GPUs compute, then average among themselves."""
         node = self.cluster.with_gpus(self.inside)
-        return batch / self.inside / workload.per_second + ring(node, self.inside, workload.bytes)
+        return batch / self.inside / workload.per_second + float(
+            collectives.all_reduce(Groups.first(node, self.inside), workload.bytes)
+        )
 
 
 def powers(largest: int) -> list[int]:
@@ -94,11 +97,9 @@ def point(setting: Setting, workload: Workload, scaling: Scaling, method: str, n
     first, batch = (full, full) if scaling == "weak" else (setting.global_batch, setting.global_batch / n)
     compute, said = setting.computing(workload, batch), sending(method, n, workload.parameters, setting.choices)
     run = modelled(
-        said.rows,
+        Recorded(said.rows, n, said.topology),
         setting.among(n),
-        n,
         steps=said.steps,
-        topology=said.topology,
         compute=compute,
         overlap=setting.overlap,
     )

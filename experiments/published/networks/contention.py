@@ -19,7 +19,7 @@ import numpy as np
 
 from commeff import topologies
 from commeff.cluster import Cluster, Crossbar, FatTree, Link, Network
-from commeff.cluster.placed import exchange, gossip, ring, to_server
+from commeff.cluster.simulation import exchange, gossip, ring, to_server
 
 MODEL = 25.5e6 * 4  # bytes
 LINK = Link(bandwidth=25e9 / 8, latency=0.0)  # latency is in the links of the path

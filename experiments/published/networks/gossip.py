@@ -21,7 +21,7 @@ import numpy as np
 
 from commeff import topologies
 from commeff.cluster import Cluster
-from commeff.cluster.placed import gossip, ring
+from commeff.cluster.simulation import gossip, ring
 
 RESNET50 = 25.5e6 * 4  # bytes of float32 gradients; the table prints 25.5 million parameters
 BERT_LARGE = 330e6 * 4
@@ -77,7 +77,7 @@ class Constants:
 
 def servers(count: int, bandwidth: float) -> Cluster:
     """`count` servers that talk at the given speed, one worker each."""
-    return replace(NODE.with_inter(bandwidth=bandwidth), per_node=1, gpus=count)
+    return replace(NODE.with_inter(bandwidth=bandwidth, efficiency=1.0), per_node=1, gpus=count)
 
 
 def communication(method: str, cluster: Cluster, size: float) -> float:

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from commeff.cluster import Cluster, placed
-from commeff.cluster.modelled import Billing
-from commeff.communicator.ledger import Entry
+from commeff.cluster.billing import Billing
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place, read_places
@@ -25,8 +23,7 @@ from commeff.experiments.report.data.cross_over import cross_over
 from commeff.experiments.report.data.statistics import Estimate, Ratio, estimate, first_reached, paired_ratio
 from commeff.experiments.report.data.timeline import Timeline, timeline
 from commeff.experiments.report.data.variants import Run, Variant
-from commeff.profiling import Operation, Profile, profile
-from commeff.topologies import MixingMatrix
+from commeff.profiling import Profile, profile
 
 ENDED = ("done", "diverged")
 INFINITE = 1e30  # bytes/s, with which latency alone is left
@@ -116,8 +113,10 @@ class Modeller:
         """
         strategy, found = self.profile(config)
         compute = strategy.accumulate * work(config).seconds(place)
-        price = prices(place.holding(config["workers"]), config["workers"])
-        return timeline(found.operations, price, steps=steps, compute=compute, first=found.first, period=found.period)
+        bill = Billing(place.holding(config["workers"]), config["workers"])
+        return timeline(
+            found.operations, bill.seconds, steps=steps, compute=compute, first=found.first, period=found.period
+        )
 
 
 def places_of(
@@ -214,25 +213,6 @@ def _latency_share(base: Modelled | None, place: Place, modeller: Modeller) -> f
     steps = range(found.first, found.first + found.period)
     sums = []
     for each in (place, place.with_link(INFINITE, n)):
-        price = prices(each.holding(n), n)
-        sums.append(sum(price(operation) for step in steps for operation in found.operations(step)))
+        bill = Billing(each.holding(n), n)
+        sums.append(sum(bill.seconds(operation) for step in steps for operation in found.operations(step)))
     return sums[1] / sums[0] if sums[0] > 0 else None
-
-
-def prices(cluster: Cluster, workers: int) -> Callable[[Operation], float]:
-    """Seconds of an operation of a profile among workers of a cluster; equal ones are priced once."""
-    billing, known = Billing(cluster, workers), dict[tuple[object, ...], float]()
-
-    def seconds(operation: Operation) -> float:
-        row, matrix = Entry(0, *operation[1:7]), operation.matrix
-        key = (*row[2:], id(matrix))
-        if key not in known:
-            known[key] = billing.seconds(row) if matrix is None else _gossip(cluster, row, matrix)
-        return known[key]
-
-    return seconds
-
-
-def _gossip(cluster: Cluster, row: Entry, matrix: MixingMatrix) -> float:
-    degree = float(matrix.out_degrees.mean())
-    return row.rounds * placed.gossip(cluster, matrix, row.wire_bytes / row.rounds / degree) if degree else 0.0

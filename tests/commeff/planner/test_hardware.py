@@ -7,12 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from commeff.cluster import Cluster
+from commeff.cluster import Cluster, collectives
+from commeff.cluster.groups import Groups
 from commeff.planner import MEASURED, Model, Policies, Policy
 from commeff.planner.block import layer_pass
 from commeff.planner.gemm import MULTIPROCESSORS, TILE, gemm_seconds, seconds_per_flop
-from commeff.planner.links import Groups
-from commeff.planner.traffic import boundary_seconds, low_rank_numbers, tied_seconds
+from commeff.planner.traffic import (
+    boundary_seconds,
+    low_rank_numbers,
+    optimizer_seconds,
+    sharing_seconds,
+    tied_seconds,
+    worker_seconds,
+)
 
 SELENE = Cluster.named("a100_selene", gpus=64)
 WAVE = MULTIPROCESSORS["A100"]
@@ -63,13 +70,14 @@ def test_recomputation_repeats_the_forward_pass_with_its_collectives():
 
 def test_a_group_rings_through_all_the_cards_of_its_nodes():
     sizes, strides = np.array([8, 16, 8]), np.array([1, 1, 8])
-    groups = Groups.of(SELENE, sizes, strides)
-    card = SELENE.inter.bandwidth
+    groups = Groups.strided(SELENE, sizes, strides)
     assert groups.inside.tolist() == [8, 8, 1]
-    assert groups.bandwidth.tolist() == [SELENE.intra.bandwidth, 8 * card, card]
-    gathered = groups.reduce_scatter(1e9)
-    assert groups.all_reduce(1e9).tolist() == (2 * gathered).tolist()
-    assert gathered[2] == pytest.approx(7 / 8 * 1e9 / card + 3 * SELENE.inter.latency)
+    moved = collectives.reduce_scatter(groups, 1e9, "ring")
+    rates = [SELENE.intra.rate, 8 * SELENE.inter.rate, SELENE.inter.rate]
+    latencies = [SELENE.intra.latency, SELENE.inter.latency, SELENE.inter.latency]
+    expected = [(n - 1) * (1e9 / n / b + alpha) for n, b, alpha in zip(sizes, rates, latencies, strict=True)]
+    assert moved.tolist() == pytest.approx(expected)
+    assert collectives.all_reduce(groups, 1e9, "ring").tolist() == pytest.approx((2 * moved).tolist())
 
 
 @pytest.mark.parametrize(
@@ -80,7 +88,7 @@ def test_the_group_with_fewest_members_in_a_node_is_the_slowest(gpus, size, stri
     cluster = Cluster.named("a100_selene", gpus=gpus)
     blocks = np.arange(gpus).reshape(-1, size, stride).transpose(0, 2, 1).reshape(-1, size)
     together = [np.unique(group // cluster.per_node, return_counts=True)[1] for group in blocks]
-    groups = Groups.of(cluster, np.array([size]), np.array([stride]))
+    groups = Groups.strided(cluster, np.array([size]), np.array([stride]))
     assert (groups.inside[0] < size) == any(len(counts) > 1 for counts in together)
     assert groups.inside[0] == max(1, min(counts.min() for counts in together))
 
@@ -92,8 +100,8 @@ def test_tied_embeddings_meet_inside_a_node_if_all_stages_are_in_it():
         for gpus in (8, 16)
     )
     size = 4.0 * model.embedding_parameters
-    assert inside == pytest.approx(size / SELENE.intra.bandwidth + 2 * SELENE.intra.latency)
-    assert across == pytest.approx(size / SELENE.inter.bandwidth + 2 * SELENE.inter.latency)
+    assert inside == pytest.approx(size / SELENE.intra.rate + 2 * SELENE.intra.latency)
+    assert across == pytest.approx(size / SELENE.inter.rate + 2 * SELENE.inter.latency)
 
 
 def test_a_low_rank_is_never_more_than_the_matrices():
@@ -110,8 +118,9 @@ def test_a_low_rank_is_never_more_than_the_matrices():
 
 
 def test_alone_nobody_talks():
-    one = Groups.of(SELENE, np.array([1]), np.array([1]))
-    assert one.all_reduce(1e9) == one.gather(1e9) == one.neighbours(1e9) == 0
+    one = Groups.strided(SELENE, np.array([1]), np.array([1]))
+    operations = (collectives.all_reduce, collectives.all_gather, collectives.reduce_scatter, collectives.neighbours)
+    assert [float(operation(one, 1e9)[0]) for operation in operations] == [0.0] * 4
 
 
 def test_a_stage_sends_its_tensor_in_parts_that_are_gathered_unless_sequences_stay_split():
@@ -127,5 +136,28 @@ def test_a_stage_sends_its_tensor_in_parts_that_are_gathered_unless_sequences_st
     size = 2 * model.sequence * model.hidden
     assert split == pytest.approx(size / 8 / SELENE.inter.bandwidth + SELENE.inter.latency)
     assert whole == pytest.approx(size / SELENE.inter.bandwidth + SELENE.inter.latency)
-    gather = 7 / 8 * size / SELENE.intra.bandwidth + 3 * SELENE.intra.latency
+    gather = 7 / 8 * size / SELENE.intra.bandwidth + 7 * SELENE.intra.latency
     assert plain == pytest.approx(split + gather)
+
+
+def test_zero_shards_what_the_optimizer_reads_and_who_sends_which_gradients():
+    """ZeRO-1 steps on its own share of the parameters; its gradients are scattered, its weights gathered."""
+    parameters, shards = np.array([1e9]), 8
+    plain, sharded = (Policies.of([Policy(data=shards, zero=zero)]) for zero in (0, 1))
+    whole, part = (optimizer_seconds(parameters, policies, SELENE, MEASURED)[0] for policies in (plain, sharded))
+    assert part == pytest.approx(whole / shards)
+    groups = Groups.strided(SELENE, np.array([shards]), 1)
+    dense, scattered = (sharing_seconds(parameters, p, np.array([4]), SELENE).gradients[0] for p in (plain, sharded))
+    assert dense == pytest.approx(collectives.all_reduce(groups, 4e9)[0])
+    gradients, weights = (collectives.reduce_scatter(groups, size * 1e9)[0] for size in (4, 2))
+    assert scattered == pytest.approx(gradients + weights)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 7, 8, 100])
+def test_gossip_has_no_more_neighbours_than_other_workers(degree):
+    policies = Policies.of([Policy(data=8, workers=8, method="dsgd", degree=degree)])
+    model = Model(32, 4096, 32, 2048, 51200)
+    numbers = np.array([1e8])
+    cluster = Cluster.named("a100_selene", gpus=8)
+    seconds = worker_seconds(model, numbers, policies, cluster, MEASURED)[0]
+    assert seconds == pytest.approx(min(degree, 7) * 2e8 / cluster.intra.rate + cluster.intra.latency)

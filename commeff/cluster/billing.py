@@ -1,0 +1,214 @@
+"""Seconds of single operations: of a profile, which says everything about them, or of a run's ledger."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from commeff.cluster import collectives, simulation
+from commeff.cluster.cluster import Cluster
+from commeff.cluster.codec import Codec
+from commeff.cluster.groups import Groups
+from commeff.communicator.ledger import Entry
+from commeff.topologies import MixingMatrix, Topology
+
+FIXED = {"ring": "one_ring", "tree": "binomial_tree"}  # kinds of a ledger that name the algorithm: our own
+SERVERS = ("server", "to_server", "from_server")
+KINDS = ("all_reduce", "all_gather", "mix", *SERVERS, *FIXED)
+
+
+class Sent(NamedTuple):
+    """One operation of one step: a row of the ledger, who receives from whom, and what can hide it.
+
+    Attributes
+    ----------
+    step, path, kind, payload_bytes, wire_bytes, messages, rounds : as in `commeff.communicator.ledger.Entry`.
+    matrix : who receives from whom, of a mix.
+    early : whether it leaves before the gradient is computed.
+    bucketed : whether it leaves block by block while backward runs.
+    waited : the step in which its result is waited for.
+    """
+
+    step: int
+    path: str
+    kind: str
+    payload_bytes: float
+    wire_bytes: float
+    messages: float
+    rounds: int
+    matrix: MixingMatrix | None
+    early: bool
+    bucketed: bool
+    waited: int
+
+
+class Operation(Protocol):
+    """What is priced: `Sent`, or an operation of a `commeff.profile`."""
+
+    @property
+    def step(self) -> int:
+        """When it is sent."""
+
+    @property
+    def kind(self) -> str:
+        """How, in the words of the ledger."""
+
+    @property
+    def payload_bytes(self) -> float:
+        """Bytes of a worker's own message."""
+
+    @property
+    def wire_bytes(self) -> float:
+        """Bytes that the collective moves for it."""
+
+    @property
+    def rounds(self) -> int:
+        """Communications one after the other; 0 where nobody else is there."""
+
+    @property
+    def matrix(self) -> MixingMatrix | None:
+        """Who receives from whom, of a mix."""
+
+    @property
+    def early(self) -> bool:
+        """Whether it leaves before the gradient is computed."""
+
+    @property
+    def bucketed(self) -> bool:
+        """Whether it leaves block by block while backward runs."""
+
+    @property
+    def waited(self) -> int:
+        """The step in which its result is waited for."""
+
+
+class Schedule(Protocol):
+    """What workers send in each step: a `commeff.profile`, or a ledger `Recorded`."""
+
+    @property
+    def workers(self) -> int:
+        """n."""
+
+    def operations(self, step: int) -> Sequence[Operation]:
+        """What is sent in a step, in order."""
+
+
+class Recorded:
+    """The ledger of a run as a schedule. A ledger does not say what was hidden, so nothing is taken to be.
+
+    Parameters
+    ----------
+    rows : `ledger.rows`; a step without rows sends nothing.
+    workers : n.
+    topology : who mixes with whom; needed if the ledger holds `mix`.
+
+    >>> run = Recorded([Entry(3, "gradients", "all_reduce", 1e6, 1.5e6, 1, 1)], workers=4)
+    >>> len(run.operations(2)), run.operations(3)[0].kind
+    (0, 'all_reduce')
+    """
+
+    def __init__(self, rows: Iterable[Entry], workers: int, topology: Topology | None = None) -> None:
+        if topology is not None and topology.n != workers:
+            raise ValueError(f"topology must have the {workers} workers of the run, got {topology.n}; give the run's")
+        self.workers = workers
+        self._topology = topology
+        self._matrices: dict[int, MixingMatrix] = {}
+        self._sent = defaultdict[int, list[Sent]](list)
+        for row in rows:
+            if row.rounds:
+                matrix = self._matrix(row) if row.kind == "mix" else None
+                self._sent[row.step].append(Sent(*row, matrix, early=False, bucketed=False, waited=row.step))
+
+    @property
+    def steps(self) -> int:
+        """Steps up to the last one in which something is sent."""
+        return max(self._sent, default=-1) + 1
+
+    def operations(self, step: int) -> Sequence[Sent]:
+        """What was sent in a step, in order."""
+        return self._sent.get(step, ())
+
+    def _matrix(self, row: Entry) -> MixingMatrix:
+        """The matrix by which a row was mixed, after a look at the number of messages."""
+        if self._topology is None:
+            raise ValueError(
+                f"topology must be given for a ledger that holds gossip (step {row.step}): it says who mixes with whom"
+            )
+        at = row.step % self._topology.period if self._topology.period else row.step
+        if at not in self._matrices:
+            self._matrices[at] = self._topology.at(row.step)
+        matrix = self._matrices[at]
+        degree, billed = float(matrix.out_degrees.mean()), row.messages / row.rounds
+        if abs(degree - billed) > 1e-9 * max(1.0, billed):
+            raise ValueError(
+                f"topology must send the {billed:g} messages a worker that the ledger holds in step {row.step}, "
+                f"got {degree:g}; give the run's"
+            )
+        return matrix
+
+
+@dataclass(frozen=True)
+class Billing:
+    """Seconds of single operations.
+
+    Parameters
+    ----------
+    cluster : where; worker i sits on its GPU i.
+    workers : n.
+    collective : how an `all_reduce` is made, of which a ledger does not say how: one of `collectives.ALL_REDUCE`, or
+        "auto", what a library would choose.
+    shards : of the server, on as many of the workers.
+    codec : what encoding and decoding costs; None: nothing.
+
+    >>> bill = Billing(Cluster.named("ethernet_1g", gpus=4), workers=4, collective="ring")
+    >>> round(bill.seconds(Recorded([Entry(0, "", "all_reduce", 1e6, 1.5e6, 1, 1)], 4).operations(0)[0]), 4)
+    0.0131
+    """
+
+    cluster: Cluster
+    workers: int
+    collective: str = "auto"
+    shards: int = 1
+    codec: Codec | None = None
+    groups: Groups = field(init=False, repr=False, compare=False)
+    known: dict[tuple[object, ...], tuple[float, MixingMatrix | None]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", Groups.first(self.cluster, self.workers))
+        collectives.all_reduce(self.groups, 0.0, self.collective)
+        collectives.to_server(self.groups, 0.0, self.shards)
+
+    def seconds(self, operation: Operation) -> float:
+        """One operation: its rounds one after the other, each encoded, sent and decoded. Equal ones are priced once."""
+        matrix, own = operation.matrix, (operation.kind, operation.payload_bytes, operation.wire_bytes)
+        key = (*own, operation.rounds, id(matrix))
+        if key not in self.known:
+            self.known[key] = self._price(operation), matrix
+        return self.known[key][0]
+
+    def _price(self, operation: Operation) -> float:
+        kind, rounds, n = operation.kind, operation.rounds, self.workers
+        if kind not in KINDS:
+            raise ValueError(f"kind of an operation must be one of {' '.join(KINDS)}, got {kind!r}")
+        if not rounds:
+            return 0.0
+        size, received = operation.payload_bytes / rounds, 1.0
+        if kind == "mix":
+            if operation.matrix is None:
+                raise ValueError(f"matrix of a mix must be given, got None in step {operation.step}")
+            size = operation.wire_bytes / rounds / float(operation.matrix.out_degrees.mean())
+            received = float(operation.matrix.in_degrees.max())
+            once = simulation.gossip(self.cluster, operation.matrix, size)
+        elif kind == "all_gather":
+            once, received = float(collectives.all_gather(self.groups, size)), n - 1.0
+        elif kind in SERVERS:
+            ways = 2 if kind == "server" else 1
+            once = ways * float(collectives.to_server(self.groups, size, self.shards))
+            received = n / self.shards if kind == "to_server" else 1.0
+        else:
+            once = float(collectives.all_reduce(self.groups, size, FIXED.get(kind, self.collective)))
+        return rounds * (once + (self.codec.seconds(size, received) if self.codec else 0.0))

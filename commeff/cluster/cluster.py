@@ -1,0 +1,155 @@
+"""A cluster: equal nodes of GPUs and network cards, wired by a network. Pure data; `collectives` says what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from commeff.cluster import description
+from commeff.cluster.hardware import GPU, Link
+from commeff.cluster.network import Crossbar, Network, Ports
+
+MOST = 10**8  # GPUs, or NICs of a node: what 64-bit numbers of links and messages allow
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Equal nodes of `per_node` GPUs and `nics` network cards, wired by a network.
+
+    Worker i sits on GPU i, GPU i in node i // per_node. The GPUs of a node share its NICs in equal consecutive groups.
+
+    Parameters
+    ----------
+    name : of the description.
+    gpus : all GPUs of the run: at most per_node, or a multiple of it.
+    gpu : what each worker computes on.
+    per_node, nics : GPUs and network cards of a node.
+    intra : between two GPUs of one node.
+    inter : one NIC.
+    network : how the NICs are wired: `Crossbar`, `FatTree` or `Rails`.
+
+    >>> cluster = Cluster.named("a100_selene", gpus=1536)
+    >>> cluster.nodes, cluster.nics, cluster.gpu.name
+    (192, 8, 'A100-SXM4-80GB')
+    >>> Cluster.named("a100_selene", gpus=12)
+    Traceback (most recent call last):
+    ValueError: GPUs on a100_selene must be at most 8 or a multiple of 8, got 12: its nodes are full or there is one;
+    take 8 or 16
+    """
+
+    name: str
+    gpus: int
+    gpu: GPU
+    per_node: int
+    intra: Link
+    inter: Link
+    nics: int = 1
+    network: Network = field(default_factory=Crossbar)
+
+    def __post_init__(self) -> None:
+        for what, count in (("GPUs per node", self.per_node), ("NICs per node", self.nics), ("GPUs", self.gpus)):
+            if type(count) is not int or count < 1:
+                raise ValueError(f"{what} on {self.name} must be a whole number from 1 on, got {count!r}")
+            if count > MOST:
+                raise ValueError(f"{what} on {self.name} must be at most {MOST:,}, got {count}")
+        if self.gpus > self.per_node and self.gpus % self.per_node:
+            below = self.gpus // self.per_node * self.per_node
+            raise ValueError(
+                f"GPUs on {self.name} must be at most {self.per_node} or a multiple of {self.per_node}, "
+                f"got {self.gpus}: its nodes are full or there is one; take {below} or {below + self.per_node}"
+            )
+
+    @classmethod
+    def named(cls, name: str, gpus: int | None = None) -> Cluster:
+        """One of the shipped descriptions (`commeff.cluster.names()`), with as many GPUs as wanted."""
+        return cls(**description.named(name, gpus))
+
+    @classmethod
+    def load(cls, path: str | Path, gpus: int | None = None) -> Cluster:
+        """A description of your own: a YAML file like the shipped ones, with as many GPUs as wanted."""
+        path = Path(path)
+        try:
+            return cls.parse(description.read(path), path.stem, gpus)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    @classmethod
+    def parse(cls, content: Any, name: str, gpus: int | None = None) -> Cluster:
+        """A cluster from what a YAML file holds; its name is `name` unless the file gives one."""
+        return cls(**description.fields(content, name, gpus))
+
+    def save(self, path: str | Path) -> None:
+        """Write a YAML file that `load` reads, in SI units; a measured profile is kept so."""
+        description.write(
+            path,
+            {
+                "name": self.name,
+                "gpus": self.gpus,
+                "per_node": self.per_node,
+                "nics": self.nics,
+                "gpu": self.gpu.description(),
+                "intra": asdict(self.intra),
+                "inter": asdict(self.inter),
+                "network": self.network.description(),
+            },
+        )
+
+    def with_gpus(self, gpus: int) -> Cluster:
+        """The same hardware, more or fewer nodes of it."""
+        return replace(self, gpus=gpus)
+
+    def with_inter(
+        self, bandwidth: float | None = None, latency: float | None = None, efficiency: float | None = None
+    ) -> Cluster:
+        """The same cluster with another NIC; what is not given stays.
+
+        >>> Cluster.named("a100_selene").with_inter(bandwidth=1e9).inter
+        Link(bandwidth=1000000000.0, latency=6e-06, burst=0.0, efficiency=1.0)
+        """
+        given = {"bandwidth": bandwidth, "latency": latency, "efficiency": efficiency}
+        changes = {name: value for name, value in given.items() if value is not None}
+        return replace(self, inter=replace(self.inter, **changes))
+
+    @property
+    def nodes(self) -> int:
+        """Nodes in use."""
+        return -(-self.gpus // self.per_node)
+
+    @property
+    def local(self) -> int:
+        """GPUs in use in each node."""
+        return min(self.gpus, self.per_node)
+
+    @property
+    def inter_share(self) -> Link:
+        """What each GPU of a node gets of the NICs while all GPUs of the node send to other nodes at once.
+
+        >>> four = Cluster.named("a100_4nic", gpus=64)
+        >>> four.inter_share.bandwidth / four.inter.bandwidth
+        0.5
+        """
+        return replace(self.inter, bandwidth=self.inter.bandwidth / -(-self.local // self.nics))
+
+    def node_of(self, workers: Ports) -> Ports:
+        """The nodes in which workers sit."""
+        return workers // self.per_node
+
+    def port_of(self, workers: Ports) -> Ports:
+        """The NICs that workers use, counted over all nodes: node * nics + NIC."""
+        place = workers % self.per_node
+        return self.node_of(workers) * self.nics + (
+            place * self.nics // self.local if self.nics < self.local else place
+        )
+
+    def workers(self, count: int | None = None) -> Ports:
+        """The numbers of the first `count` workers; of all GPUs by default."""
+        count = self.gpus if count is None else count
+        if not 1 <= count <= self.gpus:
+            raise ValueError(
+                f"workers on {self.name} must be 1 to {self.gpus}, got {count}: each sits on a GPU of its own; "
+                f"give gpus={max(1, count)} or more"
+            )
+        return np.arange(count)

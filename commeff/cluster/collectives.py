@@ -1,0 +1,241 @@
+"""The one price of a message: seconds of collectives and exchanges, for groups given by size and placement.
+
+Every formula is vectorised over `Groups` and sizes. S bytes, n workers in m nodes of g members each; alpha and B are
+latency and rate of the link inside a node, alpha' and B' of one NIC, lambda is `Groups.load`: bytes through the busiest
+NIC for each byte that a group passes from node to node. Links are full duplex, and a `Link` has its burst once in each
+operation. `simulation` sends every message by itself and is the law that these formulas obey.
+
+What a library would choose is called "auto" and is the cheapest of several algorithms, as NCCL's tuner chooses from its
+own model (src/graph/tuning.cc): of ring, tree and hierarchical for an all-reduce, of ring and hierarchical for a
+reduce-scatter and an all-gather. Whoever knows the algorithm names it: gloo's ring is "one_ring".
+
+>>> from commeff.cluster.cluster import Cluster
+>>> groups = Groups.first(Cluster.named("a100_4nic", gpus=64), 64)
+>>> for algorithm in ALL_REDUCE:
+...     print(f"{algorithm:17} {1e3 * float(all_reduce(groups, 1e8, algorithm)):6.3f} ms")
+ring               2.807 ms
+tree               2.146 ms
+hierarchical       2.678 ms
+one_ring           8.959 ms
+binomial_tree     27.601 ms
+halving_doubling  14.724 ms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+
+import numpy as np
+
+from commeff.cluster.groups import Groups, Numbers
+from commeff.cluster.hardware import Link
+
+Bytes = Numbers | float
+Formula = Callable[[Groups, Bytes], Numbers]
+
+
+def over(link: Link, size: Bytes, rounds: Bytes = 1) -> Numbers:
+    """`Link.seconds` of arrays: `size` bytes in all, in `rounds` that wait for each other."""
+    left = np.maximum(0.0, size - link.burst) if link.burst else size
+    return np.asarray(rounds * link.latency + left / link.rate)
+
+
+def passing(groups: Groups, chunk: Bytes, rounds: Bytes) -> Numbers:
+    """`rounds` in which every member passes a chunk on to the next one: what rings are made of.
+
+    One ring for each of the g members of a node, which leaves the node by that member's NIC, each with 1/g of the bytes
+    (NCCL's channels): a member passes on inside what it does not pass to the next node.
+    """
+    size = rounds * chunk
+    if not groups.any_crosses:
+        return over(groups.intra, size, rounds)
+    inside = np.where(groups.crossing, 1 - 1 / groups.inside, 1.0) * size
+    within = (groups.inside > 1) * over(groups.intra, inside, rounds)
+    return np.maximum(within, groups.crossing * over(groups.inter, groups.load * size, rounds))
+
+
+def ring(groups: Groups, size: Bytes, ways: int = 2) -> Numbers:
+    """All-reduce by rings: reduce-scatter, then all-gather, n-1 rounds of S/n each (Patarasuk, Yuan, 2009):
+
+        2 (n-1) max(alpha + (g-1)/g S/(n B),  alpha' + lambda S/(n B'))
+
+    and inside one node  2 (n-1) alpha + 2 (n-1)/n S/B. The bandwidth term is flat in n, the latency term is not. One
+    way is a reduce-scatter, or an all-gather.
+    """
+    return passing(groups, size / groups.size, ways * (groups.size - 1))
+
+
+def one_ring(groups: Groups, size: Bytes) -> Numbers:
+    """All-reduce by a single ring in the order of the workers, which leaves each node by one NIC (gloo, and ours)."""
+    rounds = 2 * (groups.size - 1)
+    moved = rounds * (size / groups.size)
+    outside = over(groups.inter, leaders(groups) * moved, rounds)
+    return np.maximum((groups.inside > 1) * over(groups.intra, moved, rounds), groups.crossing * outside)
+
+
+def tree(groups: Groups, size: Bytes) -> Numbers:
+    """All-reduce up and down two complementary binary trees of nodes, chains in the nodes, all pipelined (Sanders,
+    Speck, Träff, 2009; NCCL):
+
+        2 (g-1) alpha + 2 ceil(log2 m) alpha' + max(2 (g-1)/g S/B,  2 lambda S/B')
+
+    Inside one node that is the ring. Of two nodes each is the leaf of one tree and passes on half of S there.
+    """
+    steps = 2 * (groups.inside - 1)
+    latency = steps * groups.intra.latency + 2 * levels(groups.nodes) * groups.inter.latency
+    inside = over(groups.intra, steps / groups.inside * size, 0)
+    outside = over(groups.inter, np.minimum(groups.nodes - 1, 2) * groups.load * size, 0)
+    return np.asarray(latency + np.maximum(inside, outside))
+
+
+def binomial_tree(groups: Groups, size: Bytes) -> Numbers:
+    """All-reduce up and down one binomial tree, in each node and then among one member of each, whole messages at a
+    time (Thakur et al., 2005):  2 ceil(log2 g) (alpha + S/B) + 2 ceil(log2 m) (alpha' + S/B').
+    """
+    inside, outside = 2 * levels(groups.inside), 2 * levels(groups.nodes)
+    return over(groups.intra, inside * size, inside) + over(groups.inter, outside * leaders(groups) * size, outside)
+
+
+def halving_doubling(groups: Groups, size: Bytes) -> Numbers:
+    """All-reduce by recursive halving, then doubling:  2 log2(n) alpha + 2 (n-1)/n S/B  where nothing is shared (Thakur
+    et al., 2005; Rabenseifner, 2004).
+
+    Partners at distance d < n exchange d/n of S, inside a node or each over its share of a NIC; in nodes of g members
+    where g is no power of two every distance that does not divide g counts as crossing. If n is no power of two, the
+    workers beyond one fold in before and get the sum after, whole vectors.
+    """
+    power, log = 2.0 ** np.floor(np.log2(groups.size)), np.floor(np.log2(groups.size))
+    beyond = groups.size - power
+    far = groups.crossing & (power >= groups.inside)
+    folds = np.where(far, np.minimum(groups.crowd, np.maximum(beyond, 1)), 0.0)
+    inside, outside = 2.0 * (beyond > 0) * ~far, 2.0 * folds * (beyond > 0)
+    rounds = 2.0 * (beyond > 0) * far
+    rounds_inside = inside
+    for level in range(int(np.max(log, initial=0))):
+        part = np.where(level < log, 2.0**level / power, 0.0)
+        across = groups.crossing & (groups.inside % 2.0 ** (level + 1) != 0)
+        inside = inside + 2 * part * ~across
+        outside = outside + 2 * part * groups.crowd * across
+        rounds = rounds + 2 * (part > 0) * across
+        rounds_inside = rounds_inside + 2 * (part > 0) * ~across
+    return over(groups.intra, inside * size, rounds_inside) + over(groups.inter, outside * size, rounds)
+
+
+def hierarchical(groups: Groups, size: Bytes, ways: int = 2) -> Numbers:
+    """All-reduce by rings in each node, and by each member over its own NIC among the nodes (Goyal et al., 2017):
+
+        2 (g-1) (alpha + S/(g B))  +  2 (m-1) (alpha' + lambda S/(m B')).
+
+    The members of a node that is not full do the work of g. Inside one node it is the ring. One way is a
+    reduce-scatter, or an all-gather.
+    """
+    inside, outside = ways * (groups.inside - 1), ways * (groups.nodes - 1)
+    within = over(groups.intra, inside / groups.inside * size, inside)
+    return within + groups.crossing * over(groups.inter, outside / groups.nodes * groups.load * size, outside)
+
+
+ALL_REDUCE: dict[str, Formula] = {
+    "ring": ring,
+    "tree": tree,
+    "hierarchical": hierarchical,
+    "one_ring": one_ring,
+    "binomial_tree": binomial_tree,
+    "halving_doubling": halving_doubling,
+}
+REDUCE_SCATTER: dict[str, Formula] = {"ring": partial(ring, ways=1), "hierarchical": partial(hierarchical, ways=1)}
+LIBRARY = ("ring", "tree", "hierarchical")  # what "auto" chooses from
+
+
+def all_reduce(groups: Groups, size: Bytes, algorithm: str = "auto") -> Numbers:
+    """Seconds of the dense average of n vectors of S bytes.
+
+    Parameters
+    ----------
+    groups : who; alone a worker needs no time.
+    size : S, bytes of each vector.
+    algorithm : one of `ALL_REDUCE`, or "auto", the cheapest of ring, tree and hierarchical.
+    """
+    return cheapest(ALL_REDUCE, groups, size, algorithm)
+
+
+def reduce_scatter(groups: Groups, size: Bytes, algorithm: str = "auto") -> Numbers:
+    """Seconds until each of n workers has the sum of its n-th part of n vectors of S bytes.
+
+    Parameters
+    ----------
+    groups, size : as in `all_reduce`.
+    algorithm : "ring", "hierarchical" or "auto", the cheaper of the two.
+    """
+    return cheapest(REDUCE_SCATTER, groups, size, algorithm)
+
+
+def all_gather(groups: Groups, message: Bytes, algorithm: str = "auto") -> Numbers:
+    """Seconds until every worker has the messages of all, a reduce-scatter turned round: with a ring, n-1 rounds.
+
+    Parameters
+    ----------
+    message : bytes of the longest message; the others wait for it in every round, as if padded.
+    """
+    return reduce_scatter(groups, groups.size * message, algorithm)
+
+
+def to_server(groups: Groups, size: Bytes, shards: Numbers | int = 1) -> Numbers:
+    """Seconds of all workers sending S/k to each of k shards of a server, which sit evenly on k of the workers (Li et
+    al., 2014):  alpha + (n-1) S/(k B)  where nothing is shared. The way back takes as long.
+    """
+    n, g, k = groups.size, groups.inside, np.asarray(shards)
+    if np.any((k < 1) | (k > n)):
+        raise ValueError(f"shards must be 1 to the {int(np.min(n))} workers, got {shards}: each sits on a worker")
+    received = np.ceil(groups.crowd * k / n) * (n - g)
+    sent = groups.crowd * (k - np.floor(k / groups.nodes))
+    inside = (g > 1) * over(groups.intra, (g - 1) * size / k)
+    return np.maximum(inside, groups.crossing * over(groups.inter, np.maximum(received, sent) * size / k))
+
+
+def server(groups: Groups, size: Bytes, shards: Numbers | int = 1) -> Numbers:
+    """`to_server`, and back."""
+    return 2 * to_server(groups, size, shards)
+
+
+def neighbours(groups: Groups, size: Bytes, degree: Numbers | int = 1) -> Numbers:
+    """Seconds of every worker sending S bytes to `degree` others, at most all n-1, at once (Lian et al., 2017):
+
+        alpha + degree S/B
+
+    in other nodes if the group is in several, where all of a node share its NICs and the network may be oversubscribed.
+    Gossip over a graph of your own is priced by the graph: `simulation.gossip`.
+    """
+    others = np.minimum(degree, groups.size - 1)
+    inside = over(groups.intra, others * size)
+    outside = over(groups.inter, others * size * (groups.crowd * groups.oversubscription))
+    return (others > 0) * np.where(groups.crossing, outside, inside)
+
+
+def point_to_point(groups: Groups, size: Bytes) -> Numbers:
+    """Seconds of a message to one other worker, while everybody sends one: alpha + S/B   (Hockney, 1994)."""
+    return neighbours(groups, size)
+
+
+def levels(count: Numbers) -> Numbers:
+    """Of a binary tree: ceil(log2 n).
+
+    >>> levels(np.array([1, 2, 3, 8, 9])).tolist()
+    [0.0, 1.0, 2.0, 3.0, 4.0]
+    """
+    return np.ceil(np.log2(count))
+
+
+def leaders(groups: Groups) -> Numbers:
+    """Groups behind the busiest NIC, if one member of each sends and they are dealt over the NICs evenly."""
+    return np.ceil(groups.crowd / groups.inside)
+
+
+def cheapest(formulas: dict[str, Formula], groups: Groups, size: Bytes, algorithm: str) -> Numbers:
+    """The named formula, or the least of those that a library chooses from."""
+    if algorithm == "auto":
+        names = LIBRARY if groups.any_crosses else LIBRARY[:1]  # inside a node all of them are the ring
+        return reduce(np.minimum, (formulas[name](groups, size) for name in names if name in formulas))
+    if algorithm not in formulas:
+        raise ValueError(f"algorithm must be one of auto {' '.join(formulas)}, got {algorithm!r}")
+    return formulas[algorithm](groups, size)

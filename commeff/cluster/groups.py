@@ -1,0 +1,107 @@
+"""Groups of workers that run the same collective at once: who shares a node, and how NICs are shared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commeff.cluster.cluster import Cluster
+from commeff.cluster.hardware import Link
+
+Numbers = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups as arrays that broadcast against each other, so that one formula prices one group or a million.
+
+    Parameters
+    ----------
+    size : n, workers of a group.
+    inside : g, members in a node; of a last node that is not full, as many as in the others.
+    load : bytes through the busiest NIC for each byte that a group passes from node to node, spread evenly over its
+        members: 1/4 where a group has four NICs of each node for itself, 2 where two groups share one NIC.
+    crowd : members of all groups behind the busiest NIC, each of which may send for itself.
+    intra : the link between two GPUs of a node.
+    inter : one NIC, with the hops of the longest path in its latency.
+    oversubscription : of the network between the nodes.
+
+    >>> cluster = Cluster.named("a100_4nic", gpus=64)            # two of eight GPUs behind each NIC
+    >>> Groups.strided(cluster, np.array([64, 8, 8]), np.array([1, 1, 8])).load.tolist()
+    [0.25, 0.25, 2.0]
+    """
+
+    size: Numbers
+    inside: Numbers
+    load: Numbers
+    crowd: Numbers | int
+    intra: Link
+    inter: Link
+    oversubscription: float = 1.0
+
+    @classmethod
+    def first(cls, cluster: Cluster, size: Numbers | int) -> Groups:
+        """The first n workers of a cluster, while nobody else talks. Their last node may be partly filled.
+
+        The members of a node that is not full pass on what g members pass elsewhere.
+
+        >>> cluster = Cluster.named("a100_4nic", gpus=16)
+        >>> groups = Groups.first(cluster, np.array([8, 9, 12, 16]))
+        >>> groups.nodes.tolist(), groups.load.tolist()
+        ([1.0, 2.0, 2.0, 2.0], [0.25, 1.0, 0.5, 0.25])
+        """
+        n = np.asarray(size)
+        for count in (int(n.min()), int(n.max())) if n.size else ():
+            cluster.workers(count)
+        inside, behind = np.minimum(n, cluster.local), -(-cluster.local // cluster.nics)
+        last = n - (-(-n // inside) - 1) * inside
+        most = np.minimum(inside, -(-inside * behind // np.minimum(last, inside)))
+        links = cluster.network.longest_path(-(-n // inside), cluster.nics)
+        return cls._of(cluster, n, inside, most / inside, links)
+
+    @classmethod
+    def strided(cls, cluster: Cluster, size: Numbers | int, stride: Numbers | int) -> Groups:
+        """Groups of one worker every `stride` workers that fill the cluster from its first GPU on, all talking at once.
+
+        Three a group on nodes of eight: the third group has two members in the first node and one in the second, and
+        groups are priced as the one with the fewest members in a node.
+
+        >>> cluster = Cluster.named("a100_selene", gpus=24)
+        >>> Groups.strided(cluster, np.array([8, 3, 3]), np.array([1, 8, 1])).inside.tolist()
+        [8, 1, 1]
+        """
+        n = np.asarray(size)
+        return cls.equal(cluster, n, np.clip(np.gcd(n * stride, cluster.local) // stride, 1, n))
+
+    @classmethod
+    def equal(cls, cluster: Cluster, size: Numbers, inside: Numbers) -> Groups:
+        """Groups with so many members in each node, which fill the nodes and all talk at once."""
+        behind = -(-cluster.local // cluster.nics)
+        links = cluster.network.longest_path(cluster.nodes, cluster.nics)
+        return cls._of(cluster, np.asarray(size), np.asarray(inside), behind / np.asarray(inside), links)
+
+    @classmethod
+    def _of(cls, cluster: Cluster, size: Numbers, inside: Numbers, load: Numbers, links: Any) -> Groups:
+        hops = float(np.max(links)) * cluster.network.link_seconds if np.size(links) else 0.0
+        inter = replace(cluster.inter, latency=cluster.inter.latency + hops)
+        behind = -(-cluster.local // cluster.nics)
+        return cls(size, inside, load, behind, cluster.intra, inter, cluster.network.oversubscription)
+
+    @cached_property
+    def nodes(self) -> Numbers:
+        """m, the nodes that a group has members in."""
+        return np.ceil(self.size / self.inside)
+
+    @cached_property
+    def crossing(self) -> Numbers:
+        """Whether a group has members in several nodes."""
+        return np.asarray(self.size > self.inside)
+
+    @cached_property
+    def any_crosses(self) -> bool:
+        """Whether any group does."""
+        return bool(self.crossing.any())

@@ -1,0 +1,110 @@
+"""PowerSGD, faster: all tensors of one shape in batched products, and all factors in two messages."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator, Handle
+from commeff.compressors import Layout
+from commeff.core.flow import Stages
+from commeff.transforms.encoders import dense
+from commeff.transforms.powersgd import PowerSGD, matrix_shape, orthonormal
+
+
+@dataclass(frozen=True)
+class Stack:
+    """All tensors that read as (rows, columns) matrices of one shape, approximated in batched products."""
+
+    starts: tuple[int, ...]
+    rows: int
+    columns: int
+
+    def read(self, v: Tensor) -> Tensor:
+        """(w, d) -> (w, count, rows, columns)."""
+        size = self.rows * self.columns
+        pieces = [v[:, s : s + size].unflatten(1, (1, self.rows, self.columns)) for s in self.starts]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+
+    def write(self, out: Tensor, lefts: Tensor, rights: Tensor) -> None:
+        """The products of the factors into the columns of out: the inverse of `read`."""
+        size = self.rows * self.columns
+        for s, left, right in zip(self.starts, lefts.unbind(1), rights.unbind(1), strict=True):
+            torch.bmm(left, right, out=out[:, s : s + size].view(-1, self.rows, self.columns))
+
+
+class BatchedPowerSGD(PowerSGD):
+    """As `PowerSGD`, up to rounding, with the same memory.
+
+    Sends: two dense averages, together r(a + b) numbers for each (a, b) matrix.
+
+    Parameters
+    ----------
+    rank : int
+        r, the number of columns of P and Q.
+    """
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        shapes: dict[tuple[int, int], list[int]] = {}
+        raw: list[Tensor] = []
+        for field in layout.fields:
+            a, b = matrix_shape(field)
+            if self.rank * (a + b) < a * b:
+                shapes.setdefault((a, b), []).append(field.start)
+            else:
+                raw.append(torch.arange(field.start, field.stop, device=v.device))
+        self._stacks = [Stack(tuple(starts), a, b) for (a, b), starts in shapes.items()]
+        self._raw = torch.cat(raw) if raw else torch.empty(0, dtype=torch.int64, device=v.device)
+        self._names = {field.start: field.name for field in layout.fields}
+        super().start(v, layout, communicator)
+
+    @property
+    def right(self) -> dict[str, Tensor]:
+        """The last Q of every approximated tensor, by its name."""
+        return {
+            self._names[start]: q
+            for stack, qs in zip(self._stacks, self._right, strict=True)
+            for start, q in zip(stack.starts, qs[0].mT, strict=True)
+        }
+
+    @right.setter
+    def right(self, named: dict[str, Tensor]) -> None:
+        stacked = [torch.stack([named[self._names[s]] for s in stack.starts])[None] for stack in self._stacks]
+        self._right = [qs.mT.contiguous() for qs in stacked]
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        # Factors lie transposed, as the rows of P^T and Q^T: so their products are fast, and they are sent as they lie.
+        wanted = self.error.add_(vectors)
+        matrices = [stack.read(wanted) for stack in self._stacks]
+        lefts, raw = yield from self._averages(
+            [q @ m.mT for m, q in zip(matrices, self._right, strict=True)],
+            wanted[:, self._raw],
+            communicator.child("left"),
+        )
+        lefts = [orthonormal(left.mT) for left in lefts]
+        self._right, _ = yield from self._averages(
+            [p.mT @ m for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.child("right")
+        )
+        out = torch.empty_like(wanted[:1])
+        out[:, self._raw] = raw
+        for stack, p, q in zip(self._stacks, lefts, self._right, strict=True):
+            stack.write(out, p, q)
+        self.error = wanted.sub_(out)
+        return out.to(vectors.dtype).expand_as(vectors)
+
+    @staticmethod
+    def _averages(
+        factors: list[Tensor], rest: Tensor, communicator: Communicator
+    ) -> Generator[Handle[Tensor], Tensor, tuple[list[Tensor], Tensor]]:
+        """The exact averages of all factors and of the remaining numbers, in one message."""
+        w = rest.shape[0]
+        flat = torch.cat([*(f.reshape(w, -1) for f in factors), rest], dim=1)
+        if not flat.shape[1]:
+            return [], rest[:1]
+        mean = (yield communicator.post_average(dense(flat)))[:1]
+        sizes = [f.numel() // w for f in factors]
+        *parts, last = mean.split_with_sizes([*sizes, rest.shape[1]], dim=1)
+        return [part.reshape(1, *f.shape[1:]) for part, f in zip(parts, factors, strict=True)], last

@@ -1,0 +1,63 @@
+"""The batched PowerSGD is the plain one: results, memory and bytes, on every engine."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from commeff import Communicator, Layout, Local, Strategy
+from commeff.transforms import BatchedPowerSGD, PowerSGD
+from tests.laws.processes import on_processes
+
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.5)
+LAYOUTS = {
+    "alike": Layout.of([("a", (6, 5)), ("b", (6, 5)), ("c", (5,)), ("d", (6, 5))]),
+    "many shapes": Layout.of([("conv", (4, 3, 2, 2)), ("bias", (4,)), ("tall", (9, 4)), ("wide", (4, 9)), ("one", ())]),
+    "only vectors": Layout.of([("a", (3,)), ("b", (2, 2))]),
+    "only matrices": Layout.of([("a", (7, 8))]),
+}
+STEPS, N = 6, 4
+
+
+def run(kind: type[PowerSGD], rank: int, layout: Layout, communicator: Communicator) -> tuple[torch.Tensor, Strategy]:
+    """The rows of this process after the last step."""
+    strategy = Strategy(Local(SGD), gradients=kind(rank))
+    workers = torch.tensor(list(communicator.workers), dtype=torch.float64)[:, None]
+    columns = torch.arange(layout.d, dtype=torch.float64)
+    x = torch.zeros(len(workers), layout.d, dtype=torch.float64)
+    strategy.start(x, layout, communicator)
+    for communicator.step in range(STEPS):
+        gradient = x - torch.sin(3 * columns * (workers + 1) + columns**2 % 7) + torch.cos(columns * communicator.step)
+        x = strategy.step(x, gradient, communicator)
+    return x, strategy
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_batched_one_is_the_plain_one(name: str, rank: int) -> None:
+    plain_world, batched_world = Communicator(workers=N, seed=1), Communicator(workers=N, seed=1)
+    x, plain = run(PowerSGD, rank, LAYOUTS[name], plain_world)
+    y, batched = run(BatchedPowerSGD, rank, LAYOUTS[name], batched_world)
+    assert x.abs().max() > 0.1
+    torch.testing.assert_close(x, y, rtol=0, atol=1e-12)
+    saved, other = (strategy.state_dict()["parts"]["gradients"] for strategy in (plain, batched))
+    torch.testing.assert_close(saved["rows"]["error"], other["rows"]["error"], rtol=0, atol=1e-12)
+    assert saved["shared"]["right"].keys() == other["shared"]["right"].keys()
+    for tensor, q in saved["shared"]["right"].items():
+        torch.testing.assert_close(q, other["shared"]["right"][tensor], rtol=0, atol=1e-12)
+    assert plain_world.ledger.payload_bytes == batched_world.ledger.payload_bytes > 0
+    assert batched_world.ledger.messages <= min(2 * STEPS, plain_world.ledger.messages)
+    batched.load_state_dict(plain.state_dict())
+
+
+@pytest.mark.parametrize("kind", [PowerSGD, BatchedPowerSGD])
+def test_both_are_the_same_on_processes(kind: type[PowerSGD]) -> None:
+    layout = LAYOUTS["many shapes"]
+    expected, _ = run(PowerSGD, 2, layout, Communicator(workers=N, seed=1))
+
+    def share() -> torch.Tensor:
+        return run(kind, 2, layout, Communicator(workers=N, seed=1, distributed=True))[0]
+
+    torch.testing.assert_close(torch.cat(on_processes(2, share)), expected, rtol=0, atol=1e-12)
