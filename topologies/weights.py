@@ -129,7 +129,7 @@ def _fastest(adjacency: Adjacency) -> MixingMatrix:
     accuracy = 1.0
     while accuracy > 1e-10:
         accuracy /= 8
-        decrement = np.inf
+        decrement = squared_before = np.inf
         while decrement > 0.1:
             deviation = centred - incidence * point[:-1] @ incidence.T
             above = np.linalg.inv(point[-1] * identity - deviation)
@@ -141,7 +141,10 @@ def _fastest(adjacency: Adjacency) -> MixingMatrix:
             corner = np.square(above).sum() + np.square(below).sum()
             hessian = np.block([[np.square(seen[0]) + np.square(seen[1]), cross[:, None]], [cross[None, :], corner]])
             newton = np.linalg.solve(hessian, gradient)
-            decrement = np.sqrt(gradient @ newton)
+            square = gradient @ newton
+            if not 0 <= square < squared_before:  # what is left is below the rounding error of the inverses
+                return symmetric(n, first, second, point[:-1])
+            decrement, squared_before = np.sqrt(square), square
             point = point - newton / (1 + decrement)
     return symmetric(n, first, second, point[:-1])
 

@@ -118,3 +118,8 @@ def test_loops_weights_and_parallel_edges_do_not_count() -> None:
     looped = nx.MultiGraph([(0, 1), (0, 1), (1, 2), (2, 2)])
     looped.add_edge(1, 2, weight=5.0)
     np.testing.assert_array_equal(from_graph(looped).at(0).dense(), plain)
+
+
+def test_fastest_weights_stop_at_the_rounding_error() -> None:
+    """On the bull graph Newton's steps become noise before the last accuracy is reached."""
+    assert from_graph(nx.bull_graph(), "fastest").at(0).rho == pytest.approx(0.5**0.5, abs=1e-8)

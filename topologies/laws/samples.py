@@ -31,7 +31,7 @@ VALUES: dict[str, Sequence[Any]] = {  # of parameters without a default, by name
     "p": (0.6,),
     "eta": (0.5, 1.0),
     "degree": (0, 1, 3, 4),
-    "graph": (nx.lollipop_graph(4, 3), nx.path_graph(5)),
+    "graph": (nx.lollipop_graph(4, 3), nx.path_graph(5), nx.bull_graph()),
     "matrices": ([circulant(5, {0: 0.5, 1: 0.5}), circulant(5, {0: 0.5, 2: 0.5}), np.eye(5)],),
 }
 
