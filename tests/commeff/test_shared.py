@@ -35,8 +35,8 @@ def ring_of_messages() -> list[float]:
         assert torch.equal(came, given - ours.rank + left)
         found.append(float(came[0]))
     ours.sum(torch.zeros(1))()  # everybody has read
-    assert ours._memory is not None
-    return [len(ours._memory._own), ours.sent["mix"] / given.nbytes, *found]
+    assert ours._shared_memory is not None
+    return [len(ours._shared_memory._own), ours.sent["mix"] / given.nbytes, *found]
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -70,8 +70,8 @@ def test_everybody_gets_the_same_sum_to_the_last_bit(n: int) -> None:
     def total() -> torch.Tensor:
         ours = transport()
         found = ours.sum(numbers(ours.rank))()
-        assert ours._memory is not None
-        assert ours._memory._own, "it went another way"
+        assert ours._shared_memory is not None
+        assert ours._shared_memory._own, "it went another way"
         return found
 
     first, *others = on_processes(n, total)
@@ -84,7 +84,7 @@ def test_it_can_be_switched_off_by_anybody(monkeypatch: pytest.MonkeyPatch) -> N
     def near() -> list[int]:
         if dist.get_rank() == 1:
             os.environ[shared.SWITCH] = "0"
-        memory = transport()._memory
+        memory = transport()._shared_memory
         assert memory is not None
         return sorted(memory.near)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from commeff.communicator.wire.exchange import Exchange, Joint, SharedSum
+from commeff.communicator.wire.exchange import Exchange, Operation
 from commeff.communicator.wire.shared_memory import SharedMemory
+from commeff.communicator.wire.sums import Joint, NetworkSum, SharedSum, Sum
 
 try:
     from torch.distributed import all_gather_single
@@ -41,8 +42,12 @@ class Transport:
 
     Attributes
     ----------
-    sent : the bytes this process handed to each kind of operation.
-    waited : seconds that this process has stood still for others: communication that nothing was hidden behind.
+    sent : Counter
+        The bytes that this process handed to each kind of operation.
+    waited : float
+        Seconds that this process has stood still for others: communication that nothing was hidden behind.
+    size, rank : int
+        The number of processes, and which of them this one is.
     """
 
     def __init__(self, group: Any = None, alone: bool = True) -> None:
@@ -50,11 +55,11 @@ class Transport:
         self.size = 1 if alone else processes(group)
         self.rank = 0 if alone else dist.get_rank(group)
         self._nccl = not alone and "nccl" in dist.get_backend(group)
-        self._memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
+        self._shared_memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
         self._together = False
-        self._held: list[Exchange] = []
+        self._held: list[Operation] = []
         self._joints: dict[Any, Joint] = {}
-        self._sums: list[SharedSum] = []
+        self._shared_sums: list[SharedSum] = []
         self._lent: list[Exchange] = []
         self.sent: Counter[str] = Counter()
         self.waited = 0.0
@@ -67,76 +72,51 @@ class Transport:
         return tensor if self._nccl else tensor.cpu()
 
     def _timed(self, wait: Callable[[], Any]) -> None:
-        begun = time.perf_counter()
+        begin = time.perf_counter()
         wait()
-        self.waited += time.perf_counter() - begun
+        self.waited += time.perf_counter() - begin
 
     def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """The sum of everybody's tensor, in place."""
         if self.size == 1:
             return lambda: tensor
-        self._read()
+        self._release_lent()
         self._count("all_reduce", tensor)
         moved = self._reachable(tensor)
         if self._together and moved.nbytes < SMALL:
-            return self._part_of(self._joints.setdefault((moved.dtype, moved.device), Joint()), tensor, moved)
-        summed = self._sum(moved)
+            return self._sum_jointly(tensor, moved)
+        total = self._sum_of(moved)
+        self._submit(total, hold=total.near)  # a large one over the network sets out at once
 
         def wait() -> Tensor:
-            summed()
+            self._finish(total)
             return tensor if moved is tensor else tensor.copy_(moved)
 
         return wait
 
-    def _part_of(self, joint: Joint, tensor: Tensor, moved: Tensor) -> Callable[[], Tensor]:
-        """One of several small tensors that are summed together: what they cost is that there are many."""
+    def _sum_jointly(self, tensor: Tensor, moved: Tensor) -> Callable[[], Tensor]:
+        """The same for one of several small tensors, whose sum begins when all of them are known."""
+        joint = self._joints.setdefault((moved.dtype, moved.device), Joint())
         place = joint.add(moved)
 
         def wait() -> Tensor:
-            if not joint.posted:
-                self._flush()
-            return tensor.copy_(joint.result()[place].view(tensor.shape))
+            if joint.total is None:
+                self._post_held()
+            assert joint.total is not None
+            self._finish(joint.total)
+            return tensor.copy_(joint.flat[place].view(tensor.shape))
 
         return wait
-
-    def _sum(self, tensor: Tensor) -> Callable[[], None]:
-        """The sum in place, by shared memory where everybody reaches it; its parts must be worth it."""
-        smallest = tensor.view(-1)[: tensor.numel() // self.size]
-        if self._memory is not None and self._memory.reaches(smallest, range(self.size)):
-            return self._summed(SharedSum(tensor, self.rank, self.size, self._memory))
-        self._flush()
-        work = dist.all_reduce(tensor, group=self.group, async_op=True)
-        return lambda: self._timed(work.wait)
-
-    def _summed(self, total: SharedSum) -> Callable[[], None]:
-        self._sums.append(total)
-        self._enqueue(total.terms)
-
-        def wait() -> None:
-            if total in self._sums:
-                self._add_up()
-            self._timed(total.sums.wait)
-            total.finish()
-
-        return wait
-
-    def _add_up(self) -> None:
-        """All shared sums under way, so that the processes wait for each other once and not once a sum."""
-        self._flush()
-        begun, self._sums = self._sums, []
-        for total in begun:
-            self._timed(total.terms.wait)
-        self._post([total.add() for total in begun])
 
     def all_gather(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
         """Everybody's byte rows (sizes[rank] of them at each) in rank order, at every process."""
         if self.size == 1:
             return lambda: rows
-        self._read()
+        self._release_lent()
         self._count("all_gather", rows)
-        if self._memory is not None and len(self._memory.near) == self.size - 1:
-            return self._passed_round(rows.contiguous(), sizes)
-        self._flush()
+        if self._shared_memory is not None and len(self._shared_memory.near) == self.size - 1:
+            return self._gather_by_memory(rows.contiguous(), sizes)
+        self._post_held()
         most, moved = max(sizes), self._reachable(rows)
         missing = moved.new_zeros(most - moved.shape[0], moved.shape[1])
         padded = torch.cat([moved, missing]) if len(missing) else moved.contiguous()
@@ -151,21 +131,21 @@ class Transport:
 
         return wait
 
-    def _passed_round(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
+    def _gather_by_memory(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
         """The same where everybody shares our memory: rows are put there once, for all."""
         peers = [peer for peer in range(self.size) if peer != self.rank]
         host = self._reachable(rows)
         incoming = {peer: host.new_empty(sizes[peer], host.shape[1]) for peer in peers}
-        exchange = Exchange(dict.fromkeys(peers, host), incoming, self._memory)
-        self._enqueue(exchange)
+        exchange = Exchange(dict.fromkeys(peers, host), incoming, self._shared_memory)
+        self._submit(exchange)
 
         def wait() -> Tensor:
             if not exchange.posted:
-                self._flush()
+                self._post_held()
             self._timed(exchange.wait)
-            found = torch.cat([host if r == self.rank else exchange.arrived(r) for r in range(self.size)])
+            everything = torch.cat([host if r == self.rank else exchange.arrived(r) for r in range(self.size)])
             exchange.release()
-            return found.to(rows.device)
+            return everything.to(rows.device)
 
         return wait
 
@@ -190,20 +170,20 @@ class Transport:
 
         What has arrived is in those buffers, or in memory that a peer shares: to be read before the next operation.
         """
-        self._read()
+        self._release_lent()
         for buffer in outgoing.values():
             self._count(kind, buffer)
         exchange = Exchange(
             {peer: self._reachable(buffer).contiguous() for peer, buffer in outgoing.items()},
             {peer: self._reachable(buffer) for peer, buffer in incoming.items()},
-            self._memory,
+            self._shared_memory,
         )
-        self._enqueue(exchange)
+        self._submit(exchange)
 
         def wait() -> Arrived:
-            self._read()
+            self._release_lent()
             if not exchange.posted:
-                self._flush()
+                self._post_held()
             if outgoing or incoming:
                 self._timed(exchange.wait)
             self._lent.append(exchange)
@@ -211,7 +191,7 @@ class Transport:
 
         return wait
 
-    def _read(self) -> None:
+    def _release_lent(self) -> None:
         """Shared memory that was handed out before has been read by now."""
         for exchange in self._lent:
             exchange.release()
@@ -231,46 +211,79 @@ class Transport:
         try:
             yield
             small = sum(joint.nbytes for joint in self._joints.values()) < SMALL
-            if not (linger and small and all(exchange.near for exchange in self._held)):
-                self._flush()
+            if not (linger and small and all(operation.near for operation in self._held)):
+                self._post_held()
         except BaseException:
             self._held, self._joints = [], {}
             raise
         finally:
             self._together = False
 
-    def _enqueue(self, exchange: Exchange) -> None:
-        """Post it, after what was there before, or hold it for `together`."""
-        self._held.append(exchange)
-        if not self._together:
-            self._flush()
+    # What follows is used by what stands above; nothing of it uses that.
 
-    def _flush(self) -> None:
-        """Post everything that is held, in the order in which it came."""
+    def _finish(self, total: Sum) -> None:
+        """Wait for a sum."""
+        if total.finished:
+            return
+        if not total.posted:
+            self._post_held()
+        if total in self._shared_sums:
+            self._add_up()
+        self._timed(total.wait)
+        total.finish()
+
+    def _add_up(self) -> None:
+        """All shared sums under way, so that the processes wait for each other once and not once a sum."""
+        self._post_held()
+        totals, self._shared_sums = self._shared_sums, []
+        for total in totals:
+            self._timed(total.terms.wait)
+        self._post([total.add() for total in totals])
+
+    def _submit(self, operation: Operation, hold: bool = True) -> None:
+        """Post it, after what was there before, or hold it for `together`."""
+        self._held.append(operation)
+        if not (hold and self._together):
+            self._post_held()
+
+    def _post_held(self) -> None:
+        """Post everything that is held, as one."""
         joints, self._joints = self._joints, {}
         for joint in joints.values():
-            joint.post(self._sum)
-        if self._held:
-            held, self._held = self._held, []
-            self._post(held)
+            joint.total = self._sum_of(joint.pack())
+            self._held.append(joint.total)
+        held, self._held = self._held, []
+        self._shared_sums += [operation for operation in held if isinstance(operation, SharedSum)]
+        self._post(held)
 
-    def _post(self, exchanges: list[Exchange]) -> None:
-        """Receives before sends: on a narrow link gloo is half-duplex otherwise. NCCL takes all of them as one group,
-        in which the order between two processes is that of the exchanges on both sides.
+    def _sum_of(self, tensor: Tensor) -> Sum:
+        """The sum in place, by shared memory where everybody reaches it; its parts must be worth it."""
+        smallest = tensor.view(-1)[: tensor.numel() // self.size]
+        if self._shared_memory is not None and self._shared_memory.reaches(smallest, range(self.size)):
+            return SharedSum(tensor, self.rank, self.size, self._shared_memory)
+        return NetworkSum(tensor)
+
+    def _post(self, operations: Sequence[Operation]) -> None:
+        """Post the exchanges of all operations, receives before sends, and then what else they need.
+
+        gloo is half-duplex on a narrow link if sends come first. NCCL takes all exchanges as one group, in which the
+        order between two processes is that of the exchanges on both sides.
         """
+        exchanges = [exchange for operation in operations for exchange in operation.exchanges()]
         receives = [(e, peer, buffer) for e in exchanges for peer, buffer in e.receives()]
         sends = [(e, peer, buffer) for e in exchanges for peer, buffer in e.sends()]
         for exchange in exchanges:
             exchange.share()
-            exchange.posted = True
         if self._nccl and any(buffer.is_cuda for _, _, buffer in (*receives, *sends)):
-            operations = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=p) for _, p, buffer in receives]
-            operations += [dist.P2POp(dist.isend, buffer, group=self.group, group_peer=p) for _, p, buffer in sends]
-            works = dist.batch_isend_irecv(operations)
+            group = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=p) for _, p, buffer in receives]
+            group += [dist.P2POp(dist.isend, buffer, group=self.group, group_peer=p) for _, p, buffer in sends]
+            works = dist.batch_isend_irecv(group)
             for exchange in exchanges:
                 exchange.works = works
-            return
-        for exchange, peer, buffer in receives:
-            exchange.works.append(dist.irecv(buffer, group=self.group, group_src=peer))
-        for exchange, peer, buffer in sends:
-            exchange.works.append(dist.isend(buffer, group=self.group, group_dst=peer))
+        else:
+            for exchange, peer, buffer in receives:
+                exchange.works.append(dist.irecv(buffer, group=self.group, group_src=peer))
+            for exchange, peer, buffer in sends:
+                exchange.works.append(dist.isend(buffer, group=self.group, group_dst=peer))
+        for operation in operations:
+            operation.post(self.group)
