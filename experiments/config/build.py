@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
+from commeff.compressors import Layout
 from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.schema import ConfigError
@@ -27,7 +29,13 @@ from commeff.transforms import bucketed
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of, and about how many bytes its checkpoint takes."""
+    """What a run is made of.
+
+    Attributes
+    ----------
+    task, strategy, communicator : built, not started.
+    checkpoint : bytes of a checkpoint, nearly: parameters, buffers and what the strategy remembers.
+    """
 
     task: Task
     strategy: Strategy
@@ -36,7 +44,15 @@ class Parts:
 
 
 def instantiate(node: Any, parts: Mapping[str, Any]) -> Any:
-    """What a node of the configuration describes: {"_target_": ...} is a call, "${compressor}" the part of that name.
+    """Build what a node of the configuration describes.
+
+    Parameters
+    ----------
+    node : {"_target_": ...} is a call, or with `_partial_` a function; "${compressor}" is the part of that name.
+    parts : those that may be referred to.
+
+    Examples
+    --------
 
     >>> instantiate({"_target_": "fractions.Fraction", "numerator": 1, "denominator": "${half}"}, {"half": 2})
     Fraction(1, 2)
@@ -54,12 +70,22 @@ def instantiate(node: Any, parts: Mapping[str, Any]) -> Any:
     return partial(target, **arguments) if node.get("_partial_") else target(**arguments)
 
 
-def build(config: Mapping[str, Any]) -> Parts:
-    """The parts of a run, or `ConfigError` with every part that refuses its arguments or does not fit the others."""
-    parts: dict[str, Any] = {}
+def build(config: Mapping[str, Any], task: Task | None = None) -> Parts:
+    """Build the parts of a run, and see that they fit together.
+
+    Parameters
+    ----------
+    config : a resolved configuration, as `compose` makes it.
+    task : what its task describes, if that is built already: data need not be read twice.
+
+    Raises
+    ------
+    ConfigError : with every part that refuses its arguments or does not fit the others.
+    """
+    parts: dict[str, Any] = {} if task is None else {"task": task}
     faults: list[str] = []
     for name in ("task", "compressor", "topology", "optimizer", "schedule"):
-        if name in config:
+        if name in config and name not in parts:
             with refused(name, faults):
                 parts[name] = instantiate(config[name], {})
     if faults:
@@ -74,7 +100,7 @@ def build(config: Mapping[str, Any]) -> Parts:
 
 
 def communicator(config: Mapping[str, Any], distributed: bool = False) -> Communicator:
-    """The workers of a run: all in this process, or dealt to those of torch.distributed's default group."""
+    """The workers of a run: all in this process, or dealt to the processes of torch.distributed's default group."""
     return Communicator(config["workers"], config["seed"], distributed=distributed, collective=config["collective"])
 
 
@@ -101,16 +127,31 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
 
 
 def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> int:
-    """Start the strategy and take a step that goes nowhere: what does not fit is refused before anything is written.
+    """Start the strategy and take two steps of all workers: what does not fit is refused before anything is written.
 
-    Gives the bytes of parameters, buffers and memories, which are what a checkpoint holds.
+    One model is built, for its shapes; the workers' vectors are meta tensors, which take no memory. A strategy that
+    cannot step without numbers takes the steps with them, and its refusal is the one that counts.
+
+    Returns
+    -------
+    bytes : of parameters, buffers and memories, which are what a checkpoint holds.
     """
+    one = ENGINES[config["engine"]](task.model, range(1), config["seed"])
+    rows = torch.empty(config["workers"], one.layout.d, dtype=one.parameters.dtype, device="meta")
+    try:
+        memory = _take_steps(config, strategy, rows, one.layout)
+    except Exception:
+        memory = _take_steps(config, strategy, one.parameters.repeat(len(rows), 1), one.layout)
+    return rows.nbytes + len(rows) * _bytes(one.buffers) + memory
+
+
+def _take_steps(config: Mapping[str, Any], strategy: Strategy, x: Tensor, layout: Layout) -> int:
+    """The bytes that a strategy remembers after its first two steps: some methods send another first message."""
     everybody = communicator(config)
-    replicas = ENGINES[config["engine"]](task.model, everybody.workers, everybody.seed)
-    strategy.start(replicas.parameters, replicas.layout, everybody)
-    for everybody.step in range(2):  # the first message of some methods is another than the later ones
-        strategy.step(replicas.parameters, replicas.gradients, everybody)
-    return _bytes({"replicas": replicas.parameters, "buffers": replicas.buffers, "strategy": strategy.state_dict()})
+    strategy.start(x, layout, everybody)
+    for everybody.step in range(2):
+        strategy.step(x, torch.zeros_like(x), everybody)
+    return _bytes(strategy.state_dict())
 
 
 def _bytes(state: Any) -> int:
@@ -121,9 +162,9 @@ def _bytes(state: Any) -> int:
 
 @contextmanager
 def refused(name: str, faults: list[str]) -> Iterator[None]:
-    """Turn a constructor's refusal, of whatever kind a plug-in or a library raises, into one line.
+    """Turn a constructor's error, of whatever kind a plug-in or a library raises, into one line of `faults`.
 
-    What no constructor says on purpose comes with the line of the plug-in that it went through.
+    An error that is no refusal names the line of the plug-in through which it came.
     """
     try:
         yield

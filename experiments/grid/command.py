@@ -1,4 +1,4 @@
-"""`commeff grid`: the cells that are asked for, what they will cost, the run, and what came out."""
+"""`commeff grid`: the requested cells, what they will cost, running them, and their states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from commeff.experiments.grid.local.server import Server
 from commeff.experiments.grid.local.view import Watch, clock
 from commeff.experiments.grid.plan.cell_list import SUFFIX, CellList, changed, read_cells
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.grid.plan.disk_space import check_room, store_faults
+from commeff.experiments.grid.plan.disk_space import check_space, store_faults
 from commeff.experiments.grid.plan.estimate import rates, seconds_of, total
 from commeff.experiments.grid.plan.spec import read_grid, text
 from commeff.experiments.run.store import FINISHED, STATES, RunFolder, replace, stamp
@@ -28,7 +28,18 @@ VERSION = 1  # of grids/NAME.json
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked of `commeff grid`."""
+    """The arguments of `commeff grid`.
+
+    Attributes
+    ----------
+    file : a grid file, or a cell list.
+    overrides : `key=value` words for the base of the grid file.
+    store : the folder of runs; None: runs/NAME.
+    plugins, choices : plug-in files, and what they add.
+    only, shard : which cells.
+    limits : how many at a time, how long, how many failures.
+    launch : starts the processes of cells that have several; None: the cells do.
+    """
 
     file: Path
     overrides: Sequence[str] = ()
@@ -38,7 +49,7 @@ class Request:
     only: Sequence[str] = ()
     shard: str | None = None
     limits: Limits = field(default_factory=lambda: Limits(jobs=1))
-    launch: Launch | None = None  # what starts the processes of cells that have several
+    launch: Launch | None = None
 
     @cached_property
     def listed(self) -> CellList | None:
@@ -47,30 +58,30 @@ class Request:
 
     @property
     def name(self) -> str:
-        """Of the grid."""
+        """The grid's name."""
         return self.listed.name if self.listed else self.file.stem
 
     @property
     def command(self) -> str:
-        """What a reader types to make the store anew."""
+        """The command that makes the store again."""
         files = [word for plugin in self.plugins for word in ("--plugin", plugin)]
         place = ["--store", str(self.store)] if self.store else []
         return shlex.join(["commeff", "grid", str(self.file), *self.overrides, *files, *place])
 
     @property
     def files(self) -> Sequence[str]:
-        """The plug-ins."""
+        """The plug-in files."""
         return self.listed.plugins if self.listed else self.plugins
 
     @property
     def place(self) -> Path:
-        """The store: the one asked for, or runs/NAME."""
+        """The store: the given one, or runs/NAME."""
         return self.listed.store if self.listed else self.store or Path("runs") / self.file.stem
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the cells asked for stand now; `interrupted`: somebody stopped the runner."""
+    """The states of the requested cells; `interrupted`: somebody stopped the runner."""
 
     cells: Sequence[Cell]
     states: dict[str, str]
@@ -91,11 +102,11 @@ class Outcome:
 
 
 def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[Cell]]:
-    """All cells of the grid, and those asked for; nothing runs, nothing is written."""
+    """All cells of the grid, and the requested ones; nothing runs, nothing is written."""
     limits = request.limits
-    faults = [f"-j {limits.jobs} was asked for; give at least 1"] * (limits.jobs < 1)
-    faults += [f"--timeout {limits.timeout:g} was asked for; give seconds, or 0 for none"] * (not limits.timeout >= 0)
-    faults += [f"--max-failures {limits.max_failures} was asked for; give 0 or more"] * (limits.max_failures < 0)
+    faults = [f"-j must be at least 1, got {limits.jobs}"] * (limits.jobs < 1)
+    faults += [f"--timeout must be seconds, or 0 for none, got {limits.timeout:g}"] * (not limits.timeout >= 0)
+    faults += [f"--max-failures must be at least 0, got {limits.max_failures}"] * (limits.max_failures < 0)
     cells: list[Cell] = []
     chosen: list[Cell] = []
     try:
@@ -104,7 +115,7 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
         if request.listed and rehearsed:
             faults += [*changed(chosen), *store_faults(request.place)]
         if rehearsed and not faults:
-            check_room(request.place, chosen, limits.jobs)
+            check_space(request.place, chosen, limits.jobs)
     except ConfigError as error:
         faults += error.faults
     if faults:
@@ -114,11 +125,9 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
 
 def _cells(request: Request, rehearsed: bool) -> list[Cell]:
     if request.listed is None:
-        from commeff.experiments.grid.plan.rehearsal import (
-            plan,  # with torch and hydra, which the process that watches can spare
-        )
+        from commeff.experiments.grid.plan.expand import expand  # with torch and hydra, which only this needs
 
-        return plan(read_grid(request.file, request.overrides), request.place, request.choices, rehearsed)
+        return expand(read_grid(request.file, request.overrides), request.place, request.choices, rehearsed)
     added = [f"{word!r}" for word in request.overrides] + ["--store"] * (request.store is not None)
     added += ["--plugin"] * bool(request.plugins)
     if added:
@@ -127,13 +136,13 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
 
 
 def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
-    """One row a cell, with how it stands and about how long it will take; and what all of them cost, in words."""
+    """One row a cell, with its state and about how long it will take; and what all of them cost, in words."""
     cells, chosen = prepare(request)
-    known = rates(cells)
+    per_step = rates(cells)
     rows: list[dict[str, object]] = []
     for cell in chosen:
         state = RunFolder(cell.folder).state
-        seconds = None if state in FINISHED else seconds_of(cell, known)
+        seconds = None if state in FINISHED else seconds_of(cell, per_step)
         rows.append(
             {"cell": cell.number, "run": cell.folder.name, "what": cell.title, "state": state, "seconds": seconds}
             | {"command": cell.command(request.place, request.files)}
@@ -142,7 +151,7 @@ def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
 
 
 def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
-    """What is left to do, in words."""
+    """What remains to do, in words."""
     left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
     counts = f"{len(chosen)} cells, {len(chosen) - len(left)} finished, {len(left)} to run with -j {jobs}"
     if not left:
@@ -163,22 +172,22 @@ def run(request: Request) -> Outcome:
     with Watch(left, request.place, request.files, remaining) as watch:
         watch.say(f"{title}: {cost(chosen, cells, request.limits.jobs)}; store {request.place}")
         scheduler.run(left, watch)
-    outcome = _standing(chosen)
+    outcome = _outcome(chosen)
     interrupted = scheduler.interrupts > 0 and outcome.exit_code != 0
     return Outcome(chosen, outcome.states | {k: v for k, v in scheduler.states.items() if v in BAD}, interrupted)
 
 
 def collect(request: Request) -> Outcome:
-    """How the cells stand, whoever ran them."""
+    """The states of the cells, whoever ran them."""
     cells, chosen = prepare(request, rehearsed=False)
     describe(request, cells)
-    return _standing(chosen)
+    return _outcome(chosen)
 
 
 def describe(request: Request, cells: Sequence[Cell]) -> str:
-    """Write STORE/grids/NAME.json: which runs of the store belong to the grid, and what they are called. Its title.
+    """Write STORE/grids/NAME.json: which runs of the store belong to the grid, and their labels. Returns its title.
 
-    Who listed some of the cells has described the whole.
+    A cell list needs none: the grid was described when its cells were listed.
     """
     if request.listed:
         return request.listed.title
@@ -202,7 +211,7 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
     return grid.title
 
 
-def _standing(cells: Sequence[Cell]) -> Outcome:
+def _outcome(cells: Sequence[Cell]) -> Outcome:
     return Outcome(cells, {cell.folder.name: RunFolder(cell.folder).state for cell in cells})
 
 
@@ -227,11 +236,11 @@ def _shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
 
     >>> _shard([], "4/3")
     Traceback (most recent call last):
-    commeff.experiments.config.schema.ConfigError: --shard 4/3 was asked for; give i/n with i from 1 to n, such as 1/4
+    commeff.experiments.config.schema.ConfigError: --shard must be i/n with i from 1 to n, such as 1/4, got 4/3
     """
     if shard is None:
         return list(cells)
     match = re.fullmatch(r"(\d+)/(\d+)", shard)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise ConfigError([f"--shard {shard} was asked for; give i/n with i from 1 to n, such as 1/4"])
+        raise ConfigError([f"--shard must be i/n with i from 1 to n, such as 1/4, got {shard}"])
     return list(cells)[int(match[1]) - 1 :: int(match[2])]

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.disk_space import check_room
-from commeff.experiments.grid.plan.rehearsal import plan
+from commeff.experiments.grid.plan.disk_space import check_space
+from commeff.experiments.grid.plan.expand import expand
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.run.store import VERSION
 
@@ -28,7 +28,7 @@ def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
 
 
 def settings(folder: Path, text: str, *overrides: str) -> list[dict[str, str]]:
-    return [dict(cell.settings) for cell in plan(read_grid(written(folder, text), overrides), folder / "store")]
+    return [dict(cell.settings) for cell in expand(read_grid(written(folder, text), overrides), folder / "store")]
 
 
 def test_a_grid_is_a_union_of_products_times_seeds_less_what_is_excluded(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_words_on_the_command_line_go_into_the_base(tmp_path: Path) -> None:
 
 def test_labels_are_what_differs(tmp_path: Path) -> None:
     text = BASE + "seeds: [0, 1]\ngrid:\n  - {method: psgd, optimizer.lr: [0.1, 0.2]}\n  - {method: local_sgd}\n"
-    cells = plan(read_grid(written(tmp_path, text)), tmp_path / "store")
+    cells = expand(read_grid(written(tmp_path, text)), tmp_path / "store")
     assert [dict(cell.labels) for cell in cells[:3]] == [
         {"method": "psgd", "optimizer.lr": "0.1"},
         {"method": "psgd", "optimizer.lr": "0.2"},
@@ -128,7 +128,15 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     options = ["--store", str(newer), "-j", "0", "--timeout", "-1", "--max-failures", "-1"]
     result = CliRunner().invoke(app, ["grid", str(written(tmp_path, text)), *options])
     assert result.exit_code == 2
-    for words in ("-j 0", "--timeout -1", "--max-failures -1", "cell 37 (", "'speed'", "cell 38 (", "update commeff"):
+    for words in (
+        "-j must be",
+        "--timeout must be",
+        "--max-failures must be",
+        "cell 37 (",
+        "'speed'",
+        "cell 38 (",
+        "update commeff",
+    ):
         assert words in result.stderr
     assert [path.name for path in newer.iterdir()] == ["store.json"]
 
@@ -154,12 +162,12 @@ def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parameters count, not the memories of the method alone, and of the cells only those asked for."""
     text = "base: {task: quadratic, task.dimension: 1000, workers: 4, steps: 3}\n" + PSGD
-    (cell,) = plan(read_grid(written(tmp_path, text)), tmp_path / "store")
+    (cell,) = expand(read_grid(written(tmp_path, text)), tmp_path / "store")
     assert 4 * 1000 * 8 <= cell.checkpoint < 5 * 1000 * 8
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2 * cell.checkpoint))
-    check_room(tmp_path / "store", [cell], jobs=1)
+    check_space(tmp_path / "store", [cell], jobs=1)
     with pytest.raises(ConfigError, match="free some space"):
-        check_room(tmp_path / "store", [cell], jobs=2)
+        check_space(tmp_path / "store", [cell], jobs=2)
 
 
 def test_anchors_can_be_merged(tmp_path: Path) -> None:
@@ -168,5 +176,5 @@ def test_anchors_can_be_merged(tmp_path: Path) -> None:
 
 
 def test_an_override_of_what_the_grid_sweeps_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="entry 1 of the grid sets method; change the file"):
+    with pytest.raises(ConfigError, match="entry 1 of the grid sets it; change the file"):
         read_grid(written(tmp_path, BASE + PSGD), ["method=dsgd"])

@@ -23,7 +23,7 @@ PRELOAD = (
     "commeff.experiments.grid.local.cell",
     "commeff.experiments.tasks",
     "commeff.methods",
-    "commeff.experiments.grid.plan.rehearsal",
+    "commeff.experiments.grid.plan.expand",
     "sklearn.datasets",
     "sklearn.model_selection",
 )

@@ -13,7 +13,17 @@ from commeff.experiments.run.store import FINISHED, RunFolder
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One run of a grid: what tells it from the others, its settings, and its resolved configuration."""
+    """One run of a grid.
+
+    Attributes
+    ----------
+    number : its place in the grid, from 1.
+    labels : the settings in which it differs from other cells.
+    name : what the grid's author calls it, if anything.
+    settings, config : as the grid has them, and resolved.
+    folder : of the run.
+    checkpoint : bytes of its checkpoint, once it is rehearsed.
+    """
 
     number: int
     labels: Mapping[str, str]
@@ -21,11 +31,11 @@ class Cell:
     settings: Mapping[str, str]
     config: Mapping[str, Any]
     folder: Path
-    checkpoint: int = 0  # bytes, once it is rehearsed
+    checkpoint: int = 0
 
     @property
     def seed(self) -> int:
-        """Its seed."""
+        """The seed of the run."""
         return int(self.config["seed"])
 
     @property
@@ -39,35 +49,35 @@ class Cell:
         return int(self.config["nproc"])
 
     def slots(self, jobs: int) -> int:
-        """How many of `jobs` processes at a time it takes: one for each of its own, all of them if it has more."""
+        """How many of `jobs` places it takes: one for each of its processes, all of them if it has more."""
         return min(self.processes, jobs)
 
     @property
     def title(self) -> str:
-        """What tells it from the others, in words."""
+        """Its labels in words."""
         return in_words(self.labels, self.name, self.seed)
 
     def words(self, store: Path, plugins: Sequence[str] = ()) -> list[str]:
-        """What `commeff` is told to run this cell alone."""
+        """The arguments of `commeff` that run this cell alone."""
         words = [f"{key}={value}" for key, value in self.settings.items()]
         files = [word for plugin in plugins for word in ("--plugin", plugin)]
         return ["train", *files, *words, "--store", str(store)]
 
     def command(self, store: Path, plugins: Sequence[str] = ()) -> str:
-        """What a reader types to run this cell alone."""
+        """The command that runs this cell alone."""
         return shlex.join(["commeff", *self.words(store, plugins)])
 
 
 def in_words(labels: Mapping[str, str], name: str | None, seed: int) -> str:
-    """What tells a cell from the others; keys are as long as they must be to differ.
+    """The labels of a cell in words; keys are as long as they must be to differ.
 
     >>> in_words({"method": "dsgd", "topology": "ring", "optimizer.lr": "0.1"}, None, 2)
     'dsgd ring lr=0.1 seed 2'
     >>> in_words({"method": "diloco", "optimizer.lr": "0.1", "method.outer.lr": "0.7"}, None, 2)
     'diloco optimizer.lr=0.1 outer.lr=0.7 seed 2'
     """
-    said = [v if _speaks(k, v) else f"{_short(k, labels)}={v}" for k, v in labels.items() if v]
-    return f"{name or ' '.join(said)} seed {seed}".strip()
+    words = [v if _speaks(k, v) else f"{_short(k, labels)}={v}" for k, v in labels.items() if v]
+    return f"{name or ' '.join(words)} seed {seed}".strip()
 
 
 def _short(key: str, keys: Iterable[str]) -> str:
@@ -79,5 +89,5 @@ def _short(key: str, keys: Iterable[str]) -> str:
 
 
 def _speaks(key: str, value: str) -> bool:
-    """Whether a value says what it is without its key: names do, numbers do not."""
+    """Whether a value is clear without its key: names are, numbers are not."""
     return "." not in key and not value.replace(".", "", 1).isdigit() and value not in ("true", "false", "null")

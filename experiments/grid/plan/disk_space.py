@@ -1,4 +1,4 @@
-"""Whether a store can take what cells will write: asked before anything runs."""
+"""Whether a store can be written and its disk has space for what cells will write, before anything runs."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import check_version
 
 
-def check_room(store: Path, cells: Sequence[Cell], jobs: int) -> None:
-    """Refuse cells whose checkpoints the disk cannot take; each is written anew before the old one goes."""
+def check_space(store: Path, cells: Sequence[Cell], jobs: int) -> None:
+    """Refuse cells whose checkpoints the disk cannot take; a new one is written before the old one is removed."""
     sizes = [cell.checkpoint for cell in cells if not cell.finished]
-    needed, free = sum(sizes) + jobs * max(sizes, default=0), shutil.disk_usage(_there(store)).free
+    needed, free = sum(sizes) + jobs * max(sizes, default=0), shutil.disk_usage(_existing(store)).free
     if free < needed:
         raise ConfigError(
             [
-                f"store {store} has {free / 1e6:,.1f} MB free but the checkpoints of the cells take "
-                f"{needed / 1e6:,.1f} MB; free some space or choose another --store"
+                f"store {store} must have {needed / 1e6:,.1f} MB free, got {free / 1e6:,.1f} MB: the checkpoints of "
+                "the cells take that; free some space or choose another --store"
             ]
         )
 
 
-def _there(store: Path) -> Path:
-    """The store, or the folder in which it would be made."""
+def _existing(store: Path) -> Path:
+    """The store, or the nearest folder above it that exists."""
     return next(place for place in (store, *store.absolute().parents) if os.path.lexists(place))
 
 
 def store_faults(store: Path) -> list[str]:
-    """Why nothing can be written into the store."""
-    there = _there(store)
-    if not there.is_dir():
-        return [f"store {store}: {there} is no folder; choose another --store"]
+    """The reasons why nothing can be written into the store."""
+    place = _existing(store)
+    if not place.is_dir():
+        return [f"store {store}: {place} is no folder; choose another --store"]
     try:
         check_version(store)
-        with tempfile.TemporaryFile(dir=there) as probe:
+        with tempfile.TemporaryFile(dir=place) as probe:
             probe.write(os.urandom(1 << 16))
             probe.flush()
             os.fsync(probe.fileno())

@@ -145,7 +145,7 @@ def _product(
         if twice:
             faults.append(f"grid: entry {number} has {key}={twice[0]} twice; keep one")
         if key in asked:
-            faults.append(f"{key}=... was asked for, but entry {number} of the grid sets {key}; change the file")
+            faults.append(f"{key} must not be overridden: entry {number} of the grid sets it; change the file")
         axes[str(key)] = values
     return axes, None if given.get("name") is None else str(given["name"])
 
