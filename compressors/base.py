@@ -86,14 +86,14 @@ def contraction(omega: float | None) -> float | None:
 
 def largest(omegas: Iterable[float | None]) -> float | None:
     """omega of pieces that are compressed one by one; None if any of them is biased."""
-    known = list(omegas)
-    return None if None in known else max(omega for omega in known if omega is not None)
+    values = list(omegas)
+    return None if None in values else max(omega for omega in values if omega is not None)
 
 
 def smallest(deltas: Iterable[float | None]) -> float | None:
     """delta of pieces that are compressed one by one; None if any of them is not contractive."""
-    known = list(deltas)
-    return None if None in known else min(delta for delta in known if delta is not None)
+    values = list(deltas)
+    return None if None in values else min(delta for delta in values if delta is not None)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -43,5 +43,5 @@ def _reaching(words: np.ndarray, bound: np.integer) -> tuple[np.ndarray, np.ndar
         np.bitwise_and(tile, mask, out=magnitudes[: len(tile)])
         np.greater_equal(magnitudes[: len(tile)], bound, out=reached[: len(tile)])
         positions.append(np.flatnonzero(reached[: len(tile)]) + start)
-    found = np.concatenate(positions)
-    return found, words[found] & mask
+    collected = np.concatenate(positions)
+    return collected, words[collected] & mask

@@ -116,7 +116,7 @@ class MixingMatrix:
 
     @cached_property
     def in_degrees(self) -> NDArray[np.int64]:
-        """(n,) how many other workers each worker hears."""
+        """(n,) how many other workers each worker receives from."""
         return np.asarray(np.diff(self.off_diagonal.indptr), dtype=np.int64)
 
     @property
@@ -251,10 +251,10 @@ def symmetric(n: int, first: ArrayLike, second: ArrayLike, weights: ArrayLike) -
     """
     one, other = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
     receivers, senders = np.append(one, other), np.append(other, one)
-    given = np.tile(np.broadcast_to(np.asarray(weights, dtype=np.float64), one.shape), 2)
-    kept = 1 - np.bincount(receivers, given, minlength=n)
+    values = np.tile(np.broadcast_to(np.asarray(weights, dtype=np.float64), one.shape), 2)
+    kept = 1 - np.bincount(receivers, values, minlength=n)
     own = np.arange(n)
-    return _from_entries(n, np.append(receivers, own), np.append(senders, own), np.append(given, kept))
+    return _from_entries(n, np.append(receivers, own), np.append(senders, own), np.append(values, kept))
 
 
 def _from_entries(n: int, receivers: ArrayLike, senders: ArrayLike, weights: ArrayLike) -> MixingMatrix:

@@ -22,7 +22,7 @@ ATTEMPTS = 100  # draws of a random graph before it is said to be never connecte
 
 
 def complete(n: int) -> Topology:
-    """Everyone hears everyone: W = J, exact averaging in one step, n - 1 messages a worker. rho = 0.
+    """Everyone receives from everyone: W = J, exact averaging in one step, n - 1 messages a worker. rho = 0.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def d_equistatic(n: int, m: int, seed: int) -> Topology:
 def erdos_renyi(n: int, p: float, seed: int) -> Topology:
     """Each pair is joined with probability p; Metropolis weights. Drawn once, then fixed.
 
-    Draws that fall into pieces are passed over: it is the random graph given that it is connected.
+    Draws that are not connected are passed over: it is the random graph given that it is connected.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def from_matrices(matrices: Iterable[MixingMatrix | ArrayLike]) -> Topology:
     Raises
     ------
     ValueError
-        If there is no matrix, or if they speak of different numbers of workers.
+        If there is no matrix, or if they are over different numbers of workers.
 
     Examples
     --------

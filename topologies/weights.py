@@ -141,7 +141,7 @@ def _fastest(adjacency: Adjacency) -> MixingMatrix:
             corner = np.square(above).sum() + np.square(below).sum()
             hessian = np.block([[np.square(seen[0]) + np.square(seen[1]), cross[:, None]], [cross[None, :], corner]])
             newton = np.linalg.solve(hessian, gradient)
-            square = gradient @ newton
+            square = float(gradient @ newton)
             if not 0 <= square < squared_before:  # what is left is below the rounding error of the inverses
                 return symmetric(n, first, second, point[:-1])
             decrement, squared_before = np.sqrt(square), square

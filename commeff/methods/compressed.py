@@ -186,9 +186,9 @@ def neolithic(
     ([50], [150])
     """
     local = Local(optimizer)
-    said = Repeated(compressor, rounds) if rounds > 1 else compressor
+    messages = Repeated(compressor, rounds) if rounds > 1 else compressor
     encode = ErrorFeedback if ef else contractive
-    through = ThroughServer(up=encode(said), down=encode(said))
+    through = ThroughServer(up=encode(messages), down=encode(messages))
     servers: dict[str, Transform] = {"row": through, "sharded": Sharded(through)}
     if server not in servers:
         raise ValueError(f"server must be one of {', '.join(map(repr, servers))}, got {server!r}")

@@ -24,9 +24,9 @@ def check_form(kind: type[Compressor]) -> None:
     settings: Any = vars(kind).get("__dataclass_params__", getattr(kind, "__dataclass_params__", None))
     require(settings.frozen, f"{name} is a dataclass that can be changed: make it @dataclass(frozen=True)")
     require(settings.eq, f"{name} is compared by identity: drop eq=False, equal settings make equal compressors")
-    known = {field.name for field in _fields(kind)}
+    names = {field.name for field in _fields(kind)}
     for owner in kind.__mro__:
-        stray = [n for n, hint in inspect.get_annotations(owner).items() if n not in known and not _of_class(hint)]
+        stray = [n for n, hint in inspect.get_annotations(owner).items() if n not in names and not _of_class(hint)]
         own = issubclass(owner, Compressor) and owner is not Compressor
         require(not own or not stray, f"{owner.__name__} annotates {', '.join(stray)} but is no dataclass: {advice}")
     for sample in _samples(kind):

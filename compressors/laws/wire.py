@@ -92,8 +92,8 @@ def _differing(message: Message, other: Message) -> str:
         mine, theirs = getattr(message, name), vars(other).get(name)
         if name == "parts" or _alike(mine, theirs):
             continue
-        known = name in {field.name for field in fields(message)}
-        return f"{name!r} of {type(message).__name__}" + ("" if known else ", which is no field,")
+        declared = name in {field.name for field in fields(message)}
+        return f"{name!r} of {type(message).__name__}" + ("" if declared else ", which is no field,")
     return ""
 
 
@@ -110,7 +110,7 @@ def _alike(mine: Any, theirs: Any) -> bool:
 
 
 def check_add_to(compressor: Compressor) -> None:
-    """add_to adds weights @ decode(), also to columns of a larger matrix and with nobody to hear."""
+    """add_to adds weights @ decode(), also to columns of a larger matrix and without receivers."""
     message = compressor.bind(LAYOUT).compress(noise(5, 4), streams(4))
     weights = torch.tensor([[0.5, 0.0, -2.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
     for name, out in {

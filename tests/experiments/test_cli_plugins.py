@@ -70,7 +70,7 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "counts_calls": ("is a pure function of the step", r"another matrix when it is asked again"),
         "draws_globally": ("is a pure function of the step", r"global generator.*default_rng\(\(seed, step\)\)"),
         "lies_about_its_period": ("has an honest period", r"steps 0 and 0 \+ 1 differ, but period = 1"),
-        "two_islands": ("agrees in the end", r"\[0, 2, 4, 6\] and \[1, 3, 5, 7\] do not all hear each other"),
+        "two_islands": ("agrees in the end", r"\[0, 2, 4, 6\] and \[1, 3, 5, 7\] do not all reach each other"),
         "goes_round": ("agrees in the end", r"weights go round and never mix"),
         "another_size": ("gives mixing matrices", r"n must be 8, got 4"),
         "says_it_is_symmetric": ("describes its weights", r"symmetric is True, but the weights say False"),

@@ -1,4 +1,4 @@
-"""Laws on how a topology goes on: every step has a mixing matrix, the same for everybody, and in the end all agree."""
+"""Laws on a topology over time: every step has a mixing matrix, the same on every worker, and in the end all agree."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def has_an_honest_period(case: Case) -> None:
 
 
 def agrees_in_the_end(case: Case) -> None:
-    """Mixing makes everybody equal: the workers are connected over time, and nothing only goes round."""
+    """Mixing makes all workers equal: they are connected over time, and nothing only goes round."""
     topology = case.build()
     n, product = topology.n, np.eye(topology.n)
     if topology.period is None:
@@ -106,11 +106,11 @@ def agrees_in_the_end(case: Case) -> None:
     left = _disagreement(product)
     if left <= AGREED:
         return
-    heard = sum(abs(topology.at(step).dense()) for step in range(min(topology.period or 64 * n, 64 * n)))
-    count, group = connected_components(csr_array(heard), directed=True, connection="strong")
+    received = sum(abs(topology.at(step).dense()) for step in range(min(topology.period or 64 * n, 64 * n)))
+    count, group = connected_components(csr_array(received), directed=True, connection="strong")
     groups = [np.flatnonzero(group == g).tolist() for g in range(count)]
     reason = (
-        f"the workers {groups[0]} and {groups[1]} do not all hear each other, directly or not; connect them"
+        f"the workers {groups[0]} and {groups[1]} do not all reach each other, directly or not; connect them"
         if count > 1
         else "weights go round and never mix; let every worker keep some of its own, as `lazy` does"
     )
