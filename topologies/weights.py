@@ -129,7 +129,7 @@ def _fastest(adjacency: Adjacency) -> MixingMatrix:
     accuracy = 1.0
     while accuracy > 1e-10:
         accuracy /= 8
-        decrement = squared_before = np.inf
+        decrement, squared_before = np.inf, np.inf
         while decrement > 0.1:
             deviation = centred - incidence * point[:-1] @ incidence.T
             above = np.linalg.inv(point[-1] * identity - deviation)
@@ -144,7 +144,7 @@ def _fastest(adjacency: Adjacency) -> MixingMatrix:
             square = float(gradient @ newton)
             if not 0 <= square < squared_before:  # what is left is below the rounding error of the inverses
                 return symmetric(n, first, second, point[:-1])
-            decrement, squared_before = np.sqrt(square), square
+            decrement, squared_before = float(np.sqrt(square)), square
             point = point - newton / (1 + decrement)
     return symmetric(n, first, second, point[:-1])
 
