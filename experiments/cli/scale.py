@@ -9,17 +9,16 @@ from typing import Annotated, Literal
 import typer
 
 from commeff.experiments.cli.columns import table
-from commeff.experiments.cli.common import Json, refusals
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals
 from commeff.experiments.cli.deaths import deaths
 
 
 def scale(
+    settings: Settings = None,
     workload: Annotated[
-        list[str] | None, typer.Option("--workload", help="resnet50 or bert_large; both unless told.")
+        list[str] | None,
+        typer.Option("--workload", help="resnet50 or bert_large; both unless given.", show_default=False),
     ] = None,
-    methods: Annotated[
-        str, typer.Option("--methods", help="Comma-separated, of psgd, dsgd, local_sgd, mem_sgd.")
-    ] = "psgd,dsgd,local_sgd,mem_sgd",
     cluster: Annotated[
         str, typer.Option("--cluster", help="A shipped cluster, or a YAML file such as `bench comm --profile` writes.")
     ] = "v100_25g",
@@ -34,16 +33,19 @@ def scale(
         int, typer.Option("--global-batch", help="Samples of a step of all workers, in strong scaling.")
     ] = 8192,
     overlap: Annotated[
-        float, typer.Option("--overlap", help="Share of computing that can hide communication, 0 to 1.")
-    ] = 0.0,
-    period: Annotated[int, typer.Option("--period", help="Steps between the averages of local_sgd.")] = 8,
-    ratio: Annotated[float, typer.Option("--ratio", help="Share of coordinates that mem_sgd sends.")] = 0.01,
+        float | None,
+        typer.Option(
+            "--overlap",
+            help="Share of computing that can hide communication, 0 to 1; what each method can hide unless given.",
+        ),
+    ] = None,
     processes: Annotated[
         str | None,
         typer.Option(
-            "--processes", help="Measure on so many, as 1,2; up to the cores unless told; 0: measure nothing."
+            "--processes", help="Measure on so many, as 1,2; up to the cores unless given; 0: measure nothing."
         ),
     ] = None,
+    plugin: Plugins = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write scale.csv, .md, .png and .pdf into this folder.")
     ] = None,
@@ -53,34 +55,38 @@ def scale(
     modelled on a cluster, always marked which.
 
     * `commeff scale --out scaling`
+    * `commeff scale method=psgd method=choco compressor=top_k compressor.ratio=0.01 topology=ring --processes 0`
     * `commeff scale --workload bert_large --cluster a100_selene --processes 0`
+
+    KEYs describe methods with the words of `commeff train`: each `method=` begins another curve, and what stands before
+    the first one belongs to all. Without any, psgd, one-peer dsgd, local_sgd of period 8 and top-1 % mem_sgd are drawn.
     """
     with refusals(), deaths():
-        from commeff.experiments.measure.scale.command import asked, study
+        from commeff.experiments.measure.scale.command import make_study, read_options
         from commeff.experiments.measure.scale.page import measured_rows, modelled_rows, save
 
-        plan = asked(
+        plan = read_options(
+            settings or [],
+            plugins=adopted(plugin),
+            plugin_files=plugin or [],
             workloads=workload,
-            methods=methods,
             cluster=cluster,
             workers=workers,
             worker=worker,
             step_seconds=step_seconds,
             global_batch=global_batch,
             overlap=overlap,
-            period=period,
-            ratio=ratio,
             processes=processes,
         )
-        found = study(plan)
+        study = make_study(plan)
         if out is not None:
-            for path in save(found, out):
+            for path in save(study, out):
                 typer.echo(str(path), err=True)
     if as_json:
-        typer.echo(json.dumps([point.row() for point in found.points], indent=2))
+        typer.echo(json.dumps([point.row() for point in study.points], indent=2))
         return
-    for rows in (modelled_rows(found), measured_rows(found)):
+    for rows in (modelled_rows(study), measured_rows(study)):
         if rows:
             table([*rows[0]], [[str(value) for value in row.values()] for row in rows])
-    if out is None and found.of("modelled"):
+    if out is None and study.of("modelled"):
         typer.echo("strong scaling and the other numbers of workers: --out FOLDER, or --json")

@@ -1,33 +1,32 @@
-"""`commeff scale`: laws of throughput, what methods send against their ledgers, marks on what was measured."""
+"""`commeff scale`: laws of throughput, points that price profiles, marks on what was measured."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 import typer
 from matplotlib.figure import Figure as Canvas
 from torch import nn
 from typer.testing import CliRunner
 
-from commeff import Communicator
+from commeff import Layout
 from commeff.cluster import GPU, Cluster, FatTree, Link
-from commeff.compressors import Layout
+from commeff.cluster.billing import Billing
 from commeff.experiments.cli.scale import scale
+from commeff.experiments.config.groups import built_in
+from commeff.experiments.config.plugins import adopt
 from commeff.experiments.measure.bench.processes import Subject
 from commeff.experiments.measure.scale import measured
-from commeff.experiments.measure.scale.command import asked, study
-from commeff.experiments.measure.scale.measured import strategies
-from commeff.experiments.measure.scale.modelled import Setting, curves, point
+from commeff.experiments.measure.scale.command import make_study, read_options
+from commeff.experiments.measure.scale.methods import SHOWN, Method, read_methods
+from commeff.experiments.measure.scale.modelled import Setting, curves, point, profiled
 from commeff.experiments.measure.scale.page import Study, page, save
 from commeff.experiments.measure.scale.picture import IDEAL, LOOKS, figure
-from commeff.experiments.measure.scale.sending import METHODS, Choices, sending
-from commeff.experiments.measure.scale.workloads import WORKLOADS
+from commeff.experiments.measure.scale.workloads import WORKLOADS, Workload
 
 CORE = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"fp32": 1e11})
 FLAT = Cluster("flat", gpus=1, gpu=CORE, per_node=1, intra=Link(1e9, 1e-5), inter=Link(1e9, 1e-5))
@@ -36,38 +35,67 @@ RESNET, BERT = WORKLOADS.values()
 SMALL = Subject("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
 
 
+METHODS = read_methods([])
+PSGD, DSGD, LOCAL_SGD, MEM_SGD = METHODS
+TINY = Workload("tiny", Layout.of([("matrix", (64, 64)), ("bias", (64,))]), 1, 1000.0, "samples", "a test")
+PLUGIN = """
+from commeff import Average, Every, Local, Strategy
+
+def seldom(optimizer) -> Strategy:
+    return Strategy(Local(optimizer), parameters=Every(3, Average()))
+"""
+
+
+def plugin(folder: Path) -> Method:
+    (folder / "mine.py").write_text(PLUGIN)
+    return Method(("method=seldom",), tuple(adopt([str(folder / "mine.py")])[0]))
+
+
 @pytest.fixture(scope="module")
 def few():
-    return measured.curves((1, 2), METHODS, Choices(period=2), subjects=[SMALL], rounds=1)
+    return measured.curves((1, 2), read_methods([*SHOWN[0], *SHOWN[1]]), subjects=[SMALL], rounds=1)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n", [1, 2, 8])
-def test_what_is_modelled_to_be_sent_is_what_the_method_bills(method: str, n: int) -> None:
-    """Bytes, messages, rounds and steps, over two periods."""
-    d, choices = 1000, Choices(period=3, ratio=0.05)
-    strategy, communicator = strategies(choices, n)[method], Communicator(workers=n)
-    x = torch.zeros(n, d)
-    strategy.start(x, Layout.flat(d), communicator)
-    said = sending(method, n, d, choices)
-    for communicator.step in range(2 * said.steps):
-        x = strategy.step(x, torch.randn(n, d), communicator)
-    billed = [row[2:] for row in communicator.ledger.rows if row.messages]
-    assert billed == [row[2:] for row in said.rows] * 2
-    if n > 1:
-        steps = [row.step for row in communicator.ledger.rows if row.messages]
-        assert steps == [row.step + period * said.steps for period in range(2) for row in said.rows]
+@pytest.mark.parametrize("name", [*built_in("method"), "a plug-in"])
+def test_points_price_the_profile(name: str, tmp_path: Path) -> None:
+    """Where nothing hides, a step waits for all that the profile says, each operation at its price."""
+    method, n = Method((f"method={name}",)) if name in built_in("method") else plugin(tmp_path), 8
+    found, _ = profiled(method, TINY.layout, n)
+    price = Billing(FLAT.with_gpus(n), n)
+    sent = [each for step in range(found.period) for each in found.operations(found.first + step)]
+    assert sent
+    shown = point(Setting(FLAT, overlap=0.0), TINY.taking(1e-9), "weak", method, n)
+    assert shown.step == pytest.approx(sum(price.seconds(each) for each in sent) / found.period, rel=1e-3)
+    whole = point(Setting(FLAT), TINY, "weak", method, n)
+    assert whole.compute <= whole.step <= whole.compute + 1.001 * shown.step
+
+
+def test_what_is_awaited_later_hides_and_what_leaves_early_too() -> None:
+    exposed = {
+        words: point(Setting(FLAT), RESNET, "weak", Method((f"method={words}",)), 8)
+        for words in ("psgd", "dsgd", "dasgd", "local_sgd")
+    }
+    waits = {name: shown.step - shown.compute for name, shown in exposed.items()}
+    assert waits["psgd"] < waits["dsgd"]  # buckets hide behind backward, mixing after the step does not
+    assert waits["dasgd"] < waits["local_sgd"]  # the same averages, a step late
+
+
+def test_a_method_of_several_minibatches_a_step_computes_all_of_them() -> None:
+    several = point(Setting(FLAT), TINY, "weak", Method(("method=neolithic", "method.rounds=3")), 2)
+    one = point(Setting(FLAT), TINY, "weak", PSGD, 2)
+    assert (several.batch, several.compute) == pytest.approx((3 * one.batch, 3 * one.compute))
 
 
 @pytest.mark.parametrize("scaling", ["weak", "strong"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.words[0])
 def test_nobody_is_above_the_ideal_line_and_one_worker_is_on_it(scaling, method) -> None:
-    setting = Setting(FLAT)
-    assert point(setting, RESNET, scaling, method, 1).efficiency == pytest.approx(1)
-    assert all(point(setting, RESNET, scaling, method, n).efficiency < 1 for n in NUMBERS)
+    exposed, hidden = Setting(FLAT, overlap=0.0), Setting(FLAT)
+    assert point(exposed, RESNET, scaling, method, 1).efficiency == pytest.approx(1)
+    assert all(point(exposed, RESNET, scaling, method, n).efficiency < 1 for n in NUMBERS)
+    assert all(point(hidden, RESNET, scaling, method, n).efficiency < 1 + 1e-9 for n in NUMBERS)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.words[0])
 def test_everybody_is_on_the_ideal_line_if_sending_takes_no_time(method) -> None:
     free = replace(FLAT, inter=Link(1e30, 0.0), intra=Link(1e30, 0.0))
     for scaling in ("weak", "strong"):
@@ -75,35 +103,33 @@ def test_everybody_is_on_the_ideal_line_if_sending_takes_no_time(method) -> None
 
 
 def test_weak_throughput_grows_with_workers_where_a_step_is_bounded() -> None:
-    """The bytes of a ring and of one peer are bounded, so twice the workers are worth more; those of n messages of
-    top-k are not: their throughput has the limit batch x bandwidth / message.
+    """The bytes of an all-reduce and of one peer are bounded, so twice the workers are worth more; those of n messages
+    of top-k are not: their throughput has the limit batch x bandwidth / message.
     """
-    for method in ("psgd", "dsgd", "local_sgd"):
+    for method in (PSGD, DSGD, LOCAL_SGD):
         speeds = [point(Setting(FLAT), BERT, "weak", method, n).samples_per_second for n in NUMBERS]
         assert speeds == sorted(speeds)
-    gathered = [point(Setting(FLAT), BERT, "weak", "mem_sgd", n) for n in NUMBERS]
-    limit = BERT.batch * FLAT.inter.bandwidth / sending("mem_sgd", 2, BERT.parameters, Choices()).rows[0].payload_bytes
+    gathered = [point(Setting(FLAT), BERT, "weak", MEM_SGD, n) for n in NUMBERS]
+    limit = BERT.batch * FLAT.inter.bandwidth / profiled(MEM_SGD, BERT.layout, 2)[0].payload_bytes
     assert gathered[-1].samples_per_second == pytest.approx(limit, rel=0.1)
 
 
-def test_partial_averaging_is_no_slower_than_a_ring_and_its_step_does_not_depend_on_n() -> None:
+def test_partial_averaging_is_no_slower_than_an_all_reduce_and_its_step_does_not_depend_on_n() -> None:
     for workload in (RESNET, BERT):
-        steps = {m: [point(Setting(FLAT), workload, "weak", m, n).step for n in NUMBERS] for m in ("psgd", "dsgd")}
-        assert all(gossip <= ring for gossip, ring in zip(steps["dsgd"], steps["psgd"], strict=True))
-        assert steps["dsgd"] == pytest.approx([steps["dsgd"][0]] * len(NUMBERS))
-        assert steps["psgd"][-1] > steps["psgd"][1]
+        steps = {m: [point(Setting(FLAT, overlap=0.0), workload, "weak", m, n).step for n in NUMBERS] for m in METHODS}
+        assert all(gossip <= ring for gossip, ring in zip(steps[DSGD], steps[PSGD], strict=True))
+        assert steps[DSGD] == pytest.approx([steps[DSGD][0]] * len(NUMBERS))
+        assert steps[PSGD][-1] > steps[PSGD][1]
 
 
 def test_a_larger_ratio_of_communication_to_computing_costs_more_efficiency() -> None:
-    efficiencies = [
-        point(Setting(FLAT), BERT.taking(seconds), "weak", "psgd", 64).efficiency for seconds in (10, 1, 0.1)
-    ]
+    efficiencies = [point(Setting(FLAT), BERT.taking(seconds), "weak", PSGD, 64).efficiency for seconds in (10, 1, 0.1)]
     assert efficiencies == sorted(efficiencies, reverse=True)
 
 
 def test_communication_hides_behind_computing_up_to_the_share_given() -> None:
-    without = point(Setting(FLAT), RESNET, "weak", "psgd", 64)
-    some, most = (point(Setting(FLAT, overlap=share), RESNET, "weak", "psgd", 64) for share in (0.5, 1.0))
+    without = point(Setting(FLAT, overlap=0.0), RESNET, "weak", PSGD, 64)
+    some, most = (point(Setting(FLAT, overlap=share), RESNET, "weak", PSGD, 64) for share in (0.5, 1.0))
     assert without.step - some.step == pytest.approx(0.5 * without.compute)
     assert most.step == pytest.approx(max(without.compute, without.step - without.compute))
 
@@ -111,8 +137,8 @@ def test_communication_hides_behind_computing_up_to_the_share_given() -> None:
 def test_gpus_behind_one_nic_lose_what_nodes_gain_by_gossip() -> None:
     cluster = Cluster.named("v100_25g")
     gain = {
-        worker: point(Setting(cluster, worker), RESNET, "weak", "dsgd", n).efficiency
-        / point(Setting(cluster, worker), RESNET, "weak", "psgd", n).efficiency
+        worker: point(Setting(cluster, worker, overlap=0.0), RESNET, "weak", DSGD, n).efficiency
+        / point(Setting(cluster, worker, overlap=0.0), RESNET, "weak", PSGD, n).efficiency
         for worker, n in (("node", 8), ("gpu", 64))
     }
     assert gain["node"] > 1 > gain["gpu"]
@@ -120,14 +146,14 @@ def test_gpus_behind_one_nic_lose_what_nodes_gain_by_gossip() -> None:
 
 def test_nics_of_a_node_are_not_taken_as_one_on_a_fat_tree() -> None:
     tree = replace(Cluster.named("a100_selene", gpus=64), network=FatTree((16,), (4,)))
-    with pytest.raises(ValueError, match="--worker gpu"):
+    with pytest.raises(ValueError, match="--worker must be gpu"):
         Setting(tree)
     assert Setting(tree, "gpu").among(16).gpus == 16
 
 
 def test_strong_scaling_ends_where_gpus_have_nothing_to_do() -> None:
     setting = Setting(Cluster.named("v100_25g"), global_batch=64)
-    points = curves(setting, [RESNET], ["psgd"], largest=64)
+    points = curves(setting, [RESNET], [PSGD], largest=64)
     assert {p.workers for p in points if p.scaling == "strong"} == {1, 2, 4, 8}
     assert {p.workers for p in points if p.scaling == "weak"} == {1, 2, 4, 8, 16, 32, 64}
 
@@ -144,20 +170,20 @@ def test_measured_points_are_marked_and_share_one_lonely_process(few) -> None:
 
 def test_more_processes_than_cores_are_marked(monkeypatch) -> None:
     monkeypatch.setattr(measured, "cores", lambda: 1)
-    points = measured.curves((2,), ["dsgd"], Choices(period=1), subjects=[SMALL], rounds=1)
+    points = measured.curves((2,), [DSGD], subjects=[SMALL], rounds=1)
     assert all(p.oversubscribed and p.row()["oversubscribed"] for p in points)
 
 
 def test_measured_and_modelled_share_no_panel_no_line_style_and_no_unmarked_row(few, tmp_path: Path) -> None:
     setting = Setting(Cluster.named("v100_25g"))
     points = (*few, *curves(setting, [RESNET, BERT], METHODS, largest=16))
-    drawn = figure(points, setting.choices)
+    drawn = figure(points)
     for panel in drawn.panels:
         axes = Canvas().add_subplot()
         panel.draw(axes)
         solid = {line.get_linestyle() == "-" for line in axes.lines if line.get_color() != IDEAL.colour}
         assert solid == {panel.name.startswith("measured")}, panel.name
-    looks = {source: [look(method) for method in METHODS] for source, look in LOOKS.items()}
+    looks = {source: [look(position) for position in range(31)] for source, look in LOOKS.items()}
     assert all(look.dash == "-" and look.marker for look in looks["measured"])
     assert all(look.dash != "-" and not look.marker for look in looks["modelled"])
     found = Study(setting, (RESNET, BERT), METHODS, points, "commeff scale")
@@ -181,43 +207,59 @@ def app() -> typer.Typer:
 
 
 def test_the_command_gives_every_point(app) -> None:
-    options = ["--workload", "bert_large", "--methods", "psgd,dsgd", "--workers", "4", "--json", *NOTHING_MEASURED]
-    result = CliRunner().invoke(app, options)
+    options = ["--workload", "bert_large", "--workers", "4", "--json", *NOTHING_MEASURED]
+    result = CliRunner().invoke(
+        app, ["method=psgd", "method=choco", "compressor=scaled_sign", "topology=ring", *options]
+    )
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
     assert {(r["method"], r["workers"], r["scaling"]) for r in rows} == {
-        (m, n, s) for m in ("psgd", "dsgd") for n in (1, 2, 4) for s in ("weak", "strong")
+        (m, n, s) for m in ("psgd", "choco, scaled_sign, ring") for n in (1, 2, 4) for s in ("weak", "strong")
     }
     assert all(r["source"] == "modelled" and r["place"] == "v100_25g" for r in rows)
 
 
+def test_a_plugin_is_drawn_like_any_other_method(app, tmp_path: Path) -> None:
+    plugin(tmp_path)
+    options = ["method=seldom", "--plugin", str(tmp_path / "mine.py"), "--workers", "2", "--json", *NOTHING_MEASURED]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 0, result.output
+    assert {row["method"] for row in json.loads(result.stdout)} == {"seldom"}
+
+
 def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
     replace(FLAT, name="mine", inter=Link(5e8, 1e-4)).save(tmp_path / "mine.yaml")
-    options = partial(
-        asked, workloads=["resnet50"], methods="psgd", workers=8, worker="node", step_seconds=0.1, global_batch=64,
-        overlap=0.0, period=8, ratio=0.01, processes="0",
+    plan = read_options(
+        ["method=psgd", "bucket_mb=0", "collective=ring"], workloads=["resnet50"], workers=8, step_seconds=0.1,
+        global_batch=64, overlap=0.0, processes="0", cluster=str(tmp_path / "mine.yaml"),
     )  # fmt: skip
-    last = study(options(cluster=str(tmp_path / "mine.yaml"))).points[3]
+    last = make_study(plan).points[3]
     assert (last.place, last.workers) == ("mine", 8)
     assert last.step == pytest.approx(0.1 + 14 * 1e-4 + 14 / 8 * RESNET.bytes / 5e8)
+
+
+def test_methods_that_repeat_too_seldom_together_are_not_measured() -> None:
+    slow = Method(("method=local_sgd", "method.period=67"))
+    with pytest.raises(ValueError, match="must repeat together within 64 steps to be measured, got 67"):
+        measured.curves((2,), [slow], subjects=[SMALL], rounds=1)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--workload", "vgg"], "there is no workload 'vgg'"),
-        (["--methods", "psgd,adam"], "there is no method 'adam'"),
+        (["--workload", "vgg"], "--workload must be one of resnet50 bert_large, got vgg"),
+        (["method=psgd", "method=adam"], "no method 'adam'"),
+        (["method=psgd", "steps=3"], "keys must describe a method here, got 'steps=3'"),
         (["--cluster", "v100_25"], "did you mean v100_25g?"),
         (["--cluster", "missing.yaml"], "missing.yaml: No such file"),
         (["--step-seconds", "1"], "choose one with --workload"),
         (["--workload", "resnet50", "--step-seconds", "-1"], "compute time"),
-        (["--overlap", "1.5"], "an overlap of 1.5"),
-        (["--global-batch", "3"], "a global batch of 3"),
-        (["--period", "0"], "a period of 0"),
-        (["--ratio", "0"], "ratio must lie in (0, 1]"),
-        (["--workers", "-4"], "-4 workers"),
+        (["--overlap", "1.5"], "--overlap must be 0 to 1, got 1.5"),
+        (["--global-batch", "3"], "--global-batch must be at least 8, got 3"),
+        (["method=mem_sgd", "compressor.ratio=0"], "ratio"),
+        (["--workers", "-4"], "--workers must be at least 1, or 0 to model nothing, got -4"),
         (["--workers", "0", "--processes", "0"], "nothing to do"),
-        (["--processes", "two"], "--processes two"),
+        (["--processes", "two"], "or 0 to measure nothing, got two"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(app, options, words) -> None:

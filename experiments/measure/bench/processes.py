@@ -93,14 +93,23 @@ def loop(
     optimizer: Optimizer | DistributedOptimizer,
     batch: tuple[Tensor, Tensor],
     average: Callable[[], None] = lambda: None,
+    minibatches: int = 1,
 ) -> Step:
-    """A step of the loop that everybody writes; it gives the loss. `average` is called between backward and update."""
+    """A step of the loop that everybody writes; it returns the last loss.
+
+    Parameters
+    ----------
+    model, optimizer, batch : what is trained, how, and on what.
+    average : called between backward and update.
+    minibatches : backward passes of a step.
+    """
     inputs, targets = batch
 
     def step() -> Tensor:
         optimizer.zero_grad()
-        loss = cross_entropy(model(inputs), targets)
-        loss.backward()
+        for _ in range(minibatches):
+            loss = cross_entropy(model(inputs), targets)
+            (loss / minibatches).backward()
         average()
         optimizer.step()
         return loss.detach()

@@ -37,14 +37,21 @@ class Case(NamedTuple):
 def seconds(
     subject: Subject,
     cases: Sequence[Case],
-    strategies: Callable[[int], dict[str, Strategy]],
+    build: Callable[[Case], tuple[Strategy, str]],
     rounds: int,
     steps: int,
 ) -> dict[Case, float]:
     """Seconds of a step in each case, at the slowest process, medians over rounds.
 
     All cases take turns in one run, so what else the machine does slows them alike. Processes that a case leaves out
-    wait. strategies: of so many processes, by name. steps: in a block.
+    wait.
+
+    Parameters
+    ----------
+    subject : what is trained.
+    cases : what takes turns.
+    build : the strategy of a case that is not local steps, and the collective of its averages.
+    rounds, steps : of blocks, and of steps in a block.
     """
     most = max(case.n for case in cases)
 
@@ -55,8 +62,9 @@ def seconds(
         model = seeded(subject.model, 0)
         if case.method == LOCAL:
             return loop(model, SGD(model.parameters()), batch)
-        strategy = strategies(case.n)[case.method]
-        return loop(model, DistributedOptimizer(model, strategy, group=group), batch)
+        strategy, collective = build(case)
+        optimizer = DistributedOptimizer(model, strategy, group=group, bucket_mb=0, collective=collective)
+        return loop(model, optimizer, batch, minibatches=strategy.accumulate)
 
     def measure(communicator: Communicator) -> dict[str, list[float]]:
         groups = {n: dist.new_group(range(n)) for n in sorted({case.n for case in cases})}

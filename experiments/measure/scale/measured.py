@@ -4,72 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import lcm
 
-from commeff import Strategy, methods
-from commeff.compressors import TopK
+from commeff.compressors import Layout
 from commeff.experiments.measure.bench.processes import SUBJECTS, Subject
 from commeff.experiments.measure.bench.scaling import LOCAL, Case, seconds
-from commeff.experiments.measure.bench.step import SGD
+from commeff.experiments.measure.scale.methods import Method
 from commeff.experiments.measure.scale.points import Point, Scaling
-from commeff.experiments.measure.scale.sending import Choices
 from commeff.experiments.run.system import cores
-from commeff.topologies import one_peer_exponential
+from commeff.profiling import profile
 
 SMALL_FIRST = tuple(reversed(SUBJECTS))  # ResNet-20 sends little for what it computes, the MLP much
 ROUNDS = 5
+LONGEST_BLOCK = 64  # steps, which all methods take in turns
 
 
-def strategies(choices: Choices, n: int) -> dict[str, Strategy]:
-    """The methods by name."""
-    return {
-        "psgd": methods.psgd(SGD),
-        "dsgd": methods.dsgd(SGD, one_peer_exponential(n)),
-        "local_sgd": methods.local_sgd(SGD, choices.period),
-        "mem_sgd": methods.mem_sgd(SGD, TopK(ratio=choices.ratio)),
-    }
+def block(methods: Sequence[Method], n: int) -> int:
+    """Steps of a block that holds whole periods of every method.
+
+    Raises
+    ------
+    ValueError
+        If that were too many steps.
+    """
+    steps = lcm(*(profile(method.build(n)[0], Layout.flat(64), n).period for method in methods))
+    if steps > LONGEST_BLOCK:
+        raise ValueError(
+            f"methods must repeat together within {LONGEST_BLOCK} steps to be measured, got {steps}: a block of steps "
+            "holds whole periods of all; shorten their periods, or measure nothing with --processes 0"
+        )
+    return steps
 
 
 def curves(
     processes: Sequence[int],
-    names: Sequence[str],
-    choices: Choices,
+    methods: Sequence[Method],
     subjects: Sequence[Subject] = SMALL_FIRST,
     rounds: int = ROUNDS,
 ) -> list[Point]:
     """Weak and strong scaling of each model by each method. One process is the plain loop, by whatever method.
 
-    Strong scaling divides the batch of one process, and leaves out numbers that do not divide it. A block of steps is a
-    period of local_sgd, so it holds one of its averages.
+    Strong scaling divides the batch of one process, and leaves out numbers that do not divide it.
     """
     found = []
+    by_name = {method.name: method for method in methods}
+    steps = block(methods, max(2, *processes))
     for subject in subjects:
         whole = subject.inputs[0]
         plans: list[tuple[Scaling, int, int]] = [("weak", n, whole) for n in processes]
         plans += [("strong", n, whole // n) for n in processes if whole % n == 0]
         cases = [Case(1, whole, LOCAL)]
         for _, n, batch in plans:
-            cases += [Case(n, batch, name) for name in (LOCAL, *names)] if n > 1 else []
-        took = seconds(subject, list(dict.fromkeys(cases)), partial(strategies, choices), rounds, steps=choices.period)
-        make = partial(point, subject, took)
-        found += [make(scaling, n, batch, name) for scaling, n, batch in plans for name in names]
+            cases += [Case(n, batch, name) for name in (LOCAL, *by_name)] if n > 1 else []
+        times = seconds(
+            subject, list(dict.fromkeys(cases)), lambda case: by_name[case.method].build(case.n), rounds, steps
+        )
+        make = partial(point, subject, times)
+        found += [make(scaling, n, batch, method) for scaling, n, batch in plans for method in methods]
     return found
 
 
-def point(subject: Subject, took: dict[Case, float], scaling: Scaling, n: int, batch: int, method: str) -> Point:
+def point(subject: Subject, times: dict[Case, float], scaling: Scaling, n: int, batch: int, method: Method) -> Point:
     """What one case has shown."""
-    whole = subject.inputs[0]
+    whole, minibatches = subject.inputs[0], method.build(n)[0].accumulate if n > 1 else 1
     return Point(
         source="measured",
         place=f"{cores()} cores",
         workload=subject.name,
         unit="samples",
         scaling=scaling,
-        method=method,
+        method=method.name,
         workers=n,
         gpus=n,
-        batch=batch,
-        compute=took[Case(n, batch, LOCAL)],
-        step=took[Case(n, batch, method if n > 1 else LOCAL)],
-        alone=whole / took[Case(1, whole, LOCAL)],
+        batch=minibatches * batch,
+        compute=minibatches * times[Case(n, batch, LOCAL)],
+        step=times[Case(n, batch, method.name if n > 1 else LOCAL)],
+        alone=whole / times[Case(1, whole, LOCAL)],
         oversubscribed=n > cores(),
     )

@@ -1,55 +1,57 @@
-"""Modelled throughput: what a method sends, on a described cluster, after computing for as long as a named GPU does."""
+"""Modelled throughput: the profile of a method on a described cluster, beside computing at the pace of a named GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
-from commeff.cluster import Cluster, FatTree, collectives
-from commeff.cluster.billing import Recorded
+from commeff.cluster import Cluster, FatTree
+from commeff.cluster.collectives import all_reduce
 from commeff.cluster.groups import Groups
 from commeff.cluster.modelled import modelled
+from commeff.compressors import Layout
+from commeff.experiments.measure.scale.methods import Method
 from commeff.experiments.measure.scale.points import Point, Scaling
-from commeff.experiments.measure.scale.sending import Choices, sending
 from commeff.experiments.measure.scale.workloads import Workload
+from commeff.profiling import Operation, Profile, profile
 
 Worker = Literal["node", "gpu"]
 LARGEST = 1024
+WARM_UP = 16  # steps before a period is timed, in which delayed messages fill their queue
 
 
 @dataclass(frozen=True)
 class Setting:
     """Where the workers sit.
 
-    Parameters
+    Attributes
     ----------
     cluster : whose nodes and links there are as many of as needed.
-    worker : "node", whose GPUs average their gradients inside by a ring in every step and which is one worker outside,
-    with all NICs of the node; or "gpu", each a worker of its own, which share the NICs.
-    overlap : the share of computing behind which communication among workers can hide.
-    choices : of the methods.
+    worker : "node", whose GPUs average their gradients inside in every step and which is one worker outside, with all
+        NICs of the node; or "gpu", each a worker of its own, which share the NICs.
+    overlap : the share of computing behind which any communication among workers can hide; None: what its method can
+        hide, as its profile says.
     global_batch : samples of all workers in a step, for strong scaling.
     """
 
     cluster: Cluster
     worker: Worker = "node"
-    overlap: float = 0.0
-    choices: Choices = field(default_factory=Choices)
+    overlap: float | None = None
     global_batch: int = 8192
 
     def __post_init__(self) -> None:
         if self.worker == "node" and self.cluster.nics > 1 and isinstance(self.cluster.network, FatTree):
             raise ValueError(
-                f"nodes of {self.cluster.nics} NICs on one fat tree ({self.cluster.name}) were asked for as workers; "
-                "a node's NICs count as one only on a crossbar or on rails: take --worker gpu"
+                f"--worker must be gpu on {self.cluster.name}, got node: the {self.cluster.nics} NICs of a node count "
+                "as one only on a crossbar or on rails, and this is one fat tree"
             )
-        if not 0 <= self.overlap <= 1:
-            raise ValueError(f"an overlap of {self.overlap} was asked for; it is a share of computing, 0 to 1")
+        if self.overlap is not None and not 0 <= self.overlap <= 1:
+            raise ValueError(f"--overlap must be 0 to 1, got {self.overlap}: it is a share of computing")
         if self.global_batch < self.inside:
             raise ValueError(
-                f"a global batch of {self.global_batch} on workers of {self.inside} GPUs was asked for; "
-                f"take {self.inside} samples or more"
+                f"--global-batch must be at least {self.inside}, got {self.global_batch}: a worker has that many GPUs"
             )
 
     @property
@@ -70,10 +72,45 @@ class Setting:
 
     def computing(self, workload: Workload, batch: float) -> float:
         """Seconds of a worker on `batch` samples: its GPUs compute, then average among themselves."""
-        node = self.cluster.with_gpus(self.inside)
-        return batch / self.inside / workload.per_second + float(
-            collectives.all_reduce(Groups.first(node, self.inside), workload.bytes)
-        )
+        node = Groups.first(self.cluster.with_gpus(self.inside), self.inside)
+        return batch / self.inside / workload.per_second + float(all_reduce(node, workload.bytes))
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """The schedule of a profile from the step on from which its operations repeat."""
+
+    profile: Profile
+
+    @property
+    def workers(self) -> int:
+        """n."""
+        return self.profile.workers
+
+    def operations(self, step: int) -> Sequence[Operation]:
+        """What is sent in a step, in order."""
+        first = self.profile.first
+        return [
+            each._replace(step=each.step - first, waited=each.waited - first)
+            for each in self.profile.operations(first + step)
+        ]
+
+
+@cache
+def profiled(method: Method, layout: Layout, n: int) -> tuple[Profile, int]:
+    """What n workers send, and the minibatches of a step."""
+    strategy, collective = method.build(n)
+    return profile(strategy, layout, n, collective=collective), strategy.accumulate
+
+
+def communicated(setting: Setting, found: Profile, compute: float) -> float:
+    """Seconds of a step in the mean over a period."""
+    period = found.period
+    before = -(-WARM_UP // period) * period
+    run = modelled(
+        Settled(found), setting.among(found.workers), steps=before + period, compute=compute, overlap=setting.overlap
+    )
+    return float(run.by_step[-1] - run.by_step[before - 1]) / period
 
 
 def powers(largest: int) -> list[int]:
@@ -83,44 +120,39 @@ def powers(largest: int) -> list[int]:
     [1, 2, 4, 8]
     """
     if largest < 1:
-        raise ValueError(f"{largest} workers at most were asked for; take 1 or more")
+        raise ValueError(f"workers must be at least 1, got {largest}")
     return [1 << k for k in range(largest.bit_length())]
 
 
-def point(setting: Setting, workload: Workload, scaling: Scaling, method: str, n: int) -> Point:
+def point(setting: Setting, workload: Workload, scaling: Scaling, method: Method, n: int) -> Point:
     """n workers by one method.
 
     Weak scaling: each GPU has the workload's batch. Strong: the n-th part of the global batch for each worker, and time
-    falls with it in proportion, which a real GPU does not reach with few samples.
+    falls with it in proportion, which a real GPU does not reach with few samples. A method of several minibatches in a
+    step takes as many of these.
     """
     full = float(workload.batch * setting.inside)
     first, batch = (full, full) if scaling == "weak" else (setting.global_batch, setting.global_batch / n)
-    compute, said = setting.computing(workload, batch), sending(method, n, workload.parameters, setting.choices)
-    run = modelled(
-        Recorded(said.rows, n, said.topology),
-        setting.among(n),
-        steps=said.steps,
-        compute=compute,
-        overlap=setting.overlap,
-    )
+    found, minibatches = profiled(method, workload.layout, n) if n > 1 else (None, 1)
+    compute = minibatches * setting.computing(workload, batch)
     return Point(
         source="modelled",
         place=setting.cluster.name,
         workload=workload.name,
         unit=workload.unit,
         scaling=scaling,
-        method=method,
+        method=method.name,
         workers=n,
         gpus=n * setting.inside,
-        batch=batch,
+        batch=minibatches * batch,
         compute=compute,
-        step=run.total / said.steps,
+        step=communicated(setting, found, compute) if found is not None else compute,
         alone=first / setting.computing(workload, first),
     )
 
 
 def curves(
-    setting: Setting, workloads: Sequence[Workload], methods: Sequence[str], largest: int = LARGEST
+    setting: Setting, workloads: Sequence[Workload], methods: Sequence[Method], largest: int = LARGEST
 ) -> list[Point]:
     """All points: weak and strong scaling of each workload by each method, on 1, 2, 4, ... workers.
 

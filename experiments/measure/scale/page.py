@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.measure.scale.modelled import Setting, point
+from commeff.experiments.measure.scale.methods import DSGD, PSGD, Method
+from commeff.experiments.measure.scale.modelled import Setting, point, profiled
 from commeff.experiments.measure.scale.picture import CAPTION, figure
 from commeff.experiments.measure.scale.points import Point
 from commeff.experiments.measure.scale.workloads import Workload
@@ -19,11 +20,18 @@ SHOWN = (1, 8, 64, 256, 1024)  # workers that the table has
 
 @dataclass(frozen=True)
 class Study:
-    """What was asked for, and the points that came of it. command: as it was typed, without the folder."""
+    """What is compared, and the points that came of it.
+
+    Attributes
+    ----------
+    setting, workloads, methods : what is modelled or measured.
+    points : all of them.
+    command : that makes them, without the folder.
+    """
 
     setting: Setting
     workloads: tuple[Workload, ...]
-    methods: tuple[str, ...]
+    methods: tuple[Method, ...]
     points: tuple[Point, ...]
     command: str
 
@@ -31,11 +39,20 @@ class Study:
         """The points that were measured, or modelled."""
         return [each for each in self.points if each.source == source]
 
+    def method(self, words: tuple[str, ...]) -> Method | None:
+        """The method of these words, if it is among those compared."""
+        return next((method for method in self.methods if method.words == words), None)
+
+    @property
+    def largest(self) -> int:
+        """The most workers that are modelled."""
+        return max(each.workers for each in self.of("modelled"))
+
 
 def save(study: Study, out: Path) -> list[Path]:
     """Write all files; the CSV is the figure's data."""
     out.mkdir(parents=True, exist_ok=True)
-    write(figure(study.points, study.setting.choices), out)
+    write(figure(study.points), out)
     (out / "scale.md").write_text("\n".join(page(study)) + "\n")
     return [out / f"scale.{kind}" for kind in ("csv", "md", "pdf", "png")]
 
@@ -45,7 +62,7 @@ def page(study: Study) -> list[str]:
     lines = ["# Throughput against workers", "", "![Throughput against workers](scale.png)", "", CAPTION, ""]
     if study.of("modelled"):
         lines += ["## Modelled", "", *assumed(study), "", *markdown(Table.of(modelled_rows(study))), ""]
-        lines += [*notes(study), ""]
+        lines += [*messages(study), *notes(study), ""]
     if study.of("measured"):
         lines += ["## Measured", "", *measuring(study), "", *markdown(Table.of(measured_rows(study))), ""]
     return [*lines, f"Made by `{study.command}` at commit {git_commit()} on {cpu_name()}."]
@@ -53,7 +70,7 @@ def page(study: Study) -> list[str]:
 
 def assumed(study: Study) -> list[str]:
     """Every assumption behind the modelled points."""
-    setting, cluster, choices = study.setting, study.setting.cluster, study.setting.choices
+    setting, cluster = study.setting, study.setting.cluster
     lines = [
         f"Nothing here was measured. Cluster: {cluster.name}, nodes of {cluster.per_node} x {cluster.gpu.name}, "
         f"{cluster.nics} NIC(s) of {cluster.inter.rate / 1e9:.3g} GB/s and {1e6 * cluster.inter.latency:.3g} us, "
@@ -62,25 +79,24 @@ def assumed(study: Study) -> list[str]:
         "",
     ]
     lines += [
-        f"- {each.name}: {each.parameters / 1e6:g} million parameters, float32 on the wire ({each.bytes / 1e6:.4g} MB);"
-        f" {each.batch} {each.unit} on each GPU, which takes {each.step_seconds:.3g} s at {each.per_second:g} "
+        f"- {each.name}: {each.parameters / 1e6:.4g} million parameters, float32 on the wire ({each.bytes / 1e6:.4g} "
+        f"MB); {each.batch} {each.unit} on each GPU, which takes {each.step_seconds:.3g} s at {each.per_second:g} "
         f"{each.unit}/s ({each.source})"
         for each in study.workloads
     ]
     if setting.worker == "node":
         lines.append(
-            "- a worker is a node: its GPUs average their gradients by a ring inside in every step, whatever the "
-            "method, and the node is one worker among nodes, with all its NICs"
+            "- a worker is a node: its GPUs average their gradients inside in every step, whatever the method, and the "
+            "node is one worker among nodes, with all its NICs"
         )
     else:
         lines.append("- a worker is one GPU; GPUs of a node share its NICs")
     return [
         *lines,
-        "- psgd: ring all-reduce, 2 (n-1) rounds; dsgd: one-peer exponential gossip, one message a step; "
-        f"local_sgd: a ring all-reduce every {choices.period} steps; mem_sgd: top {100 * choices.ratio:g} % "
-        "with packed indices, ring all-gather of n messages",
+        "- what each method sends is its profile (the table below); an all-reduce takes as long as the cheapest of "
+        "ring, tree and hierarchical rings",
         "- compressing, decoding and averaging take no time; no stragglers; nobody else uses the network",
-        f"- a share {setting.overlap:g} of computing can hide communication",
+        hiding(setting),
         f"- weak scaling keeps each GPU's batch; strong scaling deals {setting.global_batch} samples a step to all "
         "workers, and computing falls in proportion, which real GPUs do not reach with few samples",
         "- the ideal line is that many times one worker. Samples per second are not progress: steps of gossip, local "
@@ -88,14 +104,50 @@ def assumed(study: Study) -> list[str]:
     ]
 
 
+def hiding(setting: Setting) -> str:
+    """What communication can hide behind."""
+    if setting.overlap is not None:
+        return f"- a share {setting.overlap:g} of computing can hide communication, whatever the method"
+    return (
+        "- gradients that leave in buckets hide behind backward, two thirds of computing; what is posted before the "
+        "gradient is computed behind all of computing; what is waited for in a later step behind the steps between; "
+        "nothing else is hidden"
+    )
+
+
+def messages(study: Study) -> list[str]:
+    """What each method sends and remembers, from its profile."""
+    n, rows, remarks = study.largest, [], []
+    if n == 1:
+        return []
+    for workload in study.workloads:
+        for method in study.methods:
+            found, _ = profiled(method, workload.layout, n)
+            period = range(found.first, found.first + found.period)
+            sent = [each for step in period for each in found.operations(step)]
+            rows.append(
+                {
+                    "workload": workload.name,
+                    "method": method.name,
+                    "steps of a period": found.period,
+                    "payload a step (MB)": round(found.payload_bytes / 1e6, 3),
+                    "on the wire a step (MB)": round(found.wire_bytes / 1e6, 3),
+                    "kinds": ", ".join(dict.fromkeys(each.kind for each in sent)),
+                    "memory (MB)": round(sum(found.memory_bytes.values()) / 1e6, 1),
+                }
+            )
+            remarks += [f"- {method.name}: {found.note}."] if found.note else []
+    head = f"What one of {n} workers sends in the mean of a period, and what the method remembers:"
+    return [head, "", *markdown(Table.of(rows)), "", *dict.fromkeys(remarks)]
+
+
 def modelled_rows(study: Study) -> list[dict[str, Any]]:
     """Throughput and efficiency of weak scaling at a few numbers of workers."""
-    names = study.setting.choices.names()
     own = [each for each in study.of("modelled") if each.scaling == "weak" and each.workers in SHOWN]
     return [
         {
             "workload": each.workload,
-            "method": names[each.method],
+            "method": each.method,
             "workers": each.workers,
             "GPUs": each.gpus,
             "step (ms, modelled)": round(1e3 * each.step, 1),
@@ -115,19 +167,19 @@ def notes(study: Study) -> list[str]:
             for each in study.of("modelled")
             if (each.workload, each.scaling) == (workload.name, "weak")
         }
-        last = max(workers for _, workers in own)
-        reference = own.get(("psgd", last))
-        if reference is None or last == 1:
+        last, baseline = study.largest, study.method(PSGD)
+        if baseline is None or last == 1:
             continue
+        reference = own[baseline.name, last]
         ratio = (reference.step - reference.compute) / reference.compute
         gains = [
-            f"{study.setting.choices.names()[method]} {reference.step / own[method, last].step:.2f}"
+            f"{method.name} {own[method.name, last].samples_per_second / reference.samples_per_second:.2f}"
             for method in study.methods
-            if method != "psgd"
+            if method != baseline
         ]
         lines.append(
-            f"- {workload.name}: psgd communicates {ratio:.2f} times as long as it computes on {last} workers "
-            f"(weak scaling). Throughput over psgd's there: {', '.join(gains) or 'nothing else was asked for'}."
+            f"- {workload.name}: psgd waits for communication {ratio:.2f} times as long as it computes on {last} "
+            f"workers (weak scaling). Throughput over psgd's there: {'; '.join(gains) or 'no other method is drawn'}."
         )
     return lines + flat_notes(study)
 
@@ -136,15 +188,16 @@ def flat_notes(study: Study) -> list[str]:
     """What becomes of one-peer gossip if every GPU is a worker and all of a node send through one NIC."""
     cluster, workload = study.setting.cluster, study.workloads[0]
     n = 8 * cluster.per_node
-    if study.setting.worker == "gpu" or cluster.per_node == cluster.nics or not {"psgd", "dsgd"} <= {*study.methods}:
+    both = [method for words in (PSGD, DSGD) if (method := study.method(words)) is not None]
+    if study.setting.worker == "gpu" or cluster.per_node == cluster.nics or len(both) < 2:
         return []
-    flat = Setting(cluster, "gpu", study.setting.overlap, study.setting.choices, study.setting.global_batch)
-    ring, gossip = (point(flat, workload, "weak", method, n) for method in ("psgd", "dsgd"))
+    flat = Setting(cluster, "gpu", study.setting.overlap, study.setting.global_batch)
+    ring, gossip = (point(flat, workload, "weak", method, n) for method in both)
     return [
         f"- With every GPU a worker of its own, all {cluster.per_node} of a node send their parameters through "
-        f"{cluster.nics} NIC(s) in most rounds of one-peer gossip, while a ring passes through it once: on {n} GPUs "
-        f"{workload.name} then has {ring.efficiency:.0%} of the ideal throughput by psgd and {gossip.efficiency:.0%} "
-        "by dsgd. Gossip pays among nodes, not among GPUs that share a NIC."
+        f"{cluster.nics} NIC(s) in most rounds of one-peer gossip, while an all-reduce passes through it once: on {n} "
+        f"GPUs {workload.name} then has {ring.efficiency:.0%} of the ideal throughput by psgd and "
+        f"{gossip.efficiency:.0%} by dsgd. Gossip pays among nodes, not among GPUs that share a NIC."
     ]
 
 
@@ -161,14 +214,13 @@ def measuring(study: Study) -> list[str]:
 
 def measured_rows(study: Study) -> list[dict[str, Any]]:
     """The measured points; one process communicates with nobody, whatever the method and scaling."""
-    names = study.setting.choices.names()
     own = study.of("measured")
     alone = {each.workload: each for each in reversed(own) if each.workers == 1}
     return [
         {
             "workload": each.workload,
             "scaling": each.scaling if each.workers > 1 else "both",
-            "method": names[each.method] if each.workers > 1 else "any",
+            "method": each.method if each.workers > 1 else "any",
             "processes": f"{each.workers}{' (more than cores)' if each.oversubscribed else ''}",
             "step (ms, measured)": round(1e3 * each.step, 1),
             "without communication (ms)": round(1e3 * each.compute, 1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -10,100 +10,110 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from commeff.experiments.measure.scale.points import Point
-from commeff.experiments.measure.scale.sending import METHODS, Choices
 from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel
 
 IDEAL = Look(QUIET, (0, (1, 1.5)), "", 1.2)
 BROKEN = ((0, (5, 2)), (0, (8, 2)), (0, (3, 1.5)), (0, (6, 1.5, 1.5, 1.5)))  # every one of them has gaps
-MARKERS = "osD^"
+MARKERS = "osD^vPX*"
+Looks = Mapping[str, Look]
 CAPTION = "Dashed: modelled. Solid with markers: measured; hollow markers: more processes than cores. Dotted: ideal."
 MARGINS = (0.62, 0.12, 0.45, 0.3)
 NARROW = 50  # ranges below this are marked at 1, 2, 5 of each decade, wider ones at decades
 
 
-def modelled_look(method: str) -> Look:
+def modelled_look(position: int) -> Look:
     """Dashed, no marker.
 
-    >>> modelled_look("psgd").marker, modelled_look("psgd").dash
+    >>> modelled_look(0).marker, modelled_look(0).dash
     ('', (0, (5, 2)))
+    >>> len({(modelled_look(i).colour, modelled_look(i).dash) for i in range(31)})
+    31
     """
-    place = METHODS.index(method)
-    return Look((INK, *COLOURS)[place], BROKEN[place], "", 1.6)
+    colours = (INK, *COLOURS)
+    dash = BROKEN[(position + position // len(colours)) % len(BROKEN)]
+    return Look(colours[position % len(colours)], dash, "", 1.6)
 
 
-def measured_look(method: str) -> Look:
+def measured_look(position: int) -> Look:
     """The same colour, solid, with a marker."""
-    return replace(modelled_look(method), dash="-", marker=MARKERS[METHODS.index(method)])
+    marker = MARKERS[(position + position // len(MARKERS)) % len(MARKERS)]
+    return replace(modelled_look(position), dash="-", marker=marker)
 
 
 LOOKS = {"modelled": modelled_look, "measured": measured_look}
 
 
-def figure(points: Sequence[Point], choices: Choices) -> Figure:
+def figure(points: Sequence[Point]) -> Figure:
     """A panel for each workload and kind of scaling, the modelled ones first; workloads side by side."""
-    panels, legend, names = [], [], choices.names()
+    panels, legend = [], []
+    positions = {method: i for i, method in enumerate(dict.fromkeys(point.method for point in points))}
     for source, look in LOOKS.items():
         own = [point for point in points if point.source == source]
+        looks = {method: look(position) for method, position in positions.items()}
         workloads = list(dict.fromkeys(point.workload for point in own))
         for scaling in ("weak", "strong"):
             for workload in workloads:
                 shown = [point for point in own if (point.workload, point.scaling) == (workload, scaling)]
-                panels.append(_panel(f"{source}-{scaling}-{workload}", draw, shown))
+                panels.append(_panel(f"{source}-{scaling}-{workload}", draw, shown, looks))
         if source == "modelled":
             weak = [[p for p in own if (p.workload, p.scaling) == (workload, "weak")] for workload in workloads]
-            panels += [_panel(f"{source}-efficiency-{shown[0].workload}", draw_efficiency, shown) for shown in weak]
+            panels += [
+                _panel(f"{source}-efficiency-{shown[0].workload}", draw_efficiency, shown, looks) for shown in weak
+            ]
         used = dict.fromkeys(point.method for point in own)
-        legend += [(f"{names[method]} ({source})", look(method)) for method in used]
+        legend += [(f"{method} ({source})", looks[method]) for method in used]
     columns = max(len({point.workload for point in points if point.source == source}) for source in LOOKS)
     data = pd.DataFrame([point.row() for point in points])
     return Figure("scale", "Throughput against workers", CAPTION, panels, columns, data, [*legend, ("ideal", IDEAL)])
 
 
-def _panel(name: str, what: Callable[[Axes, Sequence[Point]], None], points: Sequence[Point]) -> Panel:
-    return Panel(name, lambda axes: what(axes, points), 4.4, 3.0, MARGINS)
+def _panel(
+    name: str, draw: Callable[[Axes, Sequence[Point], Looks], None], points: Sequence[Point], looks: Looks
+) -> Panel:
+    return Panel(name, lambda axes: draw(axes, points, looks), 4.4, 3.0, MARGINS)
 
 
-def draw(axes: Axes, points: Sequence[Point]) -> None:
+def draw(axes: Axes, points: Sequence[Point], looks: Looks) -> None:
     """Samples per second against workers, both logarithmic, with the ideal line."""
     first = points[0]
     numbers = sorted({point.workers for point in points})
     ideal = {point.workers: point.ideal for point in points}
     axes.plot(numbers, [ideal[n] for n in numbers], color=IDEAL.colour, linestyle=IDEAL.dash, linewidth=IDEAL.width)
-    methods(axes, points, [point.samples_per_second for point in points])
+    draw_methods(axes, points, [point.samples_per_second for point in points], looks)
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < NARROW else (1.0,)))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_compact(value)))
     axes.set(ylabel=f"{first.unit} per second")
     axes.set_title(f"{first.workload}, {first.scaling} scaling, {first.source}: {first.place}", color=INK)
 
 
-def draw_efficiency(axes: Axes, points: Sequence[Point]) -> None:
+def draw_efficiency(axes: Axes, points: Sequence[Point], looks: Looks) -> None:
     """The share of the ideal throughput against workers, which tells curves apart that lie close together."""
     first = points[0]
     axes.axhline(100, color=IDEAL.colour, linestyle=IDEAL.dash, linewidth=IDEAL.width)
-    methods(axes, points, [100 * point.efficiency for point in points])
+    draw_methods(axes, points, [100 * point.efficiency for point in points], looks)
     axes.set(ylim=(0, 105), ylabel="% of the ideal line")
     axes.set_title(f"{first.workload}, {first.scaling} scaling, {first.source}: {first.place}", color=INK)
 
 
-def methods(axes: Axes, points: Sequence[Point], values: Sequence[float]) -> None:
+def draw_methods(axes: Axes, points: Sequence[Point], values: Sequence[float], looks: Looks) -> None:
     """A curve for each method against the number of workers."""
     first, numbers = points[0], sorted({point.workers for point in points})
     for method in dict.fromkeys(point.method for point in points):
         own = [(point, value) for point, value in zip(points, values, strict=True) if point.method == method]
-        line(axes, sorted(own, key=lambda pair: pair[0].workers), LOOKS[first.source](method))
+        draw_line(axes, sorted(own, key=lambda pair: pair[0].workers), looks[method])
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks(numbers))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     each = first.gpus // first.workers
-    what = "processes" if first.source == "measured" else f"workers of {each} GPUs" if each > 1 else "workers (GPUs)"
-    axes.set(xlabel=what)
+    unit = "processes" if first.source == "measured" else f"workers of {each} GPUs" if each > 1 else "workers (GPUs)"
+    axes.set(xlabel=unit)
 
 
-def line(axes: Axes, curve: Sequence[tuple[Point, float]], look: Look) -> None:
+def draw_line(axes: Axes, curve: Sequence[tuple[Point, float]], look: Look) -> None:
     """One method's curve; what more processes than cores have measured has hollow markers."""
     x, y = [point.workers for point, _ in curve], [value for _, value in curve]
     axes.plot(x, y, color=look.colour, linestyle=look.dash, linewidth=look.width, marker=look.marker)
@@ -112,10 +122,10 @@ def line(axes: Axes, curve: Sequence[tuple[Point, float]], look: Look) -> None:
         axes.plot([workers], [value], color=look.colour, marker=look.marker, markerfacecolor="white")
 
 
-def compact(value: float) -> str:
-    """A number in few letters.
+def format_compact(value: float) -> str:
+    """Write a number in few letters.
 
-    >>> compact(50), compact(20_000), compact(1e6)
+    >>> format_compact(50), format_compact(20_000), format_compact(1e6)
     ('50', '20k', '1M')
     """
     for letter, unit in (("M", 1e6), ("k", 1e3)):

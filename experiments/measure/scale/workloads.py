@@ -1,34 +1,48 @@
-"""What is trained in the modelled curves: how much is sent, and how long a named GPU computes."""
+"""What is trained in the modelled curves: the tensors that are sent, and how long a named GPU computes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from commeff.cluster.hardware import positive
+from commeff.compressors import Layout
+from commeff.experiments.measure.scale import layouts
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A model, its batch on each GPU, and the samples that one GPU trains on in a second when it sends nothing.
+    """A model, its batch on each GPU, and the speed of one GPU that sends nothing. Vectors are float32.
 
-    Vectors are sent as float32. source: where the speed comes from.
+    Attributes
+    ----------
+    name : on the command line.
+    layout : of the model's parameters.
+    batch : samples of one GPU in a step.
+    per_second : samples that one GPU trains on in a second.
+    unit : what a sample is.
+    source : where the speed comes from.
     """
 
     name: str
-    parameters: int
+    layout: Layout = field(repr=False)
     batch: int
     per_second: float
     unit: str
     source: str
 
     @property
+    def parameters(self) -> int:
+        """Numbers of the model."""
+        return self.layout.d
+
+    @property
     def bytes(self) -> int:
-        """Of a gradient, or of the parameters."""
+        """Bytes of a gradient, or of the parameters."""
         return 4 * self.parameters
 
     @property
     def step_seconds(self) -> float:
-        """Of computing a step on one GPU with its full batch.
+        """Seconds in which one GPU computes a step with its full batch.
 
         >>> round(WORKLOADS["resnet50"].step_seconds, 3)
         0.18
@@ -36,7 +50,7 @@ class Workload:
         return self.batch / self.per_second
 
     def taking(self, seconds: float) -> Workload:
-        """The same, with another time of computing a step.
+        """The same workload on a GPU that computes a step in other seconds.
 
         >>> WORKLOADS["resnet50"].taking(0.5).per_second
         128.0
@@ -49,7 +63,7 @@ NVIDIA = "NVIDIA, DeepLearningExamples"
 WORKLOADS = {
     "resnet50": Workload(
         "resnet50",
-        parameters=25_500_000,
+        layout=layouts.resnet50(),
         batch=64,
         per_second=356,
         unit="images",
@@ -57,7 +71,7 @@ WORKLOADS = {
     ),
     "bert_large": Workload(
         "bert_large",
-        parameters=330_000_000,
+        layout=layouts.bert_large(),
         batch=14,
         per_second=26.04,
         unit="sequences",
@@ -67,13 +81,13 @@ WORKLOADS = {
 }
 
 
-def workload(name: str) -> Workload:
-    """The one of that name.
+def find_workload(name: str) -> Workload:
+    """The workload of that name.
 
-    >>> workload("vgg")
+    >>> find_workload("vgg")
     Traceback (most recent call last):
-    ValueError: there is no workload 'vgg'; choose of resnet50 bert_large
+    ValueError: --workload must be one of resnet50 bert_large, got vgg
     """
     if name not in WORKLOADS:
-        raise ValueError(f"there is no workload {name!r}; choose of {' '.join(WORKLOADS)}")
+        raise ValueError(f"--workload must be one of {' '.join(WORKLOADS)}, got {name}")
     return WORKLOADS[name]
