@@ -5,83 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from commeff.cluster import collectives, simulation
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.codec import Codec
 from commeff.cluster.groups import Groups
 from commeff.communicator.ledger import Entry
+from commeff.profiling import Operation
 from commeff.topologies import MixingMatrix, Topology
 
 FIXED = {"ring": "one_ring", "tree": "binomial_tree"}  # kinds of a ledger that name the algorithm: our own
 SERVERS = ("server", "to_server", "from_server")
 KINDS = ("all_reduce", "all_gather", "mix", *SERVERS, *FIXED)
-
-
-class Sent(NamedTuple):
-    """One operation of one step: a row of the ledger, who receives from whom, and what can hide it.
-
-    Attributes
-    ----------
-    step, path, kind, payload_bytes, wire_bytes, messages, rounds : as in `commeff.communicator.ledger.Entry`.
-    matrix : who receives from whom, of a mix.
-    early : whether it leaves before the gradient is computed.
-    bucketed : whether it leaves block by block while backward runs.
-    waited : the step in which its result is waited for.
-    """
-
-    step: int
-    path: str
-    kind: str
-    payload_bytes: float
-    wire_bytes: float
-    messages: float
-    rounds: int
-    matrix: MixingMatrix | None
-    early: bool
-    bucketed: bool
-    waited: int
-
-
-class Operation(Protocol):
-    """What is priced: `Sent`, or an operation of a `commeff.profile`."""
-
-    @property
-    def step(self) -> int:
-        """When it is sent."""
-
-    @property
-    def kind(self) -> str:
-        """How, in the words of the ledger."""
-
-    @property
-    def payload_bytes(self) -> float:
-        """Bytes of a worker's own message."""
-
-    @property
-    def wire_bytes(self) -> float:
-        """Bytes that the collective moves for it."""
-
-    @property
-    def rounds(self) -> int:
-        """Communications one after the other; 0 where nobody else is there."""
-
-    @property
-    def matrix(self) -> MixingMatrix | None:
-        """Who receives from whom, of a mix."""
-
-    @property
-    def early(self) -> bool:
-        """Whether it leaves before the gradient is computed."""
-
-    @property
-    def bucketed(self) -> bool:
-        """Whether it leaves block by block while backward runs."""
-
-    @property
-    def waited(self) -> int:
-        """The step in which its result is waited for."""
 
 
 class Schedule(Protocol):
@@ -115,18 +51,18 @@ class Recorded:
         self.workers = workers
         self._topology = topology
         self._matrices: dict[int, MixingMatrix] = {}
-        self._sent = defaultdict[int, list[Sent]](list)
+        self._sent = defaultdict[int, list[Operation]](list)
         for row in rows:
             if row.rounds:
                 matrix = self._matrix(row) if row.kind == "mix" else None
-                self._sent[row.step].append(Sent(*row, matrix, early=False, bucketed=False, waited=row.step))
+                self._sent[row.step].append(Operation(*row, matrix=matrix, waited=row.step))
 
     @property
     def steps(self) -> int:
         """Steps up to the last one in which something is sent."""
         return max(self._sent, default=-1) + 1
 
-    def operations(self, step: int) -> Sequence[Sent]:
+    def operations(self, step: int) -> Sequence[Operation]:
         """What was sent in a step, in order."""
         return self._sent.get(step, ())
 

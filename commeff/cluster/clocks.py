@@ -19,10 +19,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from commeff.cluster.billing import Billing, Operation, Schedule
+from commeff.cluster.billing import Billing, Schedule
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.hardware import Link
 from commeff.cluster.stragglers import Times
+from commeff.profiling import Operation
 from commeff.topologies import MixingMatrix
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from commeff.cluster.billing import Billing, Operation, Schedule
+from commeff.cluster.billing import Billing, Schedule
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.codec import Codec
 from commeff.cluster.progress import Progress
 from commeff.cluster.stragglers import Times
+from commeff.profiling import Operation
 
 BACKWARD = 2 / 3  # of computing: backward multiplies twice as much as forward
 

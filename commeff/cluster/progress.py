@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from commeff.cluster.billing import Operation
 from commeff.cluster.stragglers import Times, waited
+from commeff.profiling import Operation
 
 
 class Progress:
@@ -16,8 +16,8 @@ class Progress:
     workers : n, or 1 for workers that are all alike and never wait for each other.
 
     >>> import numpy as np
-    >>> from commeff.cluster.billing import Sent
-    >>> delayed, progress = Sent(0, "", "all_reduce", 1, 1, 1, 1, None, False, False, waited=1), Progress(1)
+    >>> from commeff.profiling import Operation
+    >>> delayed, progress = Operation(0, "", "all_reduce", 1, 1, 1, 1, waited=1), Progress(1)
     >>> progress.compute(np.array([2.0]))
     >>> progress.send(delayed, seconds=3.0, share=0.0)             # from 2 to 5
     >>> progress.end(0).tolist()

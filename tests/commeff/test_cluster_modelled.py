@@ -13,13 +13,14 @@ import torch
 
 from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.cluster import Cluster, collectives
-from commeff.cluster.billing import Recorded, Sent
+from commeff.cluster.billing import Recorded
 from commeff.cluster.codec import Codec
 from commeff.cluster.groups import Groups
 from commeff.cluster.modelled import BACKWARD, Modelled, modelled
 from commeff.cluster.stragglers import Heard, drawn, finish_times
 from commeff.communicator import Entry
 from commeff.compressors import ScaledSign
+from commeff.profiling import Operation, profile
 
 N, STEPS, D = 8, 24, 1000
 COMPUTE = drawn(mean=0.1, spread=0.5, steps=STEPS, workers=N, seed=3)
@@ -204,11 +205,12 @@ class Steady:
     period: int = 1
     workers: int = N
 
-    def operations(self, step: int) -> tuple[Sent, ...]:
+    def operations(self, step: int) -> tuple[Operation, ...]:
         if step % self.period:
             return ()
         at = step + self.delay
-        return (Sent(step, "", "all_reduce", 1e6, 1.75e6, 1, 1, None, self.early, self.bucketed, at),)
+        hiding = {"early": self.early, "bucketed": self.bucketed, "waited": at}
+        return (Operation(step, "", "all_reduce", 1e6, 1.75e6, 1, 1, **hiding),)
 
 
 EACH = float(collectives.all_reduce(GROUP, 1e6))
@@ -255,3 +257,22 @@ def test_ten_thousand_steps_are_cheap() -> None:
     run = modelled(Steady(bucketed=True), ETHERNET, steps=10_000, compute=0.1)
     assert time.process_time() - start < 2
     assert run.total == pytest.approx(10_000 * (0.1 + max(0.0, EACH - BACKWARD * 0.1)))
+
+
+PROFILED: dict[str, tuple[Strategy, topologies.Topology | None]] = {
+    "psgd": (methods.psgd(SGD), None),
+    "local_sgd": (methods.local_sgd(SGD, period=4), None),
+    "dsgd": (methods.dsgd(SGD, topologies.one_peer_exponential(N)), topologies.one_peer_exponential(N)),
+    "mem_sgd": (methods.mem_sgd(SGD, ScaledSign()), None),
+    "double_squeeze": (methods.double_squeeze(SGD, ScaledSign()), None),
+}
+
+
+@pytest.mark.parametrize("name", PROFILED)
+def test_a_profile_costs_what_the_ledger_of_its_run_costs(name: str) -> None:
+    strategy, topology = PROFILED[name]
+    sent = profile(strategy, Layout.flat(D), N)
+    keys: dict[str, Any] = {"steps": STEPS, "compute": COMPUTE, "overlap": 0.0}
+    ours, theirs = modelled(sent, ETHERNET, **keys), played(ledger_of(strategy), topology, **keys)
+    assert ours.communication == pytest.approx(theirs.communication)
+    assert ours.finish == pytest.approx(theirs.finish)
