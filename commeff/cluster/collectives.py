@@ -23,8 +23,9 @@ halving_doubling  14.724 ms
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, reduce
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -32,49 +33,69 @@ from commeff.cluster.groups import Groups, Numbers
 from commeff.cluster.hardware import Link
 
 Bytes = Numbers | float
-Formula = Callable[[Groups, Bytes], Numbers]
 
 
-def over(link: Link, size: Bytes, rounds: Bytes = 1) -> Numbers:
-    """`Link.seconds` of arrays: `size` bytes in all, in `rounds` that wait for each other."""
-    left = np.maximum(0.0, size - link.burst) if link.burst else size
-    return np.asarray(rounds * link.latency + left / link.rate)
+class Moves(NamedTuple):
+    """What an operation on S bytes does to the links of a group. With  t = rounds x alpha + bytes S / B  inside a node
+    and  t'  on the NICs it takes t + t' if the one follows the other; if both go on at once the larger of the two,
+    or, pipelined, all the rounds and the larger of the two times that the bytes take.
 
-
-def passing(groups: Groups, chunk: Bytes, rounds: Bytes) -> Numbers:
-    """`rounds` in which every member passes a chunk on to the next one: what rings are made of.
-
-    One ring for each of the g members of a node, which leaves the node by that member's NIC, each with 1/g of the bytes
-    (NCCL's channels): a member passes on inside what it does not pass to the next node.
+    Attributes
+    ----------
+    rounds, outer_rounds : messages that wait for each other, inside a node and on the NICs.
+    bytes, outer_bytes : through the busiest GPU and the busiest NIC, for each of the S bytes.
+    order : "after", "at once" or "pipelined".
     """
-    size = rounds * chunk
-    if not groups.any_crosses:
-        return over(groups.intra, size, rounds)
-    inside = np.where(groups.crossing, 1 - 1 / groups.inside, 1.0) * size
-    within = (groups.inside > 1) * over(groups.intra, inside, rounds)
-    return np.maximum(within, groups.crossing * over(groups.inter, groups.load * size, rounds))
+
+    rounds: Numbers
+    bytes: Numbers
+    outer_rounds: Numbers
+    outer_bytes: Numbers
+    order: str = "after"
 
 
-def ring(groups: Groups, size: Bytes, ways: int = 2) -> Numbers:
+def seconds(groups: Groups, size: Bytes, moves: Moves) -> Numbers:
+    """What the moves of an operation on S bytes take; where nothing moves, nothing."""
+    inside, outside = time(groups.intra, size, moves.bytes), time(groups.inter, size, moves.outer_bytes)
+    first, second = moves.rounds * groups.intra.latency, moves.outer_rounds * groups.inter.latency
+    if moves.order == "pipelined":
+        return np.asarray(first + second + np.maximum(inside, outside))
+    inside, outside = inside + first, outside + second
+    return np.asarray(inside + outside if moves.order == "after" else np.maximum(inside, outside))
+
+
+def time(link: Link, size: Bytes, share: Numbers) -> Numbers:
+    """`share` x S bytes on a link, without latency."""
+    taken = size * (share / link.rate)
+    return np.maximum(0.0, taken - link.burst / link.rate) if link.burst else np.asarray(taken)
+
+
+def ring(groups: Groups, ways: int = 2) -> Moves:
     """All-reduce by rings: reduce-scatter, then all-gather, n-1 rounds of S/n each (Patarasuk, Yuan, 2009):
 
         2 (n-1) max(alpha + (g-1)/g S/(n B),  alpha' + lambda S/(n B'))
 
     and inside one node  2 (n-1) alpha + 2 (n-1)/n S/B. The bandwidth term is flat in n, the latency term is not. One
     way is a reduce-scatter, or an all-gather.
+
+    There is a ring for each of the g members of a node, which leaves the node by that member's NIC, each with 1/g of
+    the bytes (NCCL's channels): a member passes on inside what it does not pass to the next node.
     """
-    return passing(groups, size / groups.size, ways * (groups.size - 1))
+    rounds = ways * (groups.size - 1)
+    chunks, far = rounds / groups.size, groups.crossing
+    inside = chunks * np.where(far, 1 - 1 / groups.inside, 1.0)
+    return Moves(rounds * (groups.inside > 1), inside, far * rounds, far * chunks * groups.load, "at once")
 
 
-def one_ring(groups: Groups, size: Bytes) -> Numbers:
+def one_ring(groups: Groups) -> Moves:
     """All-reduce by a single ring in the order of the workers, which leaves each node by one NIC (gloo, and ours)."""
     rounds = 2 * (groups.size - 1)
-    moved = rounds * (size / groups.size)
-    outside = over(groups.inter, leaders(groups) * moved, rounds)
-    return np.maximum((groups.inside > 1) * over(groups.intra, moved, rounds), groups.crossing * outside)
+    chunks, far = rounds / groups.size, groups.crossing
+    several = groups.inside > 1
+    return Moves(rounds * several, chunks * several, far * rounds, far * chunks * leaders(groups), "at once")
 
 
-def tree(groups: Groups, size: Bytes) -> Numbers:
+def tree(groups: Groups) -> Moves:
     """All-reduce up and down two complementary binary trees of nodes, chains in the nodes, all pipelined (Sanders,
     Speck, Träff, 2009; NCCL):
 
@@ -83,46 +104,43 @@ def tree(groups: Groups, size: Bytes) -> Numbers:
     Inside one node that is the ring. Of two nodes each is the leaf of one tree and passes on half of S there.
     """
     steps = 2 * (groups.inside - 1)
-    latency = steps * groups.intra.latency + 2 * levels(groups.nodes) * groups.inter.latency
-    inside = over(groups.intra, steps / groups.inside * size, 0)
-    outside = over(groups.inter, np.minimum(groups.nodes - 1, 2) * groups.load * size, 0)
-    return np.asarray(latency + np.maximum(inside, outside))
+    passed = np.minimum(groups.nodes - 1, 2) * groups.load
+    return Moves(steps, steps / groups.inside, 2 * levels(groups.nodes), passed, "pipelined")
 
 
-def binomial_tree(groups: Groups, size: Bytes) -> Numbers:
+def binomial_tree(groups: Groups) -> Moves:
     """All-reduce up and down one binomial tree, in each node and then among one member of each, whole messages at a
     time (Thakur et al., 2005):  2 ceil(log2 g) (alpha + S/B) + 2 ceil(log2 m) (alpha' + S/B').
     """
     inside, outside = 2 * levels(groups.inside), 2 * levels(groups.nodes)
-    return over(groups.intra, inside * size, inside) + over(groups.inter, outside * leaders(groups) * size, outside)
+    return Moves(inside, inside, outside, outside * leaders(groups))
 
 
-def halving_doubling(groups: Groups, size: Bytes) -> Numbers:
+def halving_doubling(groups: Groups) -> Moves:
     """All-reduce by recursive halving, then doubling:  2 log2(n) alpha + 2 (n-1)/n S/B  where nothing is shared (Thakur
     et al., 2005; Rabenseifner, 2004).
 
-    Partners at distance d < n exchange d/n of S, inside a node or each over its share of a NIC; in nodes of g members
-    where g is no power of two every distance that does not divide g counts as crossing. If n is no power of two, the
-    workers beyond one fold in before and get the sum after, whole vectors.
+    Partners at distance d < n exchange d/n of S, inside a node or each over its share of a NIC. If n is no power of
+    two, the workers beyond one fold in before and get the sum after, whole vectors. In nodes of g members where g is no
+    power of two pairs and nodes are not aligned, and only `simulation` knows what meets where.
     """
-    power, log = 2.0 ** np.floor(np.log2(groups.size)), np.floor(np.log2(groups.size))
+    log = np.floor(np.log2(groups.size))
+    power = 2.0**log
     beyond = groups.size - power
     far = groups.crossing & (power >= groups.inside)
-    folds = np.where(far, np.minimum(groups.crowd, np.maximum(beyond, 1)), 0.0)
-    inside, outside = 2.0 * (beyond > 0) * ~far, 2.0 * folds * (beyond > 0)
-    rounds = 2.0 * (beyond > 0) * far
-    rounds_inside = inside
+    folds = 2.0 * (beyond > 0)
+    rounds, moved = folds * ~far, folds * ~far
+    outer_rounds, outer_moved = folds * far, folds * far * np.minimum(groups.crowd, beyond)
     for level in range(int(np.max(log, initial=0))):
         part = np.where(level < log, 2.0**level / power, 0.0)
         across = groups.crossing & (groups.inside % 2.0 ** (level + 1) != 0)
-        inside = inside + 2 * part * ~across
-        outside = outside + 2 * part * groups.crowd * across
-        rounds = rounds + 2 * (part > 0) * across
-        rounds_inside = rounds_inside + 2 * (part > 0) * ~across
-    return over(groups.intra, inside * size, rounds_inside) + over(groups.inter, outside * size, rounds)
+        rounds, moved = rounds + 2 * (part > 0) * ~across, moved + 2 * part * ~across
+        outer_rounds = outer_rounds + 2 * (part > 0) * across
+        outer_moved = outer_moved + 2 * part * groups.crowd * across
+    return Moves(rounds, moved, outer_rounds, outer_moved)
 
 
-def hierarchical(groups: Groups, size: Bytes, ways: int = 2) -> Numbers:
+def hierarchical(groups: Groups, ways: int = 2) -> Moves:
     """All-reduce by rings in each node, and by each member over its own NIC among the nodes (Goyal et al., 2017):
 
         2 (g-1) (alpha + S/(g B))  +  2 (m-1) (alpha' + lambda S/(m B')).
@@ -130,12 +148,12 @@ def hierarchical(groups: Groups, size: Bytes, ways: int = 2) -> Numbers:
     The members of a node that is not full do the work of g. Inside one node it is the ring. One way is a
     reduce-scatter, or an all-gather.
     """
-    inside, outside = ways * (groups.inside - 1), ways * (groups.nodes - 1)
-    within = over(groups.intra, inside / groups.inside * size, inside)
-    return within + groups.crossing * over(groups.inter, outside / groups.nodes * groups.load * size, outside)
+    g, m = groups.inside, groups.nodes
+    inside, outside = ways * (g - 1), ways * (m - 1)
+    return Moves(inside, inside / g, outside, outside / m * groups.load)
 
 
-ALL_REDUCE: dict[str, Formula] = {
+ALL_REDUCE: dict[str, Callable[[Groups], Moves]] = {
     "ring": ring,
     "tree": tree,
     "hierarchical": hierarchical,
@@ -143,7 +161,10 @@ ALL_REDUCE: dict[str, Formula] = {
     "binomial_tree": binomial_tree,
     "halving_doubling": halving_doubling,
 }
-REDUCE_SCATTER: dict[str, Formula] = {"ring": partial(ring, ways=1), "hierarchical": partial(hierarchical, ways=1)}
+REDUCE_SCATTER: dict[str, Callable[[Groups], Moves]] = {
+    "ring": partial(ring, ways=1),
+    "hierarchical": partial(hierarchical, ways=1),
+}
 LIBRARY = ("ring", "tree", "hierarchical")  # what "auto" chooses from
 
 
@@ -183,14 +204,19 @@ def all_gather(groups: Groups, message: Bytes, algorithm: str = "auto") -> Numbe
 def to_server(groups: Groups, size: Bytes, shards: Numbers | int = 1) -> Numbers:
     """Seconds of all workers sending S/k to each of k shards of a server, which sit evenly on k of the workers (Li et
     al., 2014):  alpha + (n-1) S/(k B)  where nothing is shared. The way back takes as long.
+
+    Parameters
+    ----------
+    groups, size : as in `all_reduce`.
+    shards : k, 1 to n.
     """
     n, g, k = groups.size, groups.inside, np.asarray(shards)
     if np.any((k < 1) | (k > n)):
         raise ValueError(f"shards must be 1 to the {int(np.min(n))} workers, got {shards}: each sits on a worker")
     received = np.ceil(groups.crowd * k / n) * (n - g)
     sent = groups.crowd * (k - np.floor(k / groups.nodes))
-    inside = (g > 1) * over(groups.intra, (g - 1) * size / k)
-    return np.maximum(inside, groups.crossing * over(groups.inter, np.maximum(received, sent) * size / k))
+    outside = groups.crossing * np.maximum(received, sent) / k
+    return seconds(groups, size, Moves(1.0 * (g > 1), (g - 1) / k, 1.0 * groups.crossing, outside, "at once"))
 
 
 def server(groups: Groups, size: Bytes, shards: Numbers | int = 1) -> Numbers:
@@ -205,11 +231,16 @@ def neighbours(groups: Groups, size: Bytes, degree: Numbers | int = 1) -> Number
 
     in other nodes if the group is in several, where all of a node share its NICs and the network may be oversubscribed.
     Gossip over a graph of your own is priced by the graph: `simulation.gossip`.
+
+    Parameters
+    ----------
+    groups : who.
+    size : S, bytes of each message.
+    degree : to how many others each worker sends.
     """
-    others = np.minimum(degree, groups.size - 1)
-    inside = over(groups.intra, others * size)
-    outside = over(groups.inter, others * size * (groups.crowd * groups.oversubscription))
-    return (others > 0) * np.where(groups.crossing, outside, inside)
+    others, far = np.minimum(degree, groups.size - 1), groups.crossing
+    outside = far * others * (groups.crowd * groups.oversubscription)
+    return seconds(groups, size, Moves((others > 0) & ~far, others * ~far, (others > 0) & far, outside))
 
 
 def point_to_point(groups: Groups, size: Bytes) -> Numbers:
@@ -231,11 +262,20 @@ def leaders(groups: Groups) -> Numbers:
     return np.ceil(groups.crowd / groups.inside)
 
 
-def cheapest(formulas: dict[str, Formula], groups: Groups, size: Bytes, algorithm: str) -> Numbers:
-    """The named formula, or the least of those that a library chooses from."""
+def cheapest(kinds: Mapping[str, Callable[[Groups], Moves]], groups: Groups, size: Bytes, algorithm: str) -> Numbers:
+    """By the named algorithm, or the least of those that a library chooses from."""
     if algorithm == "auto":
         names = LIBRARY if groups.any_crosses else LIBRARY[:1]  # inside a node all of them are the ring
-        return reduce(np.minimum, (formulas[name](groups, size) for name in names if name in formulas))
-    if algorithm not in formulas:
-        raise ValueError(f"algorithm must be one of auto {' '.join(formulas)}, got {algorithm!r}")
-    return formulas[algorithm](groups, size)
+        return reduce(
+            np.minimum, (seconds(groups, size, moves(kinds[name], groups)) for name in names if name in kinds)
+        )
+    if algorithm not in kinds:
+        raise ValueError(f"algorithm must be one of auto {' '.join(kinds)}, got {algorithm!r}")
+    return seconds(groups, size, moves(kinds[algorithm], groups))
+
+
+def moves(kind: Callable[[Groups], Moves], groups: Groups) -> Moves:
+    """The moves of a kind of operation, worked out once for each group."""
+    if kind not in groups.known:
+        groups.known[kind] = kind(groups)
+    return cast("Moves", groups.known[kind])

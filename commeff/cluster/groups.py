@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,7 @@ class Groups:
     intra: Link
     inter: Link
     oversubscription: float = 1.0
+    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # what `collectives` worked out
 
     @classmethod
     def first(cls, cluster: Cluster, size: Numbers | int) -> Groups:

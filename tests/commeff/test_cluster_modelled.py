@@ -105,7 +105,7 @@ def test_waiting_is_linear_in_max_plus() -> None:
 
 def test_psgd_costs_a_ring_a_step_and_waits_for_all() -> None:
     run = played(ledger_of(methods.psgd(SGD)), compute=COMPUTE, collective="ring")
-    each = float(collectives.ring(GROUP, 4 * D))
+    each = float(collectives.all_reduce(GROUP, 4 * D, "ring"))
     assert run.communication == pytest.approx(np.full(STEPS, each))
     assert run.total == pytest.approx(COMPUTE.max(1).sum() + STEPS * each)
     assert run.by_step[-1] == run.total
@@ -147,7 +147,7 @@ def test_a_server_is_slower_than_a_ring_and_shards_help() -> None:
 
 def test_communication_hides_behind_computing_as_far_as_it_may() -> None:
     rows = ledger_of(methods.psgd(SGD))
-    each = float(collectives.ring(GROUP, 4 * D))
+    each = float(collectives.all_reduce(GROUP, 4 * D, "ring"))
     for compute in (each / 2, each, 2 * each):
         run = played(rows, compute=compute, overlap=1.0, collective="ring")
         assert run.total == pytest.approx(STEPS * max(each, compute))
@@ -166,8 +166,8 @@ def test_kinds_of_every_collective_have_seconds_and_others_are_refused() -> None
     def total(kind: str) -> float:
         return played([Entry(0, "g", kind, 1e6, 1e6, 1, 1)], steps=1).total
 
-    assert total("ring") == pytest.approx(float(collectives.one_ring(GROUP, 1e6)))
-    assert total("tree") == pytest.approx(float(collectives.binomial_tree(GROUP, 1e6)))
+    assert total("ring") == pytest.approx(float(collectives.all_reduce(GROUP, 1e6, "one_ring")))
+    assert total("tree") == pytest.approx(float(collectives.all_reduce(GROUP, 1e6, "binomial_tree")))
     assert total("all_reduce") == pytest.approx(float(collectives.all_reduce(GROUP, 1e6)))
     assert total("server") == pytest.approx(float(collectives.server(GROUP, 1e6)))
     assert total("to_server") + total("from_server") == pytest.approx(total("server"))

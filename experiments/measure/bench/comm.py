@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from commeff import Communicator
 from commeff.cluster import GPU, Cluster
-from commeff.cluster.collectives import one_ring
+from commeff.cluster.collectives import all_reduce
 from commeff.cluster.groups import Groups
 from commeff.experiments.measure.bench import codecs, collectives, links
 from commeff.experiments.measure.bench.codecs import CODECS, Speed
@@ -158,4 +158,4 @@ def agreement(measured: Measured, cluster: Cluster) -> tuple[int, float, float]:
     """The largest message, and the seconds of our ring on it: measured, and modelled on the profile."""
     own = [timing for timing in measured.between.timings if timing.operation == "ring"]
     largest = max(own, key=lambda timing: timing.size)
-    return largest.size, largest.seconds, float(one_ring(Groups.first(cluster, largest.n), largest.size))
+    return largest.size, largest.seconds, float(all_reduce(Groups.first(cluster, largest.n), largest.size, "one_ring"))
