@@ -74,6 +74,9 @@ def worker_seconds(
     The ranks of a worker have its gradients scattered among them already, so each sends P / shard numbers. Models that
     ZeRO does not gather anyway are gathered in the worker afterwards.
     """
+    talks = policies.workers > 1
+    if not np.any(talks):
+        return np.zeros(np.broadcast_shapes(np.shape(parameters), np.shape(talks)))
     weights, gradients, _ = STATES[policies.precision]
     numbers = parameters / policies.shard
     groups = Groups.strided(cluster, policies.workers, policies.tensor * policies.shard)
@@ -88,7 +91,6 @@ def worker_seconds(
     average = collectives.all_reduce(groups, weights * numbers)
     sharing = Groups.strided(cluster, policies.shard, policies.tensor)
     whole = np.where(policies.zero == 0, collectives.all_gather(sharing, weights * numbers), 0.0)
-    talks = policies.workers > 1
     return talks * (
         policies.gradients * (reduced + encoded / constants.memory_efficiency)
         + policies.gossip * (gossip + whole)
