@@ -42,6 +42,17 @@ def test_a_star_is_billed_its_mean_degree():
     assert communicator.ledger.wire_bytes == 2 * (N - 1) / N * 8 * D
 
 
+def test_a_message_that_nobody_receives_is_not_billed():
+    """Worker 0 is read by all others, worker 1 by worker 0, and the others by nobody."""
+    weights = [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0], [0.5, 0, 0, 0.5]]
+    communicator, sent = Communicator(workers=4), Dense().compress(X[:4], Communicator(workers=4).random("up"))
+    communicator.mix(sent, topologies.from_matrices([weights]).at(0))
+    (row,) = communicator.ledger.rows
+    assert (row.payload_bytes, row.wire_bytes, row.messages) == (8 * D * 2 / 4, 8 * D * (3 + 1) / 4, (3 + 1) / 4)
+    communicator.mix(sent, topologies.from_matrices([[[float(i == j) for j in range(4)] for i in range(4)]]).at(0))
+    assert communicator.ledger.rows[-1][3:6] == (0, 0, 0), "and where all are on their own, nothing is"
+
+
 def test_observing_is_free():
     communicator = Communicator(workers=N)
     torch.testing.assert_close(communicator.observe(X), X.mean(0))

@@ -14,7 +14,7 @@ from commeff import Communicator, DistributedOptimizer, Local, Strategy, Transfo
 from commeff.communicator.wire.shared_memory import SWITCH
 from commeff.communicator.wire.transport import SMALL
 from commeff.compressors import Layout, Natural, ScaledSign, TopK
-from commeff.core import Keep
+from commeff.core import Chain, Keep
 from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,
@@ -51,6 +51,20 @@ def test_delayed_averaging_is_its_recursion(delay: int) -> None:
         if step >= delay:
             old = moved[step - delay]
             x = x + old.mean(0) - old
+        assert (found[step] - x).abs().max() <= 1e-12
+
+
+def test_what_arrives_late_is_finished_with_the_clock_of_its_own_step() -> None:
+    """Two gossips in a row over a graph that changes: the second begins when the delay is over."""
+    graph, delay = topologies.one_peer_exponential(4), 1
+    found = trajectory(Strategy(Local(PLAIN), parameters=Delayed(Chain(Gossip(graph), Gossip(graph)), delay)))
+    x, moved = laws.start(), []
+    for step in range(laws.STEPS):
+        x = x - 0.05 * laws.slope(x, step)
+        moved.append(x)
+        if step >= delay:
+            once, old = torch.from_numpy(graph.at(step - delay).dense()), moved[step - delay]
+            x = x + once @ (once @ old) - old
         assert (found[step] - x).abs().max() <= 1e-12
 
 
