@@ -124,10 +124,20 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
 
 
 def _cells(request: Request, rehearsed: bool) -> list[Cell]:
+    """The cells of the file; `ConfigError` with everything that is wrong with any of them."""
     if request.listed is None:
         from commeff.experiments.grid.plan.expand import expand  # with torch and hydra, which only this needs
 
-        return expand(read_grid(request.file, request.overrides), request.place, request.choices, rehearsed)
+        cells, faults = expand(read_grid(request.file, request.overrides), request.place, request.choices)
+        if rehearsed:
+            from commeff.experiments.grid.plan.rehearsal import rehearse
+
+            cells, refusals = rehearse(cells)
+            faults += refusals
+        faults += store_faults(request.place)
+        if faults:
+            raise ConfigError(faults)
+        return cells
     added = [f"{word!r}" for word in request.overrides] + ["--store"] * (request.store is not None)
     added += ["--plugin"] * bool(request.plugins)
     if added:

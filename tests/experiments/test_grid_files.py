@@ -14,6 +14,7 @@ from commeff.experiments.cli import app
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.disk_space import check_space
 from commeff.experiments.grid.plan.expand import expand
+from commeff.experiments.grid.plan.rehearsal import rehearse
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.run.store import VERSION
 
@@ -28,7 +29,8 @@ def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
 
 
 def settings(folder: Path, text: str, *overrides: str) -> list[dict[str, str]]:
-    return [dict(cell.settings) for cell in expand(read_grid(written(folder, text), overrides), folder / "store")]
+    grid = read_grid(written(folder, text), overrides)
+    return [dict(cell.settings) for cell in expand(grid, folder / "store").cells]
 
 
 def test_a_grid_is_a_union_of_products_times_seeds_less_what_is_excluded(tmp_path: Path) -> None:
@@ -69,7 +71,7 @@ def test_words_on_the_command_line_go_into_the_base(tmp_path: Path) -> None:
 
 def test_labels_are_what_differs(tmp_path: Path) -> None:
     text = BASE + "seeds: [0, 1]\ngrid:\n  - {method: psgd, optimizer.lr: [0.1, 0.2]}\n  - {method: local_sgd}\n"
-    cells = expand(read_grid(written(tmp_path, text)), tmp_path / "store")
+    cells = expand(read_grid(written(tmp_path, text)), tmp_path / "store").cells
     assert [dict(cell.labels) for cell in cells[:3]] == [
         {"method": "psgd", "optimizer.lr": "0.1"},
         {"method": "psgd", "optimizer.lr": "0.2"},
@@ -162,7 +164,7 @@ def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parameters count, not the memories of the method alone, and of the cells only those asked for."""
     text = "base: {task: quadratic, task.dimension: 1000, workers: 4, steps: 3}\n" + PSGD
-    (cell,) = expand(read_grid(written(tmp_path, text)), tmp_path / "store")
+    ((cell,), _) = rehearse(expand(read_grid(written(tmp_path, text)), tmp_path / "store").cells)
     assert 4 * 1000 * 8 <= cell.checkpoint < 5 * 1000 * 8
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2 * cell.checkpoint))
     check_space(tmp_path / "store", [cell], jobs=1)

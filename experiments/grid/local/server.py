@@ -24,6 +24,7 @@ PRELOAD = (
     "commeff.experiments.tasks",
     "commeff.methods",
     "commeff.experiments.grid.plan.expand",
+    "commeff.experiments.grid.plan.rehearsal",
     "sklearn.datasets",
     "sklearn.model_selection",
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.store import FINISHED, RunFolder
 
 
@@ -66,6 +67,27 @@ class Cell:
     def command(self, store: Path, plugins: Sequence[str] = ()) -> str:
         """The command that runs this cell alone."""
         return shlex.join(["commeff", *self.words(store, plugins)])
+
+
+class Faults:
+    """Why cells cannot run: each reason once, with the first cell that it stops and the number of others."""
+
+    def __init__(self) -> None:
+        self._cells: dict[str, list[tuple[int, Mapping[str, str]]]] = {}
+
+    def add(self, number: int, settings: Mapping[str, str], error: ConfigError) -> None:
+        """Add the reasons why a cell cannot run."""
+        for reason in error.faults:
+            self._cells.setdefault(reason, []).append((number, settings))
+
+    def lines(self) -> list[str]:
+        """Such as 'cell 37 and 2 more (method=dsgd seed=0): why'."""
+        lines = []
+        for reason, cells in self._cells.items():
+            (number, settings), others = cells[0], f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+            words = " ".join(f"{key}={value}" for key, value in settings.items())
+            lines.append(f"cell {number}{others} ({words}): {reason}")
+        return lines
 
 
 def in_words(labels: Mapping[str, str], name: str | None, seed: int) -> str:
