@@ -12,7 +12,7 @@ from commeff.experiments.cli.columns import table
 from commeff.experiments.cli.common import Json, Settings, refusals
 
 if TYPE_CHECKING:
-    from commeff.experiments.published.planner.asked import Asked
+    from commeff.experiments.published.planner.question import Question
 
 GIB = 2**30
 FIGURES = (".pdf", ".png", ".svg")
@@ -75,10 +75,10 @@ def plan(
         _agree(search, sweep, largest, timeline, figure)
         if not search and (method, budget, top, seed, every_way) != ("exhaustive", None, 10, 0, False):
             raise ValueError("--method, --budget, --top, --seed and --ways say how to search; add --search")
-        from commeff.experiments.published.planner.asked import asked
+        from commeff.experiments.published.planner.question import read_question
 
         words = list(settings or [])
-        question = asked(
+        question = read_question(
             [*words, "model=gpt3-175b"] if largest and not any(w.startswith("model=") for w in words) else words
         )
         if search:
@@ -112,13 +112,13 @@ def _leave(option: str, told: list[str]) -> None:
         raise ValueError(f"{option} chooses {' '.join(told)} itself; leave them out, or leave {option} out")
 
 
-def _predict(question: Asked, as_json: bool) -> None:
-    from commeff.experiments.published.planner.plan import described
+def _predict(question: Question, as_json: bool) -> None:
+    from commeff.experiments.published.planner.plan import describe
     from commeff.planner import predict
 
     policy = question.one()
     prediction = predict(question.model, policy, question.cluster, global_batch=question.global_batch)
-    found = described(question, policy, prediction)
+    found = describe(question, policy, prediction)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -139,7 +139,7 @@ def _predict(question: Asked, as_json: bool) -> None:
     table(("memory", "GiB", "share"), _shares(held, GIB, found["memory_bytes"]))
 
 
-def _heading(question: Asked) -> str:
+def _heading(question: Question) -> str:
     cluster = question.cluster
     return (
         f"{question.name}, {question.model.parameters / 1e9:.4g} billion parameters, on {cluster.gpus} x "
@@ -162,11 +162,11 @@ def _run(found: dict[str, Any]) -> str:
 
 
 def _search(
-    question: Asked, method: str, budget: int | None, top: int, seed: int, every_way: bool, as_json: bool
+    question: Question, method: str, budget: int | None, top: int, seed: int, every_way: bool, as_json: bool
 ) -> None:
-    from commeff.experiments.published.planner.asked import SEARCHED
     from commeff.experiments.published.planner.models import assumptions
-    from commeff.experiments.published.planner.plan import described, spoken
+    from commeff.experiments.published.planner.plan import describe, policy_words
+    from commeff.experiments.published.planner.question import SEARCHED
     from commeff.planner import Way, search
 
     _leave("--search", [key for key in question.policy if key not in SEARCHED])
@@ -184,7 +184,7 @@ def _search(
     )
     if as_json:
         found = [
-            {**described(question, each.policy, each.prediction), "steps": each.steps, "cost": each.cost}
+            {**describe(question, each.policy, each.prediction), "steps": each.steps, "cost": each.cost}
             for each in plans
         ]
         typer.echo(json.dumps(found, indent=2))
@@ -198,13 +198,15 @@ def _search(
     if every_way:
         heads[1:1] = ["step s x steps", "steps"]
         lines = [[f"{p.cost:.4g}", f"{p.steps:.2f}", *line] for p, line in zip(plans, lines, strict=True)]
-    table(heads, [[spoken(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
+    table(heads, [[policy_words(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
     if every_way:
-        typer.echo("steps: to the same loss, in units of psgd's; assumed, see experiments/planning/convergence.yaml")
+        typer.echo(
+            "steps: to the same loss, in units of psgd's; assumed, see experiments/published/planner/convergence.yaml"
+        )
 
 
-def _sweep(question: Asked, figure: Path | None, as_json: bool) -> None:
-    from commeff.experiments.published.planner.models import assumptions, said
+def _sweep(question: Question, figure: Path | None, as_json: bool) -> None:
+    from commeff.experiments.published.planner.models import assumptions, way_label
     from commeff.experiments.published.planner.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
     _leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
@@ -219,7 +221,7 @@ def _sweep(question: Asked, figure: Path | None, as_json: bool) -> None:
     if as_json:
         found = [
             {
-                "way": said(each.way),
+                "way": way_label(each.way),
                 "steps": each.way.steps,
                 "pays_below_gigabits": each.pays_below,
                 "seconds": {
@@ -233,10 +235,12 @@ def _sweep(question: Asked, figure: Path | None, as_json: bool) -> None:
     rows = sweep_rows(sweeps)
     typer.echo(f"{_heading(question)}\nseconds for the work of one step of psgd, by Gb/s of one NIC; * the least\n")
     table([*rows[0]], [[*row.values()] for row in rows])
-    typer.echo("steps: to the same loss, in units of psgd's; assumed, see experiments/planning/convergence.yaml")
+    typer.echo(
+        "steps: to the same loss, in units of psgd's; assumed, see experiments/published/planner/convergence.yaml"
+    )
 
 
-def _largest(question: Asked, figure: Path | None, as_json: bool) -> None:
+def _largest(question: Question, figure: Path | None, as_json: bool) -> None:
     from commeff.experiments.published.planner.sweeps import ALONG, largest
     from commeff.planner import Policy
 
@@ -264,7 +268,7 @@ def _largest(question: Asked, figure: Path | None, as_json: bool) -> None:
     table(("data-parallel ranks", "no ZeRO", "ZeRO-1", "ZeRO-2", "ZeRO-3"), lines)
 
 
-def _timeline(question: Asked, path: Path) -> None:
+def _timeline(question: Question, path: Path) -> None:
     from commeff.experiments.published.planner import figures
     from commeff.planner import timeline
 

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from commeff.cluster import Cluster
 from commeff.experiments.cli import app
 from commeff.experiments.cli.plan import plan as command
-from commeff.experiments.published.planner.asked import asked
 from commeff.experiments.published.planner.joint import Joint, shares
 from commeff.experiments.published.planner.models import assumptions, models, named
-from commeff.experiments.published.planner.plan import spoken
+from commeff.experiments.published.planner.plan import policy_words
+from commeff.experiments.published.planner.question import read_question
 from commeff.experiments.published.planner.study import (
     BATCH_TOKENS,
     TOKENS_PER_PARAMETER,
@@ -89,16 +89,16 @@ def test_a_policy_that_does_not_fit_says_which_change_makes_room_and_that_is_tru
     assert f"at {again['step_seconds']:.4g} s" in told["why"]
 
 
-def test_spoken_policies_are_read_back():
+def test_the_words_of_a_policy_are_read_back():
     policy = Policy(
         tensor=2, pipeline=2, data=2, stages=(5, 3), sequence_parallel=True, workers=2, method="local_sgd", period=4
     )
-    assert asked([*SMALL, *spoken(policy).split()]).one() == policy
+    assert read_question([*SMALL, *policy_words(policy).split()]).one() == policy
 
 
 def test_ways_are_searched_with_their_steps():
     ways = [each.way for each in assumptions()]
-    question = asked(["model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s"])
+    question = read_question(["model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s"])
     told = found("model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s", "--search", "--ways", "--top", "1")
     truth = search(question.model, question.cluster, question.global_batch, ways=ways, top=1)[0]
     assert (told[0]["cost"], told[0]["steps"]) == (truth.cost, truth.steps)
@@ -125,21 +125,21 @@ def test_figures_are_drawn(tmp_path, extra, ending):
         (["modell=gpt3-175b"], "did you mean model"),
         (["model=gpt3-17b"], "did you mean gpt3-"),
         (["model=gpt3-175b", "cluster=a100_selen"], "did you mean a100_selene"),
-        (["gpt3-175b"], "is not key=value"),
-        ([], "no model was named"),
-        (["hidden=1024"], "layers heads sequence vocab not given"),
-        ([*SMALL, "tensor=3"], "does not divide 8 GPUs"),
+        (["gpt3-175b"], "must be key=value"),
+        ([], "model must be named"),
+        (["hidden=1024"], "missing: layers heads sequence vocab"),
+        ([*SMALL, "tensor=3"], "tensor x pipeline must divide the 8 GPUs, got 3 x 1"),
         ([*SMALL, "tensor=16", "gpus=16"], "heads=8 does not divide"),
         ([*SMALL, "data=4"], "is 4 GPUs"),
         ([*SMALL, "gpus=12"], "a multiple of 8, got 12"),
         ([*SMALL, "bandwidth=-1"], "bandwidth must be a number"),
         ([*SMALL, "bandwidth=fast"], "is not a number of bytes/s"),
-        ([*SMALL, "tensor=two"], "'two' is not a number"),
+        ([*SMALL, "tensor=two"], "tensor must be a number, got 'two'"),
         ([*SMALL, "global_batch=7"], "does not divide into data=8"),
-        ([*SMALL, "tokens=-1"], "tokens=-1"),
+        ([*SMALL, "tokens=-1"], "such as tokens=300e9, got -1"),
         ([*SMALL, "gated=2"], "it is true or false"),
         ([*SMALL, "offload_checkpoints=1"], "it is true or false"),
-        ([*SMALL, "tokens=true"], "tokens=True"),
+        ([*SMALL, "tokens=true"], "such as tokens=300e9, got True"),
         ([*SMALL, "global_batch=true"], "global_batch=True"),
         ([*SMALL, "pipeline=2", "data=4", "stages=3.5,4.5"], "tuple of whole numbers"),
         ([*SMALL, "hidden=1000000000000000000000", "heads=1"], "counts to"),
@@ -178,7 +178,7 @@ def test_every_shipped_model_is_a_model_of_about_its_name():
 
 
 def test_a_sweep_never_prefers_slower_links_and_pays_below_what_it_says():
-    question = asked([*SMALL, "gpus=16"])
+    question = read_question([*SMALL, "gpus=16"])
     sweeps = bandwidth_sweep(question, question.one(), [Way(), Way("local_sgd", 8, steps=1.3), Way("dsgd", steps=1.3)])
     for each in sweeps:
         assert list(each.seconds) == sorted(each.seconds, reverse=True)
@@ -223,7 +223,7 @@ def test_a_cell_of_the_study_is_the_search():
     cell = best(model, cluster, way)
     truth = search(model, cluster, BATCH_TOKENS // model.sequence, ways=[way], method="exhaustive", top=1)[0]
     assert cell["step_seconds"] == pytest.approx(truth.step_seconds, rel=1e-12)
-    assert cell["policy"] == spoken(truth.policy)
+    assert cell["policy"] == policy_words(truth.policy)
 
 
 def test_hours_and_winners_of_the_study_follow_from_seconds_and_steps():

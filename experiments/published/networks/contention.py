@@ -29,7 +29,7 @@ SEEDS = {256: 0, 1024: 1}  # of the random permutations
 
 
 def hosts(count: int, network: Network) -> Cluster:
-    """So many hosts of one worker on a network."""
+    """Hosts of one worker each on a network."""
     return replace(Cluster.named("ethernet_1g", gpus=count), name="hosts", inter=LINK, intra=LINK, network=network)
 
 
@@ -64,7 +64,7 @@ def one_round(step: int, count: int, network: Network) -> float:
 
 
 def permutation(count: int, network: Network) -> float:
-    """Everybody sends to one other, drawn at random."""
+    """Every host sends to one other, drawn at random."""
     drawn = np.random.default_rng(SEEDS[count]).permutation(count)
     return exchange(hosts(count, network), np.arange(count), drawn, MODEL)
 
@@ -76,7 +76,14 @@ def parameter_server(count: int, network: Network) -> float:
 
 @dataclass(frozen=True)
 class Figure:
-    """A simulated figure in ms, and the function (hosts, network) -> seconds that computes it here."""
+    """A simulated figure.
+
+    Attributes
+    ----------
+    hosts, case, network : what was simulated.
+    simulated : ms that SimGrid gives.
+    compute : the function (hosts, network) -> seconds that computes it here.
+    """
 
     hosts: int
     case: str

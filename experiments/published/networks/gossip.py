@@ -41,7 +41,15 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class Row:
-    """A printed figure. method: psgd or one_peer; unit: ms of one communication, or h of training."""
+    """A printed figure.
+
+    Attributes
+    ----------
+    task : what was timed.
+    method : psgd or one_peer.
+    servers : of 8 GPUs.
+    value, unit : ms of one communication, or h of training.
+    """
 
     task: str
     method: str
@@ -67,8 +75,12 @@ BERT = (Row("BERT-Large", "psgd", 8, 59.02, "h"), Row("BERT-Large", "one_peer", 
 
 @dataclass(frozen=True)
 class Constants:
-    """What is fitted. image: seconds that one GPU computes on one image, all included; bandwidth: bytes/s between two
-    servers.
+    """The fitted constants.
+
+    Attributes
+    ----------
+    image : seconds that one GPU computes on one image, all included.
+    bandwidth : bytes/s between two servers.
     """
 
     image: float
@@ -76,7 +88,7 @@ class Constants:
 
 
 def servers(count: int, bandwidth: float) -> Cluster:
-    """`count` servers that talk at the given speed, one worker each."""
+    """`count` servers of one worker each, linked at the given bandwidth."""
     return replace(NODE.with_inter(bandwidth=bandwidth, efficiency=1.0), per_node=1, gpus=count)
 
 
@@ -88,7 +100,7 @@ def communication(method: str, cluster: Cluster, size: float) -> float:
 
 
 def modelled(row: Row, constants: Constants, batch: int = BATCH) -> float:
-    """What the model says for a row, in its unit.
+    """The modelled value of a row, in its unit.
 
     >>> round(modelled(PRINTED[1], Constants(image=0.0, bandwidth=1e9)), 2)
     102.03
@@ -119,6 +131,9 @@ def fit(batch: int = BATCH, rows: Iterable[Row] = PRINTED) -> Constants:
 class Pretraining:
     """BERT-Large as assumed for the prediction; none of it is printed beside the hours, and nothing is fitted.
 
+    Attributes
+    ----------
+    name : in the table.
     sequences : of the original recipe, a million steps of 256.
     tokens : of a sequence in the mean, 128 for 90 % of the steps, 512 for the rest.
     batch : sequences on each GPU.
@@ -141,7 +156,7 @@ RESNET50_FLOPS = (
 
 
 def share_of_peak(constants: Constants) -> float:
-    """What share of a V100's float32 peak the ImageNet constant stands for."""
+    """The share of a V100's float32 peak that the ImageNet constant means."""
     return RESNET50_FLOPS / constants.image / NODE.gpu.peak_flops["fp32"]
 
 

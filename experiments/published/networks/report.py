@@ -22,14 +22,14 @@ NOMINAL = 25e9 / 8  # bytes/s of the servers' network
 
 def gossip_rows(constants: gossip.Constants) -> list[dict[str, Any]]:
     """The ten fitted figures and the predicted hours."""
-    rows = [compared(row, gossip.modelled(row, constants), "fitted") for row in gossip.PRINTED]
+    rows = [compare(row, gossip.modelled(row, constants), "fitted") for row in gossip.PRINTED]
     for recipe in gossip.PRETRAININGS:
         status = f"predicted: {recipe.name}"
-        rows += [compared(row, gossip.bert(row, constants, recipe), status) for row in gossip.BERT]
+        rows += [compare(row, gossip.bert(row, constants, recipe), status) for row in gossip.BERT]
     return rows
 
 
-def compared(row: gossip.Row, ours: float, status: str) -> dict[str, Any]:
+def compare(row: gossip.Row, ours: float, status: str) -> dict[str, Any]:
     """One line of the table."""
     return {
         "task": row.task,
@@ -60,7 +60,7 @@ def contention_rows() -> list[dict[str, Any]]:
 
 
 def gossip_page(rows: Sequence[Mapping[str, Any]], constants: gossip.Constants) -> list[str]:
-    """The table with its constants, assumptions and what else was tried."""
+    """The table with its constants, its assumptions and other batches."""
     fitted = [row for row in rows if row["status"] == "fitted"]
     near = sum(abs(row["error (%)"]) <= 15 for row in fitted)
     worst = max(fitted, key=lambda row: abs(row["error (%)"]))
@@ -111,7 +111,7 @@ def other_batch(batch: int) -> dict[str, Any]:
 
 
 def bert_notes(constants: gossip.Constants) -> list[str]:
-    """What the BERT rows assume, and why one of them is out of reach."""
+    """The assumptions of the BERT rows, and why one of them cannot be met."""
     reduce, one_peer = gossip.BERT
     cluster = gossip.servers(reduce.servers, constants.bandwidth)
     limit = gossip.communication("psgd", cluster, 1e9) / gossip.communication("one_peer", cluster, 1e9)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import LogLocator
 
-from commeff.experiments.published.planner.models import said
+from commeff.experiments.published.planner.models import way_label
 from commeff.experiments.published.planner.sweeps import BANDWIDTHS, Sweep
 from commeff.experiments.report.draw.figures import COLOURS, INK, NO_DATE, RULE, STYLE
 from commeff.planner import Timeline
@@ -63,7 +63,9 @@ def sweep(canvas: Canvas, sweeps: Sequence[Sweep], title: str) -> None:
         plain = each.way.method == "psgd"
         colour = INK if plain else COLOURS[(i - 1) % len(COLOURS)]
         dash = "-" if plain or i <= len(COLOURS) else "--"
-        axes.plot(BANDWIDTHS, each.seconds, dash, color=colour, linewidth=2.2 if plain else 1.4, label=said(each.way))
+        axes.plot(
+            BANDWIDTHS, each.seconds, dash, color=colour, linewidth=2.2 if plain else 1.4, label=way_label(each.way)
+        )
     axes.set(xscale="log", yscale="log", xlabel="NIC (Gb/s)", title=title)
     axes.set_ylabel("seconds for the work of a step of psgd (modelled)")
     axes.set_xticks(BANDWIDTHS, [f"{x:g}" for x in BANDWIDTHS], rotation=45)

@@ -1,4 +1,4 @@
-"""Models by name, and what each way of the worker axis is taken to cost in steps."""
+"""Models by name, and how many steps each method of the worker axis is assumed to need."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def assumptions() -> list[Assumption]:
     return found
 
 
-def said(way: Way) -> str:
-    """A way in words.
+def way_label(way: Way) -> str:
+    """The words of a way.
 
-    >>> said(Way("diloco", period=64)), said(Way("mem_sgd", compressor="topk:0.01"))
+    >>> way_label(Way("diloco", period=64)), way_label(Way("mem_sgd", compressor="topk:0.01"))
     ('diloco period=64', 'mem_sgd topk:0.01')
     """
     period = f" period={way.period}" if way.period > 1 else ""

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from commeff.cluster import Cluster
-from commeff.experiments.published.planner.asked import Asked
+from commeff.experiments.published.planner.question import Question
 from commeff.planner import Model, Plan, Policy, Prediction, predict
 
 GIB = 2**30
-ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "recompute")  # said whatever they are
+ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "recompute")  # printed even by default
 MEANING = {
     "compute": "computing: matrix products and element-wise kernels",
     "recompute": "computing again what recompute= did not keep; more memory or less in it would save that",
@@ -24,10 +24,10 @@ MEANING = {
 }
 
 
-def described(asked: Asked, policy: Policy, prediction: Prediction) -> dict[str, Any]:
-    """Everything that is known of one policy, for people and for `--json`."""
-    model, cluster = asked.model, asked.cluster
-    tokens = asked.global_batch * model.sequence
+def describe(question: Question, policy: Policy, prediction: Prediction) -> dict[str, Any]:
+    """All figures of one policy, for people and for `--json`."""
+    model, cluster = question.model, question.cluster
+    tokens = question.global_batch * model.sequence
     parts = prediction.breakdown["seconds"]
     slowest = max(parts, key=lambda name: parts[name])
     if slowest == "compute" and parts["compute"] < 0.7 * prediction.step_seconds:
@@ -36,33 +36,33 @@ def described(asked: Asked, policy: Policy, prediction: Prediction) -> dict[str,
     else:
         limits = MEANING[slowest]
     return {
-        "model": asked.name,
+        "model": question.name,
         "parameters": model.parameters,
         "cluster": cluster.name,
         "gpu": cluster.gpu.name,
         "gpus": cluster.gpus,
-        "global_batch": asked.global_batch,
-        "policy": spoken(policy),
+        "global_batch": question.global_batch,
+        "policy": policy_words(policy),
         "step_seconds": prediction.step_seconds,
         "tokens_per_second": tokens / prediction.step_seconds,
         "tflops_per_gpu": prediction.tflops_per_gpu,
         "mfu": prediction.mfu,
         "hfu": prediction.hfu,
         "fits": prediction.fits,
-        "why": fit(asked, policy, prediction),
+        "why": fit(question, policy, prediction),
         "limits": limits,
         "seconds": parts,
         "memory_bytes": prediction.memory_bytes,
         "gpu_memory_bytes": cluster.gpu.memory_bytes,
         "bytes": prediction.breakdown["bytes"],
-        "run": run(asked.tokens, tokens, prediction.step_seconds, cluster),
+        "run": run(question.tokens, tokens, prediction.step_seconds, cluster),
     }
 
 
-def spoken(policy: Policy) -> str:
-    """The fields that say something, as words that `commeff plan` reads.
+def policy_words(policy: Policy) -> str:
+    """The fields that differ from the defaults, as words that `commeff plan` reads.
 
-    >>> spoken(Policy(tensor=8, data=2, recompute="full"))
+    >>> policy_words(Policy(tensor=8, data=2, recompute="full"))
     'tensor=8 pipeline=1 data=2 micro_batch=1 schedule=1f1b zero=0 recompute=full'
     """
     plain = Policy()
@@ -89,23 +89,23 @@ def run(tokens: float | None, each: int, seconds: float, cluster: Cluster) -> di
     return {"tokens": tokens, "steps": steps, "days": hours / 24, "gpu_hours": gpu_hours, "dollars": dollars}
 
 
-def fit(asked: Asked, policy: Policy, prediction: Prediction) -> str:
+def fit(question: Question, policy: Policy, prediction: Prediction) -> str:
     """Why it fits, or what fills the memory and the change that costs least time and makes room."""
-    need, have = prediction.memory_bytes / GIB, asked.cluster.gpu.memory_bytes / GIB
+    need, have = prediction.memory_bytes / GIB, question.cluster.gpu.memory_bytes / GIB
     if prediction.fits:
         return f"fits: {need:.1f} of {have:.1f} GiB on the fullest rank"
     parts = prediction.breakdown["bytes"]
     largest = max(parts, key=lambda name: parts[name])
-    told = f"does not fit: {need:.1f} of {have:.1f} GiB, {largest} the largest part ({parts[largest] / GIB:.1f})"
-    better = [plan for plan in changed(asked, policy) if plan.prediction.fits]
+    reason = f"does not fit: {need:.1f} of {have:.1f} GiB, {largest} the largest part ({parts[largest] / GIB:.1f})"
+    better = [plan for plan in changed(question, policy) if plan.prediction.fits]
     if not better:
-        return f"{told}; no change of recompute, zero, micro_batch and sequence_parallel makes room"
+        return f"{reason}; no change of recompute, zero, micro_batch and sequence_parallel makes room"
     best = min(better, key=lambda plan: plan.step_seconds)
-    new = " ".join(word for word in spoken(best.policy).split() if word not in spoken(policy).split())
-    return f"{told}; {new} would fit, at {best.step_seconds:.4g} s a step"
+    new = " ".join(word for word in policy_words(best.policy).split() if word not in policy_words(policy).split())
+    return f"{reason}; {new} would fit, at {best.step_seconds:.4g} s a step"
 
 
-def changed(asked: Asked, policy: Policy) -> Iterator[Plan]:
+def changed(question: Question, policy: Policy) -> Iterator[Plan]:
     """The policy with more recomputed, more shared, smaller micro-batches, split sequences; whatever is possible."""
     for recompute in dict.fromkeys((policy.recompute, "selective", "full")):
         for zero in range(policy.zero, 4):
@@ -114,7 +114,7 @@ def changed(asked: Asked, policy: Policy) -> Iterator[Plan]:
                     new = replace(
                         policy, recompute=recompute, zero=zero, micro_batch=micro_batch, sequence_parallel=split
                     )
-                    plan = _priced(asked.model, new, asked.cluster, asked.global_batch)
+                    plan = _priced(question.model, new, question.cluster, question.global_batch)
                     if plan is not None:
                         yield plan
 

@@ -22,7 +22,8 @@ three measured tables, all of them A100-80GB. Seconds here are modelled.
 {targets}
 
 vtrain_single.csv does not say what was recomputed: its authors' configurations say `use_checkpoint`, its growth with
-the micro-batch does not look like it (see `experiments/planning/published.py`), so both readings are fitted and shown.
+the micro-batch does not look like it (see `experiments/published/planner/published.py`), so both readings are fitted
+and shown.
 The unstated micro-batch (1 to 16) and chunks (1 to 8) of megatron2021.csv follow one rule: the fastest that fits.
 To compare: the best-known analytic tool scores 7.9 % on megatron2021.csv and 38 % on vtrain_single.csv, as quoted in
 the project's issue 6 and not run here; a constant's 5.4 % and a regression's 17-19 % are computed again below.

@@ -27,10 +27,11 @@ PAGE = """# Search methods at equal budgets
 Written by `python -m commeff.experiments.published.planner search` at commit {commit} on {cpu}, one thread. Step
 times that are searched are modelled; seconds of the search itself are measured, CPU time.
 
-An evaluation is one possible policy priced for the first time; whether a policy is possible is asked for free, by
-every method. Gaps are to the best known step time, in per cent. "beats random" counts the seeds whose best is better
-than random search's with the same seed; equal counts half. The reward, the restarts, the rate and the floor of
-`reinforce` were chosen while looking at both spaces, mostly on other seeds; the other methods are as first written.
+An evaluation is one possible policy priced for the first time; whether a policy is possible costs nothing, for
+every method. Gaps are to the best known step time, in per cent. "beats random" counts the seeds whose best is
+better than random search's with the same seed; equal counts half. The reward, the restarts, the rate and the floor
+of `reinforce` were chosen while looking at both spaces, mostly on other seeds; the other methods are as first
+written.
 
 ## A space that can be enumerated
 

@@ -12,8 +12,8 @@ import pandas as pd
 
 from commeff.cluster import Cluster
 from commeff.experiments.published.planner import figures
-from commeff.experiments.published.planner.models import Assumption, assumptions, named, said
-from commeff.experiments.published.planner.plan import spoken
+from commeff.experiments.published.planner.models import Assumption, assumptions, named, way_label
+from commeff.experiments.published.planner.plan import policy_words
 from commeff.experiments.published.planner.report import markdown
 from commeff.experiments.published.planner.sweeps import GIGABIT
 from commeff.experiments.run.system import git_commit
@@ -51,7 +51,7 @@ every method apart; stages have equal layers.
 
 {findings}
 
-## Steps to the same loss, in units of psgd's (experiments/planning/convergence.yaml)
+## Steps to the same loss, in units of psgd's (experiments/published/planner/convergence.yaml)
 
 {steps}
 
@@ -107,7 +107,7 @@ def best(model: Model, cluster: Cluster, way: Way) -> dict[str, Any]:
         return {"step_seconds": float("inf"), "policy": "", "priced": found.priced}
     return {
         "step_seconds": found.seconds,
-        "policy": spoken(space.policy(found.even[0])),
+        "policy": policy_words(space.policy(found.even[0])),
         "priced": found.priced,
     }
 
@@ -143,7 +143,7 @@ def panels(table: pd.DataFrame, words: str) -> list[dict[str, Any]]:
 def write(out: Path, curves: Path) -> None:
     """study.csv with every method in every cell, study.md, and the heat map."""
     every = assumptions()
-    ways = [said(each.way) for each in every]
+    ways = [way_label(each.way) for each in every]
     measured = measured_steps(curves)
     steps = {
         "assumed": {i: each.way.steps for i, each in enumerate(every)},
@@ -156,11 +156,11 @@ def write(out: Path, curves: Path) -> None:
     for ending in (".png", ".pdf"):
         path = (out / "study").with_suffix(ending)
         figures.save(path, (11.0, 6.2), lambda canvas: figures.heat_map(canvas, rows, ways))
-    said_frame = frame.assign(
+    labelled = frame.assign(
         method=frame.way.map(dict(enumerate(ways))),
         **{f"steps_{name}": frame.way.map(each) for name, each in steps.items()},
     )
-    said_frame.drop(columns="way").to_csv(out / "study.csv", index=False, float_format="%.6g")
+    labelled.drop(columns="way").to_csv(out / "study.csv", index=False, float_format="%.6g")
     text = PAGE.format(
         commit=git_commit(),
         models=", ".join(f"{size} ({name})" for size, name in MODELS.items()),
@@ -197,7 +197,7 @@ def steps_table(every: Sequence[Assumption], steps: Mapping[str, Mapping[int, fl
     """The factors."""
     return pd.DataFrame(
         {
-            "method": said(each.way),
+            "method": way_label(each.way),
             "assumed": each.way.steps,
             "why": each.why,
             "measured": f"{steps['measured'][i]:.2f}" if i in steps["measured"] else "–",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from commeff.cluster import Cluster
-from commeff.experiments.published.planner.asked import Asked
-from commeff.experiments.published.planner.models import said
+from commeff.experiments.published.planner.models import way_label
+from commeff.experiments.published.planner.question import Question
 from commeff.planner import MEASURED, Model, Policies, Policy, Way, estimate
 from commeff.planner.feasible import feasible
 from commeff.planner.search.space import divisors, said_once
@@ -38,18 +38,20 @@ class Sweep:
     pays_below: float | None
 
 
-def bandwidth_sweep(asked: Asked, policy: Policy, ways: Sequence[Way]) -> list[Sweep]:
-    """Every way on the asked policy's layout, at every bandwidth of a NIC.
+def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[Way]) -> list[Sweep]:
+    """Every way on the policy's layout, at every bandwidth of a NIC.
 
     Tensor and pipeline ranks, micro-batch, schedule and recomputation stay; the workers and the ZeRO stage within them
     are the best that fit.
     """
-    found = {way: tuple(_best(asked, policy, way, gigabits) for gigabits in BANDWIDTHS) for way in ways}
+    found = {way: tuple(_best(question, policy, way, gigabits) for gigabits in BANDWIDTHS) for way in ways}
     plain = next((seconds for way, seconds in found.items() if way.method == "psgd"), None)
     if plain is None:
-        raise ValueError("a bandwidth sweep compares with psgd; let it be among the ways")
+        raise ValueError("ways of a bandwidth sweep must hold psgd, got none: the others are compared with it")
     if not np.isfinite(plain).any():
-        raise ValueError("this layout fits with no ZeRO stage, so there is nothing to sweep; ask for one that fits")
+        raise ValueError(
+            "layout of a bandwidth sweep must fit with some ZeRO stage, got one that fits with none; take more ranks"
+        )
     sweeps = []
     for way, seconds in found.items():
         better = [x for x, own, other in zip(BANDWIDTHS, seconds, plain, strict=True) if own < other]
@@ -57,9 +59,9 @@ def bandwidth_sweep(asked: Asked, policy: Policy, ways: Sequence[Way]) -> list[S
     return sweeps
 
 
-def _best(asked: Asked, policy: Policy, way: Way, gigabits: float) -> float:
+def _best(question: Question, policy: Policy, way: Way, gigabits: float) -> float:
     """The least seconds, infinite if nothing fits."""
-    cluster = asked.cluster.with_inter(bandwidth=gigabits * GIGABIT)
+    cluster = question.cluster.with_inter(bandwidth=gigabits * GIGABIT)
     candidates = [
         replace(policy, workers=workers, zero=zero, **way.fields)
         for workers in divisors(policy.data)
@@ -69,8 +71,8 @@ def _best(asked: Asked, policy: Policy, way: Way, gigabits: float) -> float:
     if not candidates:
         return float("inf")
     policies = Policies.of(candidates)
-    good = feasible(asked.model, policies, cluster, asked.global_batch) & said_once(policies)
-    priced = estimate(asked.model, policies, cluster, asked.global_batch)
+    good = feasible(question.model, policies, cluster, question.global_batch) & said_once(policies)
+    priced = estimate(question.model, policies, cluster, question.global_batch)
     good &= priced.memory_bytes <= cluster.gpu.memory_bytes
     return float(np.where(good, priced.step_seconds, np.inf).min()) * way.steps
 
@@ -85,7 +87,7 @@ def sweep_rows(sweeps: Sequence[Sweep]) -> list[dict[str, str]]:
             for x, own, least in zip(BANDWIDTHS, sweep.seconds, best, strict=True)
         }
         pays = "-" if sweep.way.method == "psgd" else _pays(sweep)
-        found.append({"way": said(sweep.way), "steps": f"{sweep.way.steps:.2f}", **cells, "pays at": pays})
+        found.append({"way": way_label(sweep.way), "steps": f"{sweep.way.steps:.2f}", **cells, "pays at": pays})
     return found
 
 

@@ -1,4 +1,4 @@
-"""What `commeff plan` was asked: `key=value` words read into a model, a cluster, a batch and the fields of a policy."""
+"""A question to the planner: `key=value` words of `commeff plan` as a model, a cluster, a batch and policy fields."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ SWITCHES = {"true": True, "false": False, "none": None, "null": None}
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """A question to the planner.
 
-    Parameters
+    Attributes
     ----------
     name : of the model.
-    policy : the fields that were given.
+    model, cluster : what is trained, and where.
+    global_batch : sequences of a step.
+    policy : the given fields of a policy.
     tokens : of the whole training run, or None.
     """
 
@@ -49,54 +51,52 @@ class Asked:
         if "data" in given or not (type(tensor) is type(pipeline) is int) or min(tensor, pipeline) < 1:
             return Policy(**given)
         if self.cluster.gpus % (tensor * pipeline):
-            raise ValueError(
-                f"tensor={tensor} x pipeline={pipeline} does not divide {self.cluster.gpus} GPUs; take other ranks"
-            )
+            raise ValueError(f"tensor x pipeline must divide the {self.cluster.gpus} GPUs, got {tensor} x {pipeline}")
         given["data"] = self.cluster.gpus // (tensor * pipeline)
         return Policy(**given)
 
 
-def asked(settings: Sequence[str]) -> Asked:
+def read_question(settings: Sequence[str]) -> Question:
     """Read the words.
 
-    >>> found = asked(["model=gpt3-175b", "cluster=a100_selene", "gpus=1024", "tensor=8", "pipeline=16"])
+    >>> found = read_question(["model=gpt3-175b", "cluster=a100_selene", "gpus=1024", "tensor=8", "pipeline=16"])
     >>> found.one().data, found.global_batch
     (8, 2048)
     """
-    given = dict(word(setting) for setting in settings)
+    given = dict(read_word(setting) for setting in settings)
     policy = {key: given[key] for key in POLICY if key in given}
     name, model = _model(given)
     cluster = _cluster(given, policy)
     tokens = given.get("tokens")
     if tokens is not None and not (type(tokens) in (int, float) and 0 < tokens < float("inf")):
-        raise ValueError(f"tokens={tokens!r} was asked for; it is a number above 0, such as tokens=300e9")
+        raise ValueError(f"tokens must be a number above 0, such as tokens=300e9, got {tokens!r}")
     batch = given.get("global_batch", _batch(cluster.gpus))
-    return Asked(name, model, cluster, batch, policy, tokens)
+    return Question(name, model, cluster, batch, policy, tokens)
 
 
-def word(setting: str) -> tuple[str, Any]:
+def read_word(setting: str) -> tuple[str, Any]:
     """A key and its value.
 
-    >>> word("tokens=300e9"), word("stages=3,3,2"), word("sequence_parallel=true"), word("compressor=topk:0.01")
-    (('tokens', 300000000000.0), ('stages', (3, 3, 2)), ('sequence_parallel', True), ('compressor', 'topk:0.01'))
+    >>> read_word("tokens=300e9"), read_word("stages=3,3,2"), read_word("sequence_parallel=true")
+    (('tokens', 300000000000.0), ('stages', (3, 3, 2)), ('sequence_parallel', True))
     """
     key, equals, text = setting.partition("=")
     if not equals:
-        raise ValueError(f"{setting!r} is not key=value; write such as model=gpt3-175b")
+        raise ValueError(f"settings must be key=value, such as model=gpt3-175b, got {setting!r}")
     chosen("key", key, KEYS)
     if text.lower() in SWITCHES and key not in NAMES:
         return key, SWITCHES[text.lower()]
     if key == "stages":
-        return key, tuple(number(key, part) for part in text.strip("()[] ").split(","))
+        return key, tuple(read_number(key, part) for part in text.strip("()[] ").split(","))
     if key in NAMES or key == "compressor":
         return key, text
-    return key, number(key, text)
+    return key, read_number(key, text)
 
 
-def number(key: str, text: str) -> int | float:
+def read_number(key: str, text: str) -> int | float:
     """A whole number where it is one; tokens may be written as 300e9.
 
-    >>> number("gpus", "8"), number("tokens", "2e12")
+    >>> read_number("gpus", "8"), read_number("tokens", "2e12")
     (8, 2000000000000.0)
     """
     try:
@@ -106,22 +106,24 @@ def number(key: str, text: str) -> int | float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{key}={text} was asked for; {text!r} is not a number") from None
+        raise ValueError(f"{key} must be a number, got {text!r}") from None
 
 
 def _model(given: dict[str, Any]) -> tuple[str, Model]:
-    """By name, with other sizes where they are given; or all sizes."""
+    """The model by name, with other sizes where they are given; or by all sizes."""
     shape = {key: given[key] for key in SHAPE if key in given}
     if "model" in given:
         return given["model"], replace(named(given["model"]), **shape)
     missing = [key for key in ("layers", "hidden", "heads", "sequence", "vocab") if key not in shape]
     if missing:
-        raise ValueError(f"no model was named and {' '.join(missing)} not given; say model=gpt3-175b, or all sizes")
+        raise ValueError(
+            f"model must be named, such as model=gpt3-175b, or have all sizes; missing: {' '.join(missing)}"
+        )
     return "model", Model(**shape)
 
 
 def _cluster(given: dict[str, Any], policy: dict[str, Any]) -> Cluster:
-    """By name or file, with the GPUs that were asked for or that the policy has."""
+    """The cluster by name or file, with the GPUs that are given or that the policy has."""
     gpus = given.get("gpus")
     if gpus is None:
         sizes = [policy.get(key, 1) for key in ("tensor", "pipeline", "data")]
@@ -133,10 +135,10 @@ def _cluster(given: dict[str, Any], policy: dict[str, Any]) -> Cluster:
     cluster = Cluster.load(path, gpus) if there else Cluster.named(name, gpus)
     if "bandwidth" not in given:
         return cluster
-    return cluster.with_inter(bandwidth=quantity("bandwidth", scalar(given["bandwidth"]), "bytes/s"))
+    return cluster.with_inter(bandwidth=quantity("bandwidth", read_scalar(given["bandwidth"]), "bytes/s"))
 
 
-def scalar(text: str) -> Any:
+def read_scalar(text: str) -> Any:
     """A number if it reads as one, else the text: '25e9' and '200 Gb/s' are both quantities."""
     try:
         found = yaml.safe_load(text)
