@@ -11,15 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from commeff.compressors import Layout, WorkerRandom
+from commeff.replicas import joint_backward
 from commeff.replicas.arrivals import Arrivals, Listener, trainable
 
 Loss = Callable[..., Tensor]
 Batch = tuple[Tensor, ...]
 T = TypeVar("T")
-
-# Small models wait for each other and go backward in one call, which costs less than their arithmetic does; the numbers
-# are the same.
-TOGETHER = 2**19
 
 
 class Stacked:
@@ -112,22 +109,14 @@ class Stacked:
         return self.gradients, losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def _backward(self, loss: Loss, batch: Batch, step: int, r: int, weight: float) -> Tensor:
-        """Adds `weight` times one minibatch's gradients; the loop over models is the definition."""
-        losses: list[Tensor] = []
-        together = max(1, TOGETHER // max(1, self.layout.d))
-        rows = list(zip(self.workers, self.models, zip(*(part.unbind() for part in batch), strict=True), strict=True))
-        for first in range(0, len(rows), together):
-            pending = torch.stack(
-                [
-                    loss(replica, *parts)
-                    if self._draws is False
-                    else self._on_own_stream(partial(loss, replica, *parts), worker, step, r)
-                    for worker, replica, parts in rows[first : first + together]
-                ]
-            )
-            pending.backward(torch.full_like(pending, weight))
-            losses.append(pending.detach())
-        return losses[0] if len(losses) == 1 else torch.cat(losses)
+        """Adds `weight` times one minibatch's gradients of every model; gives the losses (w,)."""
+        rows = zip(self.workers, self.models, zip(*(part.unbind() for part in batch), strict=True), strict=True)
+        forwards = [
+            partial(self._on_own_stream, partial(loss, replica, *parts), worker, step, r)
+            for worker, replica, parts in rows
+        ]
+        together = joint_backward.group_size(self.layout.d)
+        return joint_backward.run(forwards, weight, together) if together > 1 else backward(forwards, weight)
 
     def _on_own_stream(self, forward: Callable[[], T], worker: int, step: int, r: int) -> T:
         """Dropout and its kin draw from torch's generators: seeded for each worker and step, if the model draws."""
@@ -156,3 +145,13 @@ class Stacked:
         self.parameters.copy_(state["parameters"])
         for name, value in state["buffers"].items():
             self.buffers[name].copy_(value)
+
+
+def backward(forwards: Sequence[Callable[[], Tensor]], weight: float) -> Tensor:
+    """One model after the other: its loss, and `weight` times its gradients; gives the losses."""
+    losses = []
+    for forward in forwards:
+        value = forward()
+        value.backward(torch.full_like(value, weight))
+        losses.append(value.detach())
+    return torch.stack(losses)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from commeff.replicas import Stacked, Vmapped, calibrate, write_row
+from commeff.replicas import Stacked, Vmapped, calibrate, joint_backward, write_row
 
 W, B = 4, 6
 
@@ -30,11 +30,14 @@ MODELS = {
 }
 
 
+DROPOUT = {"dropout": lambda: nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.5), nn.Linear(8, 5))}
+
+
 def model(name):
     def make():
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            return MODELS[name]().double()
+            return (MODELS | DROPOUT)[name]().double()
 
     return make
 
@@ -53,6 +56,19 @@ def moved(replicas):
     shift = torch.randn(replicas.parameters.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     replicas.load(replicas.parameters + 0.1 * shift)
     return replicas
+
+
+@pytest.mark.parametrize("name", [*MODELS, "dropout"])
+@pytest.mark.parametrize("groups", [2, 1])
+def test_models_that_go_backward_together_are_those_that_go_one_after_the_other(name, groups, monkeypatch):
+    def found(together):
+        replicas = moved(Stacked(model(name), range(W), seed=3))
+        monkeypatch.setattr(joint_backward, "TOGETHER", together * replicas.layout.d)
+        results = [replicas.compute(loss, [batch(step), batch(step + 10)], step, l2=0.01) for step in range(3)]
+        return [tensor.clone() for result in results for tensor in result] + list(replicas.buffers.values())
+
+    for one, other in zip(found(1), found(W // groups), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("name", MODELS)
