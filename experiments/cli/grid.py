@@ -118,7 +118,7 @@ def grid(
 
 
 def _submit(request: Request, site: Path | None, folder: Path | None, reports: bool, as_json: bool) -> None:
-    """Write the scripts of a job array; hand them to SLURM unless a folder was asked for."""
+    """Write the scripts of a job array; hand them to SLURM unless --emit names a folder."""
     from commeff.experiments.grid.slurm.sbatch import emit, hand_in
     from commeff.experiments.grid.slurm.site import find_site
 

@@ -1,4 +1,4 @@
-"""`commeff check`: the laws on a plug-in of the reader's own, one verdict for each law of each thing in it."""
+"""`commeff check`: the laws on a user's plug-in, one verdict for each law of each thing in it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
     try:
         cases = list(code.cases(value))
         laws = [*code.LAWS, *([_history(value, cases)] if choice.group == "compressor" else [])]
-    except (Exception, SystemExit) as error:  # whatever the reader's own code raises
+    except (Exception, SystemExit) as error:  # whatever the user's own code raises
         yield verdict("form", "broken", said(error, file))
         return
     yield verdict("form", "holds")
@@ -86,7 +86,7 @@ def _tried(law: Law, cases: Sequence[Any], file: str) -> str:
     for case in cases:
         try:
             law(case)
-        except (Exception, SystemExit) as error:  # a law that does not hold, or whatever the reader's own code raises
+        except (Exception, SystemExit) as error:  # a law that does not hold, or whatever the user's own code raises
             sentences.append(said(error, file))
     others = f" (and {len(sentences) - 1} more of its {len(cases)} configurations)" if len(sentences) > 1 else ""
     return sentences[0] + others if sentences else ""

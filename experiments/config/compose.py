@@ -1,4 +1,4 @@
-"""The configuration of one run: hydra composes it here, once, and it leaves as a plain dict, closed and resolved.
+"""The configuration of one run: hydra composes it here, once; the result is a plain dict, closed and resolved.
 
     compose(["method=choco", "compressor=top_k", "compressor.ratio=0.01", "workers=16"])
 
@@ -56,11 +56,25 @@ RUN: dict[str, tuple[Any, float]] = {
 
 
 def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: bool = False) -> dict[str, Any]:
-    """The resolved configuration that `key=value` tokens ask for, or `ConfigError` with everything wrong with them.
+    """The resolved configuration that `key=value` tokens describe.
 
     Groups that the method does not use are left out; its references to the others stay references ("${compressor}").
 
-    unfinished : keys that have no default and were not given are "???" instead of faults, for those who only look.
+    Parameters
+    ----------
+    tokens : settings, the last of equal keys counts.
+    plugins : choices beside the built-in ones.
+    unfinished : let keys that have no default and no value be "???" instead of faults, for commands that only show.
+
+    Raises
+    ------
+    ConfigError : with everything that is wrong with the tokens, a line each.
+
+    Examples
+    --------
+    >>> config = compose(["method=choco", "compressor=top_k", "compressor.ratio=0.01", "workers=16"])
+    >>> config["compressor"]["ratio"], config["method"]["compressor"]
+    (0.01, '${compressor}')
     """
     faults: list[str] = []
     values, signed = _parse(tokens, faults)
@@ -92,14 +106,14 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: b
     resolved = _resolve(config, used, faults)
     if config["nproc"] > config["workers"]:
         nproc, workers = config["nproc"], config["workers"]
-        faults.append(f"{nproc} processes cannot host {workers} workers; choose nproc={workers} or less")
+        faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")
     if faults:
         raise ConfigError(faults)
     return resolved | {"task": _settled(resolved["task"])}
 
 
 def _settled(task: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a task, what depends on where the command is typed as it is meant there."""
+    """The settings of a task; paths and names that depend on where the command is typed are resolved here."""
     kind = locate(task["_target_"])
     return kind.settled(task) if inspect.isclass(kind) and issubclass(kind, Settled) else task
 
@@ -109,7 +123,7 @@ def _part(key: str) -> str:
 
 
 def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Keys and values, the last of equal keys counts; and the tokens that ask for additions, with their keys."""
+    """Keys and values, the last of equal keys counts; and the tokens that begin with + or ~, with their keys."""
     values: dict[str, Any] = {}
     signed: dict[str, str] = {}
     for token in tokens:
@@ -131,7 +145,7 @@ def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], di
 
 
 def _override(key: str, text: str) -> Override:
-    """hydra's reading of a value; text that its grammar does not know is text."""
+    """Parse a value as hydra does; text outside its grammar is plain text."""
     parser = OverridesParser.create()
     try:
         return parser.parse_override(f"key={text}")
@@ -171,7 +185,7 @@ def _choose(
 
 @cache
 def _composed(overrides: tuple[str, ...], plugins: tuple[tuple[str, ...], ...]) -> tuple[DictConfig, dict[str, str]]:
-    """What hydra makes of a choice of parts, and {where a part stands: its group}; the cells of a grid choose alike."""
+    """The configuration of a choice of parts, and {where a part stands: its group}; cached for the cells of a grid."""
     config = hydra_compose("config", list(overrides), return_hydra_config=True)
     places = {
         key.split("@")[-1]: key.split("@")[0] for key in config.hydra.runtime.choices if not key.startswith("hydra/")
@@ -204,7 +218,7 @@ def _fault(config: DictConfig, key: str, value: Any) -> str | None:
 
 
 def _resolve(config: DictConfig, used: Sequence[str], faults: list[str]) -> dict[str, Any]:
-    """Plain values everywhere, except for the method's references to whole parts."""
+    """Resolve all references but those of the method to whole parts."""
     raw: Any = OmegaConf.to_container(config["method"], resolve=False)
     references = {name: value for name, value in raw.items() if value in FOLLOWS}
     OmegaConf.update(config, "method", dict.fromkeys(references))
@@ -242,7 +256,7 @@ def _divide(whole: int, part: int) -> int:
 
 
 def _unless(given: Any, default: Any) -> Any:
-    """A default that stands back for another key."""
+    """A default that counts only where another key is not set."""
     return default if given is None else None
 
 

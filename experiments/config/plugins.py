@@ -1,4 +1,4 @@
-"""Plug-ins: what a reader writes in one file becomes choices of the configuration, its signature the schema.
+"""Plug-ins: what a user writes in one file becomes choices of the configuration, with its signature as the schema.
 
     public in the file                            becomes
     a subclass of `Compressor`                    compressor=its_name (in snake case)
@@ -46,7 +46,13 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Choice:
-    """One choice of a group: what its YAML file would hold."""
+    """One choice of a group.
+
+    Attributes
+    ----------
+    group, name : as in `group=name`.
+    node : what its YAML file would hold.
+    """
 
     group: str
     name: str
@@ -54,7 +60,8 @@ class Choice:
 
 
 def snake_case(name: str) -> str:
-    """
+    """The name of a class as a choice.
+
     >>> snake_case("TopK"), snake_case("QSGD"), snake_case("PerTensor"), snake_case("Int8")
     ('top_k', 'qsgd', 'per_tensor', 'int8')
     """
@@ -62,27 +69,39 @@ def snake_case(name: str) -> str:
 
 
 def adopt(plugins: Sequence[str]) -> tuple[list[Choice], list[str]]:
-    """The choices of plug-ins that are named and of those that are installed; and what is wrong with installed ones.
+    """The choices of the given plug-ins, and of those that are installed.
 
-    A named plug-in that cannot be used is refused; an installed one is left out, since it may have nothing to do with
-    what is asked for.
+    A given plug-in that cannot be used is refused; an installed one is left out, since it may have nothing to do with
+    the command.
+
+    Parameters
+    ----------
+    plugins : files that end in .py, or modules.
+
+    Returns
+    -------
+    choices, complaints : and a line for each installed plug-in that is left out.
+
+    Raises
+    ------
+    ValueError : for a given plug-in that cannot be loaded, adds nothing, or has a name that is taken.
     """
-    found: dict[tuple[str, str], Choice] = {}
+    union: dict[tuple[str, str], Choice] = {}
     for plugin in plugins:
-        found = _united(found, choices(plugin))
+        union = _unite(union, choices(plugin))
     complaints = []
     for point in sorted(entry_points(group=ENTRY_POINTS)):
         try:
-            found = _united(found, choices(point.value, installed=True))
+            union = _unite(union, choices(point.value, installed=True))
         except ValueError as error:
             source = f" of {point.dist.name}" if point.dist else ""
             complaints.append(f"the installed plug-in {point.name!r}{source} is left out: {error}")
-    return list(found.values()), complaints
+    return list(union.values()), complaints
 
 
-def _united(found: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> dict[tuple[str, str], Choice]:
+def _unite(choices: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> dict[tuple[str, str], Choice]:
     """All choices by group and name; two that share a name are refused, unless they are the same object."""
-    united = dict(found)
+    united = dict(choices)
     for choice in more:
         rival = united.setdefault((choice.group, choice.name), choice)
         one, other = rival.node["_target_"], choice.node["_target_"]
@@ -94,23 +113,33 @@ def _united(found: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> dic
 
 
 def choices(plugin: str, installed: bool = False) -> list[Choice]:
-    """The choices that a plug-in file or module adds; one that adds none, or hides a built-in, is refused."""
+    """The choices that a plug-in adds.
+
+    Parameters
+    ----------
+    plugin : a file that ends in .py, or a module.
+    installed : whether an installed package offers it, whose names last.
+
+    Raises
+    ------
+    ValueError : if it cannot be loaded, adds nothing, or hides a built-in choice.
+    """
     try:
         module = load(plugin)
-    except (Exception, SystemExit) as error:  # whatever the reader's own code raises
+    except (Exception, SystemExit) as error:  # whatever the user's own code raises
         reason = " ".join(str(error).split()) + raised_at(error, [Path(plugin)])
         if isinstance(error, ModuleNotFoundError) and error.name == plugin:
             reason += "; a plug-in is a file that ends in .py, or a module that is installed"
         raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}") from error
     place = f"{module.__file__}:" if plugin.endswith(".py") else f"{plugin}{'.' if installed else ':'}"
-    found = list(_choices(module, place))
-    if not found:
+    added = list(_choices(module, place))
+    if not added:
         reasons = [*(sentence for _, sentence in unfinished(module).values()), *_unannotated(module)]
         raise ValueError(f"plug-in {plugin} adds nothing: {'; '.join(reasons) or ADVICE}")
-    for choice in found:
+    for choice in added:
         if choice.name in built_in(choice.group):
             raise ValueError(f"plug-in {plugin} hides the built-in {choice.group} {choice.name!r}; choose another name")
-    return found
+    return added
 
 
 def _choices(module: ModuleType, place: str) -> Iterator[Choice]:
@@ -122,7 +151,7 @@ def _choices(module: ModuleType, place: str) -> Iterator[Choice]:
 
 
 def _nested(value: Any, node: dict[str, Any]) -> dict[str, Any]:
-    """The node with a part of its own wherever one is required: `compressor.inner=qsgd compressor.inner.levels=4`."""
+    """The node with a part of its own where one is required: `compressor.inner=qsgd compressor.inner.levels=4`."""
     from commeff.compressors import Compressor
     from commeff.topologies import Topology
 
@@ -135,7 +164,7 @@ def _nested(value: Any, node: dict[str, Any]) -> dict[str, Any]:
 
 
 def group_of(value: Any) -> str | None:
-    """The group that a class or function belongs to by what it is, if to any."""
+    """The group that a class or function belongs to by its type, or None."""
     from commeff.compressors import Compressor
     from commeff.core.strategy import Strategy
     from commeff.topologies import Topology
@@ -158,7 +187,7 @@ def lacking(kind: type) -> list[str]:
 
 
 def unfinished(module: ModuleType) -> dict[str, tuple[str, str]]:
-    """Classes of a plug-in that are nearly a choice: the group, and what they lack."""
+    """Classes of a plug-in that lack a method to be a choice: the group, and a sentence on what they lack."""
     from commeff.compressors import Compressor
 
     found = {}

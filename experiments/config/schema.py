@@ -22,7 +22,12 @@ WORDS = {
 
 
 class ConfigError(ValueError):
-    """What cannot be run; `faults` has one line for each reason."""
+    """A configuration that cannot be run.
+
+    Parameters
+    ----------
+    faults : a line for each reason; equal ones count once.
+    """
 
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults = tuple(dict.fromkeys(faults))
@@ -44,7 +49,7 @@ def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def returned(function: Callable[..., Any]) -> Any:
-    """The annotation of what a function returns, evaluated."""
+    """The return annotation of a function, evaluated."""
     return _evaluated(inspect.signature(function).return_annotation, function)
 
 
@@ -56,7 +61,7 @@ def _evaluated(annotation: Any, where: Callable[..., Any]) -> Any:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value may stand where `hint` is asked for; a node with a `_target_` may stand for any object.
+    """Whether a value is of the type `hint`; a node with a `_target_` may be any object.
 
     >>> fits(3, float), fits("fast", float), fits(None, int | None), fits(True, int), fits("awc", Literal["atc", "awc"])
     (True, False, True, False, True)
@@ -95,13 +100,14 @@ def words(hint: Any) -> str:
 
 
 def misfit(target: str, name: str, value: Any) -> str | None:
-    """What a parameter of `target` must be, in words, if `value` is something else.
+    """The type of a parameter of `target` in words, if `value` is of another; else None.
 
     >>> misfit("fractions.Fraction", "numerator", 3), misfit("commeff.methods.choco", "gamma", "big")
     (None, 'a number')
     """
-    found = parameters(locate(target)).get(name)
-    return words(found.annotation) if found is not None and not fits(value, found.annotation) else None
+    parameter = parameters(locate(target)).get(name)
+    misfits = parameter is not None and not fits(value, parameter.annotation)
+    return words(parameter.annotation) if parameter is not None and misfits else None
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

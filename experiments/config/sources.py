@@ -1,4 +1,4 @@
-"""What the code of a plug-in file is: the file itself, and the files beside it that it imports."""
+"""The source files of a plug-in: the file itself, and the files beside it that it imports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIBRARIES = ("site-packages", "dist-packages")  # folders in which files lie sid
 
 
 def theirs(name: str) -> bool:
-    """Whether a module is somebody else's: neither ours nor of the standard library.
+    """Whether a module is neither ours nor of the standard library.
 
     >>> theirs("commeff.methods"), theirs("fractions"), theirs("my_helper")
     (False, False, True)
@@ -71,8 +71,11 @@ def raised_at(error: BaseException, plugins: Iterable[Path]) -> str:
 
 
 def mistaken(file: Path, others: Iterable[Path]) -> tuple[str, str] | None:
-    """A helper that another file of the same name stands in for, and that other file; None if there is none.
+    """A helper of `file` in whose place another file of its name is imported, and that file; None if there is none.
 
+    Parameters
+    ----------
+    file : of the plug-in.
     others : the plug-in files that the process has executed; their helpers may be imported later.
     """
     taken = {name: str(path) for other in others if other != file for name, path in helpers(other).items()}

@@ -1,4 +1,4 @@
-"""What a `_target_` of the configuration points at: an importable name, or one in a plug-in file.
+"""What a `_target_` of the configuration refers to: an importable name, or one in a plug-in file.
 
 commeff.methods.choco          an attribute of a module, ours or of an installed plug-in
 folder/mine.py:SignOfMean      an attribute of a file, or of a module, named on the command line: a plug-in
@@ -19,12 +19,18 @@ from typing import Any
 from commeff.experiments.config.sources import helpers, mistaken, theirs
 
 PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
-ONCE_APART = ("compressors", "experiments", "topologies")  # packages beside commeff until 0.2; run names know them so
+ONCE_APART = ("compressors", "experiments", "topologies")  # were packages beside commeff; run names still say so
 
 
 def locate(target: str) -> Callable[..., Any]:
     """The function or class that `target` names.
 
+    Parameters
+    ----------
+    target : "module.name", or "file.py:name" of a plug-in.
+
+    Examples
+    --------
     >>> locate("fractions.Fraction")("1/3")
     Fraction(1, 3)
     """
@@ -44,7 +50,7 @@ def split(target: str) -> tuple[str, str]:
 
 
 def lasting(target: str) -> str:
-    """The name by which run identities know a target, whatever package has it today.
+    """The name of a target in run identities, whatever package has it today.
 
     >>> lasting("commeff.compressors.TopK"), lasting("commeff.methods.choco"), lasting("mine.py:Mine")
     ('compressors.TopK', 'commeff.methods.choco', 'mine.py:Mine')
@@ -54,7 +60,7 @@ def lasting(target: str) -> str:
 
 
 def current(node: Any) -> Any:
-    """A stored configuration with today's names of what stood beside commeff when it was written.
+    """A stored configuration with today's names of targets that were outside commeff when it was written.
 
     >>> current({"topology": {"_target_": "topologies.ring", "n": 4}})
     {'topology': {'_target_': 'commeff.topologies.ring', 'n': 4}}
@@ -70,10 +76,14 @@ def _current(target: Any) -> Any:
 
 
 def load(module: str) -> ModuleType:
-    """A module by its name, or by its file, which is executed once in a process.
+    """Import a module by its name, or by its file, which is executed once in a process.
 
-    The folder of a file is searched for what it imports, after all other places. A file beside it of a name that is
-    taken, by what is installed or by another plug-in's, would be left aside in silence, and so is refused.
+    The folder of a file is searched for what it imports, after all other places. A file beside it whose name is taken,
+    by an installed module or by another plug-in's, would silently not be imported, and so is refused.
+
+    Parameters
+    ----------
+    module : a dotted name, or a path that ends in .py.
     """
     if not module.endswith(".py"):
         return importlib.import_module(module)
@@ -88,8 +98,8 @@ def load(module: str) -> ModuleType:
             sys.path.append(str(path.parent))
         try:
             spec.loader.exec_module(sys.modules[name])
-            if (found := mistaken(path, plugin_files())) is not None:
-                raise ValueError(f"it imports {found[0]} and gets {found[1]}, not the file beside it; rename that")
+            if (clash := mistaken(path, plugin_files())) is not None:
+                raise ValueError(f"it imports {clash[0]} and gets {clash[1]}, not the file beside it; rename that")
         except BaseException:
             del sys.modules[name]
             raise
@@ -103,9 +113,9 @@ def plugin_files() -> list[Path]:
 
 
 def again(found: Any) -> Any:
-    """The same class or function out of a second, fresh execution of its module; None where it has no file.
+    """The same class or function from a second, fresh execution of its module; None where it has no file.
 
-    What the first one has left in variables of its module or class is not there.
+    Values that the first execution left in variables of the module or class are not there.
     """
     path = getattr(sys.modules[found.__module__], "__file__", None)
     spec = importlib.util.spec_from_file_location(f"{found.__module__}_again", path) if path else None
@@ -140,8 +150,9 @@ def foreign(target: str) -> bool:
 
 
 def source_digest(target: str) -> str:
-    """SHA-256 of the source behind a target: of its file and those beside it that it imports, or of every Python file
-    of the package it comes from.
+    """SHA-256 of the source behind a target.
+
+    It covers its file and those beside it that it imports, or every Python file of the package it comes from.
     """
     place = split(target)[0]
     module = load(place if place.endswith(".py") else place.partition(".")[0])

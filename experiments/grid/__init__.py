@@ -1,7 +1,9 @@
-"""Grids of runs: what a grid file says, its cells, the scheduler that runs them, and what a reader sees of it.
+"""Grids of runs.
 
-- `spec`: a file -> combinations of settings.      `plan`: combinations -> cells, all faults found before anything runs.
-- `scheduler`: cells -> processes, `server`: forks.  `cell`, `step`: what runs in such a process.
-- `site`: a cluster, described once.               `sbatch`, `script`: cells -> a SLURM job array, `frozen`: its cells.
-- `view`: the live table.                          `status`: how the cells of a store stand.
+- `command`: `commeff grid` from its arguments to its exit code; `launchers`: which options go together.
+- `plan`: `spec` a file -> combinations of settings, `expand` combinations -> cells, `rehearsal` what does not fit.
+- `local`: `scheduler` cells -> processes, `server` forks them, `gpus` deals devices, `cell` and `srun_step` run in
+  such a process, `view` is the live table.
+- `slurm`: `site` a cluster, described once, `sbatch` and `script` cells -> a job array.
+- `status`: the states of the cells of a store.
 """

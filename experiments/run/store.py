@@ -1,4 +1,4 @@
-"""The store: one folder a run, named after what decides its result; files appear whole, by rename."""
+"""The store: one folder a run, named after what decides its result; files are written by rename."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from commeff.experiments.config.targets import foreign, lasting, source_digest, 
 VERSION = 1  # of the store's layout
 # Keys that do not decide the result, wherever they stand.
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
-# Keys that are younger than the first runs, and the value that says what was done before: it does not count.
+# Keys that are younger than the first runs; the value that means what was done before does not count.
 YOUNGER = {"collective": "auto", "device": "cpu", "server": "row"}
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed")
 FINISHED = ("done", "diverged")
@@ -31,8 +31,14 @@ SILENCE = 600.0  # seconds after which a run on another machine counts as dead
 
 
 def run_id(config: Mapping[str, Any]) -> str:
-    """method-task-hash. Equal for equal results: a plug-in counts by its source, not by where it lies.
+    """The name of a run: method-task-hash, equal for equal results. A plug-in counts by its source, not by its path.
 
+    Parameters
+    ----------
+    config : a resolved configuration.
+
+    Examples
+    --------
     >>> task = {"_target_": "commeff.experiments.tasks.Digits"}
     >>> config = {"method": {"_target_": "commeff.methods.psgd"}, "task": task}
     >>> run_id(config)  # doctest: +ELLIPSIS
@@ -84,14 +90,19 @@ def check_version(store: Path) -> None:
 
 
 def stamp(store: Path) -> None:
-    """Write the version into a store that has none."""
+    """Write the layout's version into a store that has none."""
     store.mkdir(parents=True, exist_ok=True)
     if not (store / "store.json").exists():
         replace(store / "store.json", json.dumps({"version": VERSION}) + "\n", shared=True)
 
 
 class RunFolder:
-    """One run: config.yaml, env.json, status.json, metrics.jsonl, checkpoints/, and when finished summary.json."""
+    """The folder of one run: config.yaml, env.json, status.json, metrics.jsonl, checkpoints/, at the end summary.json.
+
+    Parameters
+    ----------
+    path : of the folder, which need not exist.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -99,9 +110,9 @@ class RunFolder:
 
     @contextmanager
     def claimed(self) -> Iterator[bool]:
-        """Hold the run for this process, if nobody else does. However the process ends, the kernel lets go of it.
+        """Hold the run for this process, if no other does; True if so. The kernel releases it however the process ends.
 
-        Where the file system has no locks, status.json has to do.
+        Where the file system has no locks, status.json decides.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as lock:
@@ -123,7 +134,7 @@ class RunFolder:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody holds the run."""
+        """Whether a process holds the run."""
         try:
             with (self.path / "lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -136,23 +147,28 @@ class RunFolder:
         return False
 
     def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-        """Say what runs here and where."""
+        """Write what runs here and where."""
         self._replace("config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
         self.write("env.json", environment)
 
     def write(self, name: str, payload: Mapping[str, Any]) -> None:
-        """A JSON file; numbers that are not finite become null."""
+        """Write a JSON file; numbers that are not finite become null."""
         self._replace(name, json.dumps({key: finite(value) for key, value in payload.items()}, indent=2) + "\n")
 
     def read(self, name: str) -> dict[str, Any]:
-        """A JSON file, {} where there is none that can be read."""
+        """Read a JSON file, {} where there is none that can be read."""
         return read_json(self.path / name)
 
     def mark(self, state: str, **facts: Any) -> None:
-        """Say in status.json how the run stands: one of `STATES`.
+        """Write the state of the run, one of `STATES`, into status.json.
 
-        What is kept from mark to mark is how often the run began again (`restarts`), and how many of these times it had
-        been stopped by a signal or had died (`preemptions`): it was "killed", or still said "running", when claimed.
+        Two counts are kept from mark to mark: how often the run was started again (`restarts`), and before how many of
+        these starts it had been stopped by a signal or had died (`preemptions`): the state was "killed" or "running".
+
+        Parameters
+        ----------
+        state : the new state.
+        facts : what else to write, such as step, steps and error.
         """
         before = self.read("status.json")
         counts = {name: before[name] if isinstance(before.get(name), int) else 0 for name in COUNTS}
@@ -161,8 +177,8 @@ class RunFolder:
             counts["preemptions"] += self._found in ("killed", "running")
             self._found = None
         place = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-        told = {name: count for name, count in counts.items() if count}
-        self.write("status.json", {"state": state, **facts, **told, **place})
+        nonzero = {name: count for name, count in counts.items() if count}
+        self.write("status.json", {"state": state, **facts, **nonzero, **place})
 
     @property
     def state(self) -> str:
@@ -197,12 +213,12 @@ def replace(path: Path, text: str, shared: bool = False) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a JSON file holds, {} where there is none that can be read."""
+    """The content of a JSON file, {} where there is none that can be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def finite(value: Any) -> Any:

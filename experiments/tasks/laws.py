@@ -57,7 +57,8 @@ def has_what_a_run_asks_for(case: Case) -> None:
     task = case.build()
     workers: object = getattr(task, "workers", None)
     require(
-        workers == WORKERS, f"{case.name}: self.workers is {workers!r}: set it to the {WORKERS} that were asked for"
+        workers == WORKERS,
+        f"{case.name}: self.workers is {workers!r}: set it to the {WORKERS} that the constructor gets",
     )
     size: object = getattr(task, "size", None)
     require(
@@ -96,7 +97,7 @@ def draws_batches_by_the_step(case: Case) -> None:
 
 
 def draws_each_worker_alone(case: Case) -> None:
-    """A worker's minibatch does not depend on who else is asked for, nor on the order."""
+    """A worker's minibatch does not depend on the other workers in the call, nor on their order."""
     task = case.build()
     for workers in ([2], [3, 1], [1, 2, 3]):
         apart = case.build()
@@ -107,7 +108,7 @@ def draws_each_worker_alone(case: Case) -> None:
                 require(
                     not off,
                     f"{case.name}: worker {worker}'s minibatch at step {step} depends on who is hosted beside it "
-                    f"({off} when workers {workers} are asked for): draw each worker's samples from its own id",
+                    f"({off} in the batch of workers {workers}): draw each worker's samples from its own id",
                 )
 
 

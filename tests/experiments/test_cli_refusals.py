@@ -30,7 +30,7 @@ UNFIT = [  # settings, and what the one line must say
     ("optimizer.nesterov=3", "true or false"),
     ("l2=.nan", "l2 must be"),
     ("engine=warp", "'loop' or 'vmap'"),
-    ("nproc=5 workers=4", "5 processes cannot host 4 workers"),
+    ("nproc=5 workers=4", "nproc must be at most workers=4, got 5"),
     ("optimizer.lr=0.1,0.2", "commeff grid"),
     ("seed=range(3)", "commeff grid"),
     ("method=chocco", "did you mean choco?"),

@@ -60,7 +60,7 @@ def hand_in(folder: Path) -> str:
 
 
 def _made(folder: Path | None, request: Request) -> Path:
-    """The folder that is asked for, or the next free one in the store."""
+    """The given folder, or the next free one in the store."""
     if "\n" in str((folder or request.place).absolute()):
         raise ConfigError(["a folder with a line break in its name cannot stand in a script; choose another"])
     if folder is None:

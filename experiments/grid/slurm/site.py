@@ -54,7 +54,7 @@ OURS = (
 
 @dataclass(frozen=True)
 class Site:
-    """What a site file may say; None or empty: nothing is asked for."""
+    """The keys of a site file; None or empty: not set."""
 
     partition: str | None = None
     account: str | None = None
@@ -76,7 +76,7 @@ class Site:
 
 
 def find_site(asked: Path | None) -> tuple[Site, str]:
-    """The site that is asked for, or the reader's own, or one that asks SLURM for nothing; and where it is from."""
+    """The given site, or the user's own, or one without any settings; and where it is from."""
     named = asked or (Path(os.environ["COMMEFF_SITE"]) if os.environ.get("COMMEFF_SITE") else None)
     own = Path(os.path.expanduser("~/.config/commeff/site.yaml"))  # stays as it is for a user without a home
     path = named or (own if own.is_file() else None)
