@@ -27,10 +27,21 @@ class HookState:
     with empty memory. `state_dict` holds this worker's memories: a restarted run takes one dense step and then goes on
     with them, if its buckets are the same.
 
+    Parameters
+    ----------
+    encoder : Encoder or Compressor
+        What each bucket is sent by, such as `ErrorFeedback(TopK(ratio=0.01))`.
+    seed : int
+        The key of its randomness.
+    group : ProcessGroup, optional
+        The processes; the default group unless given.
+
     Attributes
     ----------
-    communicator : with the ledger and the clock `step`, which counts backward passes.
-    encoders : the encoder of each bucket, by its index.
+    communicator : Communicator
+        With the ledger, and the clock `step`, which counts backward passes.
+    encoders : dict of int to Encoder
+        The encoder of each bucket, by its index.
     """
 
     def __init__(self, encoder: Encoder | Compressor, *, seed: int = 0, group: Any = None) -> None:

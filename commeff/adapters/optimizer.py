@@ -28,23 +28,41 @@ class DistributedOptimizer:
             loss_function(model(inputs), targets).backward()
             optimizer.step()
 
-    Gradients are sent while backward still runs, in buckets of about `bucket_mb`, so they are final when backward has
-    made them: to clip them, to change them otherwise, or to go backward several times before a step, give bucket_mb=0.
-    `collective` says how averages travel, as in `Communicator`.
+    Gradients are sent while backward still runs, so they are final when backward has made them: to clip them, to change
+    them otherwise, or to go backward several times before a step, give bucket_mb=0.
 
     All models begin as that of rank 0, buffers too. From there on a worker's parameters are its own, wherever the
     method lets them differ: evaluate `average_into(another model)`. BatchNorm statistics are never averaged. Schedules
     belong to the strategy (`commeff.scheduled`). A method over several minibatches a step (`strategy.accumulate`) wants
     as many backward passes, each of its loss divided by their number; nothing is sent before the step then.
 
+    Parameters
+    ----------
+    model : nn.Module
+        The model of this process, not wrapped in DistributedDataParallel.
+    strategy : Strategy
+        The method, such as `methods.psgd(...)`.
+    seed : int
+        The key of the method's randomness.
+    group : ProcessGroup, optional
+        The processes; the default group unless given.
+    bucket_mb : float
+        About how many megabytes of gradients travel together; 0: all of them, after backward.
+    collective : str
+        How averages travel, as in `Communicator`.
+
     Attributes
     ----------
-    communicator : with the ledger of what this worker has sent, and the clock `step`.
+    communicator : Communicator
+        With the ledger of what this worker has sent, and the clock `step`.
+    strategy : Strategy
+        The method, in buckets.
 
     Raises
     ------
-    ValueError: no process group, a model wrapped in DDP, or a strategy that does not fit the model or the number of
-    processes.
+    ValueError
+        There is no process group, the model is wrapped in DDP, or the strategy does not fit the model or the number of
+        processes.
     """
 
     def __init__(
@@ -153,12 +171,13 @@ class DistributedOptimizer:
         self._begin_anew()
 
     def _gather(self) -> bool:
-        """All gradients into their places; says whether any came from elsewhere."""
+        """All gradients into their places; returns whether any lay elsewhere."""
         return sum(self._placed(start) for start in self._places) > 0
 
     def _placed(self, start: int) -> bool:
-        """Gradients live in one vector; what the model's own `zero_grad` has thrown away is put back into it. Says
-        whether the gradient of the tensor that begins there came from elsewhere.
+        """Gradients live in one vector; what the model's own `zero_grad` has thrown away is put back into it.
+
+        Returns whether the gradient of the tensor that begins there lay elsewhere.
         """
         parameter, place = self._places[start]
         if parameter.grad is None:

@@ -25,8 +25,10 @@ class Collective(ABC):
 
     Attributes
     ----------
-    kind : its name in the ledger.
-    adds : whether messages are added on the way, which only summable ones allow.
+    kind : str
+        Its name in the ledger.
+    adds : bool
+        Whether messages are added on the way, which only summable ones allow.
     """
 
     kind: str
@@ -107,13 +109,13 @@ class Ring(Sum):
         parts = [flat[len(flat) * r // size : len(flat) * (r + 1) // size] for r in range(size)]
 
         def send(round: int, adding: bool) -> Callable[[], None]:
-            gone, left = parts[(rank - round + (not adding)) % size], (rank - 1) % size
+            outgoing, left = parts[(rank - round + (not adding)) % size], (rank - 1) % size
             place = parts[(rank - round - adding) % size]
-            done = transport.exchange(self.kind, {(rank + 1) % size: gone}, {left: torch.empty_like(place)})
+            done = transport.exchange(self.kind, {(rank + 1) % size: outgoing}, {left: torch.empty_like(place)})
 
             def wait() -> None:
-                came = done()[left]
-                place.add_(came) if adding else place.copy_(came)
+                received = done()[left]
+                place.add_(received) if adding else place.copy_(received)
 
             return wait
 
@@ -180,13 +182,13 @@ class Server(Sum):
                 return share.copy_(transport.exchange(self.kind, {}, {0: torch.empty_like(share)})()[0])
 
             return receive
-        come = {rank: torch.empty_like(share) for rank in range(1, transport.size)}
-        arrived = transport.exchange(self.kind, {}, come)
+        incoming = {rank: torch.empty_like(share) for rank in range(1, transport.size)}
+        arrived = transport.exchange(self.kind, {}, incoming)
 
         def answer() -> Tensor:
             for values in arrived().values():
                 share.add_(values)
-            transport.exchange(self.kind, dict.fromkeys(come, share), {})()
+            transport.exchange(self.kind, dict.fromkeys(incoming, share), {})()
             return share
 
         return answer

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Handle(Generic[T]):
-    """Communication under way; `wait()` gives its result, as often as it is asked."""
+    """Communication under way; `wait()` gives its result, any number of times."""
 
     def __init__(self, finish: Callable[[], T]) -> None:
         self._finish: Callable[[], T] | None = finish
@@ -45,19 +45,40 @@ class Communicator(Hosting):
 
     Parameters
     ----------
-    workers : n.  seed : the key of all randomness.
-    group : the processes.  distributed : whether there are any; with group=None the default group is meant then.
-    collective : how averages travel: auto (all_reduce for messages that sum, all_gather for others), all_reduce, ring,
-    tree, all_gather or server. What a collective cannot carry is refused.
-    transport : what stands for the processes instead of a group, where they are only played.
+    workers : int
+        n, the number of all workers.
+    seed : int
+        The key of all randomness.
+    group : ProcessGroup, optional
+        The processes.
+    distributed : bool, optional
+        Whether there are several processes; with group=None they are those of the default group. By default, whether a
+        group is given.
+    collective : str
+        How averages travel: "auto" (all_reduce for messages that sum, all_gather for others), "all_reduce", "ring",
+        "tree", "all_gather" or "server". What a collective cannot carry is refused.
+    transport : Transport, optional
+        What stands for the processes instead of a group, where they are only simulated.
 
     Attributes
     ----------
-    n : all workers.  workers : ids hosted here.  servers : 1 if the server's row is here, else 0.
-    step : the clock, model updates since the start; the driver moves it.  active : (w,) bool, who takes part; None =
-    all.
-    ledger : what was sent, per worker.  transport : the processes, and the bytes handed to them.
+    n : int
+        The number of all workers.
+    workers : sequence of int
+        The ids of the workers hosted here.
+    servers : int
+        1 if the server's row is here, else 0.
+    step : int
+        The clock: model updates since the start, which the driver counts.
+    active : (w,) bool tensor or None
+        Which hosted workers take part in this step; None: all.
+    ledger : Ledger
+        What was sent, per worker.
+    transport : Transport
+        The processes, and the bytes handed to them.
 
+    Examples
+    --------
     >>> from commeff.compressors import Dense
     >>> communicator = Communicator(workers=2, seed=0)
     >>> v = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
@@ -159,10 +180,10 @@ class Communicator(Hosting):
         done = transport.exchange("to_server", {} if self.servers else {host: rows}, incoming)
 
         def wait() -> Tensor:
-            come = done()
+            arrived = done()
             if not self.servers:
                 return torch.empty(0, message.d, dtype=message.dtype, device=message.parts[0].device)
-            everything = [rows if rank == host else come[rank] for rank in range(transport.size)]
+            everything = [rows if rank == host else arrived[rank] for rank in range(transport.size)]
             return mean(message.from_buffer(torch.cat(everything)) if others else message)
 
         return Handle(wait)
@@ -177,16 +198,16 @@ class Communicator(Hosting):
         transport, host = self.transport, self._host
         device = message.parts[0].device
         if self.servers:
-            said = message.to_buffer() if transport.size > 1 else torch.empty(0)
-            done = transport.exchange("from_server", {r: said for r in range(transport.size) if r != host}, {})
+            answer = message.to_buffer() if transport.size > 1 else torch.empty(0)
+            done = transport.exchange("from_server", {r: answer for r in range(transport.size) if r != host}, {})
         else:
             answer = torch.empty(1, message.row_bytes, dtype=torch.uint8, device=device)
             done = transport.exchange("from_server", {}, {host: answer})
 
         def wait() -> Tensor:
-            come = done()
-            arrived = message if self.servers else message.from_buffer(come[host].clone())
-            return arrived.decode().expand(len(self.workers), -1)
+            received = done()
+            answered = message if self.servers else message.from_buffer(received[host].clone())
+            return answered.decode().expand(len(self.workers), -1)
 
         return Handle(wait)
 
@@ -204,12 +225,12 @@ class Communicator(Hosting):
         return Handle(lambda: arrived() / self.n)
 
     def meet(self) -> None:
-        """Wait until everybody has come here."""
+        """Wait until all processes are here."""
         if self.transport.size > 1:
             self.observe(torch.zeros(len(self.workers)))
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
-        """What somebody else receives is billed; `senders` is the share of workers to whom anybody listens."""
+        """Bill what another worker receives; `senders` is the share of workers whose message anybody receives."""
         size, count, common = message.row_bytes, message.count if messages else 0, self._common
         payload = size * senders if messages else 0
         common.ledger.bill(common.step, self._label, kind, payload, wire * size, messages * count, count)

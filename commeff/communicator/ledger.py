@@ -7,8 +7,24 @@ from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """One operation of one step. Bytes, messages and rounds are per worker (the mean where workers differ, as in a
-    star).
+    """One operation of one step. Bytes, messages and rounds are per worker: the mean where workers differ (a star).
+
+    Attributes
+    ----------
+    step : int
+        The clock when it was begun.
+    path : str
+        The place in the strategy.
+    kind : str
+        all_reduce, ring, tree, all_gather, server, mix, to_server or from_server.
+    payload_bytes : float
+        The bytes of the worker's own message.
+    wire_bytes : float
+        The bytes that the operation moves for it.
+    messages : float
+        How often it is sent.
+    rounds : int
+        1, or more where a message stands for several.
     """
 
     step: int
@@ -33,7 +49,7 @@ def whole(number: float) -> float:
 class Ledger:
     """Totals per worker since the start, and the rows they are made of.
 
-    *Payload* is what the method must say: the bytes of each message once, and once for what a server says to a worker.
+    *Payload* is what the method must send: the bytes of each message once, and once for a server's answer to a worker.
     *Wire* is what the collective moves for it, per worker: 2(n-1)/n of the payload in a ring all-reduce, (n-1) times in
     an all-gather, out-degree times in gossip.
 

@@ -18,12 +18,15 @@ Stages = Generator["Handle[Any]", Any, Tensor]
 
 
 class Flow:
-    """Stages under way: run up to the first communication, which travels from there on.
+    """Stages under way: they have run up to their first communication, which travels meanwhile.
 
     Attributes
     ----------
-    handle : what is waited for, None at the end.
+    handle : Handle or None
+        What is waited for; None at the end.
 
+    Examples
+    --------
     >>> def stages():
     ...     return 2 * (yield Handle(lambda: torch.ones(1)))
     >>> from commeff.communicator import Handle
@@ -40,7 +43,7 @@ class Flow:
         self.send(None)
 
     def send(self, arrived: Any) -> None:
-        """Go on with what has arrived, up to the next communication."""
+        """Resume with what has arrived, up to the next communication."""
         try:
             self.handle = self._stages.send(arrived)
         except StopIteration as end:

@@ -106,10 +106,20 @@ def _column_runs(layout: Layout) -> list[ColumnRun]:
 class Local(LocalStep):
     """x -> x - lr * direction(gradient), by any torch optimizer.
 
-    `last_lr` is the learning rate of the last step taken. Memory: the optimizer's state, one row a worker. Elementwise
-    optimizers run as one object over the (w, d) tensor (parameter groups as column groups); others (Muon, Adafactor) as
-    one object a row over the layout's tensors; so does a run once a worker has been idle, since an idle row neither
-    moves nor ages.
+    Elementwise optimizers run as one object over the (w, d) tensor (parameter groups as column groups); others (Muon,
+    Adafactor) as one object a row over the layout's tensors; so does a run once a worker has been idle, since an idle
+    row neither moves nor ages. Memory: the optimizer's state, one row a worker.
+
+    Parameters
+    ----------
+    optimizer : callable
+        A factory from a parameter list to a `torch.optim.Optimizer`, such as `functools.partial(torch.optim.SGD,
+        lr=0.1)`.
+
+    Attributes
+    ----------
+    lr, last_lr : float
+        The learning rates of the step to come and of the last step taken.
     """
 
     rows = ("state",)

@@ -24,14 +24,26 @@ class Stacked:
 
     Parameters
     ----------
-    model : gives a fresh model; every call with the same initial parameters.
-    workers : ids of the hosted workers, for the randomness of dropout.
-    groups : names a parameter group for each parameter, e.g. `lambda name, parameter: int(parameter.ndim < 2)`.
+    model : callable
+        Gives a fresh model; every call with the same initial parameters.
+    workers : sequence of int
+        The ids of the hosted workers, for the randomness of dropout.
+    seed : int
+        The key of that randomness.
+    groups : callable, optional
+        The parameter group of each parameter, e.g. `lambda name, parameter: int(parameter.ndim < 2)`.
 
     Attributes
     ----------
-    parameters, gradients : (w, d).   layout : names, shapes and groups of the columns.
-    buffers : name -> (w, ...); BatchNorm's statistics belong to each worker and are never averaged or compressed.
+    parameters, gradients : (w, d)
+        Each model's parameters and gradients are views of a row.
+    layout : Layout
+        Names, shapes and groups of the columns.
+    buffers : dict of str to (w, ...)
+        BatchNorm's statistics, for example: they belong to each worker and are never averaged or compressed.
+
+    Examples
+    --------
 
     >>> replicas = Stacked(lambda: nn.Linear(2, 1), range(3))
     >>> replicas.parameters.shape, [field.name for field in replicas.layout.fields]
@@ -92,9 +104,20 @@ class Stacked:
     ) -> tuple[Tensor, Tensor]:
         """The gradient of each worker's mean loss over its batches, with l2 x added: (w, d), and the losses (w,).
 
-        batches : one tuple of (w, b, ...) tensors for each accumulated minibatch.
-        awaited : spans of columns, the same in every call; ready : is told of each when its gradients are final, while
-        others are still computed.
+        Parameters
+        ----------
+        loss : callable
+            The loss of a model on a minibatch (b, ...).
+        batches : sequence of tuples
+            One tuple of (w, b, ...) tensors for each accumulated minibatch.
+        step : int
+            The clock, for the randomness of dropout.
+        l2 : float
+            l2 x is added to the gradient.
+        awaited : sequence of (start, stop)
+            Spans of columns, the same in every call.
+        ready : callable, optional
+            Is called with each span when its gradients are final, while others are still computed.
         """
         torch.mul(self.parameters, l2, out=self.gradients) if l2 else self.gradients.zero_()
         if awaited and self._arrivals is None:
