@@ -17,6 +17,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from commeff.cluster import Cluster
+from commeff.cluster.modelled import modelled
 from commeff.experiments.cli.report import report_command, show
 from commeff.experiments.config.clusters import Place, read_place
 from commeff.experiments.config.schema import ConfigError
@@ -169,6 +170,26 @@ def test_gossip_takes_its_own_graph_and_local_steps_only_their_period() -> None:
     every, once = (modeller.timeline(run.config, place, 8) for run in (dense, local))
     assert once.ends[7] == 0
     assert once.ends[8] == pytest.approx(every.ends[1])
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        *SETTINGS.items(),
+        ("dasgd", ("optimizer.lr=0.1", "method.period=4", "method.delay=2")),
+        ("awc", SETTINGS["dsgd"]),
+    ],
+)
+def test_clocks_are_those_of_the_cluster_room(method: str, settings: tuple[str, ...]) -> None:
+    """`commeff.cluster.modelled` plays the same profile without saying which kind is exposed."""
+    order = ("method.order=awc",) if method == "awc" else ()
+    run = Forged("dsgd" if method == "awc" else method, settings=(*settings, *order))
+    place, modeller = read_place({"cluster": ETHERNET, "step_seconds": 0.0004}), Modeller()
+    line = modeller.timeline(run.config, place, 60)
+    _, profile = modeller.profile(run.config)
+    played = modelled(profile, place.holding(4), steps=60, compute=line.compute)
+    assert line.ends[1:] == pytest.approx(played.by_step)
+    assert sum(line.exposed.values()) == pytest.approx(played.exposed.mean())
 
 
 def test_given_seconds_of_a_minibatch_take_the_place_of_flops() -> None:

@@ -88,12 +88,11 @@ def timeline(
         turn = np.diff(ends[played - period : played + 1])
         rest = np.resize(turn, steps - played)
         ends[played + 1 :] = ends[played] + np.cumsum(rest)
-    whole, last = clock.sums(0), clock.sums(played - period)
-    exposed, hidden = (
-        {kind: (total + (steps - played) / period * late.get(kind, 0.0)) / steps for kind, total in all_.items()}
-        for all_, late in zip(whole, last, strict=True)
-    )
-    return Timeline(ends, compute, exposed, hidden)
+    # How often each played step comes: once, and those of the last period again as the run goes on.
+    times = np.ones(played)
+    np.add.at(times, played - period + np.arange(steps - played) % period, 1)
+    exposed, hidden = clock.sums(times)
+    return Timeline(ends, compute, *({kind: s / steps for kind, s in each.items()} for each in (exposed, hidden)))
 
 
 class _Clock:
@@ -139,14 +138,13 @@ class _Clock:
             self.now = max(ends)
         self.under_way = [transfer for transfer in self.under_way if transfer.waited > step]
 
-    def sums(self, since: int) -> tuple[dict[str, float], dict[str, float]]:
-        """Exposed and hidden seconds of what was sent since a step, by kind."""
+    def sums(self, times: NDArray[np.float64]) -> tuple[dict[str, float], dict[str, float]]:
+        """Exposed and hidden seconds by kind, what each step sent counting so many times."""
         exposed, hidden = defaultdict[str, float](float), defaultdict[str, float](float)
-        for transfer, stood in self._stood():
-            if transfer[0] >= since:
-                exposed[transfer[1].kind] += stood
-                hidden[transfer[1].kind] += transfer[1].end - transfer[1].start - stood
-        return dict(exposed), {kind: max(0.0, value) for kind, value in hidden.items()}
+        for (step, transfer), stood in self._stood():
+            exposed[transfer.kind] += times[step] * stood
+            hidden[transfer.kind] += times[step] * max(0.0, transfer.end - transfer.start - stood)
+        return dict(exposed), dict(hidden)
 
     def _stood(self) -> Iterator[tuple[tuple[int, _Transfer], float]]:
         """Each transfer, and for how long of it the worker stood still. Both lie in the order of time."""

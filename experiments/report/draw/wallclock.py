@@ -52,7 +52,7 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     caption = (
         f"Modelled, not measured: how many times as fast as {base} a method reaches {of.words} {level} on each "
         f"cluster. Geometric means over seeds ({seeds}), bars 95 % intervals of the ratios paired by "
-        f"seed. {assumptions(clocks)}"
+        f"seed, cut where they leave the figure. {assumptions(clocks)}"
     )
     part = Panel("all", draw, WIDE, 0.75 + ROW * len(names) * max(1.0, len(places) / 3), (NAMES, 0.15, 0.45, 0.1))
     legend = [(place, _look(i)) for i, place in enumerate(places)]
