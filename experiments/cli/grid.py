@@ -70,7 +70,9 @@ def grid(
 
     The same command again skips what is finished and goes on with the rest, each cell from its checkpoint; two of them
     on one store share the work. Ctrl-C stops with checkpoints, a second one at once. A cell that fails ends alone. A
-    cell with `nproc=4` is four processes: it takes four of `-j`, and runs alone if there are not as many.
+    cell with `nproc=4` is four processes: it takes four of `-j`, and runs alone if there are not as many. With
+    device=cuda, cells that run at the same time are dealt over the GPUs; `-j` says how many run, also where that is
+    several a GPU.
 
     On SLURM, a site file says once what jobs ask for (partition, time, modules, ...): `--site`, else the environment
     variable COMMEFF_SITE, else ~/.config/commeff/site.yaml; experiments/sites/example.yaml has every key. Tasks stop

@@ -25,7 +25,7 @@ def train(
 
     Started several times by `torchrun` or `srun`, it is one run on all their processes:
 
-    * `torchrun --nproc-per-node 8 --no-python commeff train method=dsgd topology=ring workers=64`
+    * `torchrun --nproc-per-node 8 -m commeff train method=dsgd topology=ring workers=64`
     * `srun --ntasks 16 commeff train method=dsgd topology=ring workers=64`
     """
     with refusals():

@@ -165,8 +165,8 @@ def _choose(
     places = {group: group for group in GROUPS}
     with initialize_config_module("commeff.experiments.conf", version_base="1.3"):
         while True:
-            asked = {place: str(values[place]) for place in places if place in values and place not in chosen}
-            for place, name in asked.items():
+            wanted = {place: str(values[place]) for place in places if place in values and place not in chosen}
+            for place, name in wanted.items():
                 names = built_in(places[place]) + [p.name for p in plugins if p.group == places[place]]
                 found = next((n for n in names if _plain(n) == _plain(name)), None)
                 if found is None:

@@ -58,7 +58,7 @@ def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
 def explanation(target: str) -> str:
     """The docstring of a part, and those of its bases that describe parameters which it shares; none of torch's.
 
-    >>> "h_i" in explanation("commeff.methods.choco"), "partition:" in explanation("commeff.experiments.tasks.CIFAR10")
+    >>> "h_i" in explanation("commeff.methods.choco"), "partition :" in explanation("commeff.experiments.tasks.CIFAR10")
     (True, True)
     """
     value = locate(target)

@@ -14,14 +14,14 @@ class DataSet:
 
     Parameters
     ----------
-    title: what it is.
-    folder: where its files lie in the data folder.
-    files: name -> MD5 sum of a good copy.
-    origin: where to get it.
-    official: the sums are those of the publisher, so a file with another sum is corrupt; else such a file is unknown,
+    title : what it is.
+    folder : where its files lie in the data folder.
+    files : name -> MD5 sum of a good copy.
+    origin : where to get it.
+    official : the sums are those of the publisher, so a file with another sum is corrupt; else such a file is unknown,
         since good copies differ (line ends, compression).
-    unpacks: the one file is an archive, of which `prepare` makes a folder of images.
-    subset: the data set whose files may lie in the same place, with fewer samples.
+    unpacks : the one file is an archive, of which `prepare` makes a folder of images.
+    subset : the data set whose files may lie in the same place, with fewer samples.
     """
 
     title: str

@@ -56,8 +56,8 @@ class CIFAR10(Vision, Settled):
 
     Parameters
     ----------
-    data_dir: the folder that holds cifar-10-batches-py; None: the environment variable COMMEFF_DATA.
-    variant: "full" (the official batches), "subset" (batches with fewer of the same images), "jpeg" (all images, as
+    data_dir : the folder that holds cifar-10-batches-py; None: the environment variable COMMEFF_DATA.
+    variant : "full" (the official batches), "subset" (batches with fewer of the same images), "jpeg" (all images, as
         JPEG files: `commeff data prepare cifar10_jpeg`) or "auto" (what is there, in this order). `label` says which;
         the configuration of a run has the one that was found, so runs on different ones are different runs.
 

@@ -17,8 +17,8 @@ class Classifier(Supervised):
 
     Parameters
     ----------
-    build: makes the network; its random initial parameters are decided by `seed`.
-    dtype: of the parameters and the inputs.
+    build : makes the network; its random initial parameters are decided by `seed`.
+    dtype : of the parameters and the inputs.
     """
 
     def __init__(

@@ -21,17 +21,17 @@ class Digits(Classifier):
 
     Parameters
     ----------
-    workers: n.
-    seed: of the split over workers, the batches and the initial parameters.
-    model: "linear", "mlp" or "cnn".
-    hidden: units of the last hidden layer (mlp and cnn).
-    norm: "none", "batch" or "group" (mlp and cnn). Heterogeneous data and batch statistics do not agree: prefer
+    workers : n.
+    seed : of the split over workers, the batches and the initial parameters.
+    model : "linear", "mlp" or "cnn".
+    hidden : units of the last hidden layer (mlp and cnn).
+    norm : "none", "batch" or "group" (mlp and cnn). Heterogeneous data and batch statistics do not agree: prefer
         "group" there.
-    dropout: probability, before the last layer (mlp and cnn).
-    batch: samples per worker and step.
-    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `commeff.experiments.tasks.partition`.
-    weighted: minimise the mean over all samples, not over workers; see `Supervised`.
-    dtype: "float32" or "float64".
+    dropout : probability, before the last layer (mlp and cnn).
+    batch : samples per worker and step.
+    partition : "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `commeff.experiments.tasks.partition`.
+    weighted : minimise the mean over all samples, not over workers; see `Supervised`.
+    dtype : "float32" or "float64".
 
     >>> task = Digits(workers=4, model="cnn", norm="group", batch=8)
     >>> inputs, targets = task.batch(0, [0, 3])

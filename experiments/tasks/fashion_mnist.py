@@ -30,7 +30,7 @@ class FashionMNIST(Vision):
 
     Parameters
     ----------
-    data_dir: the folder that holds FashionMNIST/raw; None: the environment variable COMMEFF_DATA.
+    data_dir : the folder that holds FashionMNIST/raw; None: the environment variable COMMEFF_DATA.
 
     The others are those of `Vision`.
 

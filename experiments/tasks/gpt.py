@@ -72,12 +72,12 @@ class GPT(nn.Module):
 
     Parameters
     ----------
-    vocabulary: number of different tokens.
-    layers: number of blocks.
-    heads: of each attention; they share the width evenly.
-    width: of the residual stream.
-    context: most tokens the model can look at.
-    dropout: probability, on the embeddings, in the attention and on what each half of a block adds.
+    vocabulary : number of different tokens.
+    layers : number of blocks.
+    heads : of each attention; they share the width evenly.
+    width : of the residual stream.
+    context : most tokens the model can look at.
+    dropout : probability, on the embeddings, in the attention and on what each half of a block adds.
 
     There are (vocabulary + context) width + layers (12 width^2 + 2 width) + width parameters:
 

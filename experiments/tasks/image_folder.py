@@ -29,10 +29,10 @@ class ImageFolder(Vision, Settled):
 
     Parameters
     ----------
-    path: the folder, absolute or relative to where the command is typed; what is not there is looked for in data_dir.
-    data_dir: the data folder; None: the environment variable COMMEFF_DATA.
-    size: side of the images that the model sees: the shorter side is made so long, and the middle cut out.
-    validation: where there is no val folder, training images held out; None: a tenth, 5,000 at most.
+    path : the folder, absolute or relative to where the command is typed; what is not there is looked for in data_dir.
+    data_dir : the data folder; None: the environment variable COMMEFF_DATA.
+    size : side of the images that the model sees: the shorter side is made so long, and the middle cut out.
+    validation : where there is no val folder, training images held out; None: a tenth, 5,000 at most.
 
     The others are those of `Vision`.
 

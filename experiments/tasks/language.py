@@ -37,19 +37,19 @@ class Language(Settled):
 
     Parameters
     ----------
-    workers: n.
-    seed: of the windows and the initial parameters.
-    data: "tinyshakespeare", "wikitext-2", or a file: absolute, relative to where the command is typed, or within
+    workers : n.
+    seed : of the windows and the initial parameters.
+    data : "tinyshakespeare", "wikitext-2", or a file: absolute, relative to where the command is typed, or within
         data_dir. wikitext-2 has its own splits, every other text is cut in text order: 90 % training, 5 % validation,
         5 % test.
-    data_dir: the folder that holds the files; None: the environment variable COMMEFF_DATA.
-    layers, heads, width, context, dropout: of the `GPT`.
-    batch: windows per worker and step.
-    partition: "iid": every worker draws from the whole training text; "contiguous": worker i from the i-th of n equal
+    data_dir : the folder that holds the files; None: the environment variable COMMEFF_DATA.
+    layers, heads, width, context, dropout : of the `GPT`.
+    batch : windows per worker and step.
+    partition : "iid": every worker draws from the whole training text; "contiguous": worker i from the i-th of n equal
         pieces, so workers differ as the text does.
-    probe: about as many training and as many validation bytes are predicted at each evaluation; the test predicts all
+    probe : about as many training and as many validation bytes are predicted at each evaluation; the test predicts all
         of the test text.
-    dtype: "float32" or "float64".
+    dtype : "float32" or "float64".
 
     Raises
     ------

@@ -34,16 +34,16 @@ class Logistic(Supervised):
 
     Parameters
     ----------
-    workers: n.
-    seed: of the split over workers and the batches.
-    data: "a9a", "w8a", "mushrooms" or "ijcnn1".
-    data_dir: the folder that holds libsvm/FILE; None: the environment variable COMMEFF_DATA.
-    bias: append a one to every sample a; the bias is a coordinate of x like the others, so f stays strongly convex.
-    l2: mu; f is mu-strongly convex.
-    batch: samples per worker and step.
-    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `commeff.experiments.tasks.partition`.
-    weighted: minimise the mean over all samples, not over workers; see `Supervised`.
-    dtype: "float32" or "float64".
+    workers : n.
+    seed : of the split over workers and the batches.
+    data : "a9a", "w8a", "mushrooms" or "ijcnn1".
+    data_dir : the folder that holds libsvm/FILE; None: the environment variable COMMEFF_DATA.
+    bias : append a one to every sample a; the bias is a coordinate of x like the others, so f stays strongly convex.
+    l2 : mu; f is mu-strongly convex.
+    batch : samples per worker and step.
+    partition : "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `commeff.experiments.tasks.partition`.
+    weighted : minimise the mean over all samples, not over workers; see `Supervised`.
+    dtype : "float32" or "float64".
 
     Raises
     ------

@@ -34,15 +34,15 @@ class Quadratic:
 
     Parameters
     ----------
-    workers: n.
-    seed: of the problem and of its noise.
-    dimension: d.
-    condition: L / mu of every A_i; its eigenvalues are spaced evenly in the logarithm from L = 1 down to 1 / condition.
-    equal_curvature: the same A for all workers (the closed forms of gossip need it); else every worker has its own
+    workers : n.
+    seed : of the problem and of its noise.
+    dimension : d.
+    condition : L / mu of every A_i; its eigenvalues are spaced evenly in logarithm from L = 1 down to 1 / condition.
+    equal_curvature : the same A for all workers (the closed forms of gossip need it); else every worker has its own
         order of the eigenvalues.
-    zeta: heterogeneity, zeta^2 = (1/n) sum_i |grad f_i(x*)|^2. One worker has none.
-    sigma: gradient noise, E|xi|^2 = sigma^2, xi Gaussian and a pure function of (seed, step, worker).
-    dtype: "float32" or "float64".
+    zeta : heterogeneity, zeta^2 = (1/n) sum_i |grad f_i(x*)|^2. One worker has none.
+    sigma : gradient noise, E|xi|^2 = sigma^2, xi Gaussian and a pure function of (seed, step, worker).
+    dtype : "float32" or "float64".
 
     evaluate gives train_loss = f(x), val_loss = f(x) - f(x*) = 1/2 (x - x*)^T mean(A) (x - x*) without cancellation,
     distance = |x - x*|. A batch is (A_i, b_i, xi), each (w, 1, d).

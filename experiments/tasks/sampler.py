@@ -30,9 +30,9 @@ class Stream:
 
     Parameters
     ----------
-    draw: draw(worker, w) gives the items of steps [w * window, (w + 1) * window), shape (window, ...); it must be pure.
-    workers: n, the number of workers there are.
-    window: steps drawn at a time.
+    draw : draw(worker, w) gives the items of steps [w * window, (w + 1) * window), shape (window, ...); a pure function.
+    workers : n, the number of workers there are.
+    window : steps drawn at a time.
 
     >>> stream = Stream(lambda worker, w: 10 * worker + torch.arange(4 * w, 4 * w + 4), workers=3, window=4)
     >>> stream.at(5, [2, 0])

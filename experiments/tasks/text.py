@@ -126,7 +126,7 @@ def spaced(text: Tensor, context: int, most: int | None = None) -> Tensor:
 
     Parameters
     ----------
-    most: most targets taken, though never less than one window; None: as many windows as the text holds.
+    most : most targets taken, though never less than one window; None: as many windows as the text holds.
 
     >>> spaced(torch.arange(9), context=3)
     tensor([[0, 1, 2, 3],

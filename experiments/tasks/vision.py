@@ -43,24 +43,24 @@ class Vision(Classifier):
 
     Parameters
     ----------
-    workers: n.
-    seed: of the split over workers, the batches, their augmentation and the initial parameters.
-    model: "linear", "mlp", "cnn", "resnet8", "resnet20", "resnet56" or "resnet18".
-    width: units of the last hidden layer (mlp and cnn: 64); channels of the first stage of a ResNet (16, and 64 of
+    workers : n.
+    seed : of the split over workers, the batches, their augmentation and the initial parameters.
+    model : "linear", "mlp", "cnn", "resnet8", "resnet20", "resnet56" or "resnet18".
+    width : units of the last hidden layer (mlp and cnn: 64); channels of the first stage of a ResNet (16, and 64 of
         ResNet-18); None: these numbers.
-    norm: "none", "batch" or "group"; None: "group" for ResNets, "none" for the others. Heterogeneous data and batch
+    norm : "none", "batch" or "group"; None: "group" for ResNets, "none" for the others. Heterogeneous data and batch
         statistics do not agree; "batch" is what the papers have.
-    batch: samples per worker and step.
-    partition: "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `commeff.experiments.tasks.partition`.
-    weighted: minimise the mean over all samples, not over workers; see `Supervised`.
-    augment: of training batches: "none", "crop" (pad 4, random crop) or "crop_flip" (and mirror half of them).
-    probe: training images on which train_loss and BatchNorm statistics are estimated; None: all.
-    validation: training images held out, a fixed stratified choice; None: a tenth, 5,000 at most.
-    dtype: "float32" or "float64".
+    batch : samples per worker and step.
+    partition : "iid", "dirichlet" (alpha) or "shards" (shards per worker); see `commeff.experiments.tasks.partition`.
+    weighted : minimise the mean over all samples, not over workers; see `Supervised`.
+    augment : of training batches: "none", "crop" (pad 4, random crop) or "crop_flip" (and mirror half of them).
+    probe : training images on which train_loss and BatchNorm statistics are estimated; None: all.
+    validation : training images held out, a fixed stratified choice; None: a tenth, 5,000 at most.
+    dtype : "float32" or "float64".
 
     Attributes
     ----------
-    label: what a report may call the data; a part of a data set, or a lossy copy, is called so.
+    label : what a report may call the data; a part of a data set, or a lossy copy, is called so.
     """
 
     def __init__(

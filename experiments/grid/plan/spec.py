@@ -130,7 +130,7 @@ def _product(
     number: int, given: dict[Any, Any], base: Settings, overrides: Sequence[str], faults: list[str]
 ) -> tuple[dict[str, list[str]], str | None]:
     """The values of each key, and the name."""
-    asked = {word.partition("=")[0] for word in overrides}
+    overridden = {word.partition("=")[0] for word in overrides}
     axes: dict[str, list[str]] = {}
     for key, value in given.items():
         if key == "name":
@@ -144,7 +144,7 @@ def _product(
         twice = sorted({v for v in values if values.count(v) > 1})
         if twice:
             faults.append(f"grid: entry {number} has {key}={twice[0]} twice; keep one")
-        if key in asked:
+        if key in overridden:
             faults.append(f"{key} must not be overridden: entry {number} of the grid sets it; change the file")
         axes[str(key)] = values
     return axes, None if given.get("name") is None else str(given["name"])
