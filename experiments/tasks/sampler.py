@@ -30,7 +30,7 @@ class Stream:
 
     Parameters
     ----------
-    draw : draw(worker, w) gives the items of steps [w * window, (w + 1) * window), shape (window, ...); a pure function.
+    draw : draw(worker, w) gives the items of steps [w * window, (w + 1) * window), shape (window, ...). Pure.
     workers : n, the number of workers there are.
     window : steps drawn at a time.
 
