@@ -82,6 +82,7 @@ class Stacked:
         for i, replica in enumerate(self.models):
             for name, buffer in replica.named_buffers():
                 buffer.data = self.buffers[name][i]
+        self._together = joint_backward.group_size(self.layout.d)
         self._draws: bool | None = None  # whether the model uses torch's randomness: seen at the first minibatch
         self._arrivals: Arrivals | None = None
 
@@ -138,8 +139,9 @@ class Stacked:
             partial(self._on_own_stream, partial(loss, replica, *parts), worker, step, r)
             for worker, replica, parts in rows
         ]
-        together = joint_backward.group_size(self.layout.d)
-        return joint_backward.run(forwards, weight, together) if together > 1 else backward(forwards, weight)
+        if self._together > 1:
+            return joint_backward.run(forwards, weight, self._together)
+        return backward(forwards, weight)
 
     def _on_own_stream(self, forward: Callable[[], T], worker: int, step: int, r: int) -> T:
         """Dropout and its kin draw from torch's generators: seeded for each worker and step, if the model draws."""

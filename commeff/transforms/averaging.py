@@ -18,6 +18,11 @@ class Average(Transform):
     """v_i -> (1/n) sum_j C(v_j), at every worker.
 
     Memory: the encoder's. Sends: one message a call, by all-reduce if messages sum, otherwise by all-gather.
+
+    Parameters
+    ----------
+    encoder : Encoder or Compressor
+        What each worker sends its vector by; all its numbers unless given.
     """
 
     def __init__(self, encoder: Encoder | Compressor = DENSE) -> None:
@@ -31,6 +36,11 @@ class Partial(Transform):
     """v_i -> v_i + (1/n) sum_j C(v_j) - C(v_i): what C lets through is averaged, the rest stays.
 
     Preserves the mean for every C. Memory: none. Sends: one message, as in Average.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        C, which chooses what is averaged.
     """
 
     def __init__(self, compressor: Compressor) -> None:
@@ -47,6 +57,13 @@ class ThroughServer(Transform):
     """v_i -> D((1/n) sum_j C(v_j)): workers send up with the encoder C, the server answers all with its own encoder D.
 
     Memory: that of `up` at the workers, of `down` at the server. Sends: one message up and one down, per worker.
+
+    Parameters
+    ----------
+    up : Encoder or Compressor
+        C, by which workers send.
+    down : Encoder or Compressor
+        D, by which the server answers.
     """
 
     def __init__(self, up: Encoder | Compressor, down: Encoder | Compressor) -> None:
@@ -84,6 +101,11 @@ class Gossip(Transform):
     """v_i -> sum_j W[i, j] v_j with the mixing matrix of the step.
 
     Memory: none. Sends: v_i to every worker that receives from i.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom at each step, with weights that sum to 1 for each receiver.
     """
 
     def __init__(self, topology: Topology) -> None:

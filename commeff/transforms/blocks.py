@@ -26,6 +26,13 @@ class Blocks(Transform):
     The partition must respect what the inner transform works on (its scope): any columns for `coordinate`, whole
     tensors for `tensor`, and nothing for `whole`. Memory and messages are those of the inner transform, per block.
     Blocks go out from the last to the first, as gradients come; a block whose columns are `ready` goes out at once.
+
+    Parameters
+    ----------
+    inner : Transform
+        What works on each block; every block has a copy of its own.
+    cuts : sequence of int
+        The columns at which a new block begins.
     """
 
     own_scope = "whole"
@@ -102,6 +109,8 @@ class Blocks(Transform):
         self._flows[i] = Flow(stages_of(self.blocks[i], vectors[:, a:b], self._below(i, communicator)))
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        if len(self.blocks) == 1:
+            return (yield from stages_of(self.blocks[0], vectors, self._below(0, communicator)))
         with communicator.together():
             for i in reversed(range(len(self._spans))):
                 if i not in self._flows:
@@ -122,6 +131,11 @@ class Sharded(Blocks):
     """n blocks of equal width, the server's row of each with another worker: a server that no single link carries.
 
     A shard is a vector of its own: compressors see one at a time.
+
+    Parameters
+    ----------
+    inner : Transform
+        What works on each shard.
     """
 
     def __init__(self, inner: Transform) -> None:
@@ -148,6 +162,13 @@ class Buckets(Blocks):
 
     The bucket that goes first, that of the last tensors, holds at most 1 MB where there are several. What works on the
     whole vector stays in one bucket. The saved state does not know of buckets.
+
+    Parameters
+    ----------
+    inner : Transform
+        What works on each bucket.
+    megabytes : float
+        About how large a bucket is.
     """
 
     def __init__(self, inner: Transform, megabytes: float) -> None:

@@ -34,6 +34,13 @@ class Delayed(Transform):
     If M preserves the mean, so does this. An M with a memory is waited for before its next step, so it hides behind one
     step at most. The first `delay` results are v itself; delay = 0 is M. Memory: corrections, the M(v) - v of the last
     `delay` steps. Sends what M sends, at the same steps.
+
+    Parameters
+    ----------
+    inner : Transform
+        M, the averaging.
+    delay : int
+        After how many steps its result is used.
     """
 
     rows = ("corrections",)

@@ -12,7 +12,13 @@ from commeff.core.strategy import Encoder
 
 
 class Plain(Encoder):
-    """v -> C(v): a compressor as an encoder, without memory."""
+    """v -> C(v): a compressor as an encoder, without memory.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        C.
+    """
 
     def __init__(self, compressor: Compressor) -> None:
         self.compressor = compressor
@@ -42,6 +48,13 @@ class ErrorFeedback(Encoder):
     C is made contractive: an unbiased compressor is divided by 1 + omega, since with error feedback it diverges
     otherwise.
     Memory: error, one row a sender, in the units of v.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        C, biased or not.
+    decay : float
+        The share of the error that is kept, in [0, 1].
     """
 
     rows = ("error",)
@@ -64,7 +77,17 @@ class ErrorFeedback(Encoder):
 
 
 class Warmup(Encoder):
-    """The encoder `first` for the first `steps` messages, `then` from there on. Memory: how many there were."""
+    """The encoder `first` for the first `steps` messages, `then` from there on. Memory: how many there were.
+
+    Parameters
+    ----------
+    first : Encoder or Compressor
+        What encodes the first messages.
+    steps : int
+        How many they are.
+    then : Encoder or Compressor
+        What encodes the others.
+    """
 
     shared = ("sent",)
 

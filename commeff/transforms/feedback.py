@@ -17,6 +17,11 @@ class EF21(Transform):
 
     Memory: public, what everybody knows of worker i's vector; mean, one row, always the mean of all public. Sends: c_i,
     by all-gather.
+
+    Parameters
+    ----------
+    changes : Encoder or Compressor
+        C, contractive.
     """
 
     rows = ("public",)
@@ -44,6 +49,13 @@ class Diana(Transform):
     C is unbiased, so that the result is; alpha is 1 / (1 + omega) unless given.
     Memory: shift, what everybody knows of worker i's vector; mean = h, one row, always the mean of all shifts. Sends
     c_i.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        C, unbiased.
+    alpha : float, optional
+        The share by which shifts move, in [0, 1].
     """
 
     rows = ("shift",)
@@ -84,6 +96,11 @@ class Smooth(Transform):
     2305.15155).
 
     Memory: smoothed, and whether there has been a first. Sends nothing.
+
+    Parameters
+    ----------
+    eta : float
+        The weight of the newest gradient, in (0, 1].
     """
 
     rows = ("smoothed",)

@@ -19,6 +19,15 @@ class Fragments(Blocks):
 
     Groups are of about equal size, and of whole tensors if there are as many. All of the first is due when all would be
     if there were one. Memory and messages are those of the inner transform, per group.
+
+    Parameters
+    ----------
+    inner : Transform
+        What shares a group of columns.
+    period : int
+        The steps between two turns of a group.
+    count : int
+        The number of groups.
     """
 
     def __init__(self, inner: Transform, period: int, count: int) -> None:

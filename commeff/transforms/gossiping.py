@@ -21,6 +21,11 @@ class Tracking(Transform):
 
     If M preserves the mean, the mean of y is the mean of g at every step. Memory: tracked, last_gradient. Sends what M
     sends.
+
+    Parameters
+    ----------
+    inner : Transform
+        M, the averaging.
     """
 
     rows = ("tracked", "last_gradient")
@@ -43,6 +48,13 @@ class AveragedMomentum(Transform):
     """-> m, and m <- M(beta m + g) for the next call, for an averaging M   (arXiv 1905.03817).
 
     Memory: momentum. Sends what M sends.
+
+    Parameters
+    ----------
+    beta : float
+        The momentum, in [0, 1).
+    inner : Transform
+        M, the averaging.
     """
 
     rows = ("momentum",)
@@ -70,6 +82,15 @@ class Choco(Transform):
     Preserves the mean for every C. Memory: public, what the neighbours know of x_i (0 at first); neighbours, the
     weighted sum of what is known of the neighbours. That sum is only right while the weights stay, so changing
     topologies are refused. Sends q_i to each neighbour.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom; it must not change.
+    compressor : Compressor
+        C; an unbiased one is made contractive.
+    gamma : float
+        The consensus step size, in (0, 1].
     """
 
     rows = ("public", "neighbours")
@@ -104,6 +125,11 @@ class Ahead(Transform):
 
     The mixing needs nothing of the step's gradient, so `post` sends it on its way while that is computed. Memory: last.
     Sends what M sends.
+
+    Parameters
+    ----------
+    inner : Transform
+        M, the averaging.
     """
 
     rows = ("last",)

@@ -21,6 +21,11 @@ class Hierarchical(Transform):
     and spreads the m-th of q equal parts of the vector, so that all links of a node are used: the mixing matrix is that
     of `topologies.hierarchical(nodes, complete(q), topology)`, at a fraction of its bytes.
     Memory: none. Sends: 2 (q - 1)/q of v_i inside the node, 1/q of it to each neighbouring node.
+
+    Parameters
+    ----------
+    topology : Topology
+        Which nodes receive from which.
     """
 
     def __init__(self, topology: Topology) -> None:

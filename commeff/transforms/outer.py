@@ -15,6 +15,13 @@ class Anchored(Transform):
     """A second optimizer `outer` on an anchor, a row a worker, which starts where the workers do.
 
     Memory: anchor, and the outer optimizer's.
+
+    Parameters
+    ----------
+    outer : LocalStep
+        The second optimizer.
+    average : Transform
+        M, the averaging.
     """
 
     rows = ("anchor",)
@@ -32,6 +39,13 @@ class Outer(Anchored):
     """anchor <- outer(anchor, M(anchor - x));  -> anchor, for an averaging M   (DiLoCo, SlowMo, FedOpt, Qsparse-local).
 
     Sends what M sends.
+
+    Parameters
+    ----------
+    outer : LocalStep
+        The second optimizer.
+    average : Transform
+        M, the averaging.
     """
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
@@ -44,6 +58,13 @@ class PerWorkerOuter(Anchored):
     """anchor_i <- outer(anchor_i, anchor_i - M(v_i));  -> anchor_i: an optimizer goes where an averaging M would.
 
     Sends what M sends.
+
+    Parameters
+    ----------
+    outer : LocalStep
+        The second optimizer.
+    average : Transform
+        M, the averaging.
     """
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
@@ -57,6 +78,13 @@ class InUnitsOf(LocalStep):
 
     gamma is the learning rate of the last inner step, so the slow momentum stays right under a schedule; for gamma = 0
     the limit x - alpha g is taken. Memory: that of the optimizer, whose learning rate is alpha.
+
+    Parameters
+    ----------
+    base : Local
+        The inner step, whose learning rate is gamma.
+    optimizer : callable
+        A factory of the outer optimizer, such as `functools.partial(torch.optim.SGD, lr=1.0, momentum=0.9)`.
     """
 
     def __init__(self, base: Local, optimizer: OptimizerFactory) -> None:

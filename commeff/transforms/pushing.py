@@ -20,6 +20,11 @@ class PushSum(Transform):
     v_i - z_i is what has been added to the last result since. The columns of P sum to 1, so that sum y and sum w = n
     stay as they are, and z tends to the mean whatever the rows sum to.
     Memory: numerator y, weight w and ratio z. Sends: y_i and w_i, d + 1 numbers, to everybody who receives from i.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom, with weights that sum to 1 for each sender.
     """
 
     rows = ("numerator", "weight", "ratio")

@@ -44,7 +44,19 @@ class ByStep(Transform):
 
 
 class Every(ByStep):
-    """`inner` at the steps k with (k + 1 + ahead) mod period = 0, `otherwise` at the others."""
+    """`inner` at the steps k with (k + 1 + ahead) mod period = 0, `otherwise` at the others.
+
+    Parameters
+    ----------
+    period : int
+        The steps between two uses of `inner`.
+    inner : Transform
+        What is used once a period.
+    otherwise : Transform, optional
+        What is used at the other steps; nothing unless given.
+    ahead : int
+        By how many steps it comes earlier.
+    """
 
     def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None, ahead: int = 0) -> None:
         if not isinstance(period, int) or period < 1:
@@ -61,7 +73,17 @@ class Every(ByStep):
 
 
 class After(ByStep):
-    """`inner` from step `begin` on, `before` until then."""
+    """`inner` from step `begin` on, `before` until then.
+
+    Parameters
+    ----------
+    begin : int
+        The first step of `inner`.
+    inner : Transform
+        What is used from then on.
+    before : Transform
+        What is used until then.
+    """
 
     def __init__(self, begin: int, inner: Transform, before: Transform) -> None:
         if not isinstance(begin, int) or begin < 0:
@@ -81,6 +103,13 @@ class Scaled(Transform):
     schedule.
 
     Where lr is 0 nothing would move: nothing is sent and the result is 0.
+
+    Parameters
+    ----------
+    local : LocalStep
+        The step whose learning rate is the unit.
+    inner : Transform
+        What works on the scaled vectors.
     """
 
     def __init__(self, local: LocalStep, inner: Transform) -> None:

@@ -62,8 +62,9 @@ def moved(replicas):
 @pytest.mark.parametrize("groups", [2, 1])
 def test_models_that_go_backward_together_are_those_that_go_one_after_the_other(name, groups, monkeypatch):
     def found(together):
+        size = sum(parameter.numel() for parameter in model(name)().parameters())
+        monkeypatch.setattr(joint_backward, "TOGETHER", together * size)
         replicas = moved(Stacked(model(name), range(W), seed=3))
-        monkeypatch.setattr(joint_backward, "TOGETHER", together * replicas.layout.d)
         results = [replicas.compute(loss, [batch(step), batch(step + 10)], step, l2=0.01) for step in range(3)]
         return [tensor.clone() for result in results for tensor in result] + list(replicas.buffers.values())
 
