@@ -88,7 +88,7 @@ def settings(words: str | None) -> dict[str, str] | None:
         return None
     pairs = [word.partition("=") for word in words.replace(",", " ").split()]
     if not pairs or not all(key and equals for key, equals, _ in pairs):
-        raise ValueError(f"--baseline {words!r} names no setting; write key=value, such as method=psgd")
+        raise ValueError(f"--baseline must be key=value, such as method=psgd, got {words!r}")
     return {key: value for key, _, value in pairs}
 
 

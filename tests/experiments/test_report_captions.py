@@ -108,5 +108,5 @@ def test_a_variant_is_not_compared_with_a_baseline_on_another_task(tmp_path: Pat
 
 def test_a_file_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="is a file; a report is made of a store"):
+    with pytest.raises(ValueError, match="a store must be a folder that holds one folder a run"):
         analyse(tmp_path / "file")

@@ -34,6 +34,7 @@ from commeff.profiling import Operation
 from tests.experiments.report_stores import STEPS, Forged, forge
 
 ETHERNET = "ethernet_1g"
+PLUGIN = Path(__file__).parents[1] / "plugins" / "random_share.py"
 SETTINGS = {
     "psgd": ("optimizer.lr=0.1",),
     "dsgd": ("optimizer.lr=0.1", "topology=ring"),
@@ -264,22 +265,35 @@ def test_a_method_that_needs_more_steps_loses_above_a_bandwidth_that_closes_the_
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     missing = Forged("psgd", 0, lr="0.3", accuracy=0.8, settings=("optimizer.lr=0.3",))
+    plugin = Forged("psgd", 0, lr="0.5", accuracy=0.9, settings=("optimizer.lr=0.5",))
     goal, base = {"val_accuracy": 0.85}, {"method": "psgd", "optimizer.lr": "0.1"}
-    store = forge(tmp_path_factory.mktemp("clocks"), [*runs(), missing], target=goal, select=None, baseline=base)
+    store = forge(
+        tmp_path_factory.mktemp("clocks"), [*runs(), missing, plugin], target=goal, select=None, baseline=base
+    )
     config = store / missing.name / "config.yaml"
     config.write_text(config.read_text().replace("commeff.methods.psgd", "gone.py:psgd"))
+    config = store / plugin.name / "config.yaml"
+    config.write_text(config.read_text().replace("commeff.methods.psgd", f"{PLUGIN}:random_share"))
     return write_report(store, clusters=[ETHERNET, "v100_25g"], step_seconds=0.001)
 
 
 def test_every_variant_has_a_line_and_what_cannot_be_modelled_is_said(report: Report) -> None:
     table = report.tables[f"modelled_{ETHERNET}"]
     lines = {row[0].text: row for row in table.rows}
-    assert len(lines) == len(report.analysis.rows) == 5
+    assert len(lines) == len(report.analysis.rows) == 6
     remarks = {name: row[-1].text for name, row in lines.items()}
-    assert remarks["psgd 0.3" if "psgd 0.3" in remarks else next(n for n in remarks if "0.3" in n)].startswith(
-        "not modelled: no plug-in file"
-    )
+    (gone,) = (text for name, text in remarks.items() if "0.3" in name)
+    assert gone.startswith("not modelled: no plug-in file")
     assert sum(text.startswith("not modelled") for text in remarks.values()) == 1
+
+
+def test_a_plug_in_is_modelled_by_what_it_sends(report: Report) -> None:
+    """random_share averages a twentieth of the parameters in every step: a ring or a tree of so many bytes."""
+    data = report.tables[f"modelled_{ETHERNET}"].data.set_index("variant")
+    (own,) = (row for name, row in data.iterrows() if "0.5" in str(name))
+    link, size = Cluster.named(ETHERNET).inter, 0.05 * bytes_of(runs(["psgd"])[0].config)
+    seconds = min(link.seconds(1.5 * size, 6), link.seconds(2 * size, 4))
+    assert own["modelled_exposed_seconds"] == pytest.approx(seconds, rel=1e-3)
 
 
 def test_speed_ups_are_ratios_of_modelled_seconds_by_seed(report: Report) -> None:
@@ -294,7 +308,7 @@ def test_speed_ups_are_ratios_of_modelled_seconds_by_seed(report: Report) -> Non
 def test_seconds_to_target_are_those_of_the_steps_it_took(report: Report) -> None:
     """Accuracy rises evenly, so that all reach 0.85 at the last evaluation: seconds are steps times a step."""
     data = report.tables[f"modelled_{ETHERNET}"].data.dropna(subset="modelled_seconds_to_target")
-    assert len(data) == 4
+    assert len(data) == 5
     expected = STEPS[-1] * data["modelled_step_seconds"]
     assert data["modelled_seconds_to_target"].to_numpy() == pytest.approx(expected.to_numpy())
 
@@ -316,7 +330,7 @@ def test_what_is_modelled_is_called_so_and_shares_nothing_with_what_is_measured(
         "modelled_convergence",
         "step_time",
     }
-    assert len(pd.read_csv(report.folder / "figures" / "modelled.csv")) == 5
+    assert len(pd.read_csv(report.folder / "figures" / "modelled.csv")) == 6
 
 
 def test_the_speed_up_is_the_first_figure_of_the_page(report: Report) -> None:

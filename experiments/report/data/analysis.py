@@ -161,26 +161,25 @@ def analyse(
     return Analysis(store, plan, variants, rows, chosen, bases, champion, goal, dense, tuple(known.values()))
 
 
-def _metric(plan: Grid, asked: str | None, records: list[Record]) -> str:
+def _metric(plan: Grid, chosen: str | None, records: list[Record]) -> str:
     numbers = (name for r in records for name, v in r.summary.items() if v is None or isinstance(v, (int, float)))
     known = dict.fromkeys([*(name for record in records for name in record.curve.columns), *numbers])
-    if asked is not None:
-        if known and asked not in known:
+    if chosen is not None:
+        if known and chosen not in known:
             choices = ", ".join(name for name in FINALS if name in known)
-            raise ValueError(f"no run has measured {asked!r}; choose --metric from {choices}")
-        return asked
+            raise ValueError(f"--metric must be one of {choices}, got {chosen!r}: no run has measured it")
+        return chosen
     wanted = (*([plan.by] if plan.by else []), *plan.target, "val_accuracy", "val_loss", "train_loss")
     return next((name for name in wanted if name in known), plan.by or "val_accuracy")
 
 
-def _baselines(variants: tuple[Variant, ...], asked: Mapping[str, str]) -> tuple[Variant, ...]:
-    """The variants that have all the asked settings; dense psgd if nothing is asked."""
-    matching = tuple(variant for variant in variants if variant.has(asked or DENSE))
-    if asked and not matching:
-        words = " ".join(f"{key}={value}" for key, value in asked.items())
-        raise ValueError(
-            f"no variant has {words} to be the baseline; choose from {', '.join(v.name for v in variants)}"
-        )
+def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tuple[Variant, ...]:
+    """The variants that have all the settings; dense psgd if there are none."""
+    matching = tuple(variant for variant in variants if variant.has(settings or DENSE))
+    if settings and not matching:
+        words = " ".join(f"{key}={value}" for key, value in settings.items())
+        names = ", ".join(variant.name for variant in variants)
+        raise ValueError(f"--baseline must be the settings of a variant, got {words}; choose from {names}")
     return matching
 
 
@@ -197,14 +196,14 @@ def _champion(variants: tuple[Variant, ...], metric: str) -> Variant | None:
     return eligible[best(means, metric)] if eligible else None
 
 
-def _target(plan: Grid, metric: str, asked: float | None, reference: Variant | None) -> Target | None:
-    """The level asked for, the grid's, or a little less than what the baseline (or else the best variant) reaches."""
-    if asked is not None:
-        if not math.isfinite(asked):
-            raise ValueError(f"--target {asked} is no level; give a finite number")
-        return Target(metric, asked, "asked for")
-    for name, level in plan.target.items():
-        return Target(name, level, "from the grid file")
+def _target(plan: Grid, metric: str, level: float | None, reference: Variant | None) -> Target | None:
+    """The level given, the grid's, or a little less than what the baseline (or else the best variant) reaches."""
+    if level is not None:
+        if not math.isfinite(level):
+            raise ValueError(f"--target must be a finite number, got {level}")
+        return Target(metric, level, "as given")
+    for name, goal in plan.target.items():
+        return Target(name, goal, "from the grid file")
     final = reference.final(metric) if reference else None
     if reference is None or final is None:
         return None

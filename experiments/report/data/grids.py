@@ -53,7 +53,7 @@ def choose(store: Path, name: str | None, records: Sequence[Record]) -> Grid:
     """The grid called `name`; without a name the only one, or what the runs themselves show if there is none."""
     files = grid_files(store)
     if name is None and len(files) > 1:
-        raise ValueError(f"{store} holds {len(files)} grids; choose one with --grid: {', '.join(files)}")
+        raise ValueError(f"--grid must name one of the {len(files)} grids of {store}; choose from {', '.join(files)}")
     if name is not None and name not in files:
         instead = f"{did_you_mean(name, files)}; it holds {', '.join(files)}" if files else "; it holds none"
         raise ValueError(f"{store} holds no grid {name!r}{instead}")

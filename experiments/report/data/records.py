@@ -52,7 +52,7 @@ class Record:
 def read_store(store: Path) -> list[Record]:
     """Every run folder of a store, by name."""
     if store.exists() and not store.is_dir():
-        raise ValueError(f"{store} is a file; a report is made of a store, the folder that holds one folder a run")
+        raise ValueError(f"a store must be a folder that holds one folder a run, got the file {store}")
     if not store.is_dir():
         raise ValueError(f"there is no store {store}; `commeff train --store {store}` makes one")
     check_version(store)
