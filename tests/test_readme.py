@@ -6,12 +6,15 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 import commeff.laws
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+TEXT = PAGES[ROOT / "README.md"]
 PLUGIN = ROOT / "tests" / "plugins" / "random_share.py"
 
 
@@ -24,8 +27,8 @@ def test_the_python_example_runs(capsys):
 
 
 def test_every_train_command_composes():
-    commands = re.findall(r"^commeff train (.*)$", TEXT, flags=re.MULTILINE)
-    assert len(commands) >= 4
+    commands = [c for page in PAGES.values() for c in re.findall(r"^commeff train (.*)$", page, flags=re.MULTILINE)]
+    assert len(commands) >= 7
     for command in commands:
         words = shlex.split(command, comments=True)
         files = [str(ROOT / words[i + 1]) for i, word in enumerate(words) if word == "--plugin"]
@@ -40,7 +43,7 @@ def test_the_reader_s_own_method_is_short_and_keeps_the_laws():
     assert len(commeff.laws.check(namespace["random_share"])) == len(commeff.laws.LAWS)
 
 
-def test_every_file_the_readme_links_exists():
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
-    assert links
-    assert not [link for link in links if not (ROOT / link).exists()]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_is_linked_exists(page: Path):
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", PAGES[page]) if "://" not in link]
+    assert not [link for link in links if not (page.parent / link).exists()]
