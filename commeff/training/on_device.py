@@ -25,11 +25,11 @@ class OnDevice:
         self.workers, self.size = task.workers, task.size
 
     def model(self) -> nn.Module:
-        """A fresh model there."""
+        """A fresh model on the device."""
         return self._task.model().to(self.device)
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
-        """The minibatches of these workers, there."""
+        """The minibatches of these workers, on the device."""
         return tuple(part.to(self.device) for part in self._task.batch(step, workers))
 
     def loss(self, model: Any, *batch: Tensor) -> Tensor:
@@ -37,15 +37,15 @@ class OnDevice:
         return self._task.loss(model, *batch)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """The task's, of a model there."""
+        """The task's, of a model on the device."""
         return self._task.evaluate(_There(model, self.device))
 
     def test(self, model: nn.Module) -> dict[str, float]:
-        """The task's, of a model there."""
+        """The task's, of a model on the device."""
         return self._task.test(_There(model, self.device))
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
-        """The task's, there."""
+        """The task's, on the device."""
         return (tuple(part.to(self.device) for part in batch) for batch in self._task.calibration())
 
 

@@ -13,7 +13,10 @@ class Task(Protocol):
 
     Attributes
     ----------
-    workers : n.   size : training samples of all workers together, an epoch; 0 where there is no such number.
+    workers : int
+        n, the number of all workers.
+    size : int
+        The training samples of all workers together, an epoch; 0 where there is no such number.
     """
 
     workers: int

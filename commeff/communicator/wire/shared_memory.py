@@ -50,7 +50,8 @@ class SharedMemory:
 
     Attributes
     ----------
-    near : the ranks that share this machine's memory, without our own.
+    near : set of int
+        The ranks that share this machine's memory, without our own.
     """
 
     def __init__(self, group: Any, rank: int, size: int) -> None:
