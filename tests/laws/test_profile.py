@@ -68,12 +68,12 @@ def refusal(build: Callable[[], Strategy]) -> str | None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=repr)
-@pytest.mark.parametrize("method", ["compressed_sgd", "choco"])
+@pytest.mark.parametrize("method", ["compressed_sgd", "choco", "diana"])
 def test_every_compressor_is_played_as_it_sends(method: str, sample: Compressor) -> None:
     def build() -> Strategy:
         if method == "choco":
             return methods.choco(SGD, topologies.ring(4), sample)
-        return methods.compressed_sgd(SGD, sample)
+        return {"compressed_sgd": methods.compressed_sgd, "diana": methods.diana}[method](SGD, sample)
 
     reason = refusal(build)
     if reason is not None:
