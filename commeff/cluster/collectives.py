@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from commeff.cluster.groups import Groups, Numbers
 from commeff.cluster.hardware import Link
 
 Bytes = Numbers | float
+Lines = tuple[tuple[Numbers, Numbers], ...]
 
 
 class Moves(NamedTuple):
@@ -56,7 +57,9 @@ class Moves(NamedTuple):
 
 def seconds(groups: Groups, size: Bytes, moves: Moves) -> Numbers:
     """What the moves of an operation on S bytes take; where nothing moves, nothing."""
-    inside, outside = time(groups.intra, size, moves.bytes), time(groups.inter, size, moves.outer_bytes)
+    if not (groups.intra.burst or groups.inter.burst):
+        return longest(size, lines(groups, moves))
+    inside, outside = left(groups.intra, size * moves.bytes), left(groups.inter, size * moves.outer_bytes)
     first, second = moves.rounds * groups.intra.latency, moves.outer_rounds * groups.inter.latency
     if moves.order == "pipelined":
         return np.asarray(first + second + np.maximum(inside, outside))
@@ -64,10 +67,25 @@ def seconds(groups: Groups, size: Bytes, moves: Moves) -> Numbers:
     return np.asarray(inside + outside if moves.order == "after" else np.maximum(inside, outside))
 
 
-def time(link: Link, size: Bytes, share: Numbers) -> Numbers:
-    """`share` x S bytes on a link, without latency."""
-    taken = size * (share / link.rate)
-    return np.maximum(0.0, taken - link.burst / link.rate) if link.burst else np.asarray(taken)
+def left(link: Link, size: Bytes) -> Numbers:
+    """Seconds of what a burst leaves of a message, without latency."""
+    return np.maximum(0.0, size - link.burst) / link.rate
+
+
+def lines(groups: Groups, moves: Moves) -> Lines:
+    """The same without bursts: seconds, and seconds for each byte, of lines of which the highest holds."""
+    inside, outside = moves.bytes / groups.intra.rate, moves.outer_bytes / groups.inter.rate
+    first, second = moves.rounds * groups.intra.latency, moves.outer_rounds * groups.inter.latency
+    if not groups.any_crosses:
+        return ((first, inside),)
+    if moves.order == "at once":
+        return (first, inside), (second, outside)
+    return ((first + second, inside + outside if moves.order == "after" else np.maximum(inside, outside)),)
+
+
+def longest(size: Bytes, of: Lines) -> Numbers:
+    """The highest of some lines."""
+    return reduce(np.maximum, (fixed + size * slope for fixed, slope in of))
 
 
 def ring(groups: Groups, ways: int = 2) -> Moves:
@@ -266,16 +284,16 @@ def cheapest(kinds: Mapping[str, Callable[[Groups], Moves]], groups: Groups, siz
     """By the named algorithm, or the least of those that a library chooses from."""
     if algorithm == "auto":
         names = LIBRARY if groups.any_crosses else LIBRARY[:1]  # inside a node all of them are the ring
-        return reduce(
-            np.minimum, (seconds(groups, size, moves(kinds[name], groups)) for name in names if name in kinds)
-        )
+        return reduce(np.minimum, (price(groups, size, kinds[name]) for name in names if name in kinds))
     if algorithm not in kinds:
         raise ValueError(f"algorithm must be one of auto {' '.join(kinds)}, got {algorithm!r}")
-    return seconds(groups, size, moves(kinds[algorithm], groups))
+    return price(groups, size, kinds[algorithm])
 
 
-def moves(kind: Callable[[Groups], Moves], groups: Groups) -> Moves:
-    """The moves of a kind of operation, worked out once for each group."""
+def price(groups: Groups, size: Bytes, kind: Callable[[Groups], Moves]) -> Numbers:
+    """`seconds` of a kind of operation, whose moves and lines are worked out once for each `Groups`."""
+    if groups.intra.burst or groups.inter.burst:
+        return seconds(groups, size, kind(groups))
     if kind not in groups.known:
-        groups.known[kind] = kind(groups)
-    return cast("Moves", groups.known[kind])
+        groups.known[kind] = lines(groups, kind(groups))
+    return longest(size, groups.known[kind])

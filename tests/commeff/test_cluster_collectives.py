@@ -182,6 +182,15 @@ def test_headers_slow_every_operation_by_their_share() -> None:
         assert float(operation(heavy, SIZE)) == pytest.approx(float(operation(plain, SIZE)) / 0.8)
 
 
+@pytest.mark.parametrize("cluster", NODES)
+def test_lines_are_the_limit_of_small_bursts(cluster: str) -> None:
+    plain = Cluster.named(cluster, gpus=64)
+    bursty = replace(plain, intra=replace(plain.intra, burst=1e-9), inter=replace(plain.inter, burst=1e-9))
+    for n in (1, 2, 8, 12, 64):
+        for name in ("auto", *collectives.ALL_REDUCE):
+            assert price(name, bursty, n) == pytest.approx(price(name, plain, n), rel=1e-9), (name, n)
+
+
 def test_a_burst_passes_once() -> None:
     bursty = replace(LINK, burst=1e6)
     assert float(collectives.point_to_point(Groups.first(flat(8, bursty), 8), 5e5)) == LINK.latency
