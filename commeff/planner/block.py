@@ -48,7 +48,7 @@ def layer_pass(model: Model, policies: Policies, cluster: Cluster, constants: Co
     dense, dense_input, dense_weights = _products(model, policies, gpu, constants)
     core, core_back = _attention(model, policies, gpu, constants)
     light, light_back = _light(model, policies, gpu, constants)
-    groups = Groups.strided(cluster, t, 1)
+    groups = policies.splitting(cluster)
     collectives = tensor_seconds(model, policies, groups)
     exposed = collectives - policies.hidden(0.0) * np.minimum(collectives, dense)
     exposed_back = collectives - policies.hidden(constants.hidden_share) * np.minimum(collectives, dense_weights)
@@ -97,7 +97,7 @@ def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Con
     shapes: tuple[tuple[Count, Count, Count], ...] = ((tokens, columns, h), (tokens, h, columns), (columns, h, tokens))
     products = [gemm_seconds(*shape, 1, gpu, policies.precision, constants) for shape in shapes]
     logits = tokens * columns / rate
-    groups = Groups.strided(cluster, t, 1)
+    groups = policies.splitting(cluster)
     exchange = 2 * collectives.all_reduce(groups, 4.0 * tokens)  # maxima and sums
     gradient = collectives.all_reduce(groups, 2 * tokens * model.hidden)
     zero = np.zeros_like(logits)
@@ -117,7 +117,7 @@ def embedding_pass(model: Model, policies: Policies, cluster: Cluster, constants
     """
     numbers = policies.tokens(model.sequence) * model.hidden
     seconds = 10.0 * numbers / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
-    groups = Groups.strided(cluster, policies.tensor, 1)
+    groups = policies.splitting(cluster)
     exchange = collectives.all_reduce(groups, 2.0 * numbers)
     zero = np.zeros_like(seconds)
     return Pass(seconds, seconds, zero, zero, exchange, exchange)

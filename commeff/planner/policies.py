@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commeff.cluster import Cluster
+from commeff.cluster.groups import Groups
 from commeff.planner.methods import METHODS, Compression
 from commeff.planner.policy import OVERLAPS, RECOMPUTES, SCHEDULES, Policy
 
@@ -78,6 +81,24 @@ class Policies:
     def shard(self) -> Numbers:
         """Ranks that ZeRO shares a worker over."""
         return self.data // self.workers
+
+    def sharing(self, cluster: Cluster) -> Groups:
+        """Ranks that share the states of a worker."""
+        return self._groups(cluster, "shard", self.tensor)
+
+    def splitting(self, cluster: Cluster) -> Groups:
+        """Ranks that split a layer."""
+        return self._groups(cluster, "tensor", 1)
+
+    def _groups(self, cluster: Cluster, size: str, stride: Numbers | int) -> Groups:
+        """Worked out once, as many formulas ask for them."""
+        if (cluster, size) not in self._known:
+            self._known[cluster, size] = Groups.strided(cluster, getattr(self, size), stride)
+        return self._known[cluster, size]
+
+    @cached_property
+    def _known(self) -> dict[tuple[Cluster, str], Groups]:
+        return {}
 
     def hidden(self, partial: float) -> Numbers:
         """Share of hideable communication that `overlap` hides: none, `partial` or all of it."""

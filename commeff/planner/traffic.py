@@ -22,7 +22,7 @@ def boundary_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numb
     """
     t, size = policies.tensor, 2 * policies.tokens(model.sequence) * model.hidden
     groups = Groups.strided(cluster, policies.pipeline, t * policies.data)
-    inside = Groups.strided(cluster, t, 1)
+    inside = policies.splitting(cluster)
     gather = np.where(policies.sequence_parallel, 0.0, collectives.all_gather(inside, size / t))
     return collectives.point_to_point(groups, size / t) + (policies.pipeline > 1) * gather
 
@@ -42,7 +42,7 @@ def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numb
     weights and a reduce-scatter: 3 Psi instead of 2 Psi for one micro-batch.
     """
     weights, gradients, _ = STATES[policies.precision]
-    groups = Groups.strided(cluster, policies.shard, policies.tensor)
+    groups = policies.sharing(cluster)
     reduce, gather = (collectives.reduce_scatter(groups, kind * parameters) for kind in (gradients, weights))
     often = micro_batches - 1
     whole = collectives.all_reduce(groups, gradients * parameters)
@@ -89,7 +89,7 @@ def worker_seconds(
     encoded = policies.compresses * (ENCODING + 4 * policies.rank) * numbers / cluster.gpu.memory_bandwidth
     gossip = collectives.neighbours(groups, weights * numbers, policies.degree)
     average = collectives.all_reduce(groups, weights * numbers)
-    sharing = Groups.strided(cluster, policies.shard, policies.tensor)
+    sharing = policies.sharing(cluster)
     whole = np.where(policies.zero == 0, collectives.all_gather(sharing, weights * numbers), 0.0)
     return talks * (
         policies.gradients * (reduced + encoded / constants.memory_efficiency)
