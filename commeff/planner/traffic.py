@@ -75,27 +75,31 @@ def worker_seconds(
     ZeRO does not gather anyway are gathered in the worker afterwards.
     """
     talks = policies.workers > 1
+    found = np.zeros(np.broadcast_shapes(np.shape(parameters), np.shape(talks)))
     if not np.any(talks):
-        return np.zeros(np.broadcast_shapes(np.shape(parameters), np.shape(talks)))
+        return found
     weights, gradients, _ = STATES[policies.precision]
     numbers = parameters / policies.shard
     groups = Groups.strided(cluster, policies.workers, policies.tensor * policies.shard)
-    low_rank = low_rank_numbers(model, policies) / policies.shard
-    payload = np.where(policies.rank > 0, 4 * low_rank, policies.value_bytes * numbers)
-    message = np.where(policies.compresses, payload, gradients * numbers)
-    reduced = np.where(
-        policies.summable, collectives.all_reduce(groups, message), collectives.all_gather(groups, message)
-    )
-    encoded = policies.compresses * (ENCODING + 4 * policies.rank) * numbers / cluster.gpu.memory_bandwidth
-    gossip = collectives.neighbours(groups, weights * numbers, policies.degree)
-    average = collectives.all_reduce(groups, weights * numbers)
-    sharing = policies.sharing(cluster)
-    whole = np.where(policies.zero == 0, collectives.all_gather(sharing, weights * numbers), 0.0)
-    return talks * (
-        policies.gradients * (reduced + encoded / constants.memory_efficiency)
-        + policies.gossip * (gossip + whole)
-        + policies.periodic * (average + whole) / policies.period
-    )
+    if np.any(policies.gradients):
+        message = gradients * numbers
+        if np.any(policies.compresses):
+            low_rank = 4 * low_rank_numbers(model, policies) / policies.shard
+            payload = np.where(policies.rank > 0, low_rank, policies.value_bytes * numbers)
+            message = np.where(policies.compresses, payload, message)
+        reduced = collectives.all_reduce(groups, message)
+        if not np.all(policies.summable):
+            reduced = np.where(policies.summable, reduced, collectives.all_gather(groups, message))
+        encoded = policies.compresses * (ENCODING + 4 * policies.rank) * numbers / cluster.gpu.memory_bandwidth
+        found = found + policies.gradients * (reduced + encoded / constants.memory_efficiency)
+    if np.any(policies.gossip) or np.any(policies.periodic):
+        gathered = collectives.all_gather(policies.sharing(cluster), weights * numbers)
+        gossip = collectives.neighbours(groups, weights * numbers, policies.degree)
+        average = collectives.all_reduce(groups, weights * numbers)
+        models = policies.gossip * gossip + policies.periodic * average / policies.period
+        whole = (policies.zero == 0) * (policies.gossip + policies.periodic / policies.period) * gathered
+        found = found + models + whole
+    return talks * found
 
 
 def low_rank_numbers(model: Model, policies: Policies) -> Numbers:
