@@ -27,6 +27,14 @@ class Schedule(Protocol):
     def workers(self) -> int:
         """n."""
 
+    @property
+    def first(self) -> int:
+        """The step from which on operations repeat."""
+
+    @property
+    def period(self) -> int | None:
+        """After how many steps they do; None: never."""
+
     def operations(self, step: int) -> Sequence[Operation]:
         """What is sent in a step, in order."""
 
@@ -56,6 +64,15 @@ class Recorded:
             if row.rounds:
                 matrix = self._matrix(row) if row.kind == "mix" else None
                 self._sent[row.step].append(Operation(*row, matrix=matrix, waited=row.step))
+
+    @property
+    def first(self) -> int:
+        """0: a ledger does not say what repeats."""
+        return 0
+
+    @property
+    def period(self) -> None:
+        """None."""
 
     @property
     def steps(self) -> int:

@@ -6,6 +6,8 @@ long that takes, and compute times, given or drawn, when each worker is ready.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +16,12 @@ from numpy.typing import ArrayLike
 from commeff.cluster.billing import Billing, Schedule
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.codec import Codec
-from commeff.cluster.progress import Progress
+from commeff.cluster.progress import Progress, readiness
 from commeff.cluster.stragglers import Times
 from commeff.profiling import Operation
 
 BACKWARD = 2 / 3  # of computing: backward multiplies twice as much as forward
+SETTLED = 32  # steps, or four periods, after which every further period of equal workers takes as long as the last
 
 
 @dataclass(frozen=True)
@@ -27,24 +30,45 @@ class Modelled:
 
     Attributes
     ----------
-    communication : (steps,) what sending takes, hidden or not.
+    sent : (steps,) what sending takes, hidden or not, by kind of operation.
+    stood : (steps,) the mean over workers of how long they stand still while something of a kind travels.
     computing : (steps, n) what computing takes.
     finish : (steps, n) when a worker ends a step, all having started at 0.
     """
 
-    communication: Times
+    sent: Mapping[str, Times]
+    stood: Mapping[str, Times]
     computing: Times
     finish: Times
 
     @property
     def total(self) -> float:
         """Until the slowest worker has ended the last step."""
-        return float(self.finish[-1].max()) if len(self.finish) else 0.0
+        return self.seconds(len(self.finish))
+
+    @property
+    def step(self) -> float:
+        """Of a step in the mean."""
+        return self.total / max(1, len(self.finish))
 
     @property
     def by_step(self) -> Times:
         """(steps,) when the slowest worker has ended each step."""
         return np.asarray(self.finish.max(axis=1))
+
+    def seconds(self, steps: int) -> float:
+        """Until the slowest worker has ended so many steps."""
+        return float(self.finish[steps - 1].max()) if steps else 0.0
+
+    @property
+    def compute(self) -> float:
+        """Computing of a step, in the mean over steps and workers."""
+        return float(self.computing.mean()) if self.computing.size else 0.0
+
+    @property
+    def communication(self) -> Times:
+        """(steps,) what sending takes, hidden or not."""
+        return np.asarray(sum(self.sent.values(), np.zeros(len(self.finish))))
 
     @property
     def exposed(self) -> Times:
@@ -59,9 +83,20 @@ class Modelled:
         """(steps,) communication that computing hides."""
         return np.maximum(0.0, self.communication - self.exposed)
 
+    @property
+    def exposed_by_kind(self) -> dict[str, float]:
+        """Exposed seconds of a step in the mean."""
+        return {kind: float(seconds.mean()) for kind, seconds in self.stood.items()}
+
+    @property
+    def hidden_by_kind(self) -> dict[str, float]:
+        """Seconds of a step in the mean that something travels while workers compute."""
+        means = {kind: float(seconds.mean()) for kind, seconds in self.sent.items()}
+        return {kind: max(0.0, mean - self.exposed_by_kind.get(kind, 0.0)) for kind, mean in means.items()}
+
 
 def modelled(
-    sent: Schedule,
+    schedule: Schedule,
     cluster: Cluster,
     *,
     steps: int,
@@ -75,17 +110,17 @@ def modelled(
     """Modelled seconds of a run.
 
     A worker's messages follow each other on its link. An operation that leaves early can hide behind the whole
-    computation of its step, one that leaves in buckets behind backward, one that is waited for in a later step behind
-    what is computed until then; others are exposed.
+    computation of its step, buckets behind what is left of backward when each is ready, one that is waited for in a
+    later step behind what is computed until then; others are exposed.
 
     Parameters
     ----------
-    sent : a `commeff.profile`, or `billing.Recorded` rows of a ledger.
+    schedule : a `commeff.profile`, or `billing.Recorded` rows of a ledger.
     cluster : worker i sits on its GPU i.
     steps : of the run.
     compute : seconds of a step: one number, (workers,), or (steps, workers), such as `stragglers.drawn` gives.
     backward : share of a step's computing that backward takes, 0 to 1.
-    overlap : share of a step's computing behind which every operation can hide, 0 to 1; None: what `sent` says.
+    overlap : share of a step's computing behind which every operation can hide, 0 to 1; None: what `schedule` says.
     collective, shards, codec : see `Billing`.
 
     >>> from commeff.cluster.billing import Recorded
@@ -95,26 +130,44 @@ def modelled(
     >>> round(float(run.communication[0]), 5), round(run.total, 4), round(float(run.exposed.sum()), 4)
     (0.01315, 1.1315, 0.1315)
     """
+    price = Billing(cluster, schedule.workers, collective, shards, codec).seconds
+    return play(schedule, price, steps=steps, compute=compute, backward=backward, overlap=overlap)
+
+
+def play(
+    schedule: Schedule,
+    price: Callable[[Operation], float],
+    *,
+    steps: int,
+    compute: ArrayLike = 0.0,
+    backward: float = BACKWARD,
+    overlap: float | None = None,
+) -> Modelled:
+    """`modelled` where `price` says how many seconds an operation takes.
+
+    Of workers that always compute alike and a schedule that repeats, the last of some periods stands for all to come.
+    """
     for name, share in (("backward", backward), ("overlap", overlap)):
         if share is not None and not 0 <= share <= 1:
             raise ValueError(f"{name} must be 0 to 1, got {share}: it is a share of computing")
-    n = sent.workers
-    billing = Billing(cluster, n, collective, shards, codec)
-    computing = np.broadcast_to(np.asarray(compute, dtype=np.float64), (steps, n))
+    computing = np.broadcast_to(np.asarray(compute, dtype=np.float64), (steps, schedule.workers))
     alike = bool((computing == computing[:, :1]).all())
-    progress, durations = Progress(1 if alike else n), computing[:, :1] if alike else computing
-
-    def hides(operation: Operation) -> float:
-        if overlap is not None:
-            return overlap
-        return 1.0 if operation.early else backward if operation.bucketed else 0.0
-
-    communication, finish = np.zeros(steps), np.empty((steps, n))
-    for step in range(steps):
-        operations = [(hides(each), each, billing.seconds(each)) for each in sent.operations(step) if each.rounds]
-        progress.compute(durations[step])
-        for share, each, seconds in sorted(operations, key=lambda item: -item[0]):
-            progress.send(each, seconds, share)
-            communication[step] += seconds
-        finish[step] = progress.end(step)
-    return Modelled(communication, computing, finish)
+    period = schedule.period if alike and (computing == computing[:1]).all() else None
+    played = min(steps, schedule.first + period * max(4, -(-SETTLED // period))) if period else steps
+    progress, durations = Progress(1 if alike else schedule.workers), computing[:, :1] if alike else computing
+    sent, stood = (defaultdict[str, Times](lambda: np.zeros(steps)) for _ in range(2))
+    finish = np.empty((steps, schedule.workers))
+    for step in range(played):
+        operations = [each for each in schedule.operations(step) if each.rounds]
+        priced = [(share, each, price(each)) for share, each in readiness(operations, backward, overlap)]
+        finish[step] = progress.step(step, durations[step], priced)
+        for _, each, seconds in priced:
+            sent[each.kind][step] += seconds
+        for kind, seconds in progress.exposed.items():
+            stood[kind][step] = seconds
+    if period and played < steps:
+        turn = np.diff(finish[:played, 0], prepend=0.0)[played - period :]
+        finish[played:] = finish[played - 1] + np.cumsum(np.resize(turn, steps - played))[:, None]
+        for table in (*sent.values(), *stood.values()):
+            table[played:] = np.resize(table[played - period : played], steps - played)
+    return Modelled(dict(sent), dict(stood), computing, finish)

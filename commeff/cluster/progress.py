@@ -1,6 +1,16 @@
-"""Where each worker is in a run: it computes, and its messages follow each other on its link."""
+"""The clocks of n workers that compute and send: what hides behind computing, and what is left exposed.
+
+A worker computes for c seconds and has one link, on which its messages follow each other. An operation leaves when the
+link is free, all partners are there and it is ready: a share of the step's computing before its end. The worker goes on
+when all has arrived that is waited for in the step; while it stands still, what travels is *exposed*, otherwise
+*hidden*.
+"""
 
 from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,42 +18,100 @@ from commeff.cluster.stragglers import Times, waited
 from commeff.profiling import Operation
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """An operation on its way.
+
+    Attributes
+    ----------
+    kind : of the operation.
+    start, end : (n,) seconds at each worker.
+    due : the step in which it is waited for.
+    """
+
+    kind: str
+    start: Times
+    end: Times
+    due: int
+
+
 class Progress:
-    """The clocks of n workers. In each step: `compute`, then `send` what is sent, then `end`.
+    """Where n workers are in a run; call `step` for one step after the other.
 
     Parameters
     ----------
     workers : n, or 1 for workers that are all alike and never wait for each other.
 
+    Attributes
+    ----------
+    exposed : mean seconds of the last step in which workers stood still while an operation of a kind travelled.
+
     >>> import numpy as np
     >>> from commeff.profiling import Operation
     >>> delayed, progress = Operation(0, "", "all_reduce", 1, 1, 1, 1, waited=1), Progress(1)
-    >>> progress.compute(np.array([2.0]))
-    >>> progress.send(delayed, seconds=3.0, share=0.0)             # from 2 to 5
-    >>> progress.end(0).tolist()
+    >>> progress.step(0, np.array([2.0]), [(0.0, delayed, 3.0)]).tolist()             # travels from 2 to 5
     [2.0]
-    >>> progress.compute(np.array([2.0]))
-    >>> progress.end(1).tolist()
-    [5.0]
+    >>> progress.step(1, np.array([2.0]), []).tolist(), dict(progress.exposed)
+    ([5.0], {'all_reduce': 1.0})
     """
 
     def __init__(self, workers: int) -> None:
         self._now, self._link = np.zeros(workers), np.zeros(workers)
-        self._arrivals: dict[int, Times] = {}
+        self._under_way: list[Transfer] = []
+        self.exposed: dict[str, float] = {}
 
-    def compute(self, seconds: Times) -> None:
-        """Begin a step: (n,) seconds of computing."""
-        self._computing, self._computed = seconds, self._now + seconds
+    def step(self, step: int, computing: Times, sent: Sequence[tuple[float, Operation, float]]) -> Times:
+        """(n,) seconds at which each worker ends a step.
 
-    def send(self, operation: Operation, seconds: float, share: float) -> None:
-        """Send when only `share` of the step's computing is left, when the link is free and all partners are there."""
-        posted = np.maximum(self._computed - share * self._computing, self._link)
-        partners = operation.matrix if operation.matrix is not None else True
-        self._link = (waited(posted, partners) if posted.size > 1 else posted) + seconds
-        due = max(operation.waited, operation.step)
-        self._arrivals[due] = np.maximum(self._link, self._arrivals.get(due, 0.0))
-
-    def end(self, step: int) -> Times:
-        """End the step, when everything has arrived that is waited for in it: (n,) seconds since the start."""
-        self._now = np.maximum(self._computed, self._arrivals.pop(step, 0.0))
+        Parameters
+        ----------
+        computing : (n,) seconds.
+        sent : in the order in which they leave: the share of computing that is left when the operation is ready, the
+            operation, and the seconds that it takes.
+        """
+        done = self._now + computing
+        for share, operation, seconds in sent:
+            posted = np.maximum(done - share * computing, self._link)
+            partners = operation.matrix if operation.matrix is not None else True
+            start = waited(posted, partners) if posted.size > 1 else posted
+            self._link = start + seconds
+            self._under_way.append(Transfer(operation.kind, start, self._link, max(operation.waited, step)))
+        self._now = np.maximum.reduce([done, *(each.end for each in self._under_way if each.due <= step)])
+        stood: defaultdict[str, float] = defaultdict(float)
+        for each in self._under_way:
+            both = np.minimum(each.end, self._now) - np.maximum(each.start, done)
+            stood[each.kind] += float(np.maximum(both, 0.0).mean())
+        self.exposed = dict(stood)
+        self._under_way = [each for each in self._under_way if each.due > step or (each.end > self._now).any()]
         return self._now
+
+
+def readiness(
+    operations: Sequence[Operation], backward: float, overlap: float | None
+) -> Iterator[tuple[float, Operation]]:
+    """The operations of a step in the order in which they leave, with the share of computing left when each is ready.
+
+    What leaves early is ready before anything is computed; buckets one after the other while gradients come, in
+    proportion to their bytes; all others, and a bucket's later messages, when the gradient is there.
+
+    Parameters
+    ----------
+    backward : share of computing in which gradients come.
+    overlap : share of computing behind which everything can hide, instead of all that; None: as said above.
+
+    >>> buckets = [Operation(0, "gradients", "all_reduce", size, size, 1, 1, bucketed=True) for size in (30, 10)]
+    >>> [(round(share, 2), operation.payload_bytes) for share, operation in readiness(buckets, 0.5, None)]
+    [(0.12, 30), (0.0, 10)]
+    """
+    if overlap is not None:
+        yield from ((overlap, operation) for operation in operations)
+        return
+    path = next((op.path for op in operations if op.bucketed and not op.early), None)
+    early = [op for op in operations if op.early]
+    buckets = [op for op in operations if not op.early and op.bucketed and op.path == path]
+    yield from ((1.0, op) for op in early)
+    total, reached = sum(op.payload_bytes for op in buckets) or 1.0, 0.0
+    for op in buckets:
+        reached += op.payload_bytes
+        yield backward * (1.0 - reached / total), op
+    yield from ((0.0, op) for op in operations if not op.early and not (op.bucketed and op.path == path))

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,6 @@ import typer
 from typer.testing import CliRunner, Result
 
 from commeff.cluster import Cluster
-from commeff.cluster.modelled import modelled
 from commeff.experiments.cli.report import report_command, show
 from commeff.experiments.config.clusters import Place, read_place
 from commeff.experiments.config.schema import ConfigError
@@ -26,11 +24,9 @@ from commeff.experiments.report import Report, write_report
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.computing import work
 from commeff.experiments.report.data.cross_over import HIGHEST, LOWEST, cross_over
-from commeff.experiments.report.data.timeline import FORWARD, Timeline, timeline
 from commeff.experiments.report.data.wallclock import Modeller, places_of, wallclock
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.write.table_main import main_table
-from commeff.profiling import Operation
 from tests.experiments.report_stores import STEPS, Forged, forge
 
 ETHERNET = "ethernet_1g"
@@ -57,93 +53,6 @@ def bytes_of(config: dict[str, object]) -> int:
     return 4 * work(config).layout.d
 
 
-def sent(payload: float, seconds: float, kind: str = "all_reduce", **more: Any) -> Operation:
-    """An operation of a hand-made profile: its bytes on the wire stand for seconds."""
-    return Operation(0, "gradients", kind, payload, seconds, 1, 1, **more)
-
-
-def seconds(operation: Operation) -> float:
-    return operation.wire_bytes
-
-
-def play(operations: Sequence[Operation], compute: float, steps: int) -> Timeline:
-    """A run that sends the same in every step, and waits for it there."""
-    return timeline(lambda step: [op._replace(waited=step) for op in operations], seconds, steps=steps, compute=compute)
-
-
-# Where a step's time goes
-
-
-def test_what_waits_for_the_gradient_is_exposed() -> None:
-    line = play([sent(1, 2.0), sent(1, 3.0, "mix")], compute=1.0, steps=5)
-    assert line.ends.tolist() == pytest.approx([6.0 * k for k in range(6)])
-    assert dict(line.exposed) == pytest.approx({"all_reduce": 2.0, "mix": 3.0})
-    assert sum(line.hidden.values()) == pytest.approx(0.0)
-
-
-def test_an_early_operation_hides_behind_the_whole_computation() -> None:
-    def line(each: float) -> Timeline:
-        return play([sent(1, each, early=True)], compute=1.0, steps=10)
-
-    assert (line(0.9).step, line(1.5).step) == pytest.approx((1.0, 1.5))
-    assert line(0.9).hidden["all_reduce"] == pytest.approx(0.9)
-    assert line(1.5).exposed["all_reduce"] == pytest.approx(0.5)
-
-
-def test_buckets_follow_the_backward_pass() -> None:
-    """k buckets of t seconds after a backward pass of b: the link is free in between, or always busy from b/k on."""
-    k, b = 4, 3.0
-    for t in (0.1, 0.5, 2.0):
-        buckets = [sent(1, t, bucketed=True) for _ in range(k)]
-        line = play(buckets, compute=b / (1 - FORWARD), steps=3)
-        ready = [b * (i + 1) / k for i in range(k)]
-        end = 0.0
-        for each in ready:
-            end = max(end, each) + t
-        assert line.step == pytest.approx(b / (1 - FORWARD) + end - b)
-    dense = play([sent(k, k * t)], compute=b / (1 - FORWARD), steps=3)
-    assert line.step < dense.step
-
-
-def test_a_delayed_operation_hides_behind_the_steps_before_it_is_waited_for() -> None:
-    def line(each: float) -> Timeline:
-        return timeline(lambda step: [sent(1, each, waited=step + 2)], seconds, compute=1.0, steps=200)
-
-    assert line(1.8).step == pytest.approx(1.8, rel=0.01), "the link is the bottleneck"
-    assert line(0.9).step == pytest.approx(1.0)
-
-
-def test_parts_add_up_and_periods_repeat_whatever_is_sent() -> None:
-    """Computing and exposed make the step, exposed and hidden what was sent; a long run is its periods."""
-    random = np.random.default_rng(0)
-    for _ in range(40):
-        period = int(random.integers(1, 5))
-        table = [
-            [
-                sent(
-                    float(random.uniform(1, 2)),
-                    float(random.uniform(0, 1)),
-                    str(random.choice(["mix", "all_reduce"])),
-                    early=bool(random.integers(2)),
-                    bucketed=bool(random.integers(2)),
-                )
-                for _ in range(random.integers(0, 4))
-            ]
-            for _ in range(period)
-        ]
-        compute, steps = float(random.uniform(0, 2)), 120
-
-        def ops(step: int, table: list[list[Operation]] = table) -> list[Operation]:
-            return [op._replace(waited=step) for op in table[step % len(table)]]
-
-        line = timeline(ops, seconds, compute=compute, steps=steps, period=period)
-        total = sum(op.wire_bytes for step in range(steps) for op in ops(step)) / steps
-        assert line.step == pytest.approx(compute + sum(line.exposed.values()))
-        assert sum(line.exposed.values()) + sum(line.hidden.values()) == pytest.approx(total)
-        whole = timeline(ops, seconds, compute=compute, steps=steps, period=steps)
-        assert line.ends.tolist() == pytest.approx(whole.ends.tolist()), "extrapolated against played"
-
-
 # Closed forms of whole runs
 
 
@@ -158,8 +67,8 @@ def test_a_step_of_psgd_is_flops_over_peak_and_a_ring() -> None:
     assert line.compute == pytest.approx(flops / (0.25 * 0.1e12))
     ring = link.seconds(2 * (n - 1) / n * size, 2 * (n - 1))
     tree = link.seconds(2 * size, 2 * math.ceil(math.log2(n)))
-    assert line.exposed["all_reduce"] == pytest.approx(min(ring, tree))
-    assert line.step == pytest.approx(line.compute + line.exposed["all_reduce"])
+    assert line.exposed_by_kind["all_reduce"] == pytest.approx(min(ring, tree))
+    assert line.step == pytest.approx(line.compute + line.exposed_by_kind["all_reduce"])
 
 
 def test_gossip_takes_its_own_graph_and_local_steps_only_their_period() -> None:
@@ -169,28 +78,8 @@ def test_gossip_takes_its_own_graph_and_local_steps_only_their_period() -> None:
     modeller = Modeller()
     assert modeller.timeline(ring.config, place, 9).step == pytest.approx(link.seconds(2 * size))
     every, once = (modeller.timeline(run.config, place, 8) for run in (dense, local))
-    assert once.ends[7] == 0
-    assert once.ends[8] == pytest.approx(every.ends[1])
-
-
-@pytest.mark.parametrize(
-    ("method", "settings"),
-    [
-        *SETTINGS.items(),
-        ("dasgd", ("optimizer.lr=0.1", "method.period=4", "method.delay=2")),
-        ("awc", SETTINGS["dsgd"]),
-    ],
-)
-def test_clocks_are_those_of_the_cluster_room(method: str, settings: tuple[str, ...]) -> None:
-    """`commeff.cluster.modelled` plays the same profile without saying which kind is exposed."""
-    order = ("method.order=awc",) if method == "awc" else ()
-    run = Forged("dsgd" if method == "awc" else method, settings=(*settings, *order))
-    place, modeller = read_place({"cluster": ETHERNET, "step_seconds": 0.0004}), Modeller()
-    line = modeller.timeline(run.config, place, 60)
-    _, profile = modeller.profile(run.config)
-    played = modelled(profile, place.holding(4), steps=60, compute=line.compute)
-    assert line.ends[1:] == pytest.approx(played.by_step)
-    assert sum(line.exposed.values()) == pytest.approx(played.exposed.mean())
+    assert once.seconds(7) == 0
+    assert once.seconds(8) == pytest.approx(every.seconds(1))
 
 
 def test_given_seconds_of_a_minibatch_take_the_place_of_flops() -> None:
@@ -250,7 +139,7 @@ def test_a_method_that_needs_more_steps_loses_above_a_bandwidth_that_closes_the_
         there = place.with_link(factor * bandwidth, 4)
         seconds.append(
             [
-                modeller.timeline(run.config, there, max(each.steps_to_target.values())).ends[-1]
+                modeller.timeline(run.config, there, max(each.steps_to_target.values())).total
                 for run, each in ((slow[0], row), (runs(["psgd"])[0], base))
             ]
         )

@@ -87,6 +87,16 @@ class Settled:
         """n."""
         return self.profile.workers
 
+    @property
+    def first(self) -> int:
+        """0."""
+        return 0
+
+    @property
+    def period(self) -> int:
+        """After how many steps they repeat."""
+        return self.profile.period
+
     def operations(self, step: int) -> Sequence[Operation]:
         """What is sent in a step, in order."""
         first = self.profile.first

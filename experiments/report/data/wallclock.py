@@ -1,8 +1,9 @@
-"""Modelled wall-clock of the runs of a report on described clusters: profile, price, timeline. Never measured.
+"""Modelled wall-clock of the runs of a report on described clusters. Never measured.
 
 A run's modelled seconds are those of its own method, compressor, topology, workers and steps: `commeff.profile` says
-what it sends, `commeff.cluster` how long that takes, `computing` how long a worker computes, `timeline` what of the one
-hides the other. Compressing and decoding take no time here, workers are equally fast, and nobody else uses the network.
+what it sends, `computing` how long a worker computes, and `commeff.cluster.modelled` how long sending takes and what of
+it computing hides. Compressing and decoding take no time here, workers are equally fast, and nobody else uses the
+network.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from commeff.cluster.billing import Billing
+from commeff.cluster.modelled import Modelled, modelled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place, read_places
@@ -21,7 +23,6 @@ from commeff.experiments.report.data.analysis import Analysis, Row, Target
 from commeff.experiments.report.data.computing import Work, work
 from commeff.experiments.report.data.cross_over import cross_over
 from commeff.experiments.report.data.statistics import Estimate, Ratio, estimate, first_reached, paired_ratio
-from commeff.experiments.report.data.timeline import Timeline, timeline
 from commeff.experiments.report.data.variants import Run, Variant
 from commeff.profiling import Profile, profile
 
@@ -30,7 +31,7 @@ INFINITE = 1e30  # bytes/s, with which latency alone is left
 
 
 @dataclass(frozen=True, eq=False)
-class Modelled:
+class VariantSeconds:
     """A variant on a place.
 
     Attributes
@@ -47,7 +48,7 @@ class Modelled:
 
     variant: Variant
     reason: str = ""
-    timelines: Mapping[str, Timeline] = field(default_factory=dict)
+    timelines: Mapping[str, Modelled] = field(default_factory=dict)
     steps_to_target: Mapping[int, int] = field(default_factory=dict)
     seconds_to_target: Mapping[int, float] = field(default_factory=dict)
     ended: int = 0
@@ -56,7 +57,7 @@ class Modelled:
     note: str = ""
 
     @property
-    def timeline(self) -> Timeline | None:
+    def timeline(self) -> Modelled | None:
         """Of its first run, for the parts of a step."""
         return next(iter(self.timelines.values()), None)
 
@@ -71,12 +72,12 @@ class Wallclock:
     """All variants of a report on one place."""
 
     place: Place
-    rows: tuple[Modelled, ...]
-    baseline: Modelled | None
+    rows: tuple[VariantSeconds, ...]
+    baseline: VariantSeconds | None
     work: Work | None
     latency_share: float | None  # of the baseline's communication, what would be left on links without bounds
 
-    def of(self, variant: Variant) -> Modelled:
+    def of(self, variant: Variant) -> VariantSeconds:
         """The row of a variant."""
         return next(row for row in self.rows if row.variant is variant)
 
@@ -103,7 +104,7 @@ class Modeller:
             self._profiles[key] = strategy, found
         return self._profiles[key]
 
-    def timeline(self, config: Mapping[str, Any], place: Place, steps: int) -> Timeline:
+    def timeline(self, config: Mapping[str, Any], place: Place, steps: int) -> Modelled:
         """So many steps of a run on a place.
 
         Raises
@@ -111,12 +112,9 @@ class Modeller:
         ValueError
             If the run's parts cannot be made, profiled or priced.
         """
-        strategy, found = self.profile(config)
+        strategy, sent = self.profile(config)
         compute = strategy.accumulate * work(config).seconds(place)
-        bill = Billing(place.holding(config["workers"]), config["workers"])
-        return timeline(
-            found.operations, bill.seconds, steps=steps, compute=compute, first=found.first, period=found.period
-        )
+        return modelled(sent, place.holding(config["workers"]), steps=steps, compute=compute)
 
 
 def places_of(
@@ -139,7 +137,7 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
     rows = {row.variant.number: _modelled(row.variant, place, modeller, analysis.target) for row in analysis.rows}
 
     @cache
-    def linked(number: int, bandwidth: float) -> Timeline:
+    def linked(number: int, bandwidth: float) -> Modelled:
         """A variant's steps to the target, the links having another bandwidth."""
         config, steps = _config(rows[number]), max(rows[number].steps_to_target.values())
         return modeller.timeline(config, place.with_link(bandwidth, config["workers"]), steps)
@@ -149,11 +147,11 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
     return Wallclock(place, found, base, _work(found), _latency_share(base, place, modeller))
 
 
-def _modelled(variant: Variant, place: Place, modeller: Modeller, target: Target | None) -> Modelled:
+def _modelled(variant: Variant, place: Place, modeller: Modeller, target: Target | None) -> VariantSeconds:
     ended = [run for run in variant.runs if run.record.state in ENDED and not run.record.curve.empty]
     runs = {run.cell.run: run for run in (*ended, *variant.drawn) if run.record.config}
     if not runs:
-        return Modelled(variant, "no run of it has measured anything yet")
+        return VariantSeconds(variant, "no run of it has measured anything yet")
     try:
         found = {
             name: modeller.timeline(run.record.config, place, int(run.record.curve["step"].max()))
@@ -161,10 +159,10 @@ def _modelled(variant: Variant, place: Place, modeller: Modeller, target: Target
         }
         note = modeller.profile(next(iter(runs.values())).record.config)[1].note
     except Exception as error:  # a plug-in's own code runs here
-        return Modelled(variant, " ".join(str(error).split()) or type(error).__name__)
+        return VariantSeconds(variant, " ".join(str(error).split()) or type(error).__name__)
     firsts = {run.seed: reached for run in ended if (reached := _steps_to(run, target)) is not None}
-    seconds = {run.seed: found[run.cell.run].at(firsts[run.seed]) for run in ended if run.seed in firsts}
-    return Modelled(variant, "", found, firsts, seconds, len(ended), note=note)
+    seconds = {run.seed: found[run.cell.run].seconds(firsts[run.seed]) for run in ended if run.seed in firsts}
+    return VariantSeconds(variant, "", found, firsts, seconds, len(ended), note=note)
 
 
 def _steps_to(run: Run, target: Target | None) -> int | None:
@@ -172,7 +170,7 @@ def _steps_to(run: Run, target: Target | None) -> int | None:
     return None if first is None else int(first["step"])
 
 
-def _compared(row: Row, rows: Mapping[int, Modelled], linked: Callable[[int, float], Timeline]) -> Modelled:
+def _compared(row: Row, rows: Mapping[int, VariantSeconds], linked: Callable[[int, float], Modelled]) -> VariantSeconds:
     """A variant with its speed-up over the baseline, and where it loses."""
     ours = rows[row.variant.number]
     theirs = rows[row.baseline.number] if row.baseline else None
@@ -185,7 +183,7 @@ def _compared(row: Row, rows: Mapping[int, Modelled], linked: Callable[[int, flo
     def slowness(bandwidth: float) -> float:
         """The geometric mean of our seconds over theirs, less 1, the links having this bandwidth."""
         seconds = [
-            {seed: linked(each.variant.number, bandwidth).at(steps) for seed, steps in each.steps_to_target.items()}
+            {seed: linked(each.variant.number, bandwidth).seconds(step) for seed, step in each.steps_to_target.items()}
             for each in (ours, theirs)
         ]
         ratio = paired_ratio(*seconds)
@@ -194,18 +192,18 @@ def _compared(row: Row, rows: Mapping[int, Modelled], linked: Callable[[int, flo
     return replace(ours, speed_up=speed_up, loses=cross_over(slowness).words)
 
 
-def _config(row: Modelled) -> Mapping[str, Any]:
+def _config(row: VariantSeconds) -> Mapping[str, Any]:
     name = next(iter(row.timelines))
     return next(run.record.config for run in row.variant.runs if run.cell.run == name)
 
 
-def _work(rows: Sequence[Modelled]) -> Work | None:
+def _work(rows: Sequence[VariantSeconds]) -> Work | None:
     """What all variants compute; None where they differ or cannot be modelled."""
     found = [work(_config(row)) for row in rows if row.timelines]
     return found[0] if found and all(each.flops == found[0].flops for each in found) else None
 
 
-def _latency_share(base: Modelled | None, place: Place, modeller: Modeller) -> float | None:
+def _latency_share(base: VariantSeconds | None, place: Place, modeller: Modeller) -> float | None:
     if base is None or not base.timelines:
         return None
     config = _config(base)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import mean_curve
-from commeff.experiments.report.data.wallclock import Modelled, Wallclock
+from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.figures import COLOURS, INK, MARKERS, QUIET, RULE, Figure, Look, Panel
 from commeff.experiments.report.draw.panels import Line, logarithmic
@@ -140,11 +140,11 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
     return Figure("modelled_convergence", "Against modelled seconds", caption, parts, columns, data, legend)
 
 
-def _line(analysis: Analysis, row: Modelled, metric: str) -> Line | None:
+def _line(analysis: Analysis, row: VariantSeconds, metric: str) -> Line | None:
     frames = [
         run.record.curve.assign(
             run=run.cell.run,
-            modelled_seconds=[row.timelines[run.cell.run].at(int(step)) for step in run.record.curve["step"]],
+            modelled_seconds=[row.timelines[run.cell.run].seconds(int(step)) for step in run.record.curve["step"]],
         )
         for run in row.variant.drawn
         if run.cell.run in row.timelines and metric in run.record.curve
@@ -190,12 +190,12 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
     return Figure("step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend)
 
 
-def _parts(row: Modelled) -> list[tuple[str, str, float]]:
+def _parts(row: VariantSeconds) -> list[tuple[str, str, float]]:
     found = row.timeline
     assert found is not None
     parts = [("computing", "", found.compute)]
-    parts += [("hidden", kind, seconds) for kind, seconds in found.hidden.items() if seconds > 0]
-    return parts + [("exposed", kind, seconds) for kind, seconds in found.exposed.items() if seconds > 0]
+    parts += [("hidden", kind, seconds) for kind, seconds in found.hidden_by_kind.items() if seconds > 0]
+    return parts + [("exposed", kind, seconds) for kind, seconds in found.exposed_by_kind.items() if seconds > 0]
 
 
 def _colour(kind: str) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.quantities import MISSING, TIMES, significant, spread
 from commeff.experiments.report.data.statistics import Ratio
-from commeff.experiments.report.data.wallclock import Modelled, Wallclock
+from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.wallclock import assumptions
 from commeff.experiments.report.write.cells import amounts, transpose, word
 from commeff.experiments.report.write.table import Column, Item, Table
@@ -52,8 +52,8 @@ def cluster_table(clock: Wallclock) -> Table:
     def milliseconds(values: Sequence[float | None]) -> list[Item]:
         return amounts(values, 1e3)
 
-    exposed = [sum(line.exposed.values()) if line else None for line in lines]
-    hidden = [sum(line.hidden.values()) if line else None for line in lines]
+    exposed = [sum(line.exposed_by_kind.values()) if line else None for line in lines]
+    hidden = [sum(line.hidden_by_kind.values()) if line else None for line in lines]
     columns = [
         Column("variant", words=True),
         Column("step", "ms, modelled"),
@@ -126,7 +126,7 @@ def ratio_of(name: str, found: Ratio | None) -> dict[str, object]:
     return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high, f"{name}_n": found.n}
 
 
-def _ratio(row: Modelled) -> Item:
+def _ratio(row: VariantSeconds) -> Item:
     found = row.speed_up
     if row.reason:
         return Item("not modelled", quiet=True)
@@ -137,14 +137,14 @@ def _ratio(row: Modelled) -> Item:
     return Item(f"{significant(found.mean)}{TIMES}", value=found.mean, mark=span, quiet=not tells)
 
 
-def _reached(row: Modelled) -> Item:
+def _reached(row: VariantSeconds) -> Item:
     if row.reason:
         return Item(MISSING, quiet=True)
     count = len(row.steps_to_target)
     return Item(f"{count} of {row.ended}", value=count, quiet=count < row.ended)
 
 
-def _seconds(row: Modelled) -> Item:
+def _seconds(row: VariantSeconds) -> Item:
     found = row.to_target
     if found is None:
         return Item(MISSING if row.reason else "not reached", quiet=True)
