@@ -138,7 +138,7 @@ class Billing:
     def seconds(self, operation: Operation) -> float:
         """One operation: its rounds one after the other, each encoded, sent and decoded. Equal ones are priced once."""
         matrix, own = operation.matrix, (operation.kind, operation.payload_bytes, operation.wire_bytes)
-        key = (*own, operation.rounds, id(matrix))
+        key = (*own, operation.rounds, operation.shards, id(matrix))
         if key not in self.known:
             self.known[key] = self._price(operation), matrix
         return self.known[key][0]
@@ -160,8 +160,10 @@ class Billing:
             once, received = float(collectives.all_gather(self.groups, size)), n - 1.0
         elif kind in SERVERS:
             ways = 2 if kind == "server" else 1
-            once = ways * float(collectives.to_server(self.groups, size, self.shards))
-            received = n / self.shards if kind == "to_server" else 1.0
+            shards = max(self.shards, operation.shards)
+            whole = size * operation.shards  # its shards go at once, and each is billed apart
+            once = ways * float(collectives.to_server(self.groups, whole, shards)) / operation.shards
+            received = n / shards if kind == "to_server" else 1.0
         else:
             once = float(collectives.all_reduce(self.groups, size, FIXED.get(kind, self.collective)))
         return rounds * (once + (self.codec.seconds(size, received) if self.codec else 0.0))

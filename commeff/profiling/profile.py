@@ -17,6 +17,7 @@ from commeff.profiling.live import depends_on_data, held, most, preserved
 from commeff.profiling.rehearsal import Operation, Rehearsal
 
 LONGEST = 2048  # steps of a cycle that are played; what repeats later, or never, is sampled
+SERVER = ("to_server", "from_server")
 NEVER = sys.maxsize
 SAMPLED = 64  # steps of something that never repeats
 LATEST = 256  # steps after which nothing sent is still under way
@@ -158,7 +159,7 @@ class _Play:
         elif device != "meta":
             notes.append("played on random numbers, since a part of it reads values")
         server = 0
-        if any(op.kind in ("to_server", "from_server") for operations in steps.values() for op in operations):
+        if any(op.kind in SERVER for operations in steps.values() for op in operations):
             self._begin(device, rank=0)
             self._play(0)
             self._play(1)
@@ -180,7 +181,13 @@ class _Play:
             if all(operation.waited >= 0 for operation in posted[:last]):
                 break
             self._play(step)
-        return {step: tuple(posted[a:b]) for step, (a, b) in bounds.items()}
+        return {step: self._together(a, b) for step, (a, b) in bounds.items()}
+
+    def _together(self, a: int, b: int) -> tuple[Operation, ...]:
+        """Operations of one step; those with a server know how many workers share its row."""
+        wire = self._communicator.wire
+        homes = {home for home, op in zip(wire.homes[a:b], wire.operations[a:b], strict=True) if op.kind in SERVER}
+        return tuple(op._replace(shards=len(homes)) if op.kind in SERVER else op for op in wire.operations[a:b])
 
     def _rows(self, device: str) -> Tensor:
         make = torch.zeros if device == "meta" else torch.randn

@@ -31,6 +31,7 @@ class Operation(NamedTuple):
     early : whether it leaves before the gradient is computed, so that the whole computation can hide it.
     bucketed : whether it leaves block by block while gradients are still computed.
     waited : the step in which the result is waited for.
+    shards : of how many workers the server's row is a part, whose operations go at once; 1 where one has all of it.
     """
 
     step: int
@@ -45,6 +46,7 @@ class Operation(NamedTuple):
     early: bool = False
     bucketed: bool = False
     waited: int = 0
+    shards: int = 1
 
     def moved(self, steps: int) -> Operation:
         """The same operation so many steps later."""
@@ -57,6 +59,7 @@ class Blank(Transport):
     Attributes
     ----------
     operations : what has been posted, in order.
+    homes : with which worker the server's row was, at each of them.
     early, bucketed : how what is posted now leaves, see `Operation`.
     now : the step that is played. A delayed transform sets the communicator's clock back to when it began.
     """
@@ -65,6 +68,7 @@ class Blank(Transport):
         super().__init__()
         self.size, self.rank = size, rank
         self.operations: list[Operation] = []
+        self.homes: list[int] = []
         self.early, self.bucketed, self.now = False, False, 0
 
     def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
@@ -110,6 +114,7 @@ class Rehearsal(Communicator):
         super()._bill(kind, message, wire=wire, messages=messages, senders=senders)
         entry = self.ledger.rows.pop()
         wired = self.wire
+        wired.homes.append(self.home)
         wired.operations.append(
             Operation(*entry, slot=self.path[0], early=wired.early, bucketed=wired.bucketed, waited=-1)
         )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from commeff.cluster.modelled import BACKWARD, Modelled, play
+from commeff import Layout, methods, profile
+from commeff.cluster import Cluster
+from commeff.cluster.modelled import BACKWARD, Modelled, modelled, play
+from commeff.compressors import Dense
 from commeff.profiling import Operation
 
 
@@ -106,3 +111,14 @@ def test_parts_add_up_and_periods_repeat_whatever_is_sent() -> None:
         assert sum(line.exposed_by_kind.values()) + sum(line.hidden_by_kind.values()) == pytest.approx(total)
         whole = play(Table(table, period=None), seconds, compute=compute, steps=steps)
         assert line.by_step.tolist() == pytest.approx(whole.by_step.tolist()), "extrapolated against played"
+
+
+def test_a_sharded_server_takes_an_nth_of_the_time_of_one() -> None:
+    """(n-1)/n of the vector through every link, there and back, instead of n-1 vectors through one."""
+    cluster = Cluster.named("ethernet_1g", gpus=8)
+    link, d, n = cluster.inter, 1_000_000, 8
+    sgd = partial(torch.optim.SGD, lr=0.1)
+    for server, through in (("row", (n - 1) * 4 * d), ("sharded", (n - 1) / n * 4 * d)):
+        sent = profile(methods.double_squeeze(sgd, Dense(), server), Layout.flat(d), n)
+        run = modelled(sent, cluster, steps=1)
+        assert run.total == pytest.approx(2 * link.seconds(through), rel=1e-3), server
