@@ -17,14 +17,14 @@ demo: install
 	$(BIN)/commeff report runs/demo --out results/demo
 
 test: lint
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 nightly: install
-	$(BIN)/python -m pytest -q -n 2 -m slow
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow
 
 bench: install
 	$(BIN)/commeff bench step --csv results/bench_step.csv

@@ -2,4 +2,7 @@
 
 import torch
 
+from tests.forks import fork_servers
+
 torch.set_num_threads(1)
+fork_servers()

@@ -148,7 +148,8 @@ class Stacked:
         if self._draws is False:
             return forward()
         key = WorkerRandom(self.seed, [worker], step, ("dropout", r)).bits(1)
-        torch.manual_seed(int(key[0, 0]) & 0x7FFFFFFF)
+        here = self.parameters.device.type == "cpu"  # seeding all other devices too takes as long as a small model
+        (torch.default_generator.manual_seed if here else torch.manual_seed)(int(key[0, 0]) & 0x7FFFFFFF)
         before = self._generator_state()
         value = forward()
         self._draws = self._draws or (None if torch.equal(before, self._generator_state()) else True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.classifier import Classifier
@@ -79,12 +81,18 @@ def load_digits(dtype: torch.dtype) -> tuple[Samples, Samples, Samples]:
     >>> [len(samples) for samples in load_digits(torch.float32)]
     [1077, 360, 360]
     """
-    from sklearn import datasets  # late: a second of import that other tasks do not need
-
-    pixels, labels = datasets.load_digits(return_X_y=True)
+    pixels, labels = _read_digits()
     inputs = torch.from_numpy(pixels / 16).to(dtype).view(-1, 1, 8, 8)
     targets = torch.from_numpy(labels).long()
     rest, test = held_out(labels, HELD_OUT)
     kept, out = held_out(labels[rest], HELD_OUT)
     train, validation, tested = (Samples(inputs[i], targets[i]) for i in (rest[kept], rest[out], test))
     return train, validation, tested
+
+
+@cache
+def _read_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    from sklearn import datasets  # late: a second of import that other tasks do not need
+
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    return pixels, labels

@@ -17,6 +17,7 @@ from typing import Any
 import typer
 
 from commeff.experiments.cli.runs import train
+from tests import forks
 
 PATIENCE = 40.0  # seconds that a test waits for anything
 
@@ -100,10 +101,10 @@ class Srun:
 
 def torchrun(n: int, store: Path, words: Sequence[str], restarts: int = 0) -> subprocess.Popen[str]:
     """`commeff train` under torchrun."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={n}", f"--max-restarts={restarts}"]
-    launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # a free port: tests run side by side
-    command = [*launcher, "-m", "commeff", "train", *words, "--store", str(store)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    options = [f"--nproc-per-node={n}", f"--max-restarts={restarts}"]
+    options += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # a free port: tests run side by side
+    command = ["train", *words, "--store", str(store)]
+    return forks.torchrun(options, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def checkpointed(store: Path) -> Path:

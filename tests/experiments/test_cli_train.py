@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import RunFolder, run_id
+from tests.forks import command
 
 SMALL = ["task=quadratic", "workers=4", "steps=12", "checkpoint_every=5", "method=choco", "evaluate_every=2"]
 
@@ -97,8 +97,8 @@ def test_an_interrupted_run_resumes_to_the_same_end(stop: int, tmp_path: Path) -
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_process_is_resumed_by_the_same_command(number: signal.Signals, tmp_path: Path) -> None:
     tokens = [*SMALL, "steps=300000", "evaluate_every=100", "checkpoint_every=50"]
-    command = [sys.executable, "-m", "commeff", "train", "--store", str(tmp_path), *tokens]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    words = ["train", "--store", str(tmp_path), *tokens]
+    process = command(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not any(tmp_path.glob("*/checkpoints/latest.pt")) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
 from commeff.experiments.grid.command import Request, prepare
 from commeff.experiments.grid.local.scheduler import Limits
@@ -22,6 +24,7 @@ from commeff.experiments.grid.local.server import Server
 from commeff.experiments.grid.plan.estimate import total
 from commeff.experiments.run.store import RunFolder, run_id
 from tests.experiments.launchers import children
+from tests.forks import command
 
 SLOW = "base: {task: digits, workers: 4, steps: 100000, evaluate_every: 50, checkpoint_every: 20}\n"
 PLUGIN = """
@@ -49,9 +52,7 @@ def written(folder: Path, text: str) -> Path:
 
 def begin(folder: Path, *options: str) -> subprocess.Popen[str]:
     words = ["grid", str(folder / "mine.yaml"), "--store", str(folder / "store"), "--no-report", *options]
-    return subprocess.Popen(
-        [sys.executable, "-m", "commeff", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    return command(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -122,10 +123,7 @@ def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> 
     assert "ended by SIGKILL" in told
     (failed,) = [run for run in runs(tmp_path) if RunFolder(run).state == "failed"]
     assert "Traceback" in (failed / "error.txt").read_text()
-    status = subprocess.run(
-        [sys.executable, "-m", "commeff", "status", str(tmp_path / "store"), "--json"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    status = CliRunner().invoke(app, ["status", str(tmp_path / "store"), "--json"])
     wanted = {"queued": 1, "done": 1, "diverged": 1, "failed": 1, "timeout": 1, "killed": 1}
     assert json.loads(status.stdout)["mine"]["states"] == wanted
 
@@ -171,9 +169,12 @@ def test_ctrl_c_at_the_start_is_quiet(tmp_path: Path) -> None:
     words = ["grid", str(tmp_path / "mine.yaml"), "--store", str(tmp_path / "store")]
     with (tmp_path / "told").open("w") as told:
         process = subprocess.Popen([sys.executable, "-m", "commeff", *words], stderr=told, start_new_session=True)
-    until(lambda: len(children(process.pid)) == 2)  # the tracker and the server, which imports
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    try:
+        until(lambda: len(children(process.pid)) == 2)  # the tracker and the server, which imports
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
     assert "Traceback" not in (tmp_path / "told").read_text()
     assert runs(tmp_path) == []
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from commeff.experiments.run.store import RunFolder, run_id
 from commeff.training.checkpoint import Checkpoints
 from tests.experiments.launchers import checkpointed, children, gone
 from tests.experiments.trajectories import same
+from tests.forks import command
 
 SMALL = [
     "task=digits",
@@ -35,8 +37,8 @@ METHODS = [
 ]
 
 
-def command(store: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "commeff", "train", *words, "--store", str(store)]
+def begin(store: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
+    return command(["train", *words, "--store", str(store)], **options)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda words: words[0])
@@ -52,9 +54,8 @@ def test_a_run_goes_on_with_another_number_of_processes(before: int, after: int,
     first, second = (compose([*words, f"nproc={n}"]) for n in (before, after))
     assert run_id(first) == run_id(second)
     run_one(compose(words), tmp_path / "whole")
-    halted = subprocess.Popen(
-        command(tmp_path / "store", *words, f"nproc={before}", "checkpoint_every=2"), stderr=subprocess.PIPE
-    )
+    options = [f"nproc={before}", "checkpoint_every=2"]
+    halted = begin(tmp_path / "store", *words, *options, stderr=subprocess.PIPE)
     folder = tmp_path / "store" / run_id(first)
     assert checkpointed(tmp_path / "store") == folder
     halted.send_signal(signal.SIGINT)
@@ -64,8 +65,8 @@ def test_a_run_goes_on_with_another_number_of_processes(before: int, after: int,
 
 
 def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path: Path) -> None:
-    words = ["task=quadratic", "workers=4", "steps=1000000", "checkpoint_every=1000", "nproc=3"]
-    run = subprocess.Popen(command(tmp_path, *words), stderr=subprocess.PIPE, text=True)
+    words = ["task=quadratic", "workers=4", "steps=1000000", "checkpoint_every=100", "nproc=3"]
+    run = begin(tmp_path, *words, stderr=subprocess.PIPE)
     checkpointed(tmp_path)
     members = children(run.pid)
     assert len(members) == 3
@@ -80,8 +81,8 @@ def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path: Path) -> None:
 
 
 def test_no_process_outlives_the_run(tmp_path: Path) -> None:
-    words = ["task=quadratic", "workers=4", "steps=1000000", "checkpoint_every=1000", "nproc=2"]
-    run = subprocess.Popen(command(tmp_path, *words), stderr=subprocess.DEVNULL)
+    words = ["task=quadratic", "workers=4", "steps=1000000", "checkpoint_every=100", "nproc=2"]
+    run = begin(tmp_path, *words, stderr=subprocess.DEVNULL)
     folder = checkpointed(tmp_path)
     members = children(run.pid)
     run.kill()
@@ -93,7 +94,7 @@ def test_no_process_outlives_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "whom"), [(signal.SIGINT, "the command"), (signal.SIGTERM, "a process of it")])
 def test_a_signal_stops_all_with_a_checkpoint(number: signal.Signals, whom: str, tmp_path: Path) -> None:
     words = ["task=quadratic", "workers=4", "steps=1000000", "checkpoint_every=100", "nproc=2"]
-    run = subprocess.Popen(command(tmp_path, *words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    run = begin(tmp_path, *words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     folder = checkpointed(tmp_path)
     os.kill(run.pid if whom == "the command" else children(run.pid)[1], number)
     _, told = run.communicate(timeout=60)
@@ -115,8 +116,7 @@ def test_what_processes_say_and_where_they_are_is_kept(tmp_path: Path) -> None:
 
 def test_processes_of_several_threads_do_not_hang(tmp_path: Path) -> None:
     """OpenMP's threads do not survive a fork: they must not have been started before it."""
-    words = ["task=quadratic", "task.dimension=300000", "task.dtype=float32", "workers=2", "steps=2", "threads=2"]
-    done = subprocess.run(
-        command(tmp_path, *words, "nproc=2"), timeout=120, env=os.environ | {"OMP_NUM_THREADS": "2"}, check=False
-    )
+    words = ["task=quadratic", "task.dimension=100000", "task.dtype=float32", "workers=2", "steps=2", "threads=2"]
+    words = [sys.executable, "-m", "commeff", "train", *words, "nproc=2", "--store", str(tmp_path)]
+    done = subprocess.run(words, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "2"}, check=False)
     assert done.returncode == 0

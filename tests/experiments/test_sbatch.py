@@ -8,7 +8,7 @@ import pwd
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from commeff.experiments.grid.plan.cell_list import read_cells
 from commeff.experiments.grid.slurm.script import shapes
 from commeff.experiments.grid.slurm.site import EXAMPLE, Site, find_site, read_site
 from commeff.experiments.run.store import RunFolder
+from tests.fork_commands import commands
 
 FAKE = Path(__file__).with_name("fake_slurm.sh")
 GRID = "base: {task: quadratic, workers: 4, steps: 5}\ngrid: [{method: psgd, optimizer.lr: [0.1, 0.2, 0.3]}]\n"
@@ -56,7 +57,7 @@ def until(true: Callable[[], Any], seconds: float = 90.0) -> None:
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The books of a fake SLURM, which is on PATH."""
     programs, books = tmp_path / "bin", tmp_path / "books"
     for folder in (programs, books):
@@ -66,7 +67,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SLURM", str(books))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return books
+    monkeypatch.setattr("sys.executable", str(programs / "python"))  # beside which `commeff` is looked for
+    with commands(programs):
+        yield books
 
 
 def preempt(books: Path, store: Path, number: int) -> None:

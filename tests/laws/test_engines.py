@@ -5,7 +5,7 @@ state and ledger.
 from __future__ import annotations
 
 import inspect
-from functools import partial
+from functools import cache, partial
 
 import networkx
 import pytest
@@ -113,6 +113,11 @@ def both_delayed():
     return Strategy(Local(SGD), gradients=Delayed(Average(), 1), parameters=Delayed(Gossip(RING), 2))
 
 
+def slow(engine):
+    """An engine that `make nightly` tries too."""
+    return pytest.param(engine, marks=pytest.mark.slow)
+
+
 SIZE = sum(field.stop - field.start for field in laws.LAYOUT.fields[1:]) * 8e-6 + 1e-9  # MB: two buckets
 # Sums over the hosted rows first, so a sum of messages travels however it likes; other messages reach everybody.
 TRAVEL = {f"psgd by {name}": (lambda: methods.psgd(SGD), name) for name in COLLECTIVES}
@@ -148,29 +153,28 @@ def run_early():
     return results
 
 
-@pytest.fixture(scope="module")
-def engines():
-    return {
-        "1x4": [run_all()],
-        "2x2": on_processes(2, run_all),
-        "4x1": on_processes(4, run_all),
-        "4x1 shared": on_processes(4, partial(shared_by, run_all)),
-    }
-
-
 def shared_by(run):
     """The same with memory shared for every message, however small."""
     shared.LEAST = 1
     return run()
 
 
+def on_engine(run, name):
+    """What every process of an engine found; only what a test asks for is run."""
+    processes = int(name[0])
+    if processes == 1:
+        return [run()]
+    return on_processes(processes, partial(shared_by, run) if name.endswith("shared") else run)
+
+
+@pytest.fixture(scope="module")
+def engines():
+    return cache(partial(on_engine, run_all))
+
+
 @pytest.fixture(scope="module")
 def early():
-    return {
-        "2x2": on_processes(2, run_early),
-        "4x1": on_processes(4, run_early),
-        "4x1 shared": on_processes(4, partial(shared_by, run_early)),
-    }
+    return cache(partial(on_engine, run_early))
 
 
 def test_every_method_is_here():
@@ -179,10 +183,10 @@ def test_every_method_is_here():
     assert published - {"contractive"} <= covered
 
 
-@pytest.mark.parametrize("engine", ["2x2", "4x1", "4x1 shared"])
+@pytest.mark.parametrize("engine", ["2x2", slow("4x1"), "4x1 shared"])
 @pytest.mark.parametrize("name", RUNS)
 def test_engines_agree(engines, engine, name):
-    (one,), many = engines["1x4"], engines[engine]
+    (one,), many = engines("1x4"), engines(engine)
     trajectory = torch.cat([result[name][0] for result in many], dim=1)
     assert (trajectory - one[name][0]).abs().max() <= 1e-12
     same(merged([result[name][1] for result in many]), one[name][1])
@@ -191,22 +195,22 @@ def test_engines_agree(engines, engine, name):
     assert not one[name][3], "rows hosted together cost nothing on the transport"
 
 
-@pytest.mark.parametrize("engine", ["2x2", "4x1", "4x1 shared"])
+@pytest.mark.parametrize("engine", [slow("2x2"), slow("4x1"), "4x1 shared"])
 @pytest.mark.parametrize("name", RUNS)
 def test_what_is_sent_while_gradients_are_computed_changes_nothing(engines, early, engine, name):
-    (one,), many = engines["1x4"], early[engine]
+    (one,), many = engines("1x4"), early(engine)
     trajectory = torch.cat([result[name][0] for result in many], dim=1)
     assert (trajectory - one[name][0]).abs().max() <= 1e-12
     same(merged([result[name][1] for result in many]), one[name][1])
-    for result, late in zip(many, engines[engine], strict=True):
+    for result, late in zip(many, engines(engine), strict=True):
         assert result[name][3].keys() == late[name][3].keys()
 
 
-@pytest.mark.parametrize("engine", ["4x1", "4x1 shared"])
+@pytest.mark.parametrize("engine", [slow("4x1"), "4x1 shared"])
 @pytest.mark.parametrize("name", RUNS)
 def test_the_transport_carries_what_the_ledger_says(engines, engine, name):
     """At one worker per process: what was handed over, times what the collective does with it, is the ledger's wire."""
-    many = engines[engine]
+    many = engines(engine)
     billed: dict[str, float] = {}
     for row in many[0][name][2]:
         billed[row.kind] = billed.get(row.kind, 0) + row.wire_bytes
@@ -232,13 +236,14 @@ def test_a_collective_that_adds_refuses_what_does_not_sum():
 
 
 def test_buckets_go_out_one_by_one(engines, early):
-    assert early["4x1"][0]["psgd"][2].messages == 2 * laws.STEPS
-    assert early["4x1"][0]["compressed_sgd natural"][2].messages == 2 * laws.STEPS
-    assert early["4x1"][0]["mem_sgd top-k"][2].messages == laws.STEPS, "top-k of a bucket is another method"
+    assert early("4x1 shared")[0]["psgd"][2].messages == 2 * laws.STEPS
+    assert early("4x1 shared")[0]["compressed_sgd natural"][2].messages == 2 * laws.STEPS
+    assert early("4x1 shared")[0]["mem_sgd top-k"][2].messages == laws.STEPS, "top-k of a bucket is another method"
 
 
 def test_a_sharded_server_is_carried_by_all(engines):
-    row, sharded = ([result[f"double_squeeze {name}"][3] for result in engines["4x1"]] for name in ("qsgd", "sharded"))
+    many = engines("4x1 shared")
+    row, sharded = ([result[f"double_squeeze {name}"][3] for result in many] for name in ("qsgd", "sharded"))
     assert "from_server" in row[0]
     assert not any("from_server" in sent for sent in row[1:])
     assert all(sent == sharded[0] for sent in sharded)

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
+from tests.forks import command
 
 GRID = """
 base: {task: digits, workers: 4, steps: %d, evaluate_every: 20, checkpoint_every: 210}
@@ -27,9 +27,9 @@ grid:
 """
 
 
-def begin(folder: Path) -> subprocess.Popen[bytes]:
+def begin(folder: Path) -> subprocess.Popen[str]:
     words = ["grid", str(folder / "mine.yaml"), "--store", str(folder / "store"), "-j", "2", "--no-report"]
-    return subprocess.Popen([sys.executable, "-m", "commeff", *words], stderr=subprocess.DEVNULL)
+    return command(words, stderr=subprocess.DEVNULL)
 
 
 def running(folder: Path) -> list[RunFolder]:
@@ -45,7 +45,7 @@ def content(folder: Path) -> dict[str, Any]:
     return texts | {"rows": [row | {"seconds": 0} for row in rows], "summary": summary | {"seconds": 0}}
 
 
-@pytest.mark.parametrize(("kills", "steps"), [(3, 2000), pytest.param(20, 6000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kills", "steps"), [(3, 600), pytest.param(20, 6000, marks=pytest.mark.slow)])
 def test_kills_change_nothing(kills: int, steps: int, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(GRID % steps)
     chance = random.Random(kills)

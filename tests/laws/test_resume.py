@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -24,13 +24,15 @@ from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
 from commeff.training.trainer import train
 
-WORKERS, STEPS, STOPS = 4, 8, (1, 4, 7)
+WORKERS, STEPS = 4, 8
+MIDDLE, ENDS = 4, (1, 7)  # steps after which a run is stopped
 SCHEDULE = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2, 5], gamma=0.5)
 OPTIMIZER = scheduled(partial(torch.optim.SGD, lr=0.05, momentum=0.9), SCHEDULE)
 FUNCTIONS = inspect.getmembers(methods, inspect.isfunction)
 CATALOGUE = {name: f for name, f in FUNCTIONS if get_type_hints(f).get("return") is Strategy}
 
 
+@cache
 def variants():
     """name -> build() for every method, with a deterministic and a random compressor and every literal choice."""
     found = {}
@@ -100,29 +102,26 @@ def same(left, right, where=""):
         assert left == right, where
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Whole runs, and runs that were stopped here and ended by another process."""
-    top = tmp_path_factory.mktemp("resume")
+@pytest.fixture(scope="module", params=[MIDDLE, *(pytest.param(stop, marks=pytest.mark.slow) for stop in ENDS)])
+def stopped(request, tmp_path_factory):
+    """A step, and a folder of whole runs and of runs that were stopped there and ended by another process."""
+    stop, top = request.param, tmp_path_factory.mktemp("resume")
     for i, name in enumerate(variants()):
         run(name, top / f"{i}-whole")
-        for stop in STOPS:
-            assert run(name, top / f"{i}-{stop}", stop)["state"] == "stopped"
-    subprocess.run([sys.executable, "-m", "tests.laws.test_resume", str(top)], check=True, timeout=300)
-    return top
+        assert run(name, top / f"{i}-{stop}", stop)["state"] == "stopped"
+    subprocess.run([sys.executable, "-m", "tests.laws.test_resume", str(top), str(stop)], check=True, timeout=300)
+    return stop, top
 
 
 @pytest.mark.parametrize("name", variants())
-def test_a_stopped_run_ends_where_it_would_have(folders, name):
-    i = list(variants()).index(name)
-    whole = content(folders / f"{i}-whole")
+def test_a_stopped_run_ends_where_it_would_have(stopped, name):
+    (stop, folder), i = stopped, list(variants()).index(name)
+    whole = content(folder / f"{i}-whole")
     assert whole[0][-1]["step"] == STEPS
-    for stop in STOPS:
-        same(content(folders / f"{i}-{stop}"), whole)
+    same(content(folder / f"{i}-{stop}"), whole)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for i, name in enumerate(variants()):
-        for stop in STOPS:
-            assert run(name, Path(sys.argv[1]) / f"{i}-{stop}")["state"] == "done"
+        assert run(name, Path(sys.argv[1]) / f"{i}-{sys.argv[2]}")["state"] == "done"
