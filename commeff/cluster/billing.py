@@ -10,7 +10,8 @@ from typing import Protocol
 from commeff.cluster import collectives, simulation
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.codec import Codec
-from commeff.cluster.groups import Groups
+from commeff.cluster.collectives import Bytes
+from commeff.cluster.groups import Groups, Numbers
 from commeff.communicator.ledger import Entry
 from commeff.profiling import Operation
 from commeff.topologies import MixingMatrix, Topology
@@ -149,21 +150,39 @@ class Billing:
             raise ValueError(f"kind of an operation must be one of {' '.join(KINDS)}, got {kind!r}")
         if not rounds:
             return 0.0
-        size, received = operation.payload_bytes / rounds, 1.0
+        size, received = message_bytes(operation), 1.0
         if kind == "mix":
-            if operation.matrix is None:
-                raise ValueError(f"matrix of a mix must be given, got None in step {operation.step}")
-            size = operation.wire_bytes / rounds / float(operation.matrix.out_degrees.mean())
+            assert operation.matrix is not None
             received = float(operation.matrix.in_degrees.max())
             once = simulation.gossip(self.cluster, operation.matrix, size)
-        elif kind == "all_gather":
-            once, received = float(collectives.all_gather(self.groups, size)), n - 1.0
-        elif kind in SERVERS:
-            ways = 2 if kind == "server" else 1
-            shards = max(self.shards, operation.shards)
-            whole = size * operation.shards  # its shards go at once, and each is billed apart
-            once = ways * float(collectives.to_server(self.groups, whole, shards)) / operation.shards
-            received = n / shards if kind == "to_server" else 1.0
         else:
-            once = float(collectives.all_reduce(self.groups, size, FIXED.get(kind, self.collective)))
+            shards = max(self.shards, operation.shards)
+            once = float(collective_seconds(kind, self.groups, size, self.collective, shards, operation.shards))
+            received = {"all_gather": n - 1.0, "to_server": n / shards}.get(kind, 1.0)
         return rounds * (once + (self.codec.seconds(size, received) if self.codec else 0.0))
+
+
+def message_bytes(operation: Operation) -> float:
+    """Bytes of one message of one round: of a mix, in which not everybody may send, of those that are sent."""
+    if operation.kind != "mix":
+        return operation.payload_bytes / operation.rounds
+    if operation.matrix is None:
+        raise ValueError(f"matrix of a mix must be given, got None in step {operation.step}")
+    return operation.wire_bytes / operation.rounds / float(operation.matrix.out_degrees.mean())
+
+
+def collective_seconds(
+    kind: str, groups: Groups, size: Bytes, collective: str = "auto", shards: int = 1, parts: int = 1
+) -> Numbers:
+    """One round of an operation that is no mix, for many groups and sizes at once. See `Billing`.
+
+    Parameters
+    ----------
+    shards : of the server.
+    parts : into how many operations the message to the server is cut, which go at once and are billed apart.
+    """
+    if kind == "all_gather":
+        return collectives.all_gather(groups, size)
+    if kind in SERVERS:
+        return (2 if kind == "server" else 1) * collectives.to_server(groups, size * parts, shards) / parts
+    return collectives.all_reduce(groups, size, FIXED.get(kind, collective))

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from commeff.cluster.cluster import Cluster
+from commeff.cluster.collectives import over
+from commeff.cluster.groups import Numbers
 from commeff.cluster.network import Ports, Sizes, busiest
 from commeff.topologies import MixingMatrix
 
@@ -36,20 +39,45 @@ def exchange(cluster: Cluster, sources: Ports, destinations: Ports, sizes: Sizes
     >>> round(exchange(cluster, first, second, 1e6) / exchange(cluster, first[:1], second[:1], 1e6), 1)
     7.4
     """
+    return float(routes(cluster, sources, destinations, sizes).seconds(cluster, rounds=rounds))
+
+
+class Routes(NamedTuple):
+    """What messages that are sent at once load the links with.
+
+    Attributes
+    ----------
+    inside : bytes through the busiest GPU, of messages inside a node; None if there are none.
+    outside, links : bytes over the busiest link between nodes, and links on the longest path; None if there are none.
+    """
+
+    inside: float | None
+    outside: float | None
+    links: float
+
+    def seconds(self, cluster: Cluster, times: Numbers | float = 1.0, rounds: float = 1) -> Numbers:
+        """Until all have arrived, if every message is so many times as long, `rounds` one after the other."""
+        slowest = np.zeros_like(times, dtype=np.float64)
+        if self.inside is not None:
+            slowest = over(cluster.intra, rounds * self.inside * times, rounds)
+        if self.outside is not None:
+            hops = rounds * self.links * cluster.network.link_seconds
+            slowest = np.maximum(slowest, over(cluster.inter, rounds * self.outside * times, rounds) + hops)
+        return slowest
+
+
+def routes(cluster: Cluster, sources: Ports, destinations: Ports, sizes: Sizes | float = 1.0) -> Routes:
+    """The links that messages share. See `exchange`."""
     each = np.broadcast_to(np.asarray(sizes, dtype=np.float64), sources.shape)
     away = cluster.node_of(sources) != cluster.node_of(destinations)
-    inside = ~away & (sources != destinations)
-    slowest = 0.0
-    if inside.any():
-        here, there, size = sources[inside], destinations[inside], each[inside]
-        load = max(busiest(here, size), busiest(there, size))
-        slowest = cluster.intra.seconds(rounds * load, rounds)
+    near = ~away & (sources != destinations)
+    inside, outside, links = None, None, 0.0
+    if near.any():
+        inside = max(busiest(sources[near], each[near]), busiest(destinations[near], each[near]))
     if away.any():
         ports = cluster.port_of(sources[away]), cluster.port_of(destinations[away])
-        load, links = cluster.network.traffic(*ports, each[away], cluster.nics)
-        hops = rounds * links * cluster.network.link_seconds
-        slowest = max(slowest, cluster.inter.seconds(rounds * load, rounds) + hops)
-    return slowest
+        outside, links = cluster.network.traffic(*ports, each[away], cluster.nics)
+    return Routes(inside, outside, links)
 
 
 def one_ring(cluster: Cluster, n: int, size: float) -> float:

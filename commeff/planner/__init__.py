@@ -15,8 +15,9 @@ from commeff.planner.model import Model
 from commeff.planner.policies import Policies
 from commeff.planner.policy import Policy
 from commeff.planner.predict import Prediction, predict, timeline
-from commeff.planner.search import Plan, Way, search
+from commeff.planner.search import Plan, search
 from commeff.planner.timeline import Timeline
+from commeff.planner.worker_method import WorkerMethod
 
 __all__ = [
     "MEASURED",
@@ -28,7 +29,7 @@ __all__ = [
     "Policy",
     "Prediction",
     "Timeline",
-    "Way",
+    "WorkerMethod",
     "estimate",
     "predict",
     "search",

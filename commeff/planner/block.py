@@ -11,11 +11,12 @@ import numpy as np
 
 from commeff.cluster import GPU, Cluster, collectives
 from commeff.cluster.groups import Groups
+from commeff.planner.arrays import Count, Numbers
+from commeff.planner.choices import RECOMPUTES
 from commeff.planner.constants import Constants
 from commeff.planner.gemm import gemm_seconds, seconds_per_flop
 from commeff.planner.model import Model
-from commeff.planner.policies import Count, Numbers, Policies
-from commeff.planner.policy import RECOMPUTES
+from commeff.planner.policies import Policies
 
 FORWARD_KERNELS, BACKWARD_KERNELS, TENSOR_KERNELS = 16, 36, 2  # of a GPT layer; the last for collectives, each way
 
@@ -27,19 +28,19 @@ class Pass:
     forward: Numbers
     backward: Numbers  # without what is recomputed
     weights: Numbers  # of `backward`: gradients of weights, which a zero-bubble schedule may do later
-    again: Numbers  # recomputed in the backward pass
+    recomputed: Numbers  # recomputed in the backward pass
     tensor: Numbers  # exposed tensor-parallel communication, both ways and recomputed
     tensor_forward: Numbers  # of it, in the forward pass
 
     @property
-    def there(self) -> Numbers:
+    def forward_total(self) -> Numbers:
         """The whole forward pass."""
         return self.forward + self.tensor_forward
 
     @property
-    def back(self) -> Numbers:
+    def backward_total(self) -> Numbers:
         """The whole backward pass."""
-        return self.backward + self.again + self.tensor - self.tensor_forward
+        return self.backward + self.recomputed + self.tensor - self.tensor_forward
 
 
 def layer_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
@@ -105,7 +106,7 @@ def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Con
         forward=products[0] + 30 * logits,
         backward=products[1] + products[2] + 14 * logits,
         weights=products[2],
-        again=zero,
+        recomputed=zero,
         tensor=exchange + gradient,
         tensor_forward=exchange,
     )

@@ -14,12 +14,12 @@ def counted(what: str, value: Any) -> None:
 
     >>> counted("tensor", 2.0)
     Traceback (most recent call last):
-    ValueError: tensor=2.0 was asked for; it is a whole number, at least 1
+    ValueError: tensor must be a whole number from 1 on, got 2.0
     """
     if type(value) is not int or value < 1:
-        raise ValueError(f"{what}={value!r} was asked for; it is a whole number, at least 1")
+        raise ValueError(f"{what} must be a whole number from 1 on, got {value!r}")
     if value > MOST:
-        raise ValueError(f"{what}={value} was asked for; the planner counts to {MOST:,}")
+        raise ValueError(f"{what} must be at most {MOST:,}, got {value}: the planner counts no further")
 
 
 def switch(what: str, value: Any) -> None:
@@ -27,10 +27,10 @@ def switch(what: str, value: Any) -> None:
 
     >>> switch("gated", 1)
     Traceback (most recent call last):
-    ValueError: gated=1 was asked for; it is true or false
+    ValueError: gated must be true or false, got 1
     """
     if not isinstance(value, bool):
-        raise ValueError(f"{what}={value!r} was asked for; it is true or false")
+        raise ValueError(f"{what} must be true or false, got {value!r}")
 
 
 def chosen(what: str, value: str, known: Sequence[str]) -> None:
@@ -38,9 +38,9 @@ def chosen(what: str, value: str, known: Sequence[str]) -> None:
 
     >>> chosen("schedule", "1f1d", ("naive", "gpipe", "1f1b"))
     Traceback (most recent call last):
-    ValueError: there is no schedule '1f1d'; did you mean 1f1b? There are naive gpipe 1f1b
+    ValueError: schedule must be one of naive gpipe 1f1b, got '1f1d'; did you mean 1f1b?
     """
     if value not in known:
         near = get_close_matches(str(value), known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "."
-        raise ValueError(f"there is no {what} {value!r}{hint} There are {' '.join(known)}")
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{what} must be one of {' '.join(known)}, got {value!r}{hint}")

@@ -7,24 +7,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from commeff.cluster import Cluster
+from commeff.planner.arrays import Count, Numbers
 from commeff.planner.block import Pass, embedding_pass, head_pass, layer_pass
+from commeff.planner.choices import STATES
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.memory import memory
 from commeff.planner.model import Model
-from commeff.planner.policies import Count, Numbers, Policies
-from commeff.planner.schedules import Stage, bubble_seconds
-from commeff.planner.stages import Stages
+from commeff.planner.policies import Policies
+from commeff.planner.schedules import StageSeconds, bubble_seconds
+from commeff.planner.stages import PipelineStages
 from commeff.planner.traffic import (
     boundary_seconds,
     optimizer_seconds,
     sharing_seconds,
     tied_seconds,
-    worker_seconds,
 )
+from commeff.planner.worker_traffic import worker_traffic
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class StepParts:
     """Seconds of one micro-batch: a layer, the head, the embedding, and the boundary between two stages, which only
     overlap="full" hides, behind the layers of a piece: a stage waits for what it works on.
     """
@@ -35,10 +37,10 @@ class Pieces:
     boundary: Numbers
 
     @classmethod
-    def of(cls, model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pieces:
+    def of(cls, model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> StepParts:
         """On a cluster."""
         layer, boundary = layer_pass(model, policies, cluster, constants), boundary_seconds(model, policies, cluster)
-        piece = model.layers / (policies.pipeline * policies.chunks) * layer.there
+        piece = model.layers / (policies.pipeline * policies.chunks) * layer.forward_total
         return cls(
             layer,
             head_pass(model, policies, cluster, constants),
@@ -76,43 +78,43 @@ def estimate(
     >>> estimate(model, many, cluster, global_batch=64).step_seconds.shape
     (3,)
     """
-    pieces = Pieces.of(model, policies, cluster, constants)
+    pieces = StepParts.of(model, policies, cluster, constants)
     m = policies.micro_batches(global_batch)
     slowest, total = stage_parts(model, policies, pieces)
-    work = Stage(slowest["forward"], slowest["backward"], slowest["weights"])
+    work = StageSeconds(slowest["forward"], slowest["backward"], slowest["weights"])
     bubble = bubble_seconds(policies.schedule, policies.pipeline, policies.chunks, m, work, total)
     seconds = {name: m * slowest[name] for name in ("compute", "recompute", "tensor", "pipeline")}
     seconds["bubble"] = bubble
-    stages = Stages.even(model, policies, m)
+    stages = PipelineStages.even(model, policies, m)
     return finish(model, policies, cluster, constants, pieces, stages, m, seconds)
 
 
-def stage_parts(model: Model, policies: Policies, pieces: Pieces) -> tuple[dict[str, Numbers], Stage]:
+def stage_parts(model: Model, policies: Policies, pieces: StepParts) -> tuple[dict[str, Numbers], StageSeconds]:
     """Seconds of one micro-batch on the slowest stage by part, and of all stages together. The stages have equal
     layers; the first has the embedding too and the last the head.
     """
     layers, p = model.layers / policies.pipeline, policies.pipeline
     layer, head, embedding = pieces.layer, pieces.head, pieces.embedding
-    at_end = head.there + head.back >= embedding.there + embedding.back
+    at_end = head.forward_total + head.backward_total >= embedding.forward_total + embedding.backward_total
     send = np.where(p > 1, policies.chunks * pieces.boundary, 0.0)
 
     def on_stage(of: str) -> Numbers:
         ends = [getattr(piece, of) for piece in (head, embedding)]
         return layers * getattr(layer, of) + np.where(p == 1, ends[0] + ends[1], np.where(at_end, *ends))
 
-    parts = {of: on_stage(of) for of in ("there", "back", "weights", "tensor", "again")}
+    parts = {of: on_stage(of) for of in ("forward_total", "backward_total", "weights", "tensor", "recomputed")}
     slowest = {
-        "forward": parts["there"] + send,
-        "backward": parts["back"] + send,
+        "forward": parts["forward_total"] + send,
+        "backward": parts["backward_total"] + send,
         "weights": parts["weights"],
         "compute": on_stage("forward") + on_stage("backward"),
-        "recompute": parts["again"],
+        "recompute": parts["recomputed"],
         "tensor": parts["tensor"],
         "pipeline": 2 * send,
     }
-    total = Stage(
-        p * (layers * layer.there + send) + head.there + embedding.there,
-        p * (layers * layer.back + send) + head.back + embedding.back,
+    total = StageSeconds(
+        p * (layers * layer.forward_total + send) + head.forward_total + embedding.forward_total,
+        p * (layers * layer.backward_total + send) + head.backward_total + embedding.backward_total,
         model.layers * layer.weights + head.weights + embedding.weights,
     )
     return slowest, total
@@ -123,34 +125,39 @@ def finish(
     policies: Policies,
     cluster: Cluster,
     constants: Constants,
-    pieces: Pieces,
-    stages: Stages,
+    pieces: StepParts,
+    stages: PipelineStages,
     micro_batches: Numbers,
     seconds: dict[str, Numbers],
 ) -> Estimate:
     """Add what comes once a step to the seconds of the pipeline, and the memory.
 
-    Gradients of a worker's ranks, and of workers, hide behind the last micro-batch's backward pass of a stage; gossip,
-    which mixes what was there before the step, behind a whole micro-batch; weights that ZeRO-3 gathers, behind all
-    computation that hides nothing else.
+    Gradients of a worker's ranks, and of workers where the method can send them in blocks, hide behind the last
+    micro-batch's backward pass of a stage. What a method sends before it has the gradient, or waits for steps later,
+    hides behind all computation that hides nothing else, and behind what is left of that, weights that ZeRO-3 gathers.
     """
     layers = model.layers / policies.pipeline
-    parameters = stages.parameters(model, policies).max(axis=0)
+    each = stages.parameters(model, policies)
+    parameters, largest = each.max(axis=0), each.argmax(axis=0)[None]
+    fullest_layers, fullest_embeddings = (
+        np.take_along_axis(np.broadcast_to(count, each.shape), largest, 0)[0]
+        for count in (stages.layers, stages.embeddings)
+    )
+    weights = STATES[policies.precision][0] * parameters
     sharing = sharing_seconds(parameters, policies, micro_batches, cluster)
-    between = worker_seconds(model, parameters, policies, cluster, constants)
-    tail = layers * pieces.layer.back
-    once = sharing.gradients + between
-    window = np.where(policies.gossip > 0, tail + layers * pieces.layer.there, tail)
+    between = worker_traffic(model, policies, fullest_layers, fullest_embeddings, weights, cluster, constants)
+    once = sharing.gradients + between.behind_backward
     hidden = policies.hidden(constants.hidden_share)
-    behind = np.minimum(once, window)
+    behind = np.minimum(once, layers * pieces.layer.backward_total)
     left = once - hidden * behind
     share = np.divide(sharing.gradients, once, out=np.ones_like(left), where=once > 0)
     room = np.maximum(seconds["compute"] - behind, 0.0)
-    gathers = sharing.gathers - hidden * np.minimum(sharing.gathers, room)
+    waiting, gone = between.hidden(room, np.broadcast_to(hidden, room.shape))
+    gathers = sharing.gathers - hidden * np.minimum(sharing.gathers, room - gone)
     seconds = {
         **seconds,
         "data": share * left + gathers + tied_seconds(model, policies, cluster),
-        "workers": (1 - share) * left,
-        "optimizer": optimizer_seconds(parameters, policies, cluster, constants),
+        "workers": (1 - share) * left + waiting + between.exposed,
+        "optimizer": optimizer_seconds(parameters, between.remembering, policies, cluster, constants),
     }
     return Estimate(seconds, memory(model, policies, stages, constants))

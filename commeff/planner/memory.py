@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from commeff.planner.arrays import Numbers
+from commeff.planner.choices import RECOMPUTES, STATES
 from commeff.planner.constants import Constants
 from commeff.planner.model import Model
-from commeff.planner.policies import Numbers, Policies
-from commeff.planner.policy import RECOMPUTES
-from commeff.planner.stages import Stages
-
-# Bytes for each parameter: weights, gradients, optimizer (Adam: two moments, and an fp32 copy of 16-bit weights).
-# With
-# bf16, gradients are summed in fp32: 18 in all; with fp16 they travel as fp16 and are copied to fp32 for the step:
-# 20;
-# fp32 16 (the table of Megatron-LM's distributed optimizer). ZeRO's own count, 16, has 2-byte gradients.
-STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp8": (2, 4, 12)}
+from commeff.planner.policies import Policies
+from commeff.planner.stages import PipelineStages
+from commeff.planner.worker_traffic import alike
 
 
 def layer_activations(model: Model, policies: Policies) -> Numbers:
@@ -35,7 +30,7 @@ def layer_activations(model: Model, policies: Policies) -> Numbers:
     return shared + tokens * (split + scores)
 
 
-def activations(model: Model, policies: Policies, stages: Stages) -> Numbers:
+def activations(model: Model, policies: Policies, stages: PipelineStages) -> Numbers:
     """Of the layers of each stage. Full recomputation keeps the input of every layer, 2 s b h, and works through one
     layer at a time.
     """
@@ -43,10 +38,24 @@ def activations(model: Model, policies: Policies, stages: Stages) -> Numbers:
     split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
     inputs = 2 * policies.tokens(model.sequence) * model.hidden / split * ~policies.offload_checkpoints
     full = policies.recompute == RECOMPUTES.index("full")
-    return stages.layers * stages.flying * np.where(full, inputs, whole) + full * whole
+    return stages.layers * stages.in_flight * np.where(full, inputs, whole) + full * whole
 
 
-def memory(model: Model, policies: Policies, stages: Stages, constants: Constants) -> dict[str, Numbers]:
+def worker_memory(model: Model, policies: Policies, stages: PipelineStages) -> Numbers:
+    """What the method of the worker axis remembers on a rank of each stage before ZeRO, as its profile says."""
+    layers, embeddings = np.broadcast_arrays(stages.layers, stages.embeddings)
+    if (layers == layers[0]).all() and (embeddings == embeddings[0]).all():
+        layers, embeddings = layers[:1], embeddings[:1]
+    rows = []
+    for each in zip(layers, embeddings, strict=True):
+        row = np.zeros(np.broadcast(*each, policies.workers, policies.tensor).shape)
+        for group in alike(model, policies, *each):
+            row[group.members] = group.bytes[-1]
+        rows.append(row)
+    return np.array(rows)
+
+
+def memory(model: Model, policies: Policies, stages: PipelineStages, constants: Constants) -> dict[str, Numbers]:
     """Bytes by part on the fullest rank. Beside the layers, the first stage keeps a dropout mask of the embedding for
     each micro-batch in flight, and the last the fp32 logits of one.
     """
@@ -60,10 +69,11 @@ def memory(model: Model, policies: Policies, stages: Stages, constants: Constant
         "weights": weights * (parameters / np.where(policies.zero == 3, shard, 1) + 2 * gathered * layer),
         "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1),
         "optimizer": optimizer * parameters / np.where(policies.zero >= 1, shard, 1),
-        "activations": activations(model, policies, stages) + stages.first * stages.flying * masks,
+        "activations": activations(model, policies, stages) + stages.first * stages.in_flight * masks,
         "logits": stages.last * 4.0 * tokens * model.vocab / policies.tensor,
-        "method": policies.memory_bytes * parameters / np.where(policies.zero >= 1, shard, 1),
+        "method": worker_memory(model, policies, stages) / np.where(policies.zero >= 1, shard, 1),
         "reserve": np.full_like(parameters, constants.reserve_bytes),
     }
     fullest = np.argmax(sum(parts.values()), axis=0)[None]
-    return {name: np.take_along_axis(part, fullest, axis=0)[0] for name, part in parts.items()}
+    shape = (stages.layers.shape[0], fullest.shape[1])
+    return {name: np.take_along_axis(np.broadcast_to(part, shape), fullest, axis=0)[0] for name, part in parts.items()}

@@ -1,7 +1,6 @@
 """Many policies at once: the fields of `Policy` as arrays, so that one formula prices one policy or a million.
 
-Names become numbers: the place in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`; methods and compressors become what they
-do.
+Names become numbers: the place in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`, and the place of the method in `methods`.
 """
 
 from __future__ import annotations
@@ -9,24 +8,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.cluster.groups import Groups
-from commeff.planner.methods import METHODS, Compression
-from commeff.planner.policy import OVERLAPS, RECOMPUTES, SCHEDULES, Policy
+from commeff.planner.arrays import Count, Mask, Numbers
+from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
+from commeff.planner.worker_method import WorkerMethod
 
-Numbers = NDArray[Any]
-Count = NDArray[Any] | float
+if TYPE_CHECKING:
+    from commeff.planner.policy import Policy
+
+COUNTS = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "zero")
+SWITCHES = ("sequence_parallel", "partition_checkpoints", "offload_checkpoints")
 
 
 @dataclass(frozen=True, eq=False)
 class Policies:
     """Arrays that broadcast against each other. `precision` is one for all.
 
+    Attributes
+    ----------
+    methods : what the worker axis may do; `method` holds places in it.
+
+    Examples
+    --------
+    >>> from commeff.planner import Policy
     >>> both = Policies.of([Policy(tensor=8), Policy(tensor=2, recompute="full")])
     >>> both.tensor, both.recompute
     (array([8, 2]), array([0, 2]))
@@ -43,18 +52,10 @@ class Policies:
     recompute: Numbers
     sequence_parallel: Numbers
     overlap: Numbers
-    period: Numbers
-    degree: Numbers
-    gradients: Numbers  # the five columns of a `Method`
-    gossip: Numbers
-    periodic: Numbers
-    compresses: Numbers
-    memory_bytes: Numbers
-    value_bytes: Numbers  # the three of a `Compression`
-    rank: Numbers
-    summable: Numbers
+    method: Numbers
     partition_checkpoints: Numbers
     offload_checkpoints: Numbers
+    methods: tuple[WorkerMethod, ...] = (WorkerMethod(),)
     precision: str = "bf16"
 
     @classmethod
@@ -62,20 +63,29 @@ class Policies:
         """The policies in order. Layer splits (`stages`) are not kept: only equal pieces have closed forms."""
         precisions = {policy.precision for policy in policies}
         if len(precisions) != 1:
-            raise ValueError(f"precisions {sorted(precisions)} were asked for at once; price each precision apart")
-        rows = [_numbers(policy) for policy in policies]
-        return cls(**{name: np.array([row[name] for row in rows]) for name in rows[0]}, precision=precisions.pop())
+            raise ValueError(f"precision must be one for all, got {' '.join(sorted(precisions))}; price each apart")
+        found = [policy.worker_method for policy in policies]
+        methods = tuple(dict.fromkeys(found))
+        return cls(
+            **{name: np.array([getattr(policy, name) for policy in policies]) for name in (*COUNTS, *SWITCHES)},
+            schedule=np.array([SCHEDULES.index(policy.schedule) for policy in policies]),
+            recompute=np.array([RECOMPUTES.index(policy.recompute) for policy in policies]),
+            overlap=np.array([OVERLAPS.index(policy.overlap) for policy in policies]),
+            method=np.array([methods.index(method) for method in found]),
+            methods=methods,
+            precision=precisions.pop(),
+        )
 
     def __len__(self) -> int:
         return int(np.broadcast(*self._arrays().values()).size)
 
-    def at(self, index: Any) -> Policies:
+    def __getitem__(self, index: Any) -> Policies:
         """Some of them, as an index of an array picks them."""
         arrays = dict(zip(self._arrays(), np.broadcast_arrays(*self._arrays().values()), strict=True))
         return replace(self, **{name: array[index] for name, array in arrays.items()})
 
     def _arrays(self) -> dict[str, Numbers]:
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "precision"}
+        return {field.name: getattr(self, field.name) for field in fields(self)[:-2]}
 
     @property
     def shard(self) -> Numbers:
@@ -100,6 +110,16 @@ class Policies:
     def _known(self) -> dict[tuple[Cluster, str], Groups]:
         return {}
 
+    @property
+    def plain(self) -> Mask:
+        """Where the method is `psgd`."""
+        return np.array([method.is_plain for method in self.methods])[self.method]
+
+    @property
+    def degree(self) -> Numbers:
+        """Neighbours that were asked for."""
+        return np.array([method.degree for method in self.methods])[self.method]
+
     def hidden(self, partial: float) -> Numbers:
         """Share of hideable communication that `overlap` hides: none, `partial` or all of it."""
         return np.array([0.0, partial, 1.0])[self.overlap]
@@ -111,22 +131,3 @@ class Policies:
     def micro_batches(self, global_batch: Count) -> Numbers:
         """Passes of each rank in one step."""
         return global_batch // (self.data * self.micro_batch)
-
-
-def _numbers(policy: Policy) -> dict[str, float]:
-    method = METHODS[policy.method]
-    compression = Compression(4.0, summable=True)
-    if policy.compressor is not None:
-        compression = Compression.parse(policy.compressor, policy.method)
-    plain = (
-        "tensor pipeline data workers micro_batch chunks zero sequence_parallel period degree "
-        "partition_checkpoints offload_checkpoints"
-    )
-    return {
-        **{name: getattr(policy, name) for name in plain.split()},
-        "schedule": SCHEDULES.index(policy.schedule),
-        "recompute": RECOMPUTES.index(policy.recompute),
-        "overlap": OVERLAPS.index(policy.overlap),
-        **vars(method),
-        **vars(compression),
-    }

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from commeff.cluster import Cluster
+from commeff.planner.arrays import Numbers
 from commeff.planner.constants import MEASURED, Constants
-from commeff.planner.estimate import Estimate, Pieces, estimate, finish
+from commeff.planner.estimate import Estimate, StepParts, estimate, finish
 from commeff.planner.model import Model
-from commeff.planner.policies import Numbers, Policies
+from commeff.planner.policies import Policies
 from commeff.planner.policy import Policy
-from commeff.planner.stages import Stages
+from commeff.planner.stages import PipelineStages
 from commeff.planner.timeline import Timeline, play
 
 
@@ -79,7 +80,7 @@ def timeline(
     """The pipeline of one step, event by event, with the layers, embedding and head where the policy puts them."""
     policy.check(model, cluster, global_batch)
     policies = Policies.of([policy])
-    pieces = Pieces.of(model, policies, cluster, constants)
+    pieces = StepParts.of(model, policies, cluster, constants)
     layers = policy.layers_of(model)
     send = float(pieces.boundary[0]) if policy.pipeline > 1 else 0.0
 
@@ -90,7 +91,7 @@ def timeline(
         return each
 
     m = int(policies.micro_batches(global_batch)[0])
-    forward, backward, late = seconds("there", send), seconds("back", send), seconds("weights", 0.0)
+    forward, backward, late = seconds("forward_total", send), seconds("backward_total", send), seconds("weights", 0.0)
     return play(policy.schedule, m, forward, backward, late, policy.chunks)
 
 
@@ -98,7 +99,7 @@ def _uneven(model: Model, policy: Policy, cluster: Cluster, global_batch: int, c
     """A policy whose stages differ: the event loop says when the last one ends and what each keeps."""
     policies = Policies.of([policy])
     run = timeline(model, policy, cluster, global_batch=global_batch, constants=constants)
-    pieces = Pieces.of(model, policies, cluster, constants)
+    pieces = StepParts.of(model, policies, cluster, constants)
     m, p = policies.micro_batches(global_batch), policy.pipeline
     layers = np.array(policy.layers_of(model)).reshape(policy.chunks, p).sum(axis=0)
     slowest = max(range(p), key=run.busy)
@@ -110,10 +111,10 @@ def _uneven(model: Model, policy: Policy, cluster: Cluster, global_batch: int, c
 
     seconds = {
         "compute": part("forward", "backward"),
-        "recompute": part("again"),
+        "recompute": part("recomputed"),
         "tensor": part("tensor"),
         "pipeline": m * 2 * policy.chunks * pieces.boundary * (p > 1),
         "bubble": np.array([run.seconds - run.busy(slowest)]),
     }
-    stages = Stages.uneven(model, layers, np.array(run.peaks) / policy.chunks)
+    stages = PipelineStages.uneven(model, layers, np.array(run.peaks) / policy.chunks)
     return finish(model, policies, cluster, constants, pieces, stages, m, seconds)

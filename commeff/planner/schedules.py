@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commeff.planner.policies import Numbers
-from commeff.planner.policy import SCHEDULES
+from commeff.planner.arrays import Numbers
+from commeff.planner.choices import SCHEDULES
 
 
 class Task(NamedTuple):
@@ -23,7 +23,7 @@ class Task(NamedTuple):
     chunk: int = 0
 
 
-class Stage(NamedTuple):
+class StageSeconds(NamedTuple):
     """Seconds of one micro-batch on a stage, all chunks together; or on all stages, added up."""
 
     forward: Numbers
@@ -32,7 +32,12 @@ class Stage(NamedTuple):
 
 
 def bubble_seconds(
-    schedule: Numbers, stages: Numbers, chunks: Numbers, micro_batches: Numbers, slowest: Stage, total: Stage
+    schedule: Numbers,
+    stages: Numbers,
+    chunks: Numbers,
+    micro_batches: Numbers,
+    slowest: StageSeconds,
+    total: StageSeconds,
 ) -> Numbers:
     """Idle seconds of the slowest stage.
 
@@ -67,8 +72,10 @@ def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1
     0.125
     """
     kind, p, v, m = (np.array(x) for x in (SCHEDULES.index(schedule), stages, chunks, micro_batches))
-    stage = Stage(np.array(1.0), np.array(2.0), np.array(1.0))
-    return float(bubble_seconds(kind, p, v, m, stage, Stage(*(p * each for each in stage)))) / (3.0 * micro_batches)
+    stage = StageSeconds(np.array(1.0), np.array(2.0), np.array(1.0))
+    return float(bubble_seconds(kind, p, v, m, stage, StageSeconds(*(p * each for each in stage)))) / (
+        3.0 * micro_batches
+    )
 
 
 def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> list[list[Task]]:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commeff.planner.arrays import Numbers
+from commeff.planner.choices import SCHEDULES
 from commeff.planner.model import Model
-from commeff.planner.policies import Numbers, Policies
-from commeff.planner.policy import SCHEDULES
+from commeff.planner.policies import Policies
 
 
 @dataclass(frozen=True, eq=False)
-class Stages:
+class PipelineStages:
     """Arrays (stages, policies). Where all pieces are equal, only the first stage and the last can be the fullest:
     those between have less in flight than the first and nothing else.
 
@@ -21,37 +22,37 @@ class Stages:
     layers : on the stage.
     embeddings : V x h matrices: one on the first stage and one on the last (tied copies are copies), or all on one.
     first, last : whether it is the stage of the embedding, of the head.
-    flying : micro-batches whose activations it keeps at once, in units of the whole stage.
+    in_flight : micro-batches whose activations it keeps at once, in units of the whole stage.
     """
 
     layers: Numbers
     embeddings: Numbers
     first: Numbers
     last: Numbers
-    flying: Numbers
+    in_flight: Numbers
 
     @classmethod
-    def even(cls, model: Model, policies: Policies, micro_batches: Numbers) -> Stages:
+    def even(cls, model: Model, policies: Policies, micro_batches: Numbers) -> PipelineStages:
         """The first stage and the last of equal ones."""
-        flying = np.stack(np.broadcast_arrays(*in_flight(policies, micro_batches)))
-        alone = np.broadcast_to(policies.pipeline == 1, flying.shape)
+        in_flight = np.stack(np.broadcast_arrays(*micro_batches_in_flight(policies, micro_batches)))
+        alone = np.broadcast_to(policies.pipeline == 1, in_flight.shape)
         row = np.array([[True], [False]])
         return cls(
-            layers=np.broadcast_to(model.layers / policies.pipeline, flying.shape),
+            layers=np.broadcast_to(model.layers / policies.pipeline, in_flight.shape),
             embeddings=np.where(alone, 1 if model.tied_embeddings else 2, 1),
             first=alone | row,
             last=alone | ~row,
-            flying=flying,
+            in_flight=in_flight,
         )
 
     @classmethod
-    def uneven(cls, model: Model, layers: Numbers, flying: Numbers) -> Stages:
+    def uneven(cls, model: Model, layers: Numbers, in_flight: Numbers) -> PipelineStages:
         """Every stage of one policy."""
         place, p = np.arange(len(layers)), len(layers)
         both = 1 if model.tied_embeddings else 2
         ends = (place == 0).astype(int) + (place == p - 1)
         embeddings = ends if p > 1 else np.array([both])
-        columns = (layers, embeddings, place == 0, place == p - 1, flying)
+        columns = (layers, embeddings, place == 0, place == p - 1, in_flight)
         return cls(*(column[:, None] for column in columns))
 
     def parameters(self, model: Model, policies: Policies) -> Numbers:
@@ -64,7 +65,7 @@ class Stages:
         return self.layers * layer + self.embeddings * model.embedding_parameters / t
 
 
-def in_flight(policies: Policies, micro_batches: Numbers) -> tuple[Numbers, Numbers]:
+def micro_batches_in_flight(policies: Policies, micro_batches: Numbers) -> tuple[Numbers, Numbers]:
     """Micro-batches that the first and the last stage keep at once, in units of a whole stage.
 
     Naive 1; GPipe m; 1F1B min(m, p - i) on stage i from 0; ZB-H1 min(m, p) on all, as late stages put off more

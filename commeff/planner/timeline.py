@@ -62,8 +62,8 @@ def play(
     """
     if micro_batches * len(forward) > MOST_TASKS:
         raise ValueError(
-            f"{micro_batches} micro-batches on {len(forward)} pieces of a pipeline were asked for; the event loop "
-            f"plays at most {MOST_TASKS:,} of their passes; take fewer, or equal stages, which have a formula"
+            f"micro-batches x pieces must be at most {MOST_TASKS:,} in the event loop, got {micro_batches} x "
+            f"{len(forward)}; take fewer, or equal stages, which have a formula"
         )
     stages = len(forward) // chunks
     split = schedule == "zero_bubble"

@@ -167,7 +167,7 @@ def _search(
     from commeff.experiments.published.planner.models import assumptions
     from commeff.experiments.published.planner.plan import describe, policy_words
     from commeff.experiments.published.planner.question import SEARCHED
-    from commeff.planner import Way, search
+    from commeff.planner import WorkerMethod, search
 
     _leave("--search", [key for key in question.policy if key not in SEARCHED])
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
@@ -179,7 +179,7 @@ def _search(
         method,
         seed=seed,
         top=top,
-        ways=[each.way for each in assumptions()] if every_way else [Way()],
+        ways=[each.way for each in assumptions()] if every_way else [WorkerMethod()],
         **fixed,
     )
     if as_json:

@@ -27,7 +27,7 @@ from commeff.experiments.published.planner.study import (
     panels,
 )
 from commeff.experiments.published.planner.sweeps import bandwidth_sweep, largest, states
-from commeff.planner import Model, Policy, Way, predict, search
+from commeff.planner import Model, Policy, WorkerMethod, predict, search
 
 RUNNER = CliRunner()
 SMALL = ["layers=8", "hidden=1024", "heads=8", "sequence=512", "vocab=32000", "gpus=8"]
@@ -179,7 +179,7 @@ def test_every_shipped_model_is_a_model_of_about_its_name():
 
 def test_a_sweep_never_prefers_slower_links_and_pays_below_what_it_says():
     question = read_question([*SMALL, "gpus=16"])
-    sweeps = bandwidth_sweep(question, question.one(), [Way(), Way("local_sgd", 8, steps=1.3), Way("dsgd", steps=1.3)])
+    sweeps = bandwidth_sweep(question, question.one(), [WorkerMethod(), WorkerMethod("local_sgd", 8, steps=1.3), WorkerMethod("dsgd", steps=1.3)])
     for each in sweeps:
         assert list(each.seconds) == sorted(each.seconds, reverse=True)
     local = sweeps[1]
@@ -219,7 +219,7 @@ def test_measured_steps_are_read_off_the_reference_curve(tmp_path):
 
 def test_a_cell_of_the_study_is_the_search():
     model, cluster = named("tinyllama-1.1b"), Cluster.named("a100_selene", 64).with_inter(bandwidth=1e9)
-    way = Way("local_sgd", 8)
+    way = WorkerMethod("local_sgd", 8)
     cell = best(model, cluster, way)
     truth = search(model, cluster, BATCH_TOKENS // model.sequence, ways=[way], method="exhaustive", top=1)[0]
     assert cell["step_seconds"] == pytest.approx(truth.step_seconds, rel=1e-12)

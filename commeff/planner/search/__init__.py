@@ -9,6 +9,6 @@
 """
 
 from commeff.planner.search.api import METHODS, Plan, search
-from commeff.planner.search.space import Space, Way
+from commeff.planner.search.space import Space
 
-__all__ = ["METHODS", "Plan", "Space", "Way", "search"]
+__all__ = ["METHODS", "Plan", "Space", "search"]

@@ -20,7 +20,8 @@ from commeff.planner.search.evolution import Evolution
 from commeff.planner.search.guided import RandomSearch, Searcher, drive
 from commeff.planner.search.problem import EvenPolicies, Problem
 from commeff.planner.search.reinforce import Reinforce
-from commeff.planner.search.space import Space, Way
+from commeff.planner.search.space import Space
+from commeff.planner.worker_method import WorkerMethod
 
 SOLVERS: dict[str, Solver] = {"exhaustive": thorough, "dp": dynamic, "ilp": integer}
 GUIDED: dict[str, Callable[[Problem, np.random.Generator], Searcher]] = {
@@ -66,7 +67,7 @@ def search(
     *,
     seed: int = 0,
     top: int = 10,
-    ways: Sequence[Way] = (Way(),),
+    ways: Sequence[WorkerMethod] = (WorkerMethod(),),
     precision: str = "bf16",
     overlap: str = "partial",
     constants: Constants = MEASURED,
@@ -83,7 +84,7 @@ def search(
     seed : of what is random; the same seed gives the same plans.
     top : how many plans are wanted.
     ways : what the worker axis may do. Without any, all replicas are averaged in every step. A method that
-        communicates less is faster in every step and needs more steps: say with `Way(steps=...)` how many.
+        communicates less is faster in every step and needs more steps: say with `WorkerMethod(steps=...)` how many.
 
     Raises
     ------
@@ -94,7 +95,7 @@ def search(
     if budget is not None:
         counted("budget", budget)
     if type(seed) is not int or seed < 0:
-        raise ValueError(f"seed={seed!r} was asked for; it is a whole number, at least 0")
+        raise ValueError(f"seed must be a whole number from 0 on, got {seed!r}")
     space = Space(model, cluster, global_batch, tuple(ways), precision, overlap)
     if method in SOLVERS:
         found, smallest = _solved(space, budget, SOLVERS[method], top, constants)

@@ -25,7 +25,7 @@ TIE = 1e-4  # of the mean stage: what a tie-break weighs
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class CutChain:
     """A table for every stage, and how many micro-batches pass.
 
     Parameters
@@ -74,10 +74,10 @@ class Chain:
 Cuts = tuple[int, ...] | None
 
 
-def every(chain: Chain) -> Cuts:
+def every(chain: CutChain) -> Cuts:
     """All cuts tried: the truth. None if none fits.
 
-    >>> every(Chain(np.array([[1.0, 2, 3, 4], [3, 4, 5, 6]]), np.ones((2, 4), dtype=bool), 8))
+    >>> every(CutChain(np.array([[1.0, 2, 3, 4], [3, 4, 5, 6]]), np.ones((2, 4), dtype=bool), 8))
     (3, 1)
     """
     if chain.ways > MOST:
@@ -95,7 +95,7 @@ def every(chain: Chain) -> Cuts:
     return tuple(int(n) for n in counts[best]) if np.isfinite(costs[best]) else None
 
 
-def dynamic(chain: Chain) -> Cuts:
+def dynamic(chain: CutChain) -> Cuts:
     """Dynamic programming. For each value that the slowest stage could have, the cheapest sum over stages none of which
     is slower; the best of all these is exact.
 
@@ -104,7 +104,7 @@ def dynamic(chain: Chain) -> Cuts:
     Slowest values are tried from below, from where the stages can hold all layers. They end where they alone cost more
     than the best that was found. With S different values between, p stages and l layers it takes S p l^2 additions.
 
-    >>> dynamic(Chain(np.array([[1.0, 2, 3, 4], [3, 4, 5, 6]]), np.ones((2, 4), dtype=bool), 8))
+    >>> dynamic(CutChain(np.array([[1.0, 2, 3, 4], [3, 4, 5, 6]]), np.ones((2, 4), dtype=bool), 8))
     (3, 1)
     """
     prices, often = chain.prices, chain.micro_batches - 1
@@ -142,13 +142,13 @@ def _cheapest(prices: Table) -> tuple[Cuts, float]:
     return tuple(cuts), float(behind[layers])
 
 
-def integer(chain: Chain) -> Cuts:
+def integer(chain: CutChain) -> Cuts:
     """Integer programming by HiGHS (`scipy.optimize.milp`): x[i, n] is 1 if stage i has n layers, z the slowest stage.
 
         minimise  sum price[i, n] x[i, n] + (m - 1) z
         where     sum_n x[i, n] = 1,   sum_{i, n} n x[i, n] = l,   sum_n t[i, n] x[i, n] <= z
 
-    >>> integer(Chain(np.array([[1.0, 2, 3, 4], [3, 4, 5, 6]]), np.ones((2, 4), dtype=bool), 8))
+    >>> integer(CutChain(np.array([[1.0, 2, 3, 4], [3, 4, 5, 6]]), np.ones((2, 4), dtype=bool), 8))
     (3, 1)
     """
     from scipy.optimize import Bounds, LinearConstraint, milp

@@ -10,7 +10,7 @@ import numpy as np
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import estimate
 from commeff.planner.policy import Policy
-from commeff.planner.search.chain import MOST, Chain, Cuts, dynamic, every
+from commeff.planner.search.chain import MOST, CutChain, Cuts, dynamic, every
 from commeff.planner.search.problem import Values
 from commeff.planner.search.space import AXES, Rows, Space
 from commeff.planner.search.split import chain, cuttable, recut
@@ -18,7 +18,7 @@ from commeff.planner.search.split import chain, cuttable, recut
 RECUT = 12  # pipelines whose layers are cut anew
 DEEP = 512  # layers of the deepest model that is cut anew
 
-Solver = Callable[[Chain], Cuts]
+Solver = Callable[[CutChain], Cuts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +99,6 @@ def recuts(space: Space, rows: Rows, solve: Solver, constants: Constants = MEASU
     return found
 
 
-def thorough(pieces: Chain) -> Cuts:
+def thorough(pieces: CutChain) -> Cuts:
     """All cuts where they are few; else dynamic programming, which a law holds equal to all cuts."""
     return every(pieces) if pieces.ways <= MOST else dynamic(pieces)

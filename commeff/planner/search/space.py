@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,44 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
+from commeff.planner.arrays import Mask
 from commeff.planner.checks import counted
-from commeff.planner.feasible import Mask, feasible
+from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
-from commeff.planner.policy import RECOMPUTES, SCHEDULES, Policy
+from commeff.planner.policy import Policy
+from commeff.planner.refusals import feasible
+from commeff.planner.worker_method import WorkerMethod
 
 Rows = NDArray[np.int64]
 AXES = ("tensor", "pipeline", "micro_batch", "schedule", "zero", "recompute", "sequence_parallel", "workers", "way")
 LAYOUT = 3  # the first axes decide most of what is possible
 MICRO_BATCHES, CHUNKS = 32, 12  # the largest that are tried
 BLOCK = 1 << 15  # rows looked at together: their arrays stay in the cache
-
-
-@dataclass(frozen=True)
-class Way:
-    """What the worker axis does, and what it costs in steps.
-
-    Parameters
-    ----------
-    method, period, compressor, degree : as in `Policy`.
-    steps : steps to the same loss, in units of those of `psgd`. 1 says that a step is a step.
-    """
-
-    method: str = "psgd"
-    period: int = 1
-    compressor: str | None = None
-    degree: int = 1
-    steps: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.steps < float("inf"):
-            raise ValueError(f"steps={self.steps!r} of method={self.method} was asked for; it is a number above 0")
-        Policy(data=2, workers=2, **self.fields)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Those of a `Policy`."""
-        return {name: getattr(self, name) for name in ("method", "period", "compressor", "degree")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +43,7 @@ class Space:
     model: Model
     cluster: Cluster
     global_batch: int
-    ways: Sequence[Way] = (Way(),)
+    ways: Sequence[WorkerMethod] = (WorkerMethod(),)
     precision: str = "bf16"
     overlap: str = "partial"
 
@@ -75,7 +51,7 @@ class Space:
         counted("global_batch", self.global_batch)
         Policy(precision=self.precision, overlap=self.overlap).check_precision(self.cluster.gpu)
         if not self.ways:
-            raise ValueError("a search over no method was asked for; give ways, such as Way('psgd')")
+            raise ValueError("ways must hold at least one method, got none; give such as [WorkerMethod('psgd')]")
 
     @cached_property
     def values(self) -> dict[str, list[dict[str, Any]]]:
@@ -114,16 +90,21 @@ class Space:
             for field in self.values[axis][0]
         ]
 
-    @cached_property
-    def _ways(self) -> Policies:
-        blank = Policy(data=2, workers=2, precision=self.precision, overlap=self.overlap)
-        return Policies.of([replace(blank, **fields) for fields in self.values["way"]])
-
     def policies(self, rows: Rows) -> Policies:
         """What rows say, for `estimate`."""
         columns: dict[str, Any] = {name: column[rows[:, i]] for i, name, column in self._columns}
         data = np.maximum(self.cluster.gpus // (columns["tensor"] * columns["pipeline"]), 1)
-        return replace(self._ways.at(rows[:, -1]), data=data, **columns)
+        same = np.zeros(len(rows), dtype=int)
+        return Policies(
+            data=data,
+            method=rows[:, -1],
+            overlap=same + OVERLAPS.index(self.overlap),
+            partition_checkpoints=same,
+            offload_checkpoints=same,
+            methods=tuple(self.ways),
+            precision=self.precision,
+            **columns,
+        )
 
     def policy(self, row: Rows) -> Policy:
         """What one row says."""
@@ -140,7 +121,7 @@ class Space:
     def possible(self, rows: Rows, uneven: bool = False) -> Mask:
         """Rows that are policies; with `uneven`, those too whose layers could be cut into unequal stages."""
         policies = self.policies(rows)
-        return feasible(self.model, policies, self.cluster, self.global_batch, uneven) & said_once(policies)
+        return feasible(self.model, policies, self.cluster, self.global_batch, uneven) & is_canonical(policies)
 
     def blocks(self, uneven: bool = False) -> Iterator[Rows]:
         """All possible rows, some at a time."""
@@ -157,18 +138,21 @@ class Space:
                 yield rows
 
 
-def said_once(policies: Policies) -> Mask:
+def is_canonical(policies: Policies) -> Mask:
     """False where another policy says the same in plainer words: ZeRO over one rank, sequences split over one, a
     schedule without a pipeline, chunks of one, `psgd` between workers whose ranks share nothing, more neighbours than
     there are.
+
+    >>> from commeff.planner.policy import Policy
+    >>> is_canonical(Policies.of([Policy(tensor=t, sequence_parallel=True) for t in (1, 2)])).tolist()
+    [False, True]
     """
     one_f_one_b, interleaved = SCHEDULES.index("1f1b"), SCHEDULES.index("interleaved")
-    plain = (policies.gradients > 0) & ~np.asarray(policies.compresses, dtype=bool)
     found = (policies.zero == 0) | (policies.shard > 1)
     found &= ~policies.sequence_parallel | (policies.tensor > 1)
     found &= (policies.pipeline > 1) | (policies.schedule == one_f_one_b)
     found &= (policies.chunks > 1) | (policies.schedule != interleaved)
-    found &= ~plain | (policies.workers == 1) | (policies.zero > 0)
+    found &= ~policies.plain | (policies.workers == 1) | (policies.zero > 0)
     return found & ((policies.degree == 1) | (policies.degree < policies.workers))
 
 

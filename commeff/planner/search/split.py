@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 
 from commeff.cluster import Cluster
+from commeff.planner.arrays import Mask
+from commeff.planner.choices import SCHEDULES
 from commeff.planner.constants import MEASURED, Constants
-from commeff.planner.estimate import Pieces
-from commeff.planner.feasible import Mask
+from commeff.planner.estimate import StepParts
 from commeff.planner.memory import memory
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
-from commeff.planner.policy import SCHEDULES, Policy
-from commeff.planner.search.chain import Chain, Cuts
-from commeff.planner.stages import Stages
+from commeff.planner.policy import Policy
+from commeff.planner.search.chain import CutChain, Cuts
+from commeff.planner.stages import PipelineStages
 
 CUTTABLE = ("gpipe", "1f1b")  # schedules of one chunk whose time the chain's formula gives
 
@@ -26,7 +27,9 @@ def cuttable(policies: Policies) -> Mask:
     return np.isin(policies.schedule, schedules) & (policies.pipeline > 1)
 
 
-def chain(model: Model, policy: Policy, cluster: Cluster, global_batch: int, constants: Constants = MEASURED) -> Chain:
+def chain(
+    model: Model, policy: Policy, cluster: Cluster, global_batch: int, constants: Constants = MEASURED
+) -> CutChain:
     """Seconds and bytes of every stage with any number of layers.
 
     >>> from commeff.planner.search.chain import dynamic
@@ -36,19 +39,19 @@ def chain(model: Model, policy: Policy, cluster: Cluster, global_batch: int, con
     (2, 2, 3, 1)
     """
     one = Policies.of([policy])
-    pieces = Pieces.of(model, one, cluster, constants)
+    pieces = StepParts.of(model, one, cluster, constants)
     p, m = policy.pipeline, int(one.micro_batches(global_batch)[0])
     stage, n = np.divmod(np.arange(p * model.layers), model.layers)
     n += 1
     first, last = stage == 0, stage == p - 1
-    seconds = n * float((pieces.layer.there + pieces.layer.back)[0]) + 2 * float(pieces.boundary[0])
-    seconds = seconds + first * float((pieces.embedding.there + pieces.embedding.back)[0])
-    seconds = seconds + last * float((pieces.head.there + pieces.head.back)[0])
-    flying = np.minimum(m, p - stage) if policy.schedule == "1f1b" else np.full(len(n), m)
-    columns = (n, first.astype(int) + last, first, last, flying)
-    held = memory(model, one, Stages(*(column[None] for column in columns)), constants)
+    seconds = n * float((pieces.layer.forward_total + pieces.layer.backward_total)[0]) + 2 * float(pieces.boundary[0])
+    seconds = seconds + first * float((pieces.embedding.forward_total + pieces.embedding.backward_total)[0])
+    seconds = seconds + last * float((pieces.head.forward_total + pieces.head.backward_total)[0])
+    in_flight = np.minimum(m, p - stage) if policy.schedule == "1f1b" else np.full(len(n), m)
+    columns = (n, first.astype(int) + last, first, last, in_flight)
+    held = memory(model, one, PipelineStages(*(column[None] for column in columns)), constants)
     fits = np.broadcast_to(sum(held.values()) <= cluster.gpu.memory_bytes, n.shape)
-    return Chain(seconds.reshape(p, -1), fits.reshape(p, -1), m)
+    return CutChain(seconds.reshape(p, -1), fits.reshape(p, -1), m)
 
 
 def recut(policy: Policy, cuts: Cuts) -> Policy:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from commeff.experiments.published.planner.published import rows
-from commeff.planner import Model, Way
+from commeff.planner import Model, WorkerMethod
 from commeff.planner.checks import chosen
 
 HERE = Path(__file__).parent
@@ -61,7 +61,7 @@ class Assumption:
     why : where the assumption comes from.
     """
 
-    way: Way
+    way: WorkerMethod
     measured: str | None
     why: str
 
@@ -75,14 +75,14 @@ def assumptions() -> list[Assumption]:
     found = []
     for row in yaml.safe_load((HERE / "convergence.yaml").read_text()):
         fields = {name: row[name] for name in ("method", "period", "compressor", "degree") if name in row}
-        found.append(Assumption(Way(**fields, steps=row["assumed"]), row["measured"], row["why"]))
+        found.append(Assumption(WorkerMethod(**fields, steps=row["assumed"]), row["measured"], row["why"]))
     return found
 
 
-def way_label(way: Way) -> str:
+def way_label(way: WorkerMethod) -> str:
     """The words of a way.
 
-    >>> way_label(Way("diloco", period=64)), way_label(Way("mem_sgd", compressor="topk:0.01"))
+    >>> way_label(WorkerMethod("diloco", period=64)), way_label(WorkerMethod("mem_sgd", compressor="topk:0.01"))
     ('diloco period=64', 'mem_sgd topk:0.01')
     """
     period = f" period={way.period}" if way.period > 1 else ""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.planner import Constants, Estimate, Model, Policies, Policy, estimate
-from commeff.planner.estimate import Pieces
+from commeff.planner.estimate import StepParts
 
 TABLES = Path(__file__).parent / "tables"
 MICRO_BATCHES = (1, 2, 4, 8, 16)  # what Megatron's authors may have tried
@@ -155,5 +155,5 @@ def korthikanti() -> tuple[list[tuple[Model, Policies, Cluster]], NDArray[np.flo
 def layer_seconds(case: tuple[Model, Policies, Cluster], constants: Constants) -> tuple[float, float]:
     """Of one layer, forward and backward, tensor-parallel communication included."""
     model, policies, cluster = case
-    layer = Pieces.of(model, policies, cluster, constants).layer
-    return float(layer.there[0]), float(layer.back[0])
+    layer = StepParts.of(model, policies, cluster, constants).layer
+    return float(layer.forward_total[0]), float(layer.backward_total[0])

@@ -18,7 +18,7 @@ from commeff.planner.search.api import GUIDED
 from commeff.planner.search.everything import scan
 from commeff.planner.search.guided import drive
 from commeff.planner.search.problem import EvenPolicies, Problem
-from commeff.planner.search.space import Space, Way
+from commeff.planner.search.space import Space, WorkerMethod
 
 MODEL, CLUSTER, GLOBAL_BATCH = "gpt3-175b", ("a100_selene", 1024), 1536
 CLOSE = 2.0  # per cent
@@ -115,7 +115,7 @@ def summary(runs: pd.DataFrame, budgets: tuple[int, ...]) -> pd.DataFrame:
 def speed() -> tuple[str, int]:
     """Rows on brute force, and the policies of the first space."""
     lines, counts = [], []
-    for label, ways in (("all but the worker axis", (Way(),)), ("all", tuple(each.way for each in assumptions()))):
+    for label, ways in (("all but the worker axis", (WorkerMethod(),)), ("all", tuple(each.way for each in assumptions()))):
         space = Space(named(MODEL), Cluster.named(*CLUSTER), GLOBAL_BATCH, ways)
         scan(space, 1, budget=1)
         start = time.process_time()

@@ -17,7 +17,7 @@ from commeff.experiments.published.planner.plan import policy_words
 from commeff.experiments.published.planner.report import markdown
 from commeff.experiments.published.planner.sweeps import GIGABIT
 from commeff.experiments.run.system import git_commit
-from commeff.planner import Model, Way
+from commeff.planner import Model, WorkerMethod
 from commeff.planner.search.everything import scan
 from commeff.planner.search.space import Space
 
@@ -98,7 +98,7 @@ def cells(models: Mapping[str, str], gpus: Sequence[int], bandwidths: Sequence[f
                     }
 
 
-def best(model: Model, cluster: Cluster, way: Way) -> dict[str, Any]:
+def best(model: Model, cluster: Cluster, way: WorkerMethod) -> dict[str, Any]:
     """Seconds of a step and the policy; infinite if nothing fits."""
     batch = BATCH_TOKENS // model.sequence
     space = Space(model, cluster, batch, (replace(way, steps=1.0),))

@@ -10,9 +10,9 @@ import numpy as np
 from commeff.cluster import Cluster
 from commeff.experiments.published.planner.models import way_label
 from commeff.experiments.published.planner.question import Question
-from commeff.planner import MEASURED, Model, Policies, Policy, Way, estimate
-from commeff.planner.feasible import feasible
-from commeff.planner.search.space import divisors, said_once
+from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
+from commeff.planner.refusals import feasible
+from commeff.planner.search.space import divisors, is_canonical
 
 GIGABIT = 1e9 / 8
 BANDWIDTHS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800)  # Gb/s of one NIC
@@ -33,12 +33,12 @@ class Sweep:
     pays_below : the largest bandwidth (Gb/s) of those tried at which it beats psgd; None if it never does.
     """
 
-    way: Way
+    way: WorkerMethod
     seconds: tuple[float, ...]
     pays_below: float | None
 
 
-def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[Way]) -> list[Sweep]:
+def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMethod]) -> list[Sweep]:
     """Every way on the policy's layout, at every bandwidth of a NIC.
 
     Tensor and pipeline ranks, micro-batch, schedule and recomputation stay; the workers and the ZeRO stage within them
@@ -59,7 +59,7 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[Way]) -> 
     return sweeps
 
 
-def _best(question: Question, policy: Policy, way: Way, gigabits: float) -> float:
+def _best(question: Question, policy: Policy, way: WorkerMethod, gigabits: float) -> float:
     """The least seconds, infinite if nothing fits."""
     cluster = question.cluster.with_inter(bandwidth=gigabits * GIGABIT)
     candidates = [
@@ -71,7 +71,7 @@ def _best(question: Question, policy: Policy, way: Way, gigabits: float) -> floa
     if not candidates:
         return float("inf")
     policies = Policies.of(candidates)
-    good = feasible(question.model, policies, cluster, question.global_batch) & said_once(policies)
+    good = feasible(question.model, policies, cluster, question.global_batch) & is_canonical(policies)
     priced = estimate(question.model, policies, cluster, question.global_batch)
     good &= priced.memory_bytes <= cluster.gpu.memory_bytes
     return float(np.where(good, priced.step_seconds, np.inf).min()) * way.steps

@@ -7,21 +7,21 @@ import pytest
 
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, timeline
-from commeff.planner.search.chain import Chain, dynamic, every, integer
+from commeff.planner.search.chain import CutChain, dynamic, every, integer
 from commeff.planner.search.split import chain, recut
 
 CLUSTER = Cluster.named("a100_selene", gpus=8)
 HEAVY = Model(layers=10, hidden=2048, heads=16, sequence=1024, vocab=256_000)
 
 
-def chains(seed: int) -> Chain:
-    """Stages with times that grow with their layers, or that are anything at all."""
+def chains(seed: int) -> CutChain:
+    """PipelineStages with times that grow with their layers, or that are anything at all."""
     random = np.random.default_rng(seed)
     stages, layers = int(random.integers(1, 6)), int(random.integers(5, 11))
     seconds = random.random((stages, layers)) + 0.01
     if seed % 2:
         seconds = np.cumsum(random.random(layers) + 0.1) + 3 * random.random((stages, 1))
-    return Chain(seconds, random.random((stages, layers)) < 0.85, int(random.integers(1, 30)))
+    return CutChain(seconds, random.random((stages, layers)) < 0.85, int(random.integers(1, 30)))
 
 
 @pytest.mark.parametrize("solve", [dynamic, integer])
@@ -43,7 +43,7 @@ def test_programming_is_as_good_as_all_cuts(solve):
 
 def test_equal_layers_without_ends_are_cut_evenly():
     for solve in (every, dynamic, integer):
-        assert solve(Chain(np.arange(1.0, 13) * np.ones((4, 1)), np.ones((4, 12), dtype=bool), 16)) == (3, 3, 3, 3)
+        assert solve(CutChain(np.arange(1.0, 13) * np.ones((4, 1)), np.ones((4, 12), dtype=bool), 16)) == (3, 3, 3, 3)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
@@ -81,4 +81,4 @@ def test_a_heavy_head_gets_fewer_layers_and_the_step_is_faster():
 
 def test_too_many_cuts_are_refused():
     with pytest.raises(ValueError, match="use method=dp"):
-        every(Chain(np.ones((16, 96)), np.ones((16, 96), dtype=bool), 8))
+        every(CutChain(np.ones((16, 96)), np.ones((16, 96), dtype=bool), 8))

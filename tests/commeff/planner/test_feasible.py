@@ -8,15 +8,22 @@ import numpy as np
 import pytest
 
 from commeff.cluster import Cluster
-from commeff.planner import Model, Policies, Policy
-from commeff.planner.feasible import feasible, sensible
-from commeff.planner.methods import METHODS
-from commeff.planner.policy import SCHEDULES
+from commeff.planner import Model, Policies, Policy, WorkerMethod
+from commeff.planner.choices import SCHEDULES
+from commeff.planner.refusals import feasible
 
 MODELS = (
     Model(24, 2304, 24, 1024, 51200),
     Model(12, 2304, 24, 1000, 51200, kv_heads=6),
     Model(8, 1024, 16, 1022, 1000, ffn_hidden=2060),
+)
+METHODS = (
+    WorkerMethod(),
+    WorkerMethod("dsgd"),
+    WorkerMethod("dsgd", topology="hypercube"),  # not of three workers
+    WorkerMethod("local_sgd", period=4),
+    WorkerMethod("mem_sgd", compressor="scaled_sign"),
+    WorkerMethod("gossip_pga", period=2, degree=2),
 )
 CLUSTER = Cluster.named("a100_selene", gpus=24)
 
@@ -39,18 +46,15 @@ def drawn(random: np.random.Generator) -> dict[str, object]:
         "chunks": pick(1, 1, 2, 3),
         "zero": pick(0, 1, 2, 3),
         "sequence_parallel": bool(pick(0, 1)),
-        "method": pick("psgd", "dsgd", "local_sgd", "mem_sgd", "gossip_pga"),
-        "period": pick(1, 1, 4),
-        "degree": pick(1, 1, 2),
+        "method": pick(*METHODS),
     }
 
 
 def allowed(fields: dict[str, object], model: Model, batch: int) -> bool:
-    """What the slow way says."""
+    """What a policy alone says."""
+    fields = {**fields, **fields["method"].fields}
     try:
-        Policy(**fields, compressor="sign" if METHODS[fields["method"]].compresses else None).check(
-            model, CLUSTER, batch
-        )
+        Policy(**fields).check(model, CLUSTER, batch)
     except ValueError:
         return False
     return True
@@ -58,15 +62,11 @@ def allowed(fields: dict[str, object], model: Model, batch: int) -> bool:
 
 def arrays(rows: list[dict[str, object]]) -> Policies:
     """Fields as arrays, without asking `Policy` what it thinks of them together."""
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "method"}
     columns["schedule"] = np.array([SCHEDULES.index(row["schedule"]) for row in rows])
-    methods = [METHODS[row["method"]] for row in rows]
-    del columns["method"]
-    for name in ("gradients", "gossip", "periodic", "compresses", "memory_bytes"):
-        columns[name] = np.array([getattr(method, name) for method in methods])
-    one = np.ones(len(rows), dtype=int)
-    rest = ("recompute", "overlap", "rank", "partition_checkpoints", "offload_checkpoints")
-    return Policies(**columns, **dict.fromkeys(rest, 0 * one), value_bytes=4.0 * one, summable=one > 0)
+    columns["method"] = np.array([METHODS.index(row["method"]) for row in rows])
+    rest = ("recompute", "overlap", "partition_checkpoints", "offload_checkpoints")
+    return Policies(**columns, **dict.fromkeys(rest, np.zeros(len(rows), dtype=int)), methods=METHODS)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -78,6 +78,13 @@ def test_the_mask_says_yes_exactly_where_no_check_refuses(model):
     assert told.any(), "the draw never makes a possible policy: the test would see nothing"
     assert not told.all()
     assert (said == told).all(), rows[int(np.flatnonzero(said != told)[0])]
+
+
+def test_a_topology_without_so_many_workers_is_refused_by_both_in_its_own_words():
+    three = Policy(data=24, workers=3, method="dsgd", topology="hypercube")
+    assert not feasible(MODELS[0], Policies.of([three]), CLUSTER, 48).any()
+    with pytest.raises(ValueError, match="method=dsgd must take the workers, got workers=3: .*power of two"):
+        three.check(MODELS[0], CLUSTER, 48)
 
 
 def test_uneven_layers_are_possible_exactly_where_some_split_is():
@@ -97,4 +104,3 @@ def test_uneven_layers_are_possible_exactly_where_some_split_is():
 def test_a_precision_that_the_gpu_lacks_makes_everything_impossible():
     many = Policies.of([Policy(data=24, precision="fp8"), Policy(tensor=8, data=3, precision="fp8")])
     assert not feasible(MODELS[0], many, CLUSTER, 48).any()
-    assert sensible(many).all()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commeff.cluster import Cluster
+from commeff.compressors import QSGD, RandomK, TopK
 from commeff.planner import MEASURED, Model, Policies, Policy, estimate, predict
 
 MODEL = Model(layers=32, hidden=4096, heads=32, sequence=2048, vocab=51200)
@@ -36,7 +37,7 @@ def test_one_formula_prices_one_policy_and_many():
             (4, 16, 1, "none", 0, "partial"),
         ]
     ] + [
-        Policy(data=64, workers=8, method="mem_sgd", compressor="qsgd:7"),
+        Policy(data=64, workers=8, method="mem_sgd", compressor=QSGD(levels=7)),
         Policy(data=64, workers=64, method="diloco"),
     ]
     together = estimate(MODEL, Policies.of(choices), SELENE, 512)
@@ -193,7 +194,7 @@ def test_gossip_does_not_grow_with_workers_and_gathered_messages_do():
         [workers(g, **p) for g in (64, 256)]
         for p in (
             {"method": "dsgd"},
-            {"method": "compressed_sgd", "compressor": "topk:0.1"},
+            {"method": "compressed_sgd", "compressor": TopK(ratio=0.1)},
         )
     )
     assert gossip[0] == pytest.approx(gossip[1])
@@ -203,7 +204,7 @@ def test_gossip_does_not_grow_with_workers_and_gathered_messages_do():
 @pytest.mark.parametrize("method", ["compressed_sgd", "mem_sgd", "power_sgd"])
 def test_compression_pays_on_slow_links(method):
     slow = SELENE.with_inter(bandwidth=1.25e8)
-    compressor = "rank:4" if method == "power_sgd" else "randomk:0.01"
+    compressor = None if method == "power_sgd" else RandomK(ratio=0.01, shared=True)
     policy = {"cluster": slow, "data": 64, "workers": 8, "overlap": "none"}
     dense, sparse = seconds(**policy), seconds(method=method, compressor=compressor, **policy)
     assert sparse["workers"] < dense["workers"] / 10
@@ -225,7 +226,7 @@ def test_a_hundred_thousand_policies_take_less_than_a_second_of_one_core():
             strict=True,
         )
     ]
-    many = Policies.of(some).at(np.arange(10_000) % 100)
+    many = Policies.of(some)[np.arange(10_000) % 100]
     start = time.process_time()
     found = estimate(MODEL, many, SELENE, 512)
     assert len(many) == found.step_seconds.size == 10_000

@@ -9,10 +9,10 @@ import pytest
 
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, timeline
+from commeff.planner.choices import SCHEDULES
 from commeff.planner.policies import Policies
-from commeff.planner.policy import SCHEDULES
-from commeff.planner.schedules import Stage, bubble_seconds, order
-from commeff.planner.stages import in_flight
+from commeff.planner.schedules import StageSeconds, bubble_seconds, order
+from commeff.planner.stages import micro_batches_in_flight
 from commeff.planner.timeline import play
 
 SHAPES = [
@@ -30,8 +30,8 @@ def test_the_closed_form_is_the_event_loop_on_equal_stages(schedule, p, m, v):
     pieces = p * v
     run = play(schedule, m, [forward / v] * pieces, [backward / v] * pieces, [weights / v] * pieces, v)
     arrays = [np.array(x) for x in (SCHEDULES.index(schedule), p, v, m)]
-    stage = Stage(np.array(forward), np.array(backward), np.array(weights))
-    bubble = bubble_seconds(*arrays, stage, Stage(*(p * seconds for seconds in stage)))
+    stage = StageSeconds(np.array(forward), np.array(backward), np.array(weights))
+    bubble = bubble_seconds(*arrays, stage, StageSeconds(*(p * seconds for seconds in stage)))
     assert run.seconds == pytest.approx(m * (forward + backward) + float(bubble), rel=1e-12)
 
 
@@ -39,7 +39,7 @@ def test_the_closed_form_is_the_event_loop_on_equal_stages(schedule, p, m, v):
 def test_memory_counts_the_micro_batches_that_the_event_loop_holds(schedule, p, m, v):
     run = play(schedule, m, [1.0] * p * v, [2.0] * p * v, [1.0] * p * v, v)
     policies = Policies.of([Policy(pipeline=p, schedule=schedule, chunks=v)])
-    first, last = in_flight(policies, np.array([m]))
+    first, last = micro_batches_in_flight(policies, np.array([m]))
     assert (run.peaks[0] / v, run.peaks[-1] / v) == (pytest.approx(first[0]), pytest.approx(last[0]))
     assert max(run.peaks) == run.peaks[0]
 

@@ -1,0 +1,74 @@
+"""The tensors of the part of a model that one rank holds: what its method is played on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from commeff.compressors import Layout
+from commeff.planner.arrays import Count, Numbers
+from commeff.planner.model import Model
+
+
+class ModelPart(NamedTuple):
+    """Layers and embedding matrices on one of `tensor` ranks.
+
+    Attributes
+    ----------
+    tensor : ranks that share every matrix.
+    layers, embeddings : whole ones, of which the rank has its share.
+    """
+
+    tensor: int
+    layers: int
+    embeddings: int
+
+    def layout(self, model: Model) -> Layout:
+        """Names and shapes of the rank's tensors.
+
+        >>> model = Model(layers=2, hidden=8, heads=2, sequence=4, vocab=10)
+        >>> ModelPart(1, 2, 1).layout(model).d == 2 * model.layer_parameters + model.embedding_parameters
+        True
+        >>> [field.shape for field in ModelPart(2, 1, 1).layout(model).fields if len(field.shape) == 2]
+        [(4, 8), (4, 8), (4, 8), (8, 4), (16, 8), (8, 16), (5, 8)]
+        """
+        layer = list(_layer(model, self.tensor))
+        tensors = [(f"layer{i}.{name}", shape) for i in range(self.layers) for name, shape in layer]
+        tensors += [(f"embedding{i}", _embedding(model, self.tensor)) for i in range(self.embeddings)]
+        return Layout.of(tensors)
+
+
+def _layer(model: Model, tensor: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Queries, keys, values and the way into the feed-forward are cut by rows, the ways out of both by columns. What
+    belongs to the rows is cut with them; norms and biases of what is added up are on every rank.
+    """
+    h, queries, inner = model.hidden, -(-model.query_width // tensor), -(-model.ffn_width // tensor)
+    keys = max(-(-model.key_width // tensor), model.head_width)  # below one head they are replicated
+    matrices = {"query": (queries, h), "key": (keys, h), "value": (keys, h), "output": (h, queries), "up": (inner, h)}
+    matrices |= {"gate": (inner, h)} if model.gated else {}
+    matrices["down"] = (h, inner)
+    yield from matrices.items()
+    yield from ((f"{norm}.scale", (h,)) for norm in ("norm1", "norm2"))
+    if not model.gated:
+        yield from ((f"{norm}.shift", (h,)) for norm in ("norm1", "norm2"))
+        yield from ((f"{name}.bias", shape[:1]) for name, shape in matrices.items())
+
+
+def _embedding(model: Model, tensor: int) -> tuple[int, int]:
+    return -(-model.vocab // tensor), model.hidden
+
+
+def part_numbers(model: Model, tensor: Numbers, layers: Count, embeddings: Count) -> Numbers:
+    """`ModelPart(...).layout(model).d` of many parts; a fraction of a layer has that fraction of its numbers.
+
+    >>> model = Model(layers=2, hidden=12, heads=3, sequence=4, vocab=10, kv_heads=1)
+    >>> int(part_numbers(model, np.array([3]), 2, 1)[0]) == ModelPart(3, 2, 1).layout(model).d
+    True
+    """
+    degrees, where = np.unique(tensor, return_inverse=True)
+    one = [sum(int(np.prod(shape)) for _, shape in _layer(model, int(t))) for t in degrees]
+    ends = [int(np.prod(_embedding(model, int(t)))) for t in degrees]
+    where = where.reshape(np.shape(tensor))
+    return np.asarray(layers * np.array(one, dtype=float)[where] + embeddings * np.array(ends, dtype=float)[where])

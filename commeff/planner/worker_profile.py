@@ -1,0 +1,278 @@
+"""What a method sends and remembers on any part of a model, exactly as its `commeff.profile` says, for many at once.
+
+Playing a strategy takes milliseconds and a search prices 300,000 policies a second, so not every part of the model is
+played. Three parts are, and say on what the bytes of the method depend:
+
+    numbers alone and linearly       most methods without a compressor:  bytes = a + b d, no more is played
+    numbers alone                    compressors of whole vectors:       a bare vector of d numbers is played for each d
+    shapes                           low ranks, compressors by tensor:   three numbers of layers are played for each
+                                     tensor degree, and lie on a line or every part is played
+
+and where what is sent is the same among two workers as among n, parts are played among two.
+
+A rank talks with those that hold the same part in other workers. Gradients travel in the width in which they are
+summed, parameters in that of the weights, and what is remembered is fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from commeff.cluster.billing import message_bytes
+from commeff.compressors import Layout
+from commeff.core import Strategy
+from commeff.planner.choices import STATES
+from commeff.planner.model import Model
+from commeff.planner.model_part import ModelPart
+from commeff.planner.worker_method import WorkerMethod
+from commeff.profiling import Operation, Profile, profile
+from commeff.topologies import MixingMatrix
+from commeff.transforms import bucketed
+
+PROBES = ((ModelPart(1, 1, 0), 1), (ModelPart(1, 2, 1), 6), (ModelPart(1, 3, 1), 3))  # and the rest of d by 8
+LAYERS = (1, 2, 3)  # with which a part is played where shapes matter
+CLOSE = 1e-4  # relative: bytes beside the numbers, such as a push-sum weight
+
+
+class Sent(NamedTuple):
+    """What is sent once in a period.
+
+    Attributes
+    ----------
+    kind, rounds, matrix : as of an `Operation`.
+    slot : "gradients" or "parameters".
+    windows : in how many steps all computing can hide it.
+    """
+
+    kind: str
+    rounds: int
+    matrix: MixingMatrix | None
+    slot: str
+    windows: int
+
+
+class Pattern(NamedTuple):
+    """What does not depend on the part of the model.
+
+    Attributes
+    ----------
+    sent : in a period.
+    period : in steps.
+    talking, mixing : shares of the steps in which anything is sent, and in which parameters are.
+    encoding : share of the steps in which something is compressed.
+    """
+
+    sent: tuple[Sent, ...]
+    period: int
+    talking: float
+    mixing: float
+    encoding: float
+
+
+class Sheet(NamedTuple):
+    """A method on a part of a model.
+
+    Attributes
+    ----------
+    pattern : of what is sent.
+    bytes : of one message in one round, of each of `pattern.sent`; then of what a rank remembers beside the states of
+        the optimizer.
+    """
+
+    pattern: Pattern
+    bytes: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class WorkerProfile:
+    """A method that trains a model at a precision.
+
+    Examples
+    --------
+    >>> model = Model(layers=4, hidden=64, heads=4, sequence=32, vocab=100)
+    >>> found = WorkerProfile(WorkerMethod("mem_sgd", compressor="scaled_sign"), model, "bf16")
+    >>> part = ModelPart(tensor=2, layers=2, embeddings=1)
+    >>> found.depends(8), found.sheet(8, part).bytes[-1] / part.layout(model).d
+    ('numbers', 4.0)
+    """
+
+    method: WorkerMethod
+    model: Model
+    precision: str
+
+    @classmethod
+    def of(cls, method: WorkerMethod, model: Model, precision: str) -> WorkerProfile:
+        """How many steps a search weighs it with makes no difference here."""
+        return cls(replace(method, steps=1.0), model, precision)
+
+    def refusal(self, workers: int) -> str | None:
+        """Why there is no such method among so many workers, if there is none."""
+        return _refusal(self, workers)
+
+    def like(self, workers: int) -> int:
+        """2 if as many workers send what two do, else as many."""
+        return 2 if _like_two(self, workers) else workers
+
+    def depends(self, workers: int) -> Literal["line", "numbers", "shapes"]:
+        """On what the bytes depend: on d alone and linearly, on d alone, or on the shapes of the tensors."""
+        return _depends(self, self.like(workers))
+
+    def hides(self, workers: int) -> bool:
+        """Whether gradients can leave block by block while others are computed."""
+        return _hides(self, self.like(workers))
+
+    def sheet(self, workers: int, part: ModelPart) -> Sheet:
+        """What so many workers send of a part of the model, and remember."""
+        workers = self.like(workers)
+        if _depends(self, workers) == "shapes":
+            return _on_shapes(self, workers, part)
+        return _on_numbers(self, workers, part.layout(self.model).d)
+
+    def line(self, workers: int) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
+        """Where `depends` says line: the pattern, and a and b of every entry of `Sheet.bytes`, a + b d."""
+        return _line(self, self.like(workers))
+
+
+def _probe(model: Model, which: int) -> Layout:
+    """A layout with the shapes of the model, whose d is no multiple of anything."""
+    part, rest = PROBES[which]
+    whole = part.layout(model)
+    tensors = [(field.name, field.shape) for field in whole.fields]
+    return Layout.of([*tensors, ("spare", ((rest - whole.d) % 8,))])
+
+
+@cache
+def _probed(of: WorkerProfile, workers: int, which: int = 0) -> Sheet:
+    return _play(of, workers, _probe(of.model, which))
+
+
+@cache
+def _refusal(of: WorkerProfile, workers: int) -> str | None:
+    try:
+        _probed(of, workers)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        return f"method={of.method.name} must take the workers, got workers={workers}: {reason}"
+    return None
+
+
+@cache
+def _like_two(of: WorkerProfile, workers: int) -> bool:
+    if workers == 2:
+        return True
+    own = _probed(of, workers)
+    return all(sent.matrix is None for sent in own.pattern.sent) and not _refusal(of, 2) and _probed(of, 2) == own
+
+
+@cache
+def _hides(of: WorkerProfile, workers: int) -> bool:
+    layout = _probe(of.model, 0)
+    try:
+        found = _profile(of, workers, layout, torch.float32, megabytes=4 * layout.d / 1e6 / 2)
+    except ValueError:
+        return False
+    return any(operation.bucketed for operation in _period(found))
+
+
+@cache
+def _depends(of: WorkerProfile, workers: int) -> Literal["line", "numbers", "shapes"]:
+    sizes = [_probe(of.model, which).d for which in range(3)]
+    try:
+        shaped = [_probed(of, workers, which) for which in range(3)]
+        flat = [_play(of, workers, Layout.flat(d)) for d in sizes[:2]]
+    except ValueError:
+        return "shapes"
+    if flat != shaped[:2]:
+        return "shapes"
+    straight = _extended(sizes[:2], shaped[:2], sizes[2])
+    return "line" if straight == shaped[2] else "numbers"
+
+
+@cache
+def _line(of: WorkerProfile, workers: int) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
+    sizes, sheets = [_probe(of.model, which).d for which in (0, 1)], [_probed(of, workers, which) for which in (0, 1)]
+    low, high = _extended(sizes, sheets, 0), _extended(sizes, sheets, 1)
+    assert low is not None
+    assert high is not None
+    return sheets[0].pattern, np.array(low.bytes), np.array(high.bytes) - np.array(low.bytes)
+
+
+@cache
+def _on_numbers(of: WorkerProfile, workers: int, d: int) -> Sheet:
+    return _play(of, workers, Layout.flat(d))
+
+
+@cache
+def _on_shapes(of: WorkerProfile, workers: int, part: ModelPart) -> Sheet:
+    if part.layers > max(LAYERS):
+        few = [_on_shapes(of, workers, part._replace(layers=layers)) for layers in LAYERS]
+        if _extended(LAYERS[:2], few[:2], LAYERS[2]) == few[2]:
+            straight = _extended(LAYERS[:2], few[:2], part.layers)
+            assert straight is not None
+            return straight
+    return _play(of, workers, part.layout(of.model))
+
+
+def _extended(places: Sequence[int], sheets: Sequence[Sheet], place: int) -> Sheet | None:
+    """The sheet at a third place on the line through two; None if they have different patterns."""
+    (a, b), (first, second) = places, sheets
+    if first.pattern != second.pattern:
+        return None
+    share = Fraction(place - a, b - a)
+    along = (Fraction(x) + share * (Fraction(y) - Fraction(x)) for x, y in zip(first.bytes, second.bytes, strict=True))
+    return Sheet(first.pattern, tuple(map(float, along)))
+
+
+@cache
+def _strategy(method: WorkerMethod, workers: int) -> Strategy:
+    """One for all parts of a model, so that its mixing matrices are the same objects; playing leaves it as it was."""
+    return method.strategy(workers)
+
+
+def _profile(of: WorkerProfile, workers: int, layout: Layout, dtype: torch.dtype, megabytes: float = 0.0) -> Profile:
+    strategy = bucketed(_strategy(of.method, workers), megabytes)
+    return profile(strategy, layout, workers, collective=of.method.collective, dtype=dtype)
+
+
+def _period(found: Profile) -> list[Operation]:
+    """What is sent in one period, in order, without what reaches nobody."""
+    steps = range(found.first, found.first + found.period)
+    return [operation for step in steps for operation in found.operations(step) if operation.rounds]
+
+
+def _play(of: WorkerProfile, workers: int, layout: Layout) -> Sheet:
+    """The sheet of a layout: each slot at the width in which it travels, memory in fp32."""
+    weights, gradients, _ = STATES[of.precision]
+    widths = {"gradients": gradients, "parameters": weights}
+    wide = _profile(of, workers, layout, torch.float32)
+    sent = _period(wide)
+    if any(widths[operation.slot] == 2 for operation in sent):
+        half = torch.float16 if of.precision == "fp16" else torch.bfloat16
+        short = _period(_profile(of, workers, layout, half))
+        sent = [b if widths[a.slot] == 2 else a for a, b in zip(sent, short, strict=True)]
+    entries = tuple(Sent(op.kind, op.rounds, op.matrix, op.slot, int(op.early) + op.waited - op.step) for op in sent)
+    share = {step: {op.slot for op in sent if op.step == step} for step in {op.step for op in sent}}
+    compressed = {slot for slot, width in widths.items() if _compressed(sent, slot, width * layout.d)}
+    pattern = Pattern(
+        entries,
+        wide.period,
+        talking=len(share) / wide.period,
+        mixing=sum("parameters" in slots for slots in share.values()) / wide.period,
+        encoding=sum(bool(slots & compressed) for slots in share.values()) / wide.period,
+    )
+    memory = sum(wide.memory_bytes.values()) + wide.server_bytes
+    return Sheet(pattern, (*map(message_bytes, sent), float(memory)))
+
+
+def _compressed(sent: Sequence[Operation], slot: str, dense: float) -> bool:
+    """Whether the messages of a slot are other than whole vectors, or the blocks of whole vectors."""
+    total = sum(operation.payload_bytes for operation in sent if operation.slot == slot) / dense
+    return total < 1 - CLOSE or abs(total - round(total)) > CLOSE * total

@@ -1,0 +1,232 @@
+"""Seconds and bytes of what workers send each other: profiles of methods, priced for many policies at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commeff.cluster import Cluster, collectives
+from commeff.cluster.billing import collective_seconds
+from commeff.cluster.groups import Groups
+from commeff.cluster.network import Network
+from commeff.cluster.simulation import Routes, routes
+from commeff.planner.arrays import Numbers
+from commeff.planner.constants import Constants
+from commeff.planner.model import Model
+from commeff.planner.model_part import ModelPart, part_numbers
+from commeff.planner.policies import Policies
+from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile
+from commeff.topologies import MixingMatrix
+
+ENCODING = 16  # bytes of memory traffic for each number compressed and added up again, beside what is remembered
+MOST_MESSAGES = 1 << 20  # whose links are looked at one by one; beyond, gossip is priced by its degree
+
+
+class Alike(NamedTuple):
+    """Policies whose workers send in one pattern.
+
+    Attributes
+    ----------
+    members : which policies.
+    hides : whether gradients can leave while others are computed.
+    bytes : (messages of a period and memory, policies), see `Sheet.bytes`, before they are shared over `shard` ranks.
+    """
+
+    members: NDArray[np.int64]
+    pattern: Pattern
+    hides: bool
+    bytes: NDArray[np.float64]
+
+
+def alike(model: Model, policies: Policies, layers: Numbers, embeddings: Numbers) -> Iterator[Alike]:
+    """Policies of more than one worker, sorted by what is sent of so many layers and embedding matrices."""
+    method, workers, tensor, layers, embeddings = np.broadcast_arrays(
+        policies.method, policies.workers, policies.tensor, layers, embeddings
+    )
+    for place, own in enumerate(policies.methods):
+        of = WorkerProfile.of(own, model, policies.precision)
+        several = (method == place) & (workers > 1)
+        same = defaultdict[int, list[int]](list)
+        for n in np.unique(workers[several]):
+            same[of.like(int(n))].append(n)
+        for n, members in same.items():
+            index = np.flatnonzero(several & np.isin(workers, members))
+            part = tensor[index], layers[index], embeddings[index]
+            if of.depends(n) == "line":
+                pattern, fixed, each = of.line(n)
+                yield Alike(index, pattern, of.hides(n), fixed[:, None] + each[:, None] * part_numbers(model, *part))
+            else:
+                yield from _played(of, n, index, np.stack([part[0], np.ceil(part[1]), part[2]], axis=1))
+
+
+def _played(of: WorkerProfile, workers: int, index: NDArray[np.int64], parts: Numbers) -> Iterator[Alike]:
+    """The same, of a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
+    rows, where = np.unique(parts.astype(int), axis=0, return_inverse=True)
+    sheets = [of.sheet(workers, ModelPart(*map(int, row))) for row in rows]
+    for pattern in dict.fromkeys(sheet.pattern for sheet in sheets):
+        own = [i for i, sheet in enumerate(sheets) if sheet.pattern == pattern]
+        table = np.zeros((len(sheets[own[0]].bytes), len(sheets)))
+        table[:, own] = np.array([sheets[i].bytes for i in own]).T
+        chosen = np.isin(where.ravel(), own)
+        yield Alike(index[chosen], pattern, of.hides(workers), table[:, where.ravel()[chosen]])
+
+
+class Waiting(NamedTuple):
+    """Seconds that computing can hide.
+
+    Attributes
+    ----------
+    members : of which policies.
+    seconds : of what is sent once.
+    often : times a step.
+    windows : in how many steps all computing can hide it.
+    """
+
+    members: NDArray[np.int64]
+    seconds: Numbers
+    often: float
+    windows: int
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerTraffic:
+    """What the worker axis costs each policy in a step.
+
+    Attributes
+    ----------
+    behind_backward : seconds that may hide behind the last backward pass, as gradients of blocks do.
+    exposed : seconds that nothing hides.
+    waiting : what the computing of a step, or of several, may hide.
+    remembering : bytes that a step reads and writes of what the method remembers.
+    """
+
+    behind_backward: Numbers
+    exposed: Numbers
+    waiting: list[Waiting]
+    remembering: Numbers
+
+    def hidden(self, room: Numbers, share: Numbers) -> tuple[Numbers, Numbers]:
+        """Seconds of `waiting` left of each step, and hidden, where a step has so much room and hides that share."""
+        left, gone = np.zeros_like(self.exposed), np.zeros_like(self.exposed)
+        for each in self.waiting:
+            behind = share[each.members] * np.minimum(each.seconds, each.windows * room[each.members])
+            gone[each.members] += each.often * behind
+            left[each.members] += each.often * (each.seconds - behind)
+        return left, gone
+
+
+def worker_traffic(
+    model: Model,
+    policies: Policies,
+    layers: Numbers,
+    embeddings: Numbers,
+    weight_bytes: Numbers,
+    cluster: Cluster,
+    constants: Constants,
+) -> WorkerTraffic:
+    """What workers send each other in a step.
+
+    The ranks of a worker share every message, as they have its gradients scattered among them already: each sends a
+    `shard`-th to the same rank of other workers. Parameters that ZeRO does not gather anyway are gathered in the worker
+    after each step that mixed any. Compressing is memory traffic of `ENCODING` bytes a number, and what a method
+    remembers is read and written in each step that sends.
+
+    Parameters
+    ----------
+    layers, embeddings : of the stage that holds most.
+    weight_bytes : on one of its ranks.
+    """
+    shape = np.broadcast(policies.workers, policies.tensor, policies.shard, weight_bytes).shape
+    given = (policies.shard, policies.pipeline, policies.zero, policies.tensor, policies.workers)
+    shard, pipeline, zero, tensor, workers = (np.broadcast_to(each, shape) for each in given)
+    layers, embeddings, weight_bytes = (np.broadcast_to(each, shape) for each in (layers, embeddings, weight_bytes))
+    behind, exposed, remembering = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    waiting: list[Waiting] = []
+    for group in alike(model, policies, layers, embeddings):
+        i, pattern = group.members, group.pattern
+        place = _Place(cluster, workers[i], tensor[i] * shard[i], pipeline[i])
+        for number, (sent, often) in _different(group):
+            seconds = sent.rounds * place.seconds(sent, group.bytes[number] / shard[i])
+            if sent.windows:
+                waiting.append(Waiting(i, seconds, often, sent.windows))
+            elif sent.slot == "gradients" and group.hides:
+                behind[i] += often * seconds
+            else:
+                exposed[i] += often * seconds
+        if pattern.mixing:
+            inside = Groups.strided(cluster, shard[i], tensor[i])
+            gathered = collectives.all_gather(inside, weight_bytes[i] / shard[i])
+            exposed[i] += pattern.mixing * np.where(zero[i] == 0, gathered, 0.0)
+        numbers = part_numbers(model, tensor[i], layers[i], embeddings[i])
+        moved = pattern.encoding * ENCODING * numbers / shard[i]
+        exposed[i] += moved / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
+        remembering[i] = 2 * pattern.talking * group.bytes[-1]
+    return WorkerTraffic(behind, exposed, waiting, remembering)
+
+
+def _different(group: Alike) -> Iterator[tuple[int, tuple[Sent, float]]]:
+    """Where in a period each different message is sent first, and how many like it in a step."""
+    found: dict[tuple[Sent, bytes], list[int]] = defaultdict(list)
+    for number, sent in enumerate(group.pattern.sent):
+        found[sent, group.bytes[number].tobytes()].append(number)
+    for (sent, _), numbers in found.items():
+        yield numbers[0], (sent, len(numbers) / group.pattern.period)
+
+
+class _Place:
+    """Where the ranks that talk to each other sit: every `stride`-th of a pipeline stage, and all of them at once."""
+
+    def __init__(self, cluster: Cluster, workers: Numbers, stride: Numbers, pipeline: Numbers) -> None:
+        self.cluster, self.workers, self.stride, self.pipeline = cluster, workers, stride, pipeline
+        self.groups = Groups.strided(cluster, workers, stride)
+
+    def seconds(self, sent: Sent, sizes: Numbers) -> Numbers:
+        """Of one round."""
+        if sent.matrix is None:
+            return collective_seconds(sent.kind, self.groups, sizes)
+        found = np.zeros_like(sizes)
+        spots, where = np.unique(np.stack([self.stride, self.pipeline], axis=1), axis=0, return_inverse=True)
+        for number, (stride, pipeline) in enumerate(spots):
+            own = where.ravel() == number
+            found[own] = self._gossip(sent.matrix, int(stride), int(pipeline), own, sizes[own])
+        return found
+
+    def _gossip(self, matrix: MixingMatrix, stride: int, pipeline: int, own: Numbers, sizes: Numbers) -> Numbers:
+        if matrix.off_diagonal.nnz * stride * pipeline > MOST_MESSAGES:
+            groups = Groups.strided(self.cluster, self.workers[own], self.stride[own])
+            return collectives.neighbours(groups, sizes, int(matrix.out_degrees.max()))
+        key = _Wires(self.cluster)
+        return _routes(key, matrix, stride, pipeline).seconds(self.cluster, sizes)
+
+
+class _Wires:
+    """A cluster as far as routes know it: speeds make no difference."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._key: tuple[int, int, int, Network] = (cluster.gpus, cluster.per_node, cluster.nics, cluster.network)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Wires) and self._key == other._key
+
+
+@lru_cache(maxsize=4096)
+def _routes(wires: _Wires, matrix: MixingMatrix, stride: int, pipeline: int) -> Routes:
+    """Worker i of stage k is the `stride` ranks from (k n + i) stride on, each of which talks to its like."""
+    messages = matrix.off_diagonal.tocoo()
+    beside = np.arange(stride)
+    stages = np.arange(pipeline)[:, None, None] * matrix.n * stride
+
+    def ranks(workers: Numbers) -> NDArray[np.int64]:
+        return np.asarray(stages + workers.astype(np.int64)[:, None] * stride + beside).ravel()
+
+    return routes(wires.cluster, ranks(messages.col), ranks(messages.row))

@@ -1,0 +1,180 @@
+"""What the planner says that a method sends and remembers is what `commeff.profile` says, for every method."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from commeff import compressors, methods, profile, topologies
+from commeff.cluster import Cluster, simulation
+from commeff.cluster.billing import message_bytes
+from commeff.compressors import Layout
+from commeff.core import Strategy
+from commeff.planner import Model, Policies, Policy, WorkerMethod, predict
+from commeff.planner.model_part import ModelPart
+from commeff.planner.worker_profile import WorkerProfile
+from commeff.planner.worker_traffic import alike
+
+MODEL = Model(layers=12, hidden=96, heads=6, sequence=32, vocab=1009, kv_heads=3)
+EIGHT = Cluster.named("a100_selene", gpus=8)
+SGD = partial(torch.optim.SGD, lr=0.1)
+
+
+def hierarchy(n: int) -> topologies.Topology:
+    return topologies.hierarchical(2, topologies.complete(n // 2), topologies.ring(2))
+
+
+def low_rank(n: int) -> Strategy:
+    return methods.power_sgd(SGD, rank=8)
+
+
+def by_tensor(n: int) -> Strategy:
+    return methods.mem_sgd(SGD, compressors.PerTensor(compressors.TopK(ratio=0.03)))
+
+
+NEEDS = {  # what some methods cannot do without
+    "d2": {"topology": lambda n: topologies.lazy(topologies.ring(n))},
+    "exact_diffusion": {"topology": "ring"},
+    "gradient_tracking": {"topology": "ring"},
+    "hierarchical_dsgd": {"topology": hierarchy},
+    "diana": {"compressor": compressors.QSGD(levels=4)},
+    "choco": {"topology": "ring", "compressor": "scaled_sign"},
+}
+COMPRESSED = ("compressed_sgd", "mem_sgd", "double_squeeze", "neolithic", "ef21", "ef21_sgdm", "sparse_loco")
+CASES = [
+    *(WorkerMethod(name, **NEEDS.get(name, {}), **({"compressor": "top_k"} if name in COMPRESSED else {})) for name in methods.__all__),
+    WorkerMethod("local_sgd", period=5),
+    WorkerMethod("diloco", period=16),
+    WorkerMethod("dsgd", degree=2),
+    WorkerMethod("compressed_sgd", compressor="scaled_sign"),
+    WorkerMethod("compressed_sgd", compressor=compressors.RandomK(ratio=0.1, shared=True)),
+    WorkerMethod(low_rank),
+    WorkerMethod(by_tensor),
+]  # fmt: skip
+
+
+def truth(method: WorkerMethod, workers: int, layout: Layout, dtype: torch.dtype) -> tuple[list[float], float]:
+    """Bytes of the messages of a period, and of memory, of a strategy that is played for this one part."""
+    found = profile(method.strategy(workers), layout, workers, dtype=dtype)
+    steps = range(found.first, found.first + found.period)
+    sent = [message_bytes(op) for step in steps for op in found.operations(step) if op.rounds]
+    return sent, float(sum(found.memory_bytes.values()) + found.server_bytes)
+
+
+def test_every_method_is_here():
+    assert {case.method for case in CASES} >= set(methods.__all__)
+
+
+@pytest.mark.parametrize("method", CASES, ids=lambda case: f"{case.name}-{case.period}-{case.degree}")
+def test_bytes_and_memory_of_sampled_policies_are_those_of_their_profile(method):
+    places = [(1, 1, 8), (3, 2, 4), (6, 4, 8), (3, 4, 8), (1, 2, 4)]
+    sampled = [Policy(tensor=t, pipeline=p, data=n, workers=n, precision="fp32", **method.fields) for t, p, n in places]
+    policies = Policies.of(sampled)
+    layers, embeddings = MODEL.layers / policies.pipeline, np.ones(len(policies))
+    seen = 0
+    for group in alike(MODEL, policies, layers, embeddings):
+        for column, i in enumerate(group.members):
+            part = ModelPart(int(policies.tensor[i]), int(layers[i]), 1)
+            sent, memory = truth(method, int(policies.workers[i]), part.layout(MODEL), torch.float32)
+            assert group.bytes[:-1, column].tolist() == pytest.approx(sent, rel=1e-13)
+            assert group.bytes[-1, column] == pytest.approx(memory, rel=1e-13)
+            seen += 1
+    assert seen == len(sampled)
+
+
+def test_gradients_travel_as_they_are_summed_and_parameters_as_the_weights():
+    part = ModelPart(1, 2, 0)
+    d = part.layout(MODEL).d
+    for precision, gradients, weights in (("bf16", 4, 2), ("fp16", 2, 2), ("fp32", 4, 4)):
+        for name, width in (("psgd", gradients), ("dsgd", weights), ("local_sgd", weights)):
+            of = WorkerProfile(WorkerMethod(name), MODEL, precision)
+            assert of.sheet(4, part).bytes == (width * d, 0.0)
+        assert WorkerProfile(WorkerMethod("diloco"), MODEL, precision).sheet(4, part).bytes == (weights * d, 8.0 * d)
+
+
+@pytest.mark.parametrize(
+    ("method", "depends"),
+    [
+        (WorkerMethod(), "line"),
+        (WorkerMethod("sgp"), "line"),
+        (WorkerMethod("diloco", period=3), "line"),
+        (WorkerMethod("mem_sgd", compressor="top_k"), "numbers"),
+        (WorkerMethod("compressed_sgd", compressor="scaled_sign"), "numbers"),
+        (WorkerMethod(low_rank), "shapes"),
+        (WorkerMethod(by_tensor), "shapes"),
+    ],
+)
+def test_what_bytes_depend_on_is_found_out(method, depends):
+    assert WorkerProfile(method, MODEL, "bf16").depends(4) == depends
+
+
+def test_whole_vectors_cannot_leave_while_gradients_are_computed():
+    hides = {
+        name: WorkerProfile(WorkerMethod(name, compressor=c), MODEL, "bf16").hides(4)
+        for name, c in (("psgd", None), ("mem_sgd", "top_k"))
+    }
+    assert hides == {"psgd": True, "mem_sgd": False}
+
+
+def test_psgd_costs_the_same_however_its_ranks_are_called():
+    one, many = (predict(MODEL, Policy(data=8, workers=n, overlap="none"), EIGHT, global_batch=32) for n in (1, 8))
+    assert many.step_seconds == pytest.approx(one.step_seconds, rel=1e-4)
+    assert many.memory_bytes == one.memory_bytes
+
+
+def test_the_topology_of_the_user_decides_which_links_gossip_uses():
+    """On two nodes, a ring crosses twice and the exponential graph with half of all messages."""
+    cluster = replace(Cluster.named("a100_selene", gpus=16), nics=1)
+    found = {}
+    for name in ("ring", "exponential"):
+        policy = Policy(data=16, workers=16, method="dsgd", topology=name, overlap="none", zero=1, precision="fp32")
+        p = predict(MODEL, policy, cluster, global_batch=32)
+        size = 4 * ModelPart(1, MODEL.layers, 1).layout(MODEL).d
+        found[name] = simulation.gossip(cluster, getattr(topologies, name)(16).at(0), size)
+        assert p.breakdown["seconds"]["workers"] == pytest.approx(found[name])
+    assert found["exponential"] > 5 * found["ring"]
+
+
+def test_ranks_of_a_worker_gossip_at_once_and_share_their_links():
+    cluster = replace(Cluster.named("a100_selene", gpus=16), nics=1)
+    apart, shared = (
+        predict(
+            MODEL,
+            Policy(tensor=t, data=16 // t, workers=2, method="dsgd", topology="ring", overlap="none", zero=1, precision="fp32"),
+            cluster,
+            global_batch=32,
+        ).breakdown["seconds"]["workers"]
+        for t in (1, 2)
+    )  # fmt: skip
+    assert apart == pytest.approx(shared, rel=0.1)  # eight ranks of a node send an eighth each over one NIC
+
+
+def test_early_and_delayed_messages_hide_behind_all_computing():
+    def early(n: int) -> Strategy:
+        return methods.dsgd(SGD, topologies.ring(n), order="awc")
+
+    def late(n: int) -> Strategy:
+        return methods.dasgd(SGD, period=2, delay=1)
+
+    def seconds(method: object, overlap: str) -> float:
+        policy = Policy(data=8, workers=8, method=method, overlap=overlap, zero=1)
+        return predict(MODEL, policy, EIGHT, global_batch=32).breakdown["seconds"]["workers"]
+
+    for method in (early, late):
+        assert seconds(method, "full") == 0 < seconds(method, "partial") < seconds(method, "none")
+    assert seconds("dsgd", "full") == seconds("dsgd", "none") > 0
+
+
+def test_a_strategy_of_your_own_is_planned_like_any_other():
+    def mine(n: int) -> Strategy:
+        return methods.local_sgd(SGD, period=4)
+
+    own, named = (
+        predict(MODEL, Policy(data=8, workers=8, **fields), EIGHT, global_batch=32)
+        for fields in ({"method": mine}, {"method": "local_sgd", "period": 4})
+    )
+    assert own == named
