@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commeff.cluster.cluster import Cluster
-from commeff.cluster.collectives import over
+from commeff.cluster.collectives import time
 from commeff.cluster.groups import Numbers
 from commeff.cluster.network import Ports, Sizes, busiest
 from commeff.topologies import MixingMatrix
@@ -59,10 +59,11 @@ class Routes(NamedTuple):
         """Until all have arrived, if every message is so many times as long, `rounds` one after the other."""
         slowest = np.zeros_like(times, dtype=np.float64)
         if self.inside is not None:
-            slowest = over(cluster.intra, rounds * self.inside * times, rounds)
+            slowest = rounds * cluster.intra.latency + time(cluster.intra, times, np.asarray(rounds * self.inside))
         if self.outside is not None:
-            hops = rounds * self.links * cluster.network.link_seconds
-            slowest = np.maximum(slowest, over(cluster.inter, rounds * self.outside * times, rounds) + hops)
+            latency = rounds * (cluster.inter.latency + self.links * cluster.network.link_seconds)
+            outside = latency + time(cluster.inter, times, np.asarray(rounds * self.outside))
+            slowest = np.maximum(slowest, outside)
         return slowest
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commeff.experiments.cli.columns import table
-from commeff.experiments.cli.common import Json, Settings, refusals
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals
 
 if TYPE_CHECKING:
     from commeff.experiments.published.planner.question import Question
@@ -46,6 +46,7 @@ def plan(
     figure: Annotated[
         Path | None, typer.Option("--figure", metavar="FILE", help="Draw the sweep, or the largest models.")
     ] = None,
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Predict the time, the memory and the cost of a training step on a cluster; search for the best policy.
@@ -58,6 +59,7 @@ def plan(
     * `commeff plan model=gpt3-13b gpus=32 tensor=4 pipeline=8 global_batch=64 --timeline pipeline.png`
     * `commeff plan model=llama2-7b gpus=64 recompute=full --bandwidth-sweep`
     * `commeff plan cluster=h100_400g --largest`
+    * `commeff plan model=llama2-7b gpus=64 method=choco compressor=top_k compressor.ratio=0.01 topology=ring`
 
     KEYs: `model=` a name (gpt3-175b, llama2-70b, ...; a wrong one lists them all), or sizes: `layers= hidden= heads=
     sequence= vocab=` and perhaps `head_dim= kv_heads= ffn_hidden= gated= tied_embeddings= flash_attention=`. `cluster=`
@@ -65,8 +67,10 @@ def plan(
     told), `tokens=` of the whole run.
 
     The policy: `tensor= pipeline= data=` ranks (data: all that are left), `micro_batch= schedule= chunks= zero=
-    recompute= sequence_parallel= precision= overlap= stages=`, and what the worker axis does: `workers= method= period=
-    compressor= degree=`.
+    recompute= sequence_parallel= precision= overlap= stages=`, and what the worker axis does: `workers=`, and a method
+    by the words of `commeff train`: `method= compressor= topology=`, their settings (`compressor.ratio=0.01`) and
+    `collective=`; `period=` is short for `method.period=`, `degree=` for a topology of that degree. Every data-parallel
+    rank is a worker of such a method unless `workers=` says otherwise.
 
     Nothing is measured: seconds follow from counted work and seven constants, five of them fitted on published tables.
     results/planner/report.md says how far off they are there: 3 to 14 % on average.
@@ -79,7 +83,8 @@ def plan(
 
         words = list(settings or [])
         question = read_question(
-            [*words, "model=gpt3-175b"] if largest and not any(w.startswith("model=") for w in words) else words
+            [*words, "model=gpt3-175b"] if largest and not any(w.startswith("model=") for w in words) else words,
+            adopted(plugin),
         )
         if search:
             _search(question, method, budget, top, seed, every_way, as_json)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from commeff import profile
 from commeff.cluster import Cluster
 from commeff.experiments.cli import app
 from commeff.experiments.cli.plan import plan as command
+from commeff.experiments.config import method_words
 from commeff.experiments.published.planner.joint import Joint, shares
 from commeff.experiments.published.planner.models import assumptions, models, named
 from commeff.experiments.published.planner.plan import policy_words
@@ -28,6 +31,7 @@ from commeff.experiments.published.planner.study import (
 )
 from commeff.experiments.published.planner.sweeps import bandwidth_sweep, largest, states
 from commeff.planner import Model, Policy, WorkerMethod, predict, search
+from commeff.planner.model_part import ModelPart
 
 RUNNER = CliRunner()
 SMALL = ["layers=8", "hidden=1024", "heads=8", "sequence=512", "vocab=32000", "gpus=8"]
@@ -90,10 +94,41 @@ def test_a_policy_that_does_not_fit_says_which_change_makes_room_and_that_is_tru
 
 
 def test_the_words_of_a_policy_are_read_back():
-    policy = Policy(
-        tensor=2, pipeline=2, data=2, stages=(5, 3), sequence_parallel=True, workers=2, method="local_sgd", period=4
-    )
+    words = [*SMALL, "tensor=2", "pipeline=2", "stages=5,3", "sequence_parallel=true", "method=local_sgd", "period=4"]
+    policy = read_question(words).one()
+    assert policy.workers == 2
     assert read_question([*SMALL, *policy_words(policy).split()]).one() == policy
+    named = Policy(data=8, workers=8, method="local_sgd", period=4)
+    again = read_question([*SMALL, *policy_words(named).split()])
+    truth, found = (predict(again.model, each, again.cluster, global_batch=64) for each in (named, again.one()))
+    assert found == truth
+
+
+LISTED = json.loads(RUNNER.invoke(app, ["list", "method", "--json"]).stdout)
+
+
+@pytest.mark.parametrize("method", sorted(LISTED))
+def test_every_listed_method_is_planned_as_it_is_trained(method):
+    """With its defaults: bytes of memory are those of its profile on the model that one rank holds."""
+    words = [] if method == "psgd" else [f"method={method}"]
+    answer = found(*SMALL, *words)
+    strategy, _ = method_words.strategy([f"method={method}"], 8)
+    model = read_question(SMALL).model
+    profiled = profile(strategy, ModelPart(1, model.layers, 1).layout(model), 8)
+    held = sum(profiled.memory_bytes.values()) + profiled.server_bytes
+    assert answer["bytes"]["method"] == pytest.approx(held, rel=1e-12)
+    assert (answer["seconds"]["workers"] > 0) == (method != "psgd")
+
+
+def test_a_plug_in_is_planned_by_the_words_of_train():
+    plugin = str(Path(__file__).parents[1] / "plugins" / "random_share.py")
+    little, much = (
+        found(*SMALL, "--plugin", plugin, "method=random_share", f"method.ratio={ratio}")["seconds"]["workers"]
+        for ratio in (0.02, 0.2)
+    )
+    assert 0 < little < much
+    refusal = plan(*SMALL, "--plugin", plugin, "method=random_share", "method.ratios=1", code=2).stderr
+    assert "did you mean" in refusal
 
 
 def test_ways_are_searched_with_their_steps():
@@ -129,20 +164,20 @@ def test_figures_are_drawn(tmp_path, extra, ending):
         ([], "model must be named"),
         (["hidden=1024"], "missing: layers heads sequence vocab"),
         ([*SMALL, "tensor=3"], "tensor x pipeline must divide the 8 GPUs, got 3 x 1"),
-        ([*SMALL, "tensor=16", "gpus=16"], "heads=8 does not divide"),
+        ([*SMALL, "tensor=16", "gpus=16"], "tensor must divide heads=8"),
         ([*SMALL, "data=4"], "is 4 GPUs"),
         ([*SMALL, "gpus=12"], "a multiple of 8, got 12"),
         ([*SMALL, "bandwidth=-1"], "bandwidth must be a number"),
         ([*SMALL, "bandwidth=fast"], "is not a number of bytes/s"),
         ([*SMALL, "tensor=two"], "tensor must be a number, got 'two'"),
-        ([*SMALL, "global_batch=7"], "does not divide into data=8"),
+        ([*SMALL, "global_batch=7"], "global_batch must divide into data=8"),
         ([*SMALL, "tokens=-1"], "such as tokens=300e9, got -1"),
-        ([*SMALL, "gated=2"], "it is true or false"),
-        ([*SMALL, "offload_checkpoints=1"], "it is true or false"),
+        ([*SMALL, "gated=2"], "gated must be true or false, got 2"),
+        ([*SMALL, "offload_checkpoints=1"], "must be true or false"),
         ([*SMALL, "tokens=true"], "such as tokens=300e9, got True"),
-        ([*SMALL, "global_batch=true"], "global_batch=True"),
+        ([*SMALL, "global_batch=true"], "global_batch must be a whole number from 1 on, got True"),
         ([*SMALL, "pipeline=2", "data=4", "stages=3.5,4.5"], "tuple of whole numbers"),
-        ([*SMALL, "hidden=1000000000000000000000", "heads=1"], "counts to"),
+        ([*SMALL, "hidden=1000000000000000000000", "heads=1"], "must be at most 100,000,000"),
         ([*SMALL, "gpus=1000000000000000000000000"], "must be at most 100,000,000"),
         ([*SMALL, "bandwidth=1e99999999999 GB/s"], "is not a number of bytes/s"),
         ([*SMALL, "bandwidth={"], "is not a number of bytes/s"),
@@ -151,11 +186,17 @@ def test_figures_are_drawn(tmp_path, extra, ending):
         ([*SMALL, "--largest", "pipeline=2"], "chooses pipeline itself"),
         ([*SMALL, "--bandwidth-sweep", "stages=8"], "chooses stages itself"),
         ([*SMALL, "cluster=."], "there is no cluster '.'"),
-        ([*SMALL, "method=diloco"], "needs workers"),
+        ([*SMALL, "method=diloco", "workers=1"], "workers must be at least 2"),
+        ([*SMALL, "method=dilco"], "did you mean diloco"),
+        ([*SMALL, "method=mem_sgd", "compressor=topk:0.01"], "compressor=top_k compressor.ratio=0.01"),
+        ([*SMALL, "method=psgd", "period=4"], "method.period"),
+        ([*SMALL, "method=dsgd", "degree=0"], "degree must be a whole number"),
+        ([*SMALL, "gpus=24", "method=dsgd", "workers=3", "topology=hypercube"], "power of two"),
+        ([*SMALL, "optimizer=adam"], "the planner counts Adam's states"),
         ([*SMALL, "cluster=nowhere.yaml"], "nowhere.yaml"),
         ([*SMALL, "--search", "tensor=2"], "chooses tensor itself"),
         ([*SMALL, "--search", "--largest"], "ask one at a time"),
-        ([*SMALL, "--search", "--method", "genetic"], "no search method"),
+        ([*SMALL, "--search", "--method", "genetic"], "search method must be one of"),
         ([*SMALL, "--budget", "10"], "add --search"),
         ([*SMALL, "--timeline", "a.txt"], "end it with one of"),
         ([*SMALL, "--figure", "a.png"], "--figure draws"),
@@ -179,7 +220,8 @@ def test_every_shipped_model_is_a_model_of_about_its_name():
 
 def test_a_sweep_never_prefers_slower_links_and_pays_below_what_it_says():
     question = read_question([*SMALL, "gpus=16"])
-    sweeps = bandwidth_sweep(question, question.one(), [WorkerMethod(), WorkerMethod("local_sgd", 8, steps=1.3), WorkerMethod("dsgd", steps=1.3)])
+    ways = [WorkerMethod(), WorkerMethod("local_sgd", 8, steps=1.3), WorkerMethod("dsgd", steps=1.3)]
+    sweeps = bandwidth_sweep(question, question.one(), ways)
     for each in sweeps:
         assert list(each.seconds) == sorted(each.seconds, reverse=True)
     local = sweeps[1]

@@ -9,7 +9,9 @@ from typing import Any
 
 import yaml
 
+from commeff.experiments.config.method_words import label
 from commeff.experiments.published.planner.published import rows
+from commeff.experiments.published.planner.worker_words import method_words, read_method
 from commeff.planner import Model, WorkerMethod
 from commeff.planner.checks import chosen
 
@@ -69,22 +71,20 @@ class Assumption:
 def assumptions() -> list[Assumption]:
     """All rows.
 
-    >>> [a.way.steps for a in assumptions() if a.way.method == "psgd"]
+    >>> [a.way.steps for a in assumptions() if a.way.is_plain]
     [1.0]
     """
     found = []
     for row in yaml.safe_load((HERE / "convergence.yaml").read_text()):
-        fields = {name: row[name] for name in ("method", "period", "compressor", "degree") if name in row}
-        found.append(Assumption(WorkerMethod(**fields, steps=row["assumed"]), row["measured"], row["why"]))
+        way = WorkerMethod(read_method(row["words"].split()), steps=row["assumed"])
+        found.append(Assumption(way, row["measured"], row["why"]))
     return found
 
 
 def way_label(way: WorkerMethod) -> str:
     """The words of a way.
 
-    >>> way_label(WorkerMethod("diloco", period=64)), way_label(WorkerMethod("mem_sgd", compressor="topk:0.01"))
-    ('diloco period=64', 'mem_sgd topk:0.01')
+    >>> way_label(WorkerMethod("diloco", period=64)), way_label(assumptions()[-2].way)
+    ('diloco, period 64', 'mem_sgd, top_k, ratio 0.01')
     """
-    period = f" period={way.period}" if way.period > 1 else ""
-    degree = f" degree={way.degree}" if way.degree > 1 else ""
-    return f"{way.method}{period}{degree}{' ' + way.compressor if way.compressor else ''}"
+    return label(method_words(way))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from commeff.cluster import Cluster
 from commeff.experiments.published.planner.question import Question
-from commeff.planner import Model, Plan, Policy, Prediction, predict
+from commeff.experiments.published.planner.worker_words import method_words
+from commeff.planner import Model, Plan, Policy, Prediction, WorkerMethod, predict
 
 GIB = 2**30
 ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "recompute")  # printed even by default
@@ -65,10 +66,12 @@ def policy_words(policy: Policy) -> str:
     >>> policy_words(Policy(tensor=8, data=2, recompute="full"))
     'tensor=8 pipeline=1 data=2 micro_batch=1 schedule=1f1b zero=0 recompute=full'
     """
-    plain = Policy()
-    given = vars(policy)
-    found = [name for name in given if name in ALWAYS or given[name] != getattr(plain, name)]
-    return " ".join(f"{name}={_value(given[name])}" for name in found)
+    plain, worker = Policy(), WorkerMethod().fields
+    given = {field.name: getattr(policy, field.name) for field in fields(policy) if field.name not in worker}
+    found = [f"{name}={_value(given[name])}" for name in given if name in ALWAYS or given[name] != getattr(plain, name)]
+    if not policy.worker_method.is_plain:
+        found += method_words(policy.worker_method)
+    return " ".join([*found, *([f"collective={policy.collective}"] if policy.collective != "auto" else [])])
 
 
 def _value(value: Any) -> str:

@@ -11,16 +11,20 @@ import yaml
 
 from commeff.cluster import Cluster, names
 from commeff.cluster.units import quantity
+from commeff.experiments.config.plugins import Choice
 from commeff.experiments.published.planner.models import named
+from commeff.experiments.published.planner.worker_words import is_method_word, read_method
 from commeff.planner import Model, Policy
 from commeff.planner.checks import chosen
+from commeff.planner.worker_method import PLAIN
 
 SHAPE = tuple(field.name for field in fields(Model))
 POLICY = tuple(field.name for field in fields(Policy))
 OTHERS = ("model", "cluster", "gpus", "bandwidth", "global_batch", "tokens")
 KEYS = (*OTHERS, *SHAPE, *POLICY)
+OPTIMIZER = "optimizer must be left out of a plan, got {!r}: the planner counts Adam's states whatever takes the steps"
 SEARCHED = ("precision", "overlap")  # what a search does not choose
-NAMES = ("model", "cluster", "bandwidth", "schedule", "recompute", "precision", "overlap", "method")
+NAMES = ("model", "cluster", "bandwidth", "schedule", "recompute", "precision", "overlap", "collective")
 SWITCHES = {"true": True, "false": False, "none": None, "null": None}
 
 
@@ -45,25 +49,38 @@ class Question:
     tokens: float | None
 
     def one(self) -> Policy:
-        """The policy, its data-parallel ranks filled in if they were not given."""
+        """The policy. Unless given, data-parallel ranks are all that are left, and each is a worker if any method but
+        psgd is.
+        """
         given = dict(self.policy)
         tensor, pipeline = given.get("tensor", 1), given.get("pipeline", 1)
-        if "data" in given or not (type(tensor) is type(pipeline) is int) or min(tensor, pipeline) < 1:
-            return Policy(**given)
-        if self.cluster.gpus % (tensor * pipeline):
-            raise ValueError(f"tensor x pipeline must divide the {self.cluster.gpus} GPUs, got {tensor} x {pipeline}")
-        given["data"] = self.cluster.gpus // (tensor * pipeline)
+        if "data" not in given and type(tensor) is type(pipeline) is int and min(tensor, pipeline) > 0:
+            if self.cluster.gpus % (tensor * pipeline):
+                raise ValueError(
+                    f"tensor x pipeline must divide the {self.cluster.gpus} GPUs, got {tensor} x {pipeline}"
+                )
+            given["data"] = self.cluster.gpus // (tensor * pipeline)
+        if given.get("method", PLAIN) != PLAIN:
+            given.setdefault("workers", given.get("data", 1))
         return Policy(**given)
 
 
-def read_question(settings: Sequence[str]) -> Question:
-    """Read the words.
+def read_question(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> Question:
+    """Read the words; what the worker axis does is said as in `commeff train`.
+
+    Parameters
+    ----------
+    settings : `key=value`.
+    plugins : methods, compressors and topologies beside the built-in ones.
 
     >>> found = read_question(["model=gpt3-175b", "cluster=a100_selene", "gpus=1024", "tensor=8", "pipeline=16"])
     >>> found.one().data, found.global_batch
     (8, 2048)
     """
-    given = dict(read_word(setting) for setting in settings)
+    method = [setting for setting in settings if is_method_word(setting)]
+    given = dict(read_word(setting) for setting in settings if not is_method_word(setting))
+    if method:
+        given["method"] = read_method(method, plugins)
     policy = {key: given[key] for key in POLICY if key in given}
     name, model = _model(given)
     cluster = _cluster(given, policy)
@@ -83,12 +100,14 @@ def read_word(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
     if not equals:
         raise ValueError(f"settings must be key=value, such as model=gpt3-175b, got {setting!r}")
+    if key.split(".")[0] == "optimizer":
+        raise ValueError(OPTIMIZER.format(setting))
     chosen("key", key, KEYS)
     if text.lower() in SWITCHES and key not in NAMES:
         return key, SWITCHES[text.lower()]
     if key == "stages":
         return key, tuple(read_number(key, part) for part in text.strip("()[] ").split(","))
-    if key in NAMES or key == "compressor":
+    if key in NAMES:
         return key, text
     return key, read_number(key, text)
 

@@ -115,7 +115,10 @@ def summary(runs: pd.DataFrame, budgets: tuple[int, ...]) -> pd.DataFrame:
 def speed() -> tuple[str, int]:
     """Rows on brute force, and the policies of the first space."""
     lines, counts = [], []
-    for label, ways in (("all but the worker axis", (WorkerMethod(),)), ("all", tuple(each.way for each in assumptions()))):
+    for label, ways in (
+        ("all but the worker axis", (WorkerMethod(),)),
+        ("all", tuple(each.way for each in assumptions())),
+    ):
         space = Space(named(MODEL), Cluster.named(*CLUSTER), GLOBAL_BATCH, ways)
         scan(space, 1, budget=1)
         start = time.process_time()

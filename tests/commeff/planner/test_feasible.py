@@ -83,7 +83,7 @@ def test_the_mask_says_yes_exactly_where_no_check_refuses(model):
 def test_a_topology_without_so_many_workers_is_refused_by_both_in_its_own_words():
     three = Policy(data=24, workers=3, method="dsgd", topology="hypercube")
     assert not feasible(MODELS[0], Policies.of([three]), CLUSTER, 48).any()
-    with pytest.raises(ValueError, match="method=dsgd must take the workers, got workers=3: .*power of two"):
+    with pytest.raises(ValueError, match=r"method=dsgd must take the workers, got workers=3: .*power of two"):
         three.check(MODELS[0], CLUSTER, 48)
 
 
