@@ -11,7 +11,7 @@ from commeff.planner.arrays import Count, Numbers
 from commeff.planner.block import Pass, embedding_pass, head_pass, layer_pass
 from commeff.planner.choices import STATES
 from commeff.planner.constants import MEASURED, Constants
-from commeff.planner.memory import memory
+from commeff.planner.memory import memory, worker_memory
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
 from commeff.planner.schedules import StageSeconds, bubble_seconds
@@ -146,6 +146,7 @@ def finish(
     weights = STATES[policies.precision][0] * parameters
     sharing = sharing_seconds(parameters, policies, micro_batches, cluster)
     between = worker_traffic(model, policies, fullest_layers, fullest_embeddings, weights, cluster, constants)
+    remembered = between.memory[None] if stages.even_layers else worker_memory(model, policies, stages)
     once = sharing.gradients + between.behind_backward
     hidden = policies.hidden(constants.hidden_share)
     behind = np.minimum(once, layers * pieces.layer.backward_total)
@@ -160,4 +161,4 @@ def finish(
         "workers": (1 - share) * left + waiting + between.exposed,
         "optimizer": optimizer_seconds(parameters, between.remembering, policies, cluster, constants),
     }
-    return Estimate(seconds, memory(model, policies, stages, constants))
+    return Estimate(seconds, memory(model, policies, stages, remembered, constants))

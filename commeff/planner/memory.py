@@ -43,11 +43,8 @@ def activations(model: Model, policies: Policies, stages: PipelineStages) -> Num
 
 def worker_memory(model: Model, policies: Policies, stages: PipelineStages) -> Numbers:
     """What the method of the worker axis remembers on a rank of each stage before ZeRO, as its profile says."""
-    layers, embeddings = np.broadcast_arrays(stages.layers, stages.embeddings)
-    if (layers == layers[0]).all() and (embeddings == embeddings[0]).all():
-        layers, embeddings = layers[:1], embeddings[:1]
     rows = []
-    for each in zip(layers, embeddings, strict=True):
+    for each in zip(*np.broadcast_arrays(stages.layers, stages.embeddings), strict=True):
         row = np.zeros(np.broadcast(*each, policies.workers, policies.tensor).shape)
         for group in alike(model, policies, *each):
             row[group.members] = group.bytes[-1]
@@ -55,9 +52,11 @@ def worker_memory(model: Model, policies: Policies, stages: PipelineStages) -> N
     return np.array(rows)
 
 
-def memory(model: Model, policies: Policies, stages: PipelineStages, constants: Constants) -> dict[str, Numbers]:
-    """Bytes by part on the fullest rank. Beside the layers, the first stage keeps a dropout mask of the embedding for
-    each micro-batch in flight, and the last the fp32 logits of one.
+def memory(
+    model: Model, policies: Policies, stages: PipelineStages, remembered: Numbers, constants: Constants
+) -> dict[str, Numbers]:
+    """Bytes by part on the fullest rank. `remembered` is `worker_memory`. Beside the layers, the first stage keeps a
+    dropout mask of the embedding for each micro-batch in flight, and the last the fp32 logits of one.
     """
     shard, parameters = policies.shard, stages.parameters(model, policies)
     weights, gradients, optimizer = STATES[policies.precision]
@@ -71,7 +70,7 @@ def memory(model: Model, policies: Policies, stages: PipelineStages, constants: 
         "optimizer": optimizer * parameters / np.where(policies.zero >= 1, shard, 1),
         "activations": activations(model, policies, stages) + stages.first * stages.in_flight * masks,
         "logits": stages.last * 4.0 * tokens * model.vocab / policies.tensor,
-        "method": worker_memory(model, policies, stages) / np.where(policies.zero >= 1, shard, 1),
+        "method": remembered / np.where(policies.zero >= 1, shard, 1),
         "reserve": np.full_like(parameters, constants.reserve_bytes),
     }
     fullest = np.argmax(sum(parts.values()), axis=0)[None]

@@ -55,6 +55,11 @@ class PipelineStages:
         columns = (layers, embeddings, place == 0, place == p - 1, in_flight)
         return cls(*(column[:, None] for column in columns))
 
+    @property
+    def even_layers(self) -> bool:
+        """Whether all stages hold as many layers and embeddings."""
+        return all(bool((count == count[0]).all()) for count in (self.layers, self.embeddings))
+
     def parameters(self, model: Model, policies: Policies) -> Numbers:
         """On each of a stage's ranks, before ZeRO; keys and values of a shared head once more for each rank that
         replicates it.

@@ -104,12 +104,14 @@ class WorkerTraffic:
     exposed : seconds that nothing hides.
     waiting : what the computing of a step, or of several, may hide.
     remembering : bytes that a step reads and writes of what the method remembers.
+    memory : bytes that it remembers on a rank, before ZeRO.
     """
 
     behind_backward: Numbers
     exposed: Numbers
     waiting: list[Waiting]
     remembering: Numbers
+    memory: Numbers
 
     def hidden(self, room: Numbers, share: Numbers) -> tuple[Numbers, Numbers]:
         """Seconds of `waiting` left of each step, and hidden, where a step has so much room and hides that share."""
@@ -146,7 +148,7 @@ def worker_traffic(
     given = (policies.shard, policies.pipeline, policies.zero, policies.tensor, policies.workers)
     shard, pipeline, zero, tensor, workers = (np.broadcast_to(each, shape) for each in given)
     layers, embeddings, weight_bytes = (np.broadcast_to(each, shape) for each in (layers, embeddings, weight_bytes))
-    behind, exposed, remembering = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    behind, exposed, remembering, memory = (np.zeros(shape) for _ in range(4))
     waiting: list[Waiting] = []
     for group in alike(model, policies, layers, embeddings):
         i, pattern = group.members, group.pattern
@@ -163,11 +165,12 @@ def worker_traffic(
             inside = Groups.strided(cluster, shard[i], tensor[i])
             gathered = collectives.all_gather(inside, weight_bytes[i] / shard[i])
             exposed[i] += pattern.mixing * np.where(zero[i] == 0, gathered, 0.0)
-        numbers = part_numbers(model, tensor[i], layers[i], embeddings[i])
-        moved = pattern.encoding * ENCODING * numbers / shard[i]
-        exposed[i] += moved / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
+        if pattern.encoding:
+            moved = pattern.encoding * ENCODING * part_numbers(model, tensor[i], layers[i], embeddings[i]) / shard[i]
+            exposed[i] += moved / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
+        memory[i] = group.bytes[-1]
         remembering[i] = 2 * pattern.talking * group.bytes[-1]
-    return WorkerTraffic(behind, exposed, waiting, remembering)
+    return WorkerTraffic(behind, exposed, waiting, remembering, memory)
 
 
 def _different(group: Alike) -> Iterator[tuple[int, tuple[Sent, float]]]:

@@ -94,13 +94,13 @@ class Space:
         """What rows say, for `estimate`."""
         columns: dict[str, Any] = {name: column[rows[:, i]] for i, name, column in self._columns}
         data = np.maximum(self.cluster.gpus // (columns["tensor"] * columns["pipeline"]), 1)
-        same = np.zeros(len(rows), dtype=int)
+        never = np.zeros(len(rows), dtype=bool)
         return Policies(
             data=data,
             method=rows[:, -1],
-            overlap=same + OVERLAPS.index(self.overlap),
-            partition_checkpoints=same,
-            offload_checkpoints=same,
+            overlap=np.full(len(rows), OVERLAPS.index(self.overlap)),
+            partition_checkpoints=never,
+            offload_checkpoints=never,
             methods=tuple(self.ways),
             precision=self.precision,
             **columns,

@@ -11,7 +11,7 @@ from commeff.planner.arrays import Mask
 from commeff.planner.choices import SCHEDULES
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepParts
-from commeff.planner.memory import memory
+from commeff.planner.memory import memory, worker_memory
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
 from commeff.planner.policy import Policy
@@ -49,7 +49,8 @@ def chain(
     seconds = seconds + last * float((pieces.head.forward_total + pieces.head.backward_total)[0])
     in_flight = np.minimum(m, p - stage) if policy.schedule == "1f1b" else np.full(len(n), m)
     columns = (n, first.astype(int) + last, first, last, in_flight)
-    held = memory(model, one, PipelineStages(*(column[None] for column in columns)), constants)
+    stages = PipelineStages(*(column[None] for column in columns))
+    held = memory(model, one, stages, worker_memory(model, one, stages), constants)
     fits = np.broadcast_to(sum(held.values()) <= cluster.gpu.memory_bytes, n.shape)
     return CutChain(seconds.reshape(p, -1), fits.reshape(p, -1), m)
 
