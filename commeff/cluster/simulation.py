@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from commeff.cluster.cluster import Cluster
-from commeff.cluster.collectives import time
 from commeff.cluster.groups import Numbers
+from commeff.cluster.hardware import Link
 from commeff.cluster.network import Ports, Sizes, busiest
 from commeff.topologies import MixingMatrix
 
@@ -59,12 +59,16 @@ class Routes(NamedTuple):
         """Until all have arrived, if every message is so many times as long, `rounds` one after the other."""
         slowest = np.zeros_like(times, dtype=np.float64)
         if self.inside is not None:
-            slowest = rounds * cluster.intra.latency + time(cluster.intra, times, np.asarray(rounds * self.inside))
+            slowest = _passing(cluster.intra, self.inside * times, rounds)
         if self.outside is not None:
-            latency = rounds * (cluster.inter.latency + self.links * cluster.network.link_seconds)
-            outside = latency + time(cluster.inter, times, np.asarray(rounds * self.outside))
-            slowest = np.maximum(slowest, outside)
+            hops = rounds * self.links * cluster.network.link_seconds
+            slowest = np.maximum(slowest, _passing(cluster.inter, self.outside * times, rounds) + hops)
         return slowest
+
+
+def _passing(link: Link, size: Numbers | float, rounds: float) -> Numbers:
+    """`Link.seconds` of many sizes."""
+    return np.asarray(rounds * link.latency + np.maximum(0.0, rounds * size - link.burst) / link.rate)
 
 
 def routes(cluster: Cluster, sources: Ports, destinations: Ports, sizes: Sizes | float = 1.0) -> Routes:

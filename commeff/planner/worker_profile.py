@@ -50,6 +50,7 @@ class Sent(NamedTuple):
     kind, rounds, matrix : as of an `Operation`.
     slot : "gradients" or "parameters".
     windows : in how many steps all computing can hide it.
+    shards : as of an `Operation`.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Sent(NamedTuple):
     matrix: MixingMatrix | None
     slot: str
     windows: int
+    shards: int
 
 
 class Pattern(NamedTuple):
@@ -258,7 +260,9 @@ def _play(of: WorkerProfile, workers: int, layout: Layout) -> Sheet:
         half = torch.float16 if of.precision == "fp16" else torch.bfloat16
         short = _period(_profile(of, workers, layout, half))
         sent = [b if widths[a.slot] == 2 else a for a, b in zip(sent, short, strict=True)]
-    entries = tuple(Sent(op.kind, op.rounds, op.matrix, op.slot, int(op.early) + op.waited - op.step) for op in sent)
+    entries = tuple(
+        Sent(op.kind, op.rounds, op.matrix, op.slot, int(op.early) + op.waited - op.step, op.shards) for op in sent
+    )
     share = {step: {op.slot for op in sent if op.step == step} for step in {op.step for op in sent}}
     compressed = {slot for slot, width in widths.items() if _compressed(sent, slot, width * layout.d)}
     pattern = Pattern(

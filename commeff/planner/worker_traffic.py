@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from commeff.cluster import Cluster, collectives
 from commeff.cluster.billing import collective_seconds
 from commeff.cluster.groups import Groups
-from commeff.cluster.network import Network
 from commeff.cluster.simulation import Routes, routes
 from commeff.planner.arrays import Numbers
 from commeff.planner.constants import Constants
@@ -192,7 +191,7 @@ class _Place:
     def seconds(self, sent: Sent, sizes: Numbers) -> Numbers:
         """Of one round."""
         if sent.matrix is None:
-            return collective_seconds(sent.kind, self.groups, sizes)
+            return collective_seconds(sent.kind, self.groups, sizes, shards=sent.shards, parts=sent.shards)
         found = np.zeros_like(sizes)
         spots, where = np.unique(np.stack([self.stride, self.pipeline], axis=1), axis=0, return_inverse=True)
         for number, (stride, pipeline) in enumerate(spots):
@@ -204,26 +203,11 @@ class _Place:
         if matrix.off_diagonal.nnz * stride * pipeline > MOST_MESSAGES:
             groups = Groups.strided(self.cluster, self.workers[own], self.stride[own])
             return collectives.neighbours(groups, sizes, int(matrix.out_degrees.max()))
-        key = _Wires(self.cluster)
-        return _routes(key, matrix, stride, pipeline).seconds(self.cluster, sizes)
-
-
-class _Wires:
-    """A cluster as far as routes know it: speeds make no difference."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self._key: tuple[int, int, int, Network] = (cluster.gpus, cluster.per_node, cluster.nics, cluster.network)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Wires) and self._key == other._key
+        return _routes(self.cluster, matrix, stride, pipeline).seconds(self.cluster, sizes)
 
 
 @lru_cache(maxsize=4096)
-def _routes(wires: _Wires, matrix: MixingMatrix, stride: int, pipeline: int) -> Routes:
+def _routes(cluster: Cluster, matrix: MixingMatrix, stride: int, pipeline: int) -> Routes:
     """Worker i of stage k is the `stride` ranks from (k n + i) stride on, each of which talks to its like."""
     messages = matrix.off_diagonal.tocoo()
     beside = np.arange(stride)
@@ -232,4 +216,4 @@ def _routes(wires: _Wires, matrix: MixingMatrix, stride: int, pipeline: int) -> 
     def ranks(workers: Numbers) -> NDArray[np.int64]:
         return np.asarray(stages + workers.astype(np.int64)[:, None] * stride + beside).ravel()
 
-    return routes(wires.cluster, ranks(messages.col), ranks(messages.row))
+    return routes(cluster, ranks(messages.col), ranks(messages.row))
