@@ -53,7 +53,7 @@ BACKWARD = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class PartitionPlan:
     """A choice for every matrix, and what it costs.
 
     Parameters
@@ -69,11 +69,11 @@ class Plan:
     numbers: float
 
 
-def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> Plan:
+def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> PartitionPlan:
     """What a choice of cuts communicates, for widths of x, W_1 x, ..., y.
 
     >>> plan(("row", "column"), (4, 16, 4), devices=2)                # a feed-forward: Megatron-LM's choice
-    Plan(cuts=('row', 'column'), forward=('all-reduce y',), backward=('all-reduce x',), numbers=8.0)
+    PartitionPlan(cuts=('row', 'column'), forward=('all-reduce y',), backward=('all-reduce x',), numbers=8.0)
     """
     if len(widths) != len(cuts) + 1:
         raise ValueError(f"{len(cuts)} matrices were cut but {len(widths)} widths given; give {len(cuts) + 1}")
@@ -88,10 +88,10 @@ def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> Plan:
             collective, units = table[step]
             numbers += units * width * (devices - 1) / devices
             words.extend([f"{collective} {name}"] if collective else [])
-    return Plan(tuple(cuts), tuple(said[0]), tuple(reversed(said[1])), numbers)
+    return PartitionPlan(tuple(cuts), tuple(said[0]), tuple(reversed(said[1])), numbers)
 
 
-def plans(widths: Sequence[int], devices: int) -> list[Plan]:
+def plans(widths: Sequence[int], devices: int) -> list[PartitionPlan]:
     """All choices, cheapest first.
 
     >>> for found in plans((1, 1, 1, 1), devices=2):                  # the lecture's y = W3 W2 W1 x, two devices

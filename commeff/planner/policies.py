@@ -117,7 +117,7 @@ class Policies:
 
     @property
     def degree(self) -> Numbers:
-        """Neighbours that were asked for."""
+        """Neighbours in gossip, where no topology says otherwise."""
         return np.array([method.degree for method in self.methods])[self.method]
 
     def hidden(self, partial: float) -> Numbers:

@@ -11,7 +11,7 @@ from commeff.planner.checks import chosen, counted, switch
 from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
 from commeff.planner.model import Model
 from commeff.planner.policies import SWITCHES, Policies
-from commeff.planner.refusals import OWN, REFUSALS, Setting
+from commeff.planner.refusals import OWN, REFUSALS, PolicyContext
 from commeff.planner.worker_method import PLAIN, StrategyFactory, TopologyFactory, WorkerMethod
 
 
@@ -129,7 +129,7 @@ class Policy:
     def check(self, model: Model, cluster: Cluster, global_batch: int) -> None:
         """Refuse a policy that does not fit the model, the cluster or the batch, in one line."""
         counted("global_batch", global_batch)
-        one, setting = Policies.of([self]), Setting(model, cluster, global_batch, self.stages is not None)
+        one, setting = Policies.of([self]), PolicyContext(model, cluster, global_batch, self.stages is not None)
         for refusal in REFUSALS:
             if refusal.holds(one, setting).any():
                 raise ValueError(refusal.sentence(self, setting))

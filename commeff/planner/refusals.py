@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from commeff.planner.policy import Policy
 
 
-class Setting(NamedTuple):
+class PolicyContext(NamedTuple):
     """Where policies are to run.
 
     Attributes
@@ -52,8 +52,8 @@ class Refusal(NamedTuple):
     plays : whether it builds strategies, so that it is asked last and only of what no other refuses.
     """
 
-    holds: Callable[[Policies, Setting], Mask]
-    sentence: Callable[[Policy, Setting], str]
+    holds: Callable[[Policies, PolicyContext], Mask]
+    sentence: Callable[[Policy, PolicyContext], str]
     plays: bool = False
 
 
@@ -79,26 +79,26 @@ OWN: Sequence[OwnRefusal] = (
 )
 
 
-def _unknown_precision(policies: Policies, setting: Setting) -> Mask:
+def _unknown_precision(policies: Policies, setting: PolicyContext) -> Mask:
     return np.full(len(policies), policies.precision not in setting.cluster.gpu.peak_flops)
 
 
-def _keys_do_not_fit(policies: Policies, setting: Setting) -> Mask:
+def _keys_do_not_fit(policies: Policies, setting: PolicyContext) -> Mask:
     t, keys = policies.tensor, setting.model.key_heads
     return np.asarray(np.maximum(t, keys) % np.minimum(t, keys) != 0)
 
 
-def _no_equal_pieces(policies: Policies, setting: Setting) -> Mask:
+def _no_equal_pieces(policies: Policies, setting: PolicyContext) -> Mask:
     pieces, layers = policies.pipeline * policies.chunks, setting.model.layers
     return (layers < pieces) if setting.uneven else np.asarray(layers % pieces != 0)
 
 
-def _no_whole_rounds(policies: Policies, setting: Setting) -> Mask:
+def _no_whole_rounds(policies: Policies, setting: PolicyContext) -> Mask:
     rounds = policies.micro_batches(setting.global_batch) % policies.pipeline == 0
     return np.asarray(~rounds & (policies.chunks > 1))
 
 
-def _no_strategy(policies: Policies, setting: Setting) -> Mask:
+def _no_strategy(policies: Policies, setting: PolicyContext) -> Mask:
     refused = np.zeros(len(policies), dtype=bool)
     for place, method in enumerate(policies.methods):
         own = WorkerProfile.of(method, setting.model, policies.precision)
@@ -109,7 +109,7 @@ def _no_strategy(policies: Policies, setting: Setting) -> Mask:
     return refused
 
 
-def _strategy_refusal(policy: Policy, setting: Setting) -> str:
+def _strategy_refusal(policy: Policy, setting: PolicyContext) -> str:
     own = WorkerProfile.of(policy.worker_method, setting.model, policy.precision)
     return own.refusal(policy.workers) or ""
 
@@ -177,7 +177,7 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
     >>> feasible(model, many, cluster, global_batch=64)
     array([ True, False, False])
     """
-    setting = Setting(model, cluster, global_batch, uneven)
+    setting = PolicyContext(model, cluster, global_batch, uneven)
     found = np.ones(len(policies), dtype=bool)
     for own in OWN:
         found &= ~own.holds(policies)

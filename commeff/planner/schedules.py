@@ -15,7 +15,7 @@ from commeff.planner.arrays import Numbers
 from commeff.planner.choices import SCHEDULES
 
 
-class Task(NamedTuple):
+class StageTask(NamedTuple):
     """A piece of work of one stage."""
 
     what: str
@@ -78,7 +78,7 @@ def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1
     )
 
 
-def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> list[list[Task]]:
+def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> list[list[StageTask]]:
     """What every stage does, in order."""
     if schedule == "interleaved" and chunks > 1:
         return [_interleaved(stage, stages, micro_batches, chunks) for stage in range(stages)]
@@ -90,23 +90,23 @@ def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> li
     ]
 
 
-def _naive(stage: int, stages: int, micro_batches: int) -> list[Task]:
-    return [Task(what, i) for i in range(micro_batches) for what in "FB"]
+def _naive(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
+    return [StageTask(what, i) for i in range(micro_batches) for what in "FB"]
 
 
-def _gpipe(stage: int, stages: int, micro_batches: int) -> list[Task]:
-    return [Task(what, i) for what in "FB" for i in range(micro_batches)]
+def _gpipe(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
+    return [StageTask(what, i) for what in "FB" for i in range(micro_batches)]
 
 
-def _one_f_one_b(stage: int, stages: int, micro_batches: int) -> list[Task]:
+def _one_f_one_b(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
     ahead = min(stages - stage - 1, micro_batches)
-    tasks = [Task("F", i) for i in range(ahead)]
+    tasks = [StageTask("F", i) for i in range(ahead)]
     for i in range(micro_batches - ahead):
-        tasks += [Task("F", i + ahead), Task("B", i)]
-    return tasks + [Task("B", i) for i in range(micro_batches - ahead, micro_batches)]
+        tasks += [StageTask("F", i + ahead), StageTask("B", i)]
+    return tasks + [StageTask("B", i) for i in range(micro_batches - ahead, micro_batches)]
 
 
-def _zero_bubble(stage: int, stages: int, micro_batches: int) -> list[Task]:
+def _zero_bubble(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
     """ZB-H1: 1F1B, where stage i puts off the gradients of weights by i micro-batches."""
     tasks, done, waiting = [], 0, 0
     for task in _one_f_one_b(stage, stages, micro_batches):
@@ -114,18 +114,18 @@ def _zero_bubble(stage: int, stages: int, micro_batches: int) -> list[Task]:
         if task.what == "B":
             waiting += 1
             if waiting > stage:
-                tasks.append(Task("W", done))
+                tasks.append(StageTask("W", done))
                 done, waiting = done + 1, waiting - 1
-    return tasks + [Task("W", i) for i in range(done, micro_batches)]
+    return tasks + [StageTask("W", i) for i in range(done, micro_batches)]
 
 
-def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Task]:
+def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[StageTask]:
     """Megatron's: micro-batches go in rounds of `stages`, each round through all chunks, forward and backward alike."""
     total = micro_batches * chunks
     ahead = min(total, 2 * (stages - stage - 1) + (chunks - 1) * stages)
     rounds = [(i // (stages * chunks), i // stages % chunks, i % stages) for i in range(total)]
-    forward = [Task("F", r * stages + place, chunk) for r, chunk, place in rounds]
-    backward = [Task("B", r * stages + place, chunks - 1 - chunk) for r, chunk, place in rounds]
+    forward = [StageTask("F", r * stages + place, chunk) for r, chunk, place in rounds]
+    backward = [StageTask("B", r * stages + place, chunks - 1 - chunk) for r, chunk, place in rounds]
     tasks = forward[:ahead]
     for i in range(total - ahead):
         tasks += [forward[i + ahead], backward[i]]

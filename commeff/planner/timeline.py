@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from commeff.planner.schedules import Task, order
+from commeff.planner.schedules import StageTask, order
 
 MOST_TASKS = 500_000  # forward passes of pieces that are played: some seconds
 
@@ -15,7 +15,7 @@ class Event:
     """A task that ran."""
 
     stage: int
-    task: Task
+    task: StageTask
     start: float
     end: float
 
@@ -93,7 +93,9 @@ def play(
     return Timeline(events, max(clocks), [_peak(stage, "W" if split else "B") for stage in events])
 
 
-def _ready(task: Task, piece: int, pieces: int, ended: dict[tuple[str, int, int], float], alone: bool) -> float | None:
+def _ready(
+    task: StageTask, piece: int, pieces: int, ended: dict[tuple[str, int, int], float], alone: bool
+) -> float | None:
     """When what a task needs is there; None if not known yet. `alone`: one micro-batch in the pipeline at a time."""
     i = task.micro_batch
     if task.what == "W":
