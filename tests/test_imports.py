@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import networkx
@@ -64,8 +64,8 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def sources() -> list[Path]:
-    found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [path for path in found if not path.is_relative_to(ROOT / "commeff") or path.resolve() == path]
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in paths if not path.is_relative_to(ROOT / "commeff") or path.resolve() == path]
 
 
 def within(name: str, package: str) -> bool:
@@ -143,6 +143,26 @@ def test_the_public_face_has_the_words_that_the_readme_uses_and_no_others() -> N
     assert set(commeff.__all__) <= written, "type checkers see a name that is not exported, or miss one"
     with pytest.raises(AttributeError, match="has no attribute 'Avrage'"):
         commeff.Avrage  # noqa: B018
+
+
+SHARED: set[str] = {"Chain", "Estimate", "Plan", "Task"}  # class names that stand twice still
+
+
+def defined_twice(modules: Mapping[str, str]) -> dict[str, list[str]]:
+    """Top-level classes of one name in several modules, given their sources."""
+    homes: dict[str, list[str]] = {}
+    for module, source in modules.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module)
+    return {name: modules for name, modules in homes.items() if len(modules) > 1}
+
+
+def test_a_class_name_names_one_thing() -> None:
+    modules = {module_name(path): path.read_text() for path in sources()}
+    assert {name: homes for name, homes in defined_twice(modules).items() if name not in SHARED} == {}
+    modules["mine"] = "class Strategy: ..."
+    assert defined_twice(modules)["Strategy"] == ["commeff.core.strategy", "mine"]
 
 
 FACES = (  # modules that name what the rooms below them offer, and so belong to no room

@@ -18,7 +18,7 @@ WIDTH = 2**18
 
 
 @dataclass(frozen=True)
-class Row:
+class RowUpdate:
     """How one row is overwritten: `own` times itself, plus weight times other rows or, where those are overwritten
     already, kept copies.
     """
@@ -38,7 +38,7 @@ class InPlace:
     [[1.0, 2.0], [0.0, 4.0]]
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[RowUpdate, ...]
     slots: int
 
     @staticmethod
@@ -56,7 +56,7 @@ class InPlace:
             own = sum(weight for j, weight in zip(ids, weights, strict=True) if j == i)
             others = [(j, weight) for j, weight in zip(ids, weights, strict=True) if j != i]
             terms = tuple((True, slot_of[j], weight) if j < i else (False, j, weight) for j, weight in others)
-            program.append(Row(slot_of.get(i), own, terms))
+            program.append(RowUpdate(slot_of.get(i), own, terms))
             free.extend(slot_of.pop(j) for j, _ in others if j < i and last_need[j] == i)
         return InPlace(tuple(program), slots)
 
@@ -75,7 +75,7 @@ class InPlace:
         return x
 
 
-def _overwrite(target: Tensor, row: Row, fresh: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
+def _overwrite(target: Tensor, row: RowUpdate, fresh: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
     """target <- own target + sum of the terms: with positive weights, one running mean a term and at last their sum."""
     sources = [((kept if is_kept else fresh)[j], weight) for is_kept, j, weight in row.terms]
     if row.own <= 0 or min((weight for _, weight in sources), default=1.0) <= 0:

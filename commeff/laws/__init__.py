@@ -1,6 +1,6 @@
 """What must hold of every method, built in or the reader's own: `check(method)` runs all of it on a small problem.
 
-A law is a function of `Case` that raises `AssertionError` with a sentence: what was measured, and what to do. The
+A law is a function of `MethodCase` that raises `AssertionError` with a sentence: what was measured, and what to do. The
 problem: 4 workers, each with its own quadratic in 12 coordinates (a 3 x 3 matrix and a vector), float64.
 """
 
@@ -19,7 +19,7 @@ from commeff.laws.conduct import (
 )
 from commeff.laws.engines import is_the_same_on_every_engine
 from commeff.laws.memory import resumes
-from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Case, Method, cases, run, slope, start
+from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Method, MethodCase, cases, run, slope, start
 from commeff.laws.profiled import is_profiled
 
 __all__ = [
@@ -28,8 +28,8 @@ __all__ = [
     "LAYOUT",
     "STEPS",
     "WORKERS",
-    "Case",
     "Method",
+    "MethodCase",
     "cases",
     "check",
     "gives_the_same_when_x_is_donated",
@@ -47,7 +47,7 @@ __all__ = [
     "works_in_blocks",
 ]
 
-LAWS: tuple[Callable[[Case], None], ...] = (
+LAWS: tuple[Callable[[MethodCase], None], ...] = (
     repeats,
     leaves_its_input_alone,
     gives_the_same_when_x_is_donated,

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Case, run, slope, start
+from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, run, slope, start
 from commeff.transforms import blocked
 
 
-def repeats(case: Case) -> None:
+def repeats(case: MethodCase) -> None:
     """Equal seeds give equal runs, also when one strategy object is started again after another run."""
     strategy, drawn = case.build(WORKERS), torch.get_rng_state()
     first = run(strategy)[0]
@@ -27,7 +27,7 @@ def repeats(case: Case) -> None:
     assert torch.isfinite(first).all(), f"{case.name}: the run on a mild quadratic is not finite; is a sign wrong?"
 
 
-def leaves_its_input_alone(case: Case) -> None:
+def leaves_its_input_alone(case: MethodCase) -> None:
     """step writes into neither x nor the gradient, and never touches a result again."""
     strategy, communicator, x = case.build(WORKERS), Communicator(workers=WORKERS, seed=3), start()
     strategy.start(x, LAYOUT, communicator)
@@ -44,7 +44,7 @@ def leaves_its_input_alone(case: Case) -> None:
         )
 
 
-def gives_the_same_when_x_is_donated(case: Case) -> None:
+def gives_the_same_when_x_is_donated(case: MethodCase) -> None:
     """Working in place changes nothing but memory."""
     plain, given = run(case.build(WORKERS))[0], run(case.build(WORKERS), donate=True)[0]
     assert torch.equal(plain, given), (
@@ -53,7 +53,7 @@ def gives_the_same_when_x_is_donated(case: Case) -> None:
     )
 
 
-def stays_where_all_agree(case: Case) -> None:
+def stays_where_all_agree(case: MethodCase) -> None:
     """With equal rows and zero gradients nobody moves."""
     strategy, communicator, x = case.build(WORKERS), Communicator(workers=WORKERS, seed=3), start()
     strategy.start(x, LAYOUT, communicator)
@@ -66,7 +66,7 @@ def stays_where_all_agree(case: Case) -> None:
     )
 
 
-def pays_for_what_it_learns(case: Case) -> None:
+def pays_for_what_it_learns(case: MethodCase) -> None:
     """A worker that feels another's gradient has been sent bytes: information reaches others through the communicator
     only.
     """
@@ -85,7 +85,7 @@ def pays_for_what_it_learns(case: Case) -> None:
     assert total == communicator.ledger.payload_bytes, f"{case.name}: the ledger's rows do not add up to its total"
 
 
-def runs_alone(case: Case) -> None:
+def runs_alone(case: MethodCase) -> None:
     """One worker is a run like any other, and puts nothing on the wire that an all-reduce or a graph would carry."""
     trajectory, communicator = run(case.build(1), n=1)
     assert torch.isfinite(trajectory).all(), f"{case.name}: a single worker's run is not finite"
@@ -93,7 +93,7 @@ def runs_alone(case: Case) -> None:
     assert carried == 0, f"{case.name}: a single worker sent {carried} bytes to nobody"
 
 
-def works_in_blocks(case: Case) -> None:
+def works_in_blocks(case: MethodCase) -> None:
     """Any partition that respects the scope gives the same trajectory; a finer one is refused."""
     scopes = [case.build(WORKERS).gradients.scope, case.build(WORKERS).parameters.scope]
     edge, inside = LAYOUT.fields[1].start, LAYOUT.fields[1].start - 2

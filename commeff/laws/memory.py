@@ -10,10 +10,10 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.core.strategy import Stateful
-from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Case, run, slope, start
+from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, run, slope, start
 
 
-def resumes(case: Case) -> None:
+def resumes(case: MethodCase) -> None:
     """Saved after any step and loaded into a fresh strategy, it goes on bit by bit."""
     whole, _ = run(case.build(WORKERS))
     for stop in range(1, STEPS):

@@ -28,7 +28,7 @@ Method = Callable[..., Strategy]
 
 
 @dataclass(frozen=True)
-class Case:
+class MethodCase:
     """A method with arguments that suit the problem: `build(n)` gives a fresh strategy for n workers."""
 
     name: str
@@ -47,7 +47,7 @@ def lazy_ring(n: int) -> Topology:
     return topologies.lazy(topologies.ring(n))
 
 
-def cases(method: Method) -> Iterator[Case]:
+def cases(method: Method) -> Iterator[MethodCase]:
     """The method with small arguments for what it requires, once for every choice of its `Literal` parameters and two
     compressors; an unbiased one, if it refuses those.
     """
@@ -57,7 +57,7 @@ def cases(method: Method) -> Iterator[Case]:
         yield from _cases(method, UNBIASED)
 
 
-def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Case]:
+def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[MethodCase]:
     hints = get_type_hints(method)
     optimizer = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
     axes: dict[str, list[Any]] = {}
@@ -84,7 +84,7 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Case]:
             for k, v in arguments.items()
             if k != "optimizer" and not isinstance(v, (int, OfWorkers))
         ]
-        case = Case(f"{method.__name__}({', '.join(shown)})", partial(_build, method, arguments))
+        case = MethodCase(f"{method.__name__}({', '.join(shown)})", partial(_build, method, arguments))
         strategy: object = case.build(WORKERS)
         assert isinstance(strategy, Strategy), (
             f"{case.name} gives a {type(strategy).__name__}: return Strategy(local, gradients=..., parameters=...)"

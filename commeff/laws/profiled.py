@@ -6,14 +6,14 @@ from itertools import groupby
 
 from commeff.communicator import Communicator
 from commeff.laws.engines import rehearse
-from commeff.laws.problem import LAYOUT, WORKERS, Case, run, slope, start
+from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, run, slope, start
 from commeff.profiling import Profile, profile
 from commeff.profiling.live import held, most
 
 LONG = 24  # steps that hold several periods
 
 
-def is_profiled(case: Case) -> None:
+def is_profiled(case: MethodCase) -> None:
     """The ledger of a run is what `commeff.profile` says, row by row (at most that, where values decide), and so is
     the memory of a process that hosts one worker.
     """
@@ -33,7 +33,7 @@ def is_profiled(case: Case) -> None:
         _remembers_what_is_said(case, found)
 
 
-def _remembers_what_is_said(case: Case, found: Profile) -> None:
+def _remembers_what_is_said(case: MethodCase, found: Profile) -> None:
     def live(communicator: Communicator) -> dict[str, int]:
         x = start()[list(communicator.workers)]
         strategy = case.build(WORKERS)

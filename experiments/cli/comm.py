@@ -14,7 +14,7 @@ from commeff.experiments.cli.common import Json, refusals
 from commeff.experiments.cli.deaths import deaths
 
 if TYPE_CHECKING:
-    from commeff.experiments.measure.bench.comm import Measured
+    from commeff.experiments.measure.bench.comm import Measurements
 
 
 def comm(
@@ -73,7 +73,7 @@ def comm(
         )
 
 
-def tables(measured: Measured) -> None:
+def tables(measured: Measurements) -> None:
     """The numbers as one reads them."""
     pairs = measured.between.pairs
     spread = {

@@ -14,7 +14,7 @@ from pathlib import Path
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import BAD, Launch, Limits, Scheduler
-from commeff.experiments.grid.local.server import Server
+from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.local.view import Watch, clock
 from commeff.experiments.grid.plan.cell_list import SUFFIX, CellList, changed, read_cells
 from commeff.experiments.grid.plan.cells import Cell
@@ -173,7 +173,7 @@ def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
 
 def run(request: Request) -> Outcome:
     """Run what is not finished."""
-    server = Server()
+    server = ForkServer()
     scheduler = Scheduler(request.limits, server, request.launch, request.files)
     cells, chosen = prepare(request) if request.listed else server.call(prepare, request)
     title = describe(request, cells)

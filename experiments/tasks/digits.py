@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.classifier import Classifier
-from commeff.experiments.tasks.models import MODELS, Network
+from commeff.experiments.tasks.models import MODELS, NetworkSettings
 from commeff.experiments.tasks.supervised import Samples, held_out
 
 HELD_OUT = 360  # 20 % of 1797 for validation and as many for the test; 1077 are left for training
@@ -59,7 +59,7 @@ class Digits(Classifier):
         dtype: str = "float32",
     ) -> None:
         at_least(1, hidden=hidden)
-        network = Network(channels=1, size=8, classes=10, width=hidden, norm=norm, dropout=dropout)
+        network = NetworkSettings(channels=1, size=8, classes=10, width=hidden, norm=norm, dropout=dropout)
         kind = choose("dtype", dtype, DTYPES)
         super().__init__(
             partial(choose("model", model, MODELS), network),

@@ -44,7 +44,7 @@ class Feedforward(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x + attention(norm(x)), then x + feedforward(norm(x))."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
@@ -97,7 +97,7 @@ class GPT(nn.Module):
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
         self.drop = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width, bias=False)
         spread = SPREAD / width**0.5
         for name, parameter in self.named_parameters():

@@ -1,6 +1,6 @@
 """What must hold of every task, built in or the reader's own: `check(kind)` raises AssertionError otherwise.
 
-A law is a function of `Case`; its sentence says what was measured, and what to do.
+A law is a function of `TaskCase`; its sentence says what was measured, and what to do.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ WORKERS, STEPS = 4, 3
 
 
 @dataclass(frozen=True)
-class Case:
+class TaskCase:
     """A task class with its default arguments: `build()` gives a fresh task for `WORKERS` workers."""
 
     name: str
     build: Callable[[], Task]
 
 
-def cases(kind: Callable[..., Task]) -> list[Case]:
+def cases(kind: Callable[..., Task]) -> list[TaskCase]:
     """The task for `WORKERS` workers, all else at its defaults; TypeError for a parameter that has none."""
     arguments: dict[str, Any] = {}
     for name, parameter in inspect.signature(kind).parameters.items():
@@ -49,10 +49,10 @@ def cases(kind: Callable[..., Task]) -> list[Case]:
         "workers" in arguments,
         f"{kind.__name__} takes no `workers`: a task deals its data to that many, and keeps the number as self.workers",
     )
-    return [Case(kind.__name__, partial(kind, **arguments))]
+    return [TaskCase(kind.__name__, partial(kind, **arguments))]
 
 
-def has_what_a_run_asks_for(case: Case) -> None:
+def has_what_a_run_asks_for(case: TaskCase) -> None:
     """`workers` as asked, `size`, a model, and minibatches (w, b, ...)."""
     task = case.build()
     workers: object = getattr(task, "workers", None)
@@ -79,7 +79,7 @@ def has_what_a_run_asks_for(case: Case) -> None:
     )
 
 
-def draws_batches_by_the_step(case: Case) -> None:
+def draws_batches_by_the_step(case: TaskCase) -> None:
     """A batch is a pure function of the step and the workers: asked again, out of order, of a fresh task, whatever
     the state of global generators.
     """
@@ -96,7 +96,7 @@ def draws_batches_by_the_step(case: Case) -> None:
     require(not changed, f"{case.name}: a later call wrote into the batch of step {changed}: return tensors of its own")
 
 
-def draws_each_worker_alone(case: Case) -> None:
+def draws_each_worker_alone(case: TaskCase) -> None:
     """A worker's minibatch does not depend on the other workers in the call, nor on their order."""
     task = case.build()
     for workers in ([2], [3, 1], [1, 2, 3]):
@@ -112,7 +112,7 @@ def draws_each_worker_alone(case: Case) -> None:
                 )
 
 
-def starts_from_one_model(case: Case) -> None:
+def starts_from_one_model(case: TaskCase) -> None:
     """Every call of `model` gives a new model with the same parameters, whatever the state of global generators."""
     task = case.build()
     one = task.model()
@@ -127,7 +127,7 @@ def starts_from_one_model(case: Case) -> None:
         require(other is not one, f"{case.name}: model() gives the same object twice: make a new one at every call")
 
 
-def has_a_loss(case: Case) -> None:
+def has_a_loss(case: TaskCase) -> None:
     """A finite scalar with a gradient, for each worker's own minibatch."""
     task = case.build()
     model, batch = task.model(), task.batch(0, range(WORKERS))
@@ -146,7 +146,7 @@ def has_a_loss(case: Case) -> None:
     require(bool(moved), f"{case.name}: the gradient of loss() is 0 in every parameter: is the model used?")
 
 
-def evaluates(case: Case) -> None:
+def evaluates(case: TaskCase) -> None:
     """`evaluate` gives train_loss and other finite numbers, the same twice, and leaves the model as it was."""
     task = case.build()
     model = task.model()
@@ -163,7 +163,7 @@ def evaluates(case: Case) -> None:
     require(not changed, f"{case.name}: evaluate() changes {changed}: measure with model.eval() and no_grad")
 
 
-def trains(case: Case) -> None:
+def trains(case: TaskCase) -> None:
     """Three steps of parallel SGD end in a finite loss."""
     task = case.build()
     strategy = methods.psgd(partial(torch.optim.SGD, lr=1e-3))
@@ -174,7 +174,7 @@ def trains(case: Case) -> None:
     )
 
 
-LAWS: tuple[Callable[[Case], None], ...] = (
+LAWS: tuple[Callable[[TaskCase], None], ...] = (
     has_what_a_run_asks_for,
     draws_batches_by_the_step,
     draws_each_worker_alone,

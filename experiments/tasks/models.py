@@ -13,8 +13,8 @@ from commeff.experiments.tasks.checks import at_least, choose
 
 
 @dataclass(frozen=True)
-class Network:
-    """What a network is told.
+class NetworkSettings:
+    """What decides the shape of a network.
 
     size: side of the square image.   width: units of the last hidden layer; of a ResNet, channels of its first stage.
     """
@@ -33,25 +33,25 @@ class Network:
             raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
 
 
-def linear(network: Network) -> nn.Sequential:
+def linear(network: NetworkSettings) -> nn.Sequential:
     """Multinomial logistic regression.
 
-    >>> sum(p.numel() for p in linear(Network(channels=1, size=8, classes=10)).parameters())
+    >>> sum(p.numel() for p in linear(NetworkSettings(channels=1, size=8, classes=10)).parameters())
     650
     """
-    if network.norm != Network.norm or network.dropout:
+    if network.norm != NetworkSettings.norm or network.dropout:
         raise ValueError(
             "model linear has no hidden layer: norm and dropout do not apply, so leave them out or use mlp or cnn"
         )
     return nn.Sequential(nn.Flatten(), nn.Linear(network.channels * network.size**2, network.classes))
 
 
-def mlp(network: Network) -> nn.Sequential:
+def mlp(network: NetworkSettings) -> nn.Sequential:
     """One hidden layer: linear, norm, ReLU, dropout, linear."""
     return nn.Sequential(nn.Flatten(), *_head(network, network.channels * network.size**2))
 
 
-def cnn(network: Network) -> nn.Sequential:
+def cnn(network: NetworkSettings) -> nn.Sequential:
     """Two 3 x 3 convolutions (16, 32 channels), each with norm, ReLU and 2 x 2 max pooling, then the head of `mlp`."""
     norm = choose("norm", network.norm, NORMS)
     return nn.Sequential(
@@ -62,7 +62,7 @@ def cnn(network: Network) -> nn.Sequential:
     )
 
 
-def _head(network: Network, inputs: int) -> list[nn.Module]:
+def _head(network: NetworkSettings, inputs: int) -> list[nn.Module]:
     norm = choose("norm", network.norm, NORMS)
     return [
         nn.Linear(inputs, network.width),
@@ -98,4 +98,4 @@ NORMS: dict[str, Callable[[int, type[BatchNorm]], nn.Module]] = {
     "group": lambda channels, batch_norm: nn.GroupNorm(gcd(channels, 8), channels),
 }
 
-MODELS: dict[str, Callable[[Network], nn.Sequential]] = {"linear": linear, "mlp": mlp, "cnn": cnn}
+MODELS: dict[str, Callable[[NetworkSettings], nn.Sequential]] = {"linear": linear, "mlp": mlp, "cnn": cnn}

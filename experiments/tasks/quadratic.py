@@ -14,7 +14,7 @@ from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 
 
-class Point(nn.Module):
+class PointModel(nn.Module):
     """A bare point x in R^d, started at zero. forward: F(x) of each (curvature, centre, noise), (b, d) each -> (b,)."""
 
     def __init__(self, dimension: int) -> None:
@@ -87,7 +87,7 @@ class Quadratic:
 
     def model(self) -> nn.Module:
         """The point x = 0."""
-        return Point(self.optimum.numel()).to(self.dtype)
+        return PointModel(self.optimum.numel()).to(self.dtype)
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """(A_i, b_i, xi_i) of `workers` at `step`, each (w, 1, d)."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.experiments.tasks.checks import choose
-from commeff.experiments.tasks.models import NORMS, Network
+from commeff.experiments.tasks.models import NORMS, NetworkSettings
 
 Shortcut = Callable[[int, int, int, str], nn.Module]
 
@@ -38,7 +38,7 @@ class Projected(nn.Sequential):
         super().__init__(nn.Conv2d(inputs, outputs, 1, stride, bias=False), _norm(norm, outputs))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two 3 x 3 convolutions, each with a norm, added to the shortcut: relu(shortcut(x) + F(x))."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: str, shortcut: Shortcut) -> None:
@@ -54,14 +54,14 @@ class Block(nn.Module):
         return torch.relu(self.shortcut(images) + self.residual(images))
 
 
-def resnet(network: Network, blocks: Sequence[int], shortcut: Shortcut) -> nn.Sequential:
+def resnet(network: NetworkSettings, blocks: Sequence[int], shortcut: Shortcut) -> nn.Sequential:
     """A stem, stages of `blocks` blocks that halve the image and double the channels, the mean over pixels, a linear
     layer.
 
     Convolutions start from N(0, 2 / fan out) (He et al., arXiv 1502.01852), norms as the identity, the last layer as
     torch makes it.
 
-    >>> narrow = Network(channels=3, size=32, classes=10, width=16, norm="batch")
+    >>> narrow = NetworkSettings(channels=3, size=32, classes=10, width=16, norm="batch")
     >>> sum(p.numel() for p in resnet(narrow, (3, 3, 3), Subsampled).parameters())
     269722
     """
@@ -74,7 +74,7 @@ def resnet(network: Network, blocks: Sequence[int], shortcut: Shortcut) -> nn.Se
     for stage, count in enumerate(blocks):
         outputs = width * 2**stage
         for first in (True, *[False] * (count - 1)):
-            layers.append(Block(inputs, outputs, 2 if first and stage else 1, network.norm, shortcut))
+            layers.append(ResidualBlock(inputs, outputs, 2 if first and stage else 1, network.norm, shortcut))
             inputs = outputs
     stem = (_conv(network.channels, width, 1), _norm(network.norm, width), nn.ReLU())
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, network.classes))

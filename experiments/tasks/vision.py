@@ -12,7 +12,7 @@ from commeff.experiments.tasks.augment import AUGMENTATIONS, stream
 from commeff.experiments.tasks.checks import DTYPES, choose
 from commeff.experiments.tasks.classifier import Classifier
 from commeff.experiments.tasks.images import ImageSet
-from commeff.experiments.tasks.models import MODELS, Network
+from commeff.experiments.tasks.models import MODELS, NetworkSettings
 from commeff.experiments.tasks.resnet import Projected, Subsampled, resnet
 
 
@@ -20,9 +20,9 @@ from commeff.experiments.tasks.resnet import Projected, Subsampled, resnet
 class Architecture:
     """A kind of network, with the width and the norm it has unless said otherwise."""
 
-    build: Callable[[Network], nn.Module]
-    width: int = Network.width
-    norm: str = Network.norm
+    build: Callable[[NetworkSettings], nn.Module]
+    width: int = NetworkSettings.width
+    norm: str = NetworkSettings.norm
 
 
 def _small(*blocks: int) -> Architecture:
@@ -84,7 +84,7 @@ class Vision(Classifier):
     ) -> None:
         self._augment = choose("augment", augment, AUGMENTATIONS)
         chosen, kind = choose("model", model, ARCHITECTURES), choose("dtype", dtype, DTYPES)
-        network = Network(
+        network = NetworkSettings(
             channels=data.train.inputs.shape[1],
             size=data.train.inputs.shape[2],
             classes=len(data.classes),

@@ -27,7 +27,7 @@ from commeff.experiments.measure.bench.comm import Effort
 from commeff.experiments.measure.bench.forks import on_forks
 from commeff.experiments.measure.bench.job import on_job
 from commeff.experiments.measure.bench.profile import describe, write
-from commeff.experiments.measure.bench.timing import Figure
+from commeff.experiments.measure.bench.timing import MeasuredRatio
 
 SIZES = (4, 2**12, 2**20)
 SMALL = Effort(sizes=SIZES, rounds=2, length=2**12, width=64)
@@ -171,7 +171,7 @@ def test_the_command_prints_writes_and_refuses(monkeypatch, measured, tmp_path: 
 def test_a_bench_whose_file_cannot_be_written_or_whose_process_dies_says_so_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def dies() -> list[Figure]:
+    def dies() -> list[MeasuredRatio]:
         raise RuntimeError("process 1 died with exit code -9")
 
     (tmp_path / "file").touch()

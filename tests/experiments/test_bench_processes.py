@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from commeff.experiments.cli import app
 from commeff.experiments.measure.bench import hosting, processes
 from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
-from commeff.experiments.measure.bench.processes import Subject, compare, contestants, exposed
-from commeff.experiments.measure.bench.timing import Figure
+from commeff.experiments.measure.bench.processes import TimedModel, compare, contestants, exposed
+from commeff.experiments.measure.bench.timing import MeasuredRatio
 from commeff.experiments.tasks.language import Language
 
-SMALL = Subject("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
+SMALL = TimedModel("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
 
 
 def test_a_block_takes_as_long_as_at_the_slowest_process():
@@ -65,7 +65,7 @@ def test_what_slows_a_whole_round_does_not_change_the_communication_exposed():
 
 def test_communication_is_outside_every_limit_where_ddp_has_none():
     value = exposed({"local": [1.0], "DDP": [0.9], "it": [0.8]}, "it")
-    assert not Figure("", "", value, at_most=1e9).good
+    assert not MeasuredRatio("", "", value, at_most=1e9).good
 
 
 def test_every_limit_is_checked_on_every_model_and_number_of_processes():
@@ -81,7 +81,7 @@ def test_two_processes_take_the_steps_of_one():
 
 
 def test_bench_writes_its_figures_and_ends_with_3_when_one_is_outside(monkeypatch, tmp_path: Path):
-    figures = [Figure("it", "good", 1.0, at_most=2.0), Figure("it", "bad", 3.0, at_most=2.0)]
+    figures = [MeasuredRatio("it", "good", 1.0, at_most=2.0), MeasuredRatio("it", "bad", 3.0, at_most=2.0)]
     monkeypatch.setattr(processes, "run", lambda: figures)
     result = CliRunner().invoke(app, ["bench", "processes", "--csv", str(tmp_path / "figures.csv")])
     assert result.exit_code == 3

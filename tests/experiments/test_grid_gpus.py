@@ -15,7 +15,7 @@ import pytest
 from commeff.experiments.config.compose import compose
 from commeff.experiments.grid.local import gpus as dealt
 from commeff.experiments.grid.local.scheduler import Limits, Scheduler, _run_cell
-from commeff.experiments.grid.local.server import Server
+from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import RunFolder
 
@@ -85,7 +85,7 @@ def test_the_gpus_of_a_run_are_in_its_env_json(tmp_path: Path) -> None:
     (cell,) = cells(tmp_path, 1)
     process: BaseProcess
     connection: Connection
-    process, connection = Server().start(_run_cell, dict(cell.config), cell.folder, ("4",))
+    process, connection = ForkServer().start(_run_cell, dict(cell.config), cell.folder, ("4",))
     process.join()
     assert connection.poll()
     assert RunFolder(cell.folder).state == "done"

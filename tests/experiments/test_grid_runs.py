@@ -20,7 +20,7 @@ from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
 from commeff.experiments.grid.command import Request, prepare
 from commeff.experiments.grid.local.scheduler import Limits
-from commeff.experiments.grid.local.server import Server
+from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.plan.estimate import total
 from commeff.experiments.run.store import RunFolder, run_id
 from tests.experiments.launchers import children
@@ -191,7 +191,7 @@ def test_no_signal_is_lost_while_the_server_begins(number: signal.Signals, monke
     before = signal.signal(number, lambda number, frame: heard.append(number))
     try:
         masks = [signal.pthread_sigmask(signal.SIG_BLOCK, [])]
-        found = Server().call(how_signals_stand)
+        found = ForkServer().call(how_signals_stand)
         masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
     finally:
         signal.signal(number, before)

@@ -28,11 +28,11 @@ from commeff.experiments.measure.lab import bench
 from commeff.experiments.measure.lab.bench import exchanges
 from commeff.experiments.measure.lab.cell import run_in_lab
 from commeff.experiments.measure.lab.grid import check_same, nodes_of, run_on
-from commeff.experiments.measure.lab.network import NETWORKS, Node, Shape, lab
+from commeff.experiments.measure.lab.network import NETWORKS, LinkShape, Node, lab
 from commeff.experiments.measure.lab.outcome import NetworkRuns, Race, modelled_seconds, read_networks
 from commeff.experiments.measure.lab.report import figure, page, report, speed_ups
-from commeff.experiments.report.data.grids import Cell as GridCell
-from commeff.experiments.report.data.grids import Grid
+from commeff.experiments.report.data.grids import StoredCell as GridCell
+from commeff.experiments.report.data.grids import StoredGrid
 from commeff.experiments.report.draw.figures import write
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder, run_id
@@ -188,7 +188,7 @@ def raced_in(method: str, seed: int, measured: float, commit: str = "abc") -> Ra
 
 def seen(*races: Race) -> NetworkRuns:
     cells = tuple(GridCell(race.method, race.seed, {}, (f"method={race.method}",), race.method) for race in races)
-    grid = Grid("small", "Small", None, cells, target={"val_loss": 1.0}, baseline={"method": "psgd"})
+    grid = StoredGrid("small", "Small", None, cells, target={"val_loss": 1.0}, baseline={"method": "psgd"})
     return NetworkRuns(NETWORKS["200mbit"].cluster(2), grid, races, ())
 
 
@@ -303,7 +303,7 @@ def test_too_few_nodes_and_rates_of_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 2 and at most 200, got 1"), lab(NETWORKS["1gbit"], 1):
         pass
     with pytest.raises(ValueError, match="at least 100 kbit/s"):
-        Shape("none", 0.0)
+        LinkShape("none", 0.0)
 
 
 def test_a_process_that_dies_while_latency_is_measured_is_told_in_one_line(

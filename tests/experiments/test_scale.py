@@ -19,10 +19,10 @@ from commeff.cluster.billing import Billing
 from commeff.experiments.cli.scale import scale
 from commeff.experiments.config.groups import built_in
 from commeff.experiments.config.plugins import adopt
-from commeff.experiments.measure.bench.processes import Subject
+from commeff.experiments.measure.bench.processes import TimedModel
 from commeff.experiments.measure.scale import measured
 from commeff.experiments.measure.scale.command import make_study, read_options
-from commeff.experiments.measure.scale.methods import SHOWN, Method, read_methods
+from commeff.experiments.measure.scale.methods import SHOWN, MethodChoice, read_methods
 from commeff.experiments.measure.scale.modelled import Setting, curves, point, profiled
 from commeff.experiments.measure.scale.page import Study, page, save
 from commeff.experiments.measure.scale.picture import IDEAL, LOOKS, figure
@@ -32,7 +32,7 @@ CORE = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"fp3
 FLAT = Cluster("flat", gpus=1, gpu=CORE, per_node=1, intra=Link(1e9, 1e-5), inter=Link(1e9, 1e-5))
 NUMBERS = (2, 4, 8, 16, 64, 256, 1024)
 RESNET, BERT = WORKLOADS.values()
-SMALL = Subject("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
+SMALL = TimedModel("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
 
 
 METHODS = read_methods([])
@@ -46,9 +46,9 @@ def seldom(optimizer) -> Strategy:
 """
 
 
-def plugin(folder: Path) -> Method:
+def plugin(folder: Path) -> MethodChoice:
     (folder / "mine.py").write_text(PLUGIN)
-    return Method(("method=seldom",), tuple(adopt([str(folder / "mine.py")])[0]))
+    return MethodChoice(("method=seldom",), tuple(adopt([str(folder / "mine.py")])[0]))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def few():
 @pytest.mark.parametrize("name", [*built_in("method"), "a plug-in"])
 def test_points_price_the_profile(name: str, tmp_path: Path) -> None:
     """Where nothing hides, a step waits for all that the profile says, each operation at its price."""
-    method, n = Method((f"method={name}",)) if name in built_in("method") else plugin(tmp_path), 8
+    method, n = MethodChoice((f"method={name}",)) if name in built_in("method") else plugin(tmp_path), 8
     found, _ = profiled(method, TINY.layout, n)
     price = Billing(FLAT.with_gpus(n), n)
     sent = [each for step in range(found.period) for each in found.operations(found.first + step)]
@@ -72,7 +72,7 @@ def test_points_price_the_profile(name: str, tmp_path: Path) -> None:
 
 def test_what_is_awaited_later_hides_and_what_leaves_early_too() -> None:
     exposed = {
-        words: point(Setting(FLAT), RESNET, "weak", Method((f"method={words}",)), 8)
+        words: point(Setting(FLAT), RESNET, "weak", MethodChoice((f"method={words}",)), 8)
         for words in ("psgd", "dsgd", "dasgd", "local_sgd")
     }
     waits = {name: shown.step - shown.compute for name, shown in exposed.items()}
@@ -81,7 +81,7 @@ def test_what_is_awaited_later_hides_and_what_leaves_early_too() -> None:
 
 
 def test_a_method_of_several_minibatches_a_step_computes_all_of_them() -> None:
-    several = point(Setting(FLAT), TINY, "weak", Method(("method=neolithic", "method.rounds=3")), 2)
+    several = point(Setting(FLAT), TINY, "weak", MethodChoice(("method=neolithic", "method.rounds=3")), 2)
     one = point(Setting(FLAT), TINY, "weak", PSGD, 2)
     assert (several.batch, several.compute) == pytest.approx((3 * one.batch, 3 * one.compute))
 
@@ -239,7 +239,7 @@ def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
 
 
 def test_methods_that_repeat_too_seldom_together_are_not_measured() -> None:
-    slow = Method(("method=local_sgd", "method.period=67"))
+    slow = MethodChoice(("method=local_sgd", "method.period=67"))
     with pytest.raises(ValueError, match="must repeat together within 64 steps to be measured, got 67"):
         measured.curves((2,), [slow], subjects=[SMALL], rounds=1)
 

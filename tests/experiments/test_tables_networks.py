@@ -14,7 +14,7 @@ from commeff.experiments.published.networks import report as networks
 
 
 @pytest.mark.parametrize("figure", contention.FIGURES, ids=lambda f: f"{f.hosts}-{f.case}-{f.network}")
-def test_simgrid_is_met_within_one_percent_in_less_than_a_second(figure: contention.Figure) -> None:
+def test_simgrid_is_met_within_one_percent_in_less_than_a_second(figure: contention.SimulatedFigure) -> None:
     start = time.perf_counter()
     ours = figure.ours
     assert time.perf_counter() - start < 1
@@ -40,7 +40,7 @@ def test_two_constants_give_nine_of_ten_gossip_figures_within_fifteen_percent() 
 
 
 def test_the_fit_finds_constants_that_made_the_figures() -> None:
-    truth = gossip.Constants(image=4e-3, bandwidth=1.5e9)
+    truth = gossip.FittedConstants(image=4e-3, bandwidth=1.5e9)
     made = [replace(row, value=gossip.modelled(row, truth)) for row in gossip.PRINTED]
     found = gossip.fit(rows=made)
     assert (found.image, found.bandwidth) == pytest.approx((truth.image, truth.bandwidth), rel=1e-4)

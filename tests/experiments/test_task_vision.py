@@ -17,8 +17,8 @@ from commeff.experiments.tasks import CIFAR10, DataError, FashionMNIST, ImageFol
 from commeff.experiments.tasks import cifar10 as cifar10_files
 from commeff.experiments.tasks import fashion_mnist as fashion_files
 from commeff.experiments.tasks.images import statistics
-from commeff.experiments.tasks.models import Network
-from commeff.experiments.tasks.resnet import Block, Subsampled
+from commeff.experiments.tasks.models import NetworkSettings
+from commeff.experiments.tasks.resnet import ResidualBlock, Subsampled
 from commeff.experiments.tasks.vision import ARCHITECTURES, Vision
 from commeff.replicas import Stacked, Vmapped
 from tests.experiments import image_files
@@ -94,7 +94,7 @@ def test_images_are_scaled_by_channel_when_they_are_drawn(name: str, tmp_path: P
 def test_networks_have_the_parameters_of_the_papers(name: str, parameters: int, norm: str) -> None:
     kind = ARCHITECTURES[name]
     with torch.device("meta"):
-        model = kind.build(Network(3, 32, 10, kind.width, norm))
+        model = kind.build(NetworkSettings(3, 32, 10, kind.width, norm))
     assert sum(p.numel() for p in model.parameters()) == parameters
 
 
@@ -102,7 +102,7 @@ def test_networks_have_the_parameters_of_the_papers(name: str, parameters: int, 
 @pytest.mark.parametrize(("channels", "size"), [(3, 32), (1, 28)])
 def test_every_network_takes_every_image(name: str, channels: int, size: int) -> None:
     kind = ARCHITECTURES[name]
-    model = kind.build(Network(channels, size, 7, 8, kind.norm))
+    model = kind.build(NetworkSettings(channels, size, 7, 8, kind.norm))
     assert model(torch.zeros(2, channels, size, size)).shape == (2, 7)
 
 
@@ -110,12 +110,12 @@ def test_layers_of_a_resnet_are_counted_as_in_the_paper() -> None:
     """6n + 2 weight layers: convolutions and the last linear layer; shortcuts of option A have none."""
     for name, layers in (("resnet8", 8), ("resnet20", 20), ("resnet56", 56)):
         with torch.device("meta"):
-            model = ARCHITECTURES[name].build(Network(3, 32, 10, 16, "batch"))
+            model = ARCHITECTURES[name].build(NetworkSettings(3, 32, 10, 16, "batch"))
         assert sum(isinstance(module, nn.Conv2d | nn.Linear) for module in model.modules()) == layers
 
 
 def test_a_block_without_residual_is_its_shortcut() -> None:
-    block = Block(4, 8, 2, "group", Subsampled)
+    block = ResidualBlock(4, 8, 2, "group", Subsampled)
     nn.init.zeros_(block.residual[-1].weight)
     images = torch.rand(3, 4, 6, 6)
     out = block(images)
@@ -126,7 +126,7 @@ def test_a_block_without_residual_is_its_shortcut() -> None:
 
 def test_convolutions_start_with_variance_two_over_fan_out() -> None:
     kind = ARCHITECTURES["resnet20"]
-    model = kind.build(Network(3, 32, 10, 32, "batch"))
+    model = kind.build(NetworkSettings(3, 32, 10, 32, "batch"))
     for module in model.modules():
         if isinstance(module, nn.Conv2d) and module.weight.numel() > 5000:
             expected = 2 / (9 * module.out_channels)

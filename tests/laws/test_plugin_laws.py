@@ -12,7 +12,7 @@ from commeff import Communicator, methods, topologies
 from commeff.compressors import TopK
 from commeff.experiments.tasks import Digits, Quadratic
 from commeff.experiments.tasks.laws import LAWS as TASK_LAWS
-from commeff.experiments.tasks.laws import Case as TaskCase
+from commeff.experiments.tasks.laws import TaskCase as TaskCase
 from commeff.laws import WORKERS, run
 from commeff.laws.engines import rehearse
 from tests.laws.processes import on_processes

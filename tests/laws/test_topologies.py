@@ -10,7 +10,7 @@ import pytest
 
 from commeff import topologies
 from commeff.topologies import MixingMatrix, Topology
-from commeff.topologies.laws import LAWS, MATRIX_LAWS, Case, cases
+from commeff.topologies.laws import LAWS, MATRIX_LAWS, TopologyCase, cases
 
 OURS = sorted(set(topologies.__all__) - {"MixingMatrix", "Topology"})
 DIRECTED = nx.DiGraph([(0, 1), (1, 2), (2, 0), (2, 1), (1, 3), (3, 0)])
@@ -18,14 +18,14 @@ DIRECTED = nx.DiGraph([(0, 1), (1, 2), (2, 0), (2, 1), (1, 3), (3, 0)])
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", OURS)
-def test_law(name: str, law: Callable[[Case], None]) -> None:
+def test_law(name: str, law: Callable[[TopologyCase], None]) -> None:
     for case in cases(getattr(topologies, name)):
         law(case)
 
 
 @pytest.mark.parametrize("law", MATRIX_LAWS, ids=lambda law: law.__name__)
-def test_law_on_weights_whose_columns_alone_sum_to_one(law: Callable[[Case], None]) -> None:
-    law(Case("from_graph(directed)", lambda: topologies.from_graph(DIRECTED), 4))
+def test_law_on_weights_whose_columns_alone_sum_to_one(law: Callable[[TopologyCase], None]) -> None:
+    law(TopologyCase("from_graph(directed)", lambda: topologies.from_graph(DIRECTED), 4))
 
 
 def test_every_constructor_is_tried_at_several_sizes() -> None:

@@ -1,13 +1,13 @@
 """What must hold of every topology, built in or the reader's own: `check(function)` raises AssertionError otherwise.
 
-A law is a function of `Case`; its sentence says what was measured, and what to do.
+A law is a function of `TopologyCase`; its sentence says what was measured, and what to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from commeff.topologies.laws.samples import SIZES, Case, cases
+from commeff.topologies.laws.samples import SIZES, TopologyCase, cases
 from commeff.topologies.laws.steps import (
     agrees_in_the_end,
     gives_mixing_matrices,
@@ -23,7 +23,7 @@ __all__ = [
     "LAWS",
     "MATRIX_LAWS",
     "SIZES",
-    "Case",
+    "TopologyCase",
     "agrees_in_the_end",
     "cases",
     "check",
@@ -37,13 +37,13 @@ __all__ = [
 ]
 
 # Those that hold of every matrix, also of one whose columns alone sum to 1.
-MATRIX_LAWS: tuple[Callable[[Case], None], ...] = (
+MATRIX_LAWS: tuple[Callable[[TopologyCase], None], ...] = (
     describes_its_weights,
     has_the_norm_for_rho,
     tells_circulants_from_others,
 )
 
-LAWS: tuple[Callable[[Case], None], ...] = (
+LAWS: tuple[Callable[[TopologyCase], None], ...] = (
     gives_mixing_matrices,
     keeps_agreement,
     is_a_pure_function_of_the_step,

@@ -37,7 +37,7 @@ VALUES: dict[str, Sequence[Any]] = {  # of parameters without a default, by name
 
 
 @dataclass(frozen=True)
-class Case:
+class TopologyCase:
     """A topology function with arguments: `build()` gives a fresh topology over n workers, or over as many as it likes
     where n is None.
     """
@@ -54,9 +54,9 @@ class Made(NamedTuple):
     topology: Topology
 
 
-def cases(function: Callable[..., Topology]) -> list[Case]:
+def cases(function: Callable[..., Topology]) -> list[TopologyCase]:
     """The function at several numbers of workers; what it refuses with a ValueError is left out, unless it is all."""
-    accepted, refusals = list[Case](), list[str]()
+    accepted, refusals = list[TopologyCase](), list[str]()
     for case in _all_cases(function):
         try:
             topology: object = case.build()
@@ -69,7 +69,7 @@ def cases(function: Callable[..., Topology]) -> list[Case]:
     return accepted
 
 
-def _all_cases(function: Callable[..., Topology]) -> Iterator[Case]:
+def _all_cases(function: Callable[..., Topology]) -> Iterator[TopologyCase]:
     parameters, hints = inspect.signature(function).parameters, get_type_hints(function)
     composed = any(hints.get(name) is Topology for name in parameters)
     depends = composed or any(name in SIZED for name in parameters)
@@ -84,7 +84,7 @@ def _all_cases(function: Callable[..., Topology]) -> Iterator[Case]:
             arguments = {name: v.topology if isinstance(v, Made) else v for name, v in chosen.items()}
             shown = ", ".join(f"{name}={_shown(value)}" for name, value in chosen.items() if name != "seed")
             sized = any(name in ("n", "workers") for name in chosen)
-            yield Case(f"{function.__name__}({shown})", partial(function, **arguments), n if sized else None)
+            yield TopologyCase(f"{function.__name__}({shown})", partial(function, **arguments), n if sized else None)
 
 
 def _axis(function: Callable[..., Topology], parameter: inspect.Parameter, hint: Any, n: int) -> Sequence[Any] | None:

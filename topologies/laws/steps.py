@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from commeff.topologies.laws.samples import Case, require
+from commeff.topologies.laws.samples import TopologyCase, require
 from commeff.topologies.matrix import MixingMatrix
 
 STEPS = 12
 AGREED = 1e-3  # the share of a disagreement that counts as none
 
 
-def gives_mixing_matrices(case: Case) -> None:
+def gives_mixing_matrices(case: TopologyCase) -> None:
     """Every step has a mixing matrix over all n workers."""
     topology = case.build()
     size = topology.n if case.n is None else case.n
@@ -34,7 +34,7 @@ def gives_mixing_matrices(case: Case) -> None:
         require(n == size, f"{case.name}: at({step}) mixes {n} workers: make the weights ({size}, {size})")
 
 
-def keeps_agreement(case: Case) -> None:
+def keeps_agreement(case: TopologyCase) -> None:
     """The rows sum to 1, so that workers who agree stay where they are."""
     topology = case.build()
     for step in range(STEPS):
@@ -48,7 +48,7 @@ def keeps_agreement(case: Case) -> None:
         )
 
 
-def is_a_pure_function_of_the_step(case: Case) -> None:
+def is_a_pure_function_of_the_step(case: TopologyCase) -> None:
     """The same step gives the same matrix: asked again, in another order, of a fresh object, in another process."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - watched, not used
     topology = case.build()
@@ -74,7 +74,7 @@ def is_a_pure_function_of_the_step(case: Case) -> None:
         )
 
 
-def has_an_honest_period(case: Case) -> None:
+def has_an_honest_period(case: TopologyCase) -> None:
     """After `period` steps the matrices repeat."""
     topology = case.build()
     period = topology.period
@@ -89,7 +89,7 @@ def has_an_honest_period(case: Case) -> None:
         )
 
 
-def agrees_in_the_end(case: Case) -> None:
+def agrees_in_the_end(case: TopologyCase) -> None:
     """Mixing makes all workers equal: they are connected over time, and nothing only goes round."""
     topology = case.build()
     n, product = topology.n, np.eye(topology.n)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from commeff.topologies.laws.samples import Case, require
+from commeff.topologies.laws.samples import TopologyCase, require
 from commeff.topologies.matrix import MixingMatrix
 
 LOOKED_AT = 64  # steps of a period; 6, where there is none
 
 
-def describes_its_weights(case: Case) -> None:
+def describes_its_weights(case: TopologyCase) -> None:
     """Sums, symmetry, degrees and the views by receiver and sender are those of the dense matrix."""
     for step, matrix, dense in _matrices(case):
         off = dense - np.diag(np.diag(dense))
@@ -45,7 +45,7 @@ def describes_its_weights(case: Case) -> None:
             )
 
 
-def has_the_norm_for_rho(case: Case) -> None:
+def has_the_norm_for_rho(case: TopologyCase) -> None:
     """rho = |W - J|, which bounds what a round leaves of a disagreement; lambda_min is the smallest eigenvalue."""
     for step, matrix, dense in _matrices(case):
         rho = float(np.linalg.norm(dense - 1 / matrix.n, 2))
@@ -68,7 +68,7 @@ def has_the_norm_for_rho(case: Case) -> None:
             )
 
 
-def tells_circulants_from_others(case: Case) -> None:
+def tells_circulants_from_others(case: TopologyCase) -> None:
     """`shifts` is given where, and only where, all workers receive from the same places relative to their own."""
     for step, matrix, dense in _matrices(case):
         turned = np.array([np.roll(row, -worker) for worker, row in enumerate(dense)])
@@ -81,7 +81,7 @@ def tells_circulants_from_others(case: Case) -> None:
         )
 
 
-def _matrices(case: Case) -> Iterator[tuple[int, MixingMatrix, NDArray[np.float64]]]:
+def _matrices(case: TopologyCase) -> Iterator[tuple[int, MixingMatrix, NDArray[np.float64]]]:
     """The matrices of a period, or of the first steps."""
     topology = case.build()
     for step in range(min(topology.period or 6, LOOKED_AT)):

@@ -12,7 +12,7 @@ from commeff.communicator.wire.doorbell import Notification
 from commeff.communicator.wire.shared_memory import SharedMemory
 
 
-class Operation(ABC):  # noqa: B024
+class WireOperation(ABC):  # noqa: B024
     """What all processes post in the same order.
 
     Attributes
@@ -35,7 +35,7 @@ class Operation(ABC):  # noqa: B024
         self.posted = True
 
 
-class Exchange(Operation):
+class Exchange(WireOperation):
     """One buffer to each peer in `outgoing`, one from each in `incoming`.
 
     Where memory is shared, the buffer itself stays, and the peer's doorbell is rung.

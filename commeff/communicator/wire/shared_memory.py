@@ -26,7 +26,7 @@ SWITCH = "COMMEFF_SHARED_MEMORY"  # the environment variable that switches it of
 
 
 @dataclass
-class Block:
+class SharedBlock:
     """Memory that one process writes and others read: (size,) int64 of who has read which message, and the bytes."""
 
     memory: mmap.mmap
@@ -56,9 +56,9 @@ class SharedMemory:
 
     def __init__(self, group: Any, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self._own: list[Block] = []
+        self._own: list[SharedBlock] = []
         weakref.finalize(self, _close, self._own)
-        self._theirs: dict[tuple[int, int], Block] = {}
+        self._theirs: dict[tuple[int, int], SharedBlock] = {}
         probe = _probe() if os.environ.get(SWITCH) != "0" else -1
         everybody: list[Any] = [None] * size
         dist.all_gather_object(everybody, (_machine(), os.getpid(), probe), group=group)
@@ -83,7 +83,7 @@ class SharedMemory:
         if block is None:
             length = 8 * self.size + len(payload)
             fd = _new_memory(length)
-            block = Block(mmap.mmap(fd, length), fd, self.size)
+            block = SharedBlock(mmap.mmap(fd, length), fd, self.size)
             self._own.append(block)
         block.message, block.readers = block.message + 1, tuple(readers)
         block.body[: len(payload)] = payload
@@ -99,7 +99,7 @@ class SharedMemory:
         fd, length, message = notification.wait()
         if (peer, fd) not in self._theirs:
             opened = os.open(f"/proc/{self._pids[peer]}/fd/{fd}", os.O_RDWR)
-            self._theirs[peer, fd] = Block(mmap.mmap(opened, length), fd, self.size)
+            self._theirs[peer, fd] = SharedBlock(mmap.mmap(opened, length), fd, self.size)
             os.close(opened)  # the map holds it
         block = self._theirs[peer, fd]
 
@@ -116,7 +116,7 @@ def _timeout_seconds(group: Any) -> float:
     return seconds
 
 
-def _close(blocks: list[Block]) -> None:
+def _close(blocks: list[SharedBlock]) -> None:
     """Give back what everybody has read; what somebody may still look for stays until the process ends."""
     for block in blocks:
         if block.free:

@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from commeff.communicator.wire.exchange import Exchange, Operation
+from commeff.communicator.wire.exchange import Exchange, WireOperation
 from commeff.communicator.wire.shared_memory import SharedMemory
 
 
-class Sum(Operation):
+class InPlaceSum(WireOperation):
     """The sum of everybody's tensor, in place.
 
     Attributes
@@ -33,7 +33,7 @@ class Sum(Operation):
         self.finished = True
 
 
-class NetworkSum(Sum):
+class NetworkSum(InPlaceSum):
     """By the all-reduce of the process group."""
 
     def __init__(self, tensor: Tensor) -> None:
@@ -48,7 +48,7 @@ class NetworkSum(Sum):
         self._work.wait()
 
 
-class SharedSum(Sum):
+class SharedSum(InPlaceSum):
     """By shared memory: everybody adds up one part of all tensors, in the order of ranks, and the sums go round. All
     get the same to the last bit.
 
@@ -93,21 +93,21 @@ class SharedSum(Sum):
         super().finish()
 
 
-class Joint:
+class PackedSum:
     """Small tensors of one kind that are summed in one operation: what they cost is that there are many.
 
     Attributes
     ----------
     flat : Tensor
         All of them, once they are packed.
-    total : Sum or None
+    total : InPlaceSum or None
         Their sum, once it is posted.
     """
 
     def __init__(self) -> None:
         self._tensors: list[Tensor] = []
         self.flat = torch.empty(0)
-        self.total: Sum | None = None
+        self.total: InPlaceSum | None = None
 
     @property
     def nbytes(self) -> int:

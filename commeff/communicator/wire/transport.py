@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from commeff.communicator.wire.exchange import Exchange, Operation
+from commeff.communicator.wire.exchange import Exchange, WireOperation
 from commeff.communicator.wire.shared_memory import SharedMemory
-from commeff.communicator.wire.sums import Joint, NetworkSum, SharedSum, Sum
+from commeff.communicator.wire.sums import InPlaceSum, NetworkSum, PackedSum, SharedSum
 
 try:
     from torch.distributed import all_gather_single
@@ -57,8 +57,8 @@ class Transport:
         self._nccl = not alone and "nccl" in dist.get_backend(group)
         self._shared_memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
         self._together = False
-        self._held: list[Operation] = []
-        self._joints: dict[Any, Joint] = {}
+        self._held: list[WireOperation] = []
+        self._joints: dict[Any, PackedSum] = {}
         self._shared_sums: list[SharedSum] = []
         self._lent: list[Exchange] = []
         self.sent: Counter[str] = Counter()
@@ -96,7 +96,7 @@ class Transport:
 
     def _sum_jointly(self, tensor: Tensor, moved: Tensor) -> Callable[[], Tensor]:
         """The same for one of several small tensors, whose sum begins when all of them are known."""
-        joint = self._joints.setdefault((moved.dtype, moved.device), Joint())
+        joint = self._joints.setdefault((moved.dtype, moved.device), PackedSum())
         place = joint.add(moved)
 
         def wait() -> Tensor:
@@ -221,7 +221,7 @@ class Transport:
 
     # What follows is used by what stands above; nothing of it uses that.
 
-    def _finish(self, total: Sum) -> None:
+    def _finish(self, total: InPlaceSum) -> None:
         """Wait for a sum."""
         if total.finished:
             return
@@ -240,7 +240,7 @@ class Transport:
             self._timed(total.terms.wait)
         self._post([total.add() for total in totals])
 
-    def _submit(self, operation: Operation, hold: bool = True) -> None:
+    def _submit(self, operation: WireOperation, hold: bool = True) -> None:
         """Post it, after what was there before, or hold it for `together`."""
         self._held.append(operation)
         if not (hold and self._together):
@@ -256,14 +256,14 @@ class Transport:
         self._shared_sums += [operation for operation in held if isinstance(operation, SharedSum)]
         self._post(held)
 
-    def _sum_of(self, tensor: Tensor) -> Sum:
+    def _sum_of(self, tensor: Tensor) -> InPlaceSum:
         """The sum in place, by shared memory where everybody reaches it; its parts must be worth it."""
         smallest = tensor.view(-1)[: tensor.numel() // self.size]
         if self._shared_memory is not None and self._shared_memory.reaches(smallest, range(self.size)):
             return SharedSum(tensor, self.rank, self.size, self._shared_memory)
         return NetworkSum(tensor)
 
-    def _post(self, operations: Sequence[Operation]) -> None:
+    def _post(self, operations: Sequence[WireOperation]) -> None:
         """Post the exchanges of all operations, receives before sends, and then what else they need.
 
         gloo is half-duplex on a narrow link if sends come first. NCCL takes all exchanges as one group, in which the

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from commeff.experiments.grid.local.exit_codes import BUSY, count_oom_kills, describe_exit
 from commeff.experiments.grid.local.gpus import Gpus, visible_gpus
-from commeff.experiments.grid.local.server import Server
+from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import FINISHED, RunFolder
 
@@ -96,7 +96,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, limits: Limits, server: Server, launch: Launch | None = None, plugins: Sequence[str] = ()
+        self, limits: Limits, server: ForkServer, launch: Launch | None = None, plugins: Sequence[str] = ()
     ) -> None:
         self.limits, self._server = limits, server
         self._launch, self._plugins = launch, tuple(plugins)

@@ -32,7 +32,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)  # handled by this process, which tell
 T = TypeVar("T")
 
 
-class Server:
+class ForkServer:
     """A fork server, started with the first process; it ends with this one. Each process has a connection to us."""
 
     def __init__(self) -> None:

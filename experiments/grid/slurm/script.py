@@ -22,7 +22,7 @@ LARGEST = 1000  # tasks in an array, unless a cluster's MaxArraySize says otherw
 
 
 @dataclass(frozen=True)
-class Shape:
+class ArrayShape:
     """Cells with as many processes as each other: they share an array, whose tasks all ask for the same."""
 
     processes: int
@@ -38,7 +38,7 @@ class Shape:
         return f"array_nproc{self.processes}.sh"
 
 
-def shapes(cells: Sequence[Cell], site: Site) -> list[Shape]:
+def shapes(cells: Sequence[Cell], site: Site) -> list[ArrayShape]:
     """The arrays that the cells need, those of fewest processes first."""
     found = []
     for processes in sorted({cell.processes for cell in cells}):
@@ -48,11 +48,11 @@ def shapes(cells: Sequence[Cell], site: Site) -> list[Shape]:
         nodes = ceil(processes / (site.processes_per_node or processes))
         cores = threads if nodes > 1 else max(site.cpus_per_task or 0, processes * threads)
         jobs = processes if nodes > 1 else max(processes, cores // threads)
-        found.append(Shape(processes, len(mine), tasks, nodes, cores, jobs))
+        found.append(ArrayShape(processes, len(mine), tasks, nodes, cores, jobs))
     return found
 
 
-def array(shape: Shape, site: Site, title: str, folder: Path, command: str, options: Sequence[str]) -> str:
+def array(shape: ArrayShape, site: Site, title: str, folder: Path, command: str, options: Sequence[str]) -> str:
     """The script of an array."""
     limit = f"%{site.array_limit}" if site.array_limit else ""
     tasks = shape.processes if shape.nodes > 1 else 1
@@ -123,7 +123,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _how(shape: Shape) -> str:
+def _how(shape: ArrayShape) -> str:
     if shape.processes == 1:
         return f"A task runs up to {_count(shape.jobs, 'cell')} at a time, on one node."
     if shape.nodes == 1:

@@ -66,7 +66,7 @@ class Between:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """What was measured.
 
     Attributes
@@ -87,7 +87,7 @@ class Measured:
         return describe(name, self.between.hosts, self.between.timings, self.gpu, self.between.pairs)
 
 
-def run(nproc: int | None = None, effort: Effort = Effort()) -> Measured | None:
+def run(nproc: int | None = None, effort: Effort = Effort()) -> Measurements | None:
     """Measure everything; None at all but one process of a job."""
     keep_freed_memory()  # inherited by forks: buffers that are received into are not paged in again in every call
     between = on_job(partial(among, effort), nproc)
@@ -96,7 +96,7 @@ def run(nproc: int | None = None, effort: Effort = Effort()) -> Measured | None:
     with ticking(len(CODECS), "compressors") as tick:
         speeds, copy = codecs.measure(CODECS, effort.length, tick)
     share = between.hosts.count(between.hosts[0])
-    return Measured(between, tuple(speeds), copy, processor(copy, share, effort.width))
+    return Measurements(between, tuple(speeds), copy, processor(copy, share, effort.width))
 
 
 def among(effort: Effort, communicator: Communicator) -> Between:
@@ -126,7 +126,7 @@ def ticking(total: int, name: str) -> Iterator[Callable[[], None]]:
         yield tick
 
 
-def rows(measured: Measured) -> list[dict[str, Any]]:
+def rows(measured: Measurements) -> list[dict[str, Any]]:
     """All numbers, one a row, with their units."""
     between, n = measured.between, len(measured.between.hosts)
     numbers: list[tuple[str, str, int | None, str, float, str]] = []
@@ -154,7 +154,7 @@ def rows(measured: Measured) -> list[dict[str, Any]]:
     return [dict(zip(keys, (*row[:4], float(f"{row[4]:.4g}"), row[5], n), strict=True)) for row in numbers]
 
 
-def agreement(measured: Measured, cluster: Cluster) -> tuple[int, float, float]:
+def agreement(measured: Measurements, cluster: Cluster) -> tuple[int, float, float]:
     """The largest message, and the seconds of our ring on it: measured, and modelled on the profile."""
     own = [timing for timing in measured.between.timings if timing.operation == "ring"]
     largest = max(own, key=lambda timing: timing.size)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from commeff import Communicator, methods
 from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
 from commeff.experiments.measure.bench.step import SGD
-from commeff.experiments.measure.bench.timing import Figure, ratio
+from commeff.experiments.measure.bench.timing import MeasuredRatio, ratio
 from commeff.experiments.tasks.images import ImageSet
 from commeff.experiments.tasks.language import Language
 from commeff.experiments.tasks.supervised import Samples
@@ -102,13 +102,15 @@ def digits(task: Task, steps: int) -> float:
     return -math.log10(max(reached["difference"] / reached["change"], torch.finfo(torch.float64).eps))
 
 
-def run(rounds: int, steps: int = STEPS) -> list[Figure]:
+def run(rounds: int, steps: int = STEPS) -> list[MeasuredRatio]:
     """Both tasks."""
     figures = []
     for (name, task), exact in zip(tasks("float32").items(), tasks("float64").values(), strict=True):
         label = f"{name}, {task.workers} workers"
         figures += [
-            Figure(label, f"speed, {PROCESSES} processes / 1", speed(task, rounds, steps), at_least=1.6),
-            Figure(label, f"digits that agree after {steps} steps in float64", digits(exact, steps), at_least=10),
+            MeasuredRatio(label, f"speed, {PROCESSES} processes / 1", speed(task, rounds, steps), at_least=1.6),
+            MeasuredRatio(
+                label, f"digits that agree after {steps} steps in float64", digits(exact, steps), at_least=10
+            ),
         ]
     return figures

@@ -6,7 +6,7 @@ import torch
 
 from commeff import Communicator, topologies
 from commeff.compressors import Dense
-from commeff.experiments.measure.bench.timing import Figure, one_thread, ratio, time_interleaved
+from commeff.experiments.measure.bench.timing import MeasuredRatio, one_thread, ratio, time_interleaved
 
 LIMITS = {"one_peer_exponential": 0.8, "ring": 0.45}
 
@@ -22,7 +22,7 @@ def share(topology: topologies.Topology, d: int, rounds: int) -> float:
     return ratio(time_interleaved({"copy": lambda: copy.copy_(x), "mix": mix}, rounds), "copy", "mix")
 
 
-def run(d: int = 10**6, rounds: int = 15) -> list[Figure]:
+def run(d: int = 10**6, rounds: int = 15) -> list[MeasuredRatio]:
     """The share of copy speed that gossip reaches on several graphs, for 16 and 64 workers of d float32 numbers."""
     figures = []
     with one_thread():
@@ -36,6 +36,6 @@ def run(d: int = 10**6, rounds: int = 15) -> list[Figure]:
             for name, topology in graphs.items():
                 limit = LIMITS.get(name) if n == 16 else None
                 figures.append(
-                    Figure(f"{name}, n={n}, d={d}", "share of copy speed", share(topology, d, rounds), limit)
+                    MeasuredRatio(f"{name}, n={n}, d={d}", "share of copy speed", share(topology, d, rounds), limit)
                 )
     return figures

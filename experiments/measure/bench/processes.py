@@ -27,8 +27,8 @@ from commeff.compressors import TopK
 from commeff.experiments.measure.bench import hosting
 from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
 from commeff.experiments.measure.bench.step import SGD
-from commeff.experiments.measure.bench.timing import Figure, ratio
-from commeff.experiments.tasks.models import Network, seeded
+from commeff.experiments.measure.bench.timing import MeasuredRatio, ratio
+from commeff.experiments.tasks.models import NetworkSettings, seeded
 from commeff.experiments.tasks.vision import ARCHITECTURES
 
 Step = Callable[[], Tensor]
@@ -41,7 +41,7 @@ LOW_RANK, HOOK = ("power_sgd", "power_sgd, many buckets"), "torch's PowerSGD hoo
 
 
 @dataclass(frozen=True)
-class Subject:
+class TimedModel:
     """A model, and the inputs of one process's batch.
 
     Attributes
@@ -70,10 +70,10 @@ def mlp() -> nn.Module:
 def resnet20() -> nn.Module:
     """ResNet-20 of 32 x 32 images, with GroupNorm: only DDP would send BatchNorm's statistics."""
     chosen = ARCHITECTURES["resnet20"]
-    return chosen.build(Network(channels=3, size=32, classes=CLASSES, width=chosen.width, norm="group"))
+    return chosen.build(NetworkSettings(channels=3, size=32, classes=CLASSES, width=chosen.width, norm="group"))
 
 
-SUBJECTS = (Subject("MLP of 2.6 M", mlp, (32, 512)), Subject("ResNet-20", resnet20, (16, 3, 32, 32)))
+SUBJECTS = (TimedModel("MLP of 2.6 M", mlp, (32, 512)), TimedModel("ResNet-20", resnet20, (16, 3, 32, 32)))
 
 
 def strategies(n: int) -> dict[str, Strategy]:
@@ -134,7 +134,7 @@ def make_flat_average(model: nn.Module) -> Callable[[], None]:
     return average
 
 
-def contestants(subject: Subject, n: int) -> dict[str, Step]:
+def contestants(subject: TimedModel, n: int) -> dict[str, Step]:
     """One step of each contestant, by name: each has its own copy of one model, all have the same batch.
 
     The two DDPs differ in nothing: how far they are apart tells how far the figures can be trusted. Torch's PowerSGD
@@ -183,7 +183,7 @@ def exposed(seconds: Mapping[str, list[float]], name: str) -> float:
     return (ratio(seconds, name, "local") - 1) / unit if unit > 0 else math.inf
 
 
-def compare(subject: Subject, n: int, rounds: int, steps: int) -> list[Figure]:
+def compare(subject: TimedModel, n: int, rounds: int, steps: int) -> list[MeasuredRatio]:
     """The figures of one model on n processes, over rounds of so many steps."""
 
     def measure(communicator: Communicator) -> dict[str, list[float]]:
@@ -196,14 +196,18 @@ def compare(subject: Subject, n: int, rounds: int, steps: int) -> list[Figure]:
 
     seconds = on_forks(n, n, measure)
     label = f"{subject.name}, {n} processes"
-    figures = [Figure(label, "step of DDP / local step", ratio(seconds, "DDP", "local"))]
+    figures = [MeasuredRatio(label, "step of DDP / local step", ratio(seconds, "DDP", "local"))]
     for name in (name for name in seconds if name not in ("local", "DDP")):
-        figures.append(Figure(label, f"communication, {name} / DDP", exposed(seconds, name), at_most=LIMITS.get(name)))
-    against = [Figure(label, f"step, {name} / {HOOK}", ratio(seconds, name, HOOK), at_most=1.0) for name in LOW_RANK]
+        figures.append(
+            MeasuredRatio(label, f"communication, {name} / DDP", exposed(seconds, name), at_most=LIMITS.get(name))
+        )
+    against = [
+        MeasuredRatio(label, f"step, {name} / {HOOK}", ratio(seconds, name, HOOK), at_most=1.0) for name in LOW_RANK
+    ]
     return figures + against
 
 
-def run(rounds: int = 9, steps: int = PERIOD) -> list[Figure]:
+def run(rounds: int = 9, steps: int = PERIOD) -> list[MeasuredRatio]:
     """All models on two and on four processes, and 16 workers on two processes against one."""
     figures = [figure for subject in SUBJECTS for n in (2, 4) for figure in compare(subject, n, rounds, steps)]
     return figures + hosting.run(rounds)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from commeff import Communicator, DistributedOptimizer, Strategy
 from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
-from commeff.experiments.measure.bench.processes import CLASSES, Step, Subject, loop
+from commeff.experiments.measure.bench.processes import CLASSES, Step, TimedModel, loop
 from commeff.experiments.measure.bench.step import SGD
 from commeff.experiments.tasks.models import seeded
 from commeff.training.allocator import keep_freed_memory
@@ -19,7 +19,7 @@ from commeff.training.allocator import keep_freed_memory
 LOCAL = "local"
 
 
-class Case(NamedTuple):
+class ScalingCase(NamedTuple):
     """One contestant: the first n processes.
 
     Attributes
@@ -35,12 +35,12 @@ class Case(NamedTuple):
 
 
 def seconds(
-    subject: Subject,
-    cases: Sequence[Case],
-    build: Callable[[Case], tuple[Strategy, str]],
+    subject: TimedModel,
+    cases: Sequence[ScalingCase],
+    build: Callable[[ScalingCase], tuple[Strategy, str]],
     rounds: int,
     steps: int,
-) -> dict[Case, float]:
+) -> dict[ScalingCase, float]:
     """Seconds of a step in each case, at the slowest process, medians over rounds.
 
     All cases take turns in one run, so what else the machine does slows them alike. Processes that a case leaves out
@@ -55,7 +55,7 @@ def seconds(
     """
     most = max(case.n for case in cases)
 
-    def step(case: Case, group: dist.ProcessGroup | None) -> Step:
+    def step(case: ScalingCase, group: dist.ProcessGroup | None) -> Step:
         draw = torch.Generator().manual_seed(dist.get_rank())
         inputs = torch.randn(case.batch, *subject.inputs[1:], generator=draw)
         batch = inputs, torch.randint(CLASSES, (case.batch,), generator=draw)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from commeff import Communicator, Local, Strategy, methods
-from commeff.experiments.measure.bench.timing import Figure, one_thread, ratio, time_interleaved
+from commeff.experiments.measure.bench.timing import MeasuredRatio, one_thread, ratio, time_interleaved
 from commeff.replicas import Stacked, Vmapped
 from commeff.replicas.joint_backward import TOGETHER
 
@@ -45,7 +45,7 @@ def cnn() -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Subject:
+class StepCase:
     """A model, the batch of one worker, and the least ratio it has to reach."""
 
     model: Callable[[], nn.Module]
@@ -56,9 +56,9 @@ class Subject:
 
 
 SUBJECTS = {
-    "mlp": Subject(mlp, lambda: torch.randn(32, 64), (32,), 10, 1.4),
-    "cnn": Subject(cnn, lambda: torch.randn(16, 3, 16, 16), (16,), 10, 0.95),
-    "transformer": Subject(Transformer, lambda: torch.randint(64, (4, 64)), (256,), 64, 0.95),
+    "mlp": StepCase(mlp, lambda: torch.randn(32, 64), (32,), 10, 1.4),
+    "cnn": StepCase(cnn, lambda: torch.randn(16, 3, 16, 16), (16,), 10, 0.95),
+    "transformer": StepCase(Transformer, lambda: torch.randint(64, (4, 64)), (256,), 64, 0.95),
 }
 
 
@@ -67,7 +67,7 @@ def loss(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
     return nn.functional.cross_entropy(model(x), y)
 
 
-def naive(subject: Subject, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
+def naive(subject: StepCase, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
     """n copies, n optimizers, gradients averaged tensor by tensor: what a researcher writes first."""
     models = [subject.model() for _ in x]
     optimizers = [SGD(model.parameters()) for model in models]
@@ -128,7 +128,7 @@ def library(replicas: Stacked, x: Tensor, y: Tensor, average: bool) -> Callable[
     return step
 
 
-def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[Figure]:
+def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[MeasuredRatio]:
     """Ratios of CPU time of one training step, for local steps and for parallel SGD.
 
     Two instances of one and the same loop differ by some percent by where their memory lies. So the flat loop and the
@@ -157,9 +157,11 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[Figure]
                     seconds[kind] = [sum(times) / instances for times in zip(*each, strict=True)]
                 label = f"{name}, {method}, n={workers}"
                 figures += [
-                    Figure(label, "naive / library", ratio(seconds, "naive", "library"), at_least=subject.at_least),
-                    Figure(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05),
-                    Figure(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand")),
-                    Figure(label, "naive / library with vmap", ratio(seconds, "naive", "vmap")),
+                    MeasuredRatio(
+                        label, "naive / library", ratio(seconds, "naive", "library"), at_least=subject.at_least
+                    ),
+                    MeasuredRatio(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05),
+                    MeasuredRatio(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand")),
+                    MeasuredRatio(label, "naive / library with vmap", ratio(seconds, "naive", "vmap")),
                 ]
     return figures

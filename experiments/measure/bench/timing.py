@@ -16,7 +16,7 @@ from commeff.experiments.run.system import cpu_name, git_commit
 
 
 @dataclass(frozen=True)
-class Figure:
+class MeasuredRatio:
     """One measured ratio and the limit it has to keep.
 
     Attributes
@@ -77,7 +77,7 @@ def time_interleaved(
     return seconds
 
 
-def write(figures: Sequence[Figure], path: Path, command: str) -> None:
+def write(figures: Sequence[MeasuredRatio], path: Path, command: str) -> None:
     """Write a CSV file of the ratios, with the command, the hardware and the commit they come from."""
     origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
     rows = [{**asdict(figure), "value": round(figure.value, 3), **origin} for figure in figures]

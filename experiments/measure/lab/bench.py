@@ -24,7 +24,7 @@ from commeff.compressors import Dense, TopK
 from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
 from commeff.experiments.measure.bench.processes import CLASSES, loop
 from commeff.experiments.measure.bench.step import SGD
-from commeff.experiments.measure.lab.network import NETWORKS, Node, Shape, lab
+from commeff.experiments.measure.lab.network import NETWORKS, LinkShape, Node, lab
 from commeff.experiments.run.system import cpu_name, git_commit
 from commeff.experiments.tasks.models import seeded
 
@@ -95,7 +95,7 @@ def run(nodes: int = NODES, rounds: int = 7, numbers: int = NUMBERS) -> list[Rea
     return readings
 
 
-def exchanges(shape: Shape, nodes: Sequence[Node], rounds: int, numbers: int) -> list[Reading]:
+def exchanges(shape: LinkShape, nodes: Sequence[Node], rounds: int, numbers: int) -> list[Reading]:
     """Measure each exchange of a dense vector beside the model."""
     n = len(nodes)
     seconds, billed = on_forks(n, n, partial(_exchange, rounds=rounds, numbers=numbers), lambda r: nodes[r].enter())
@@ -114,7 +114,7 @@ def exchanges(shape: Shape, nodes: Sequence[Node], rounds: int, numbers: int) ->
     return [*readings, Reading(shape.name, "all_reduce", every, "one-peer, measured", peer, at_least=gain)]
 
 
-def limits(shape: Shape, what: str) -> tuple[float | None, float | None]:
+def limits(shape: LinkShape, what: str) -> tuple[float | None, float | None]:
     """The limits of measured over modelled.
 
     >>> limits(NETWORKS["200mbit"], "one-peer"), limits(NETWORKS["slow_link"], "two-neighbour ring")
@@ -133,7 +133,7 @@ def latency(nodes: Sequence[Node], rounds: int = 20) -> float:
     return median(seconds[SMALLEST]) / (n - 1)
 
 
-def overlapped(shape: Shape, nodes: Sequence[Node], rounds: int) -> list[Reading]:
+def overlapped(shape: LinkShape, nodes: Sequence[Node], rounds: int) -> list[Reading]:
     """Measure a step of parallel SGD whose buckets travel while backward runs, against the longer of its two halves."""
     n = len(nodes)
     seconds = on_forks(n, n, partial(_steps, rounds=rounds), lambda r: nodes[r].enter())

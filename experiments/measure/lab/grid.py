@@ -18,12 +18,12 @@ from commeff.experiments.grid.command import Outcome, Request, run
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.grid.plan.spec import read_grid
-from commeff.experiments.measure.lab.network import NETWORKS, Node, Shape, lab
+from commeff.experiments.measure.lab.network import NETWORKS, LinkShape, Node, lab
 
 CLUSTER = "cluster.yaml"
 
 
-def shapes(names: str) -> list[Shape]:
+def shapes(names: str) -> list[LinkShape]:
     """The networks of a list of names.
 
     >>> [shape.name for shape in shapes("1gbit,slow_link")]
@@ -51,7 +51,7 @@ def nodes_of(request: Request) -> int:
     return int(counts[0])
 
 
-def run_on(request: Request, shape: Shape, root: Path) -> Outcome:
+def run_on(request: Request, shape: LinkShape, root: Path) -> Outcome:
     """Run the cells that are not finished on one network."""
     from commeff.experiments.measure.lab.bench import latency
 
@@ -68,7 +68,7 @@ def run_on(request: Request, shape: Shape, root: Path) -> Outcome:
         return run(here)
 
 
-def check_same(place: Path, shape: Shape, nodes: int) -> None:
+def check_same(place: Path, shape: LinkShape, nodes: int) -> None:
     """Refuse a store whose runs were made on another network."""
     there, here = Cluster.load(place), shape.cluster(nodes)
     if (there.gpus, there.inter.bandwidth) != (here.gpus, here.inter.bandwidth):

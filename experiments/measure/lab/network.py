@@ -30,7 +30,7 @@ MOST = 200  # nodes; the host part of an address
 
 
 @dataclass(frozen=True)
-class Shape:
+class LinkShape:
     """What the links carry.
 
     Attributes
@@ -76,10 +76,10 @@ class Shape:
 NETWORKS = {
     shape.name: shape
     for shape in (
-        Shape("100mbit", 100e6),
-        Shape("200mbit", 200e6),
-        Shape("1gbit", 1e9),
-        Shape("slow_link", 200e6, slow=50e6),
+        LinkShape("100mbit", 100e6),
+        LinkShape("200mbit", 200e6),
+        LinkShape("1gbit", 1e9),
+        LinkShape("slow_link", 200e6, slow=50e6),
     )
 }
 
@@ -105,7 +105,7 @@ class Node:
 
 
 @contextmanager
-def lab(shape: Shape, count: int) -> Iterator[list[Node]]:
+def lab(shape: LinkShape, count: int) -> Iterator[list[Node]]:
     """Make nodes on a network of this shape, which exist while the context is open and this process lives.
 
     Raises
@@ -141,7 +141,7 @@ def refuse_without_means() -> None:
         raise ValueError(f"a network lab cannot be made here: {reason}")
 
 
-def _build(shape: Shape, count: int, held: list[int]) -> list[Node]:
+def _build(shape: LinkShape, count: int, held: list[int]) -> list[Node]:
     """Make the nodes and connect them; `held` gets the descriptors that keep their namespaces alive."""
     for _ in range(count + 1):
         held.append(namespaces.create())

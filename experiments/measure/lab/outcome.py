@@ -23,7 +23,7 @@ from commeff.communicator.ledger import Entry
 from commeff.experiments.config.build import topology
 from commeff.experiments.measure.lab.grid import CLUSTER
 from commeff.experiments.measure.lab.network import LAUNCHER, NETWORKS
-from commeff.experiments.report.data.grids import Cell, Grid, choose
+from commeff.experiments.report.data.grids import StoredCell, StoredGrid, choose
 from commeff.experiments.report.data.records import Record, read_record
 from commeff.experiments.report.data.statistics import first_reached
 from commeff.training.checkpoint import Checkpoints
@@ -74,7 +74,7 @@ class NetworkRuns:
     """
 
     cluster: Cluster
-    grid: Grid
+    grid: StoredGrid
     races: tuple[Race, ...]
     missed: tuple[str, ...]
 
@@ -115,12 +115,12 @@ def _read_network(store: Path, chosen: str | None) -> NetworkRuns:
     return NetworkRuns(cluster, grid, tuple(races), tuple(missed))
 
 
-def name(cell: Cell) -> str:
+def name(cell: StoredCell) -> str:
     """What a cell is called without its seed."""
     return cell.name or " ".join(cell.labels.values())
 
 
-def measure_race(record: Record, cell: Cell, cluster: Cluster, target: Mapping[str, float]) -> Race | None:
+def measure_race(record: Record, cell: StoredCell, cluster: Cluster, target: Mapping[str, float]) -> Race | None:
     """How a run came to the target; None if it did not."""
     if record.environment.get("launcher") != LAUNCHER:
         raise ValueError(

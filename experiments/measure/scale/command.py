@@ -10,7 +10,7 @@ from pathlib import Path
 from commeff.cluster import Cluster, names
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.measure.scale import measured, modelled
-from commeff.experiments.measure.scale.methods import Method, read_methods
+from commeff.experiments.measure.scale.methods import MethodChoice, read_methods
 from commeff.experiments.measure.scale.modelled import Setting, Worker, powers
 from commeff.experiments.measure.scale.page import Study
 from commeff.experiments.measure.scale.workloads import WORKLOADS, Workload, find_workload
@@ -18,7 +18,7 @@ from commeff.experiments.run.system import cores
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What is to be done.
 
     Attributes
@@ -31,7 +31,7 @@ class Plan:
 
     setting: Setting
     workloads: tuple[Workload, ...]
-    methods: tuple[Method, ...]
+    methods: tuple[MethodChoice, ...]
     largest: int
     processes: tuple[int, ...]
     command: str
@@ -50,7 +50,7 @@ def read_options(
     global_batch: int = 8192,
     overlap: float | None = None,
     processes: str | None = None,
-) -> Plan:
+) -> StudyPlan:
     """Make a plan of the options, or raise ValueError with the first that does not fit.
 
     Parameters
@@ -78,7 +78,7 @@ def read_options(
     typed += ["--processes", ",".join(map(str, counts)) or "0"]
     typed += [] if overlap is None else ["--overlap", f"{overlap:g}"]
     typed += [] if step_seconds is None else ["--step-seconds", f"{step_seconds:g}"]
-    return Plan(setting, tuple(chosen), methods, workers, counts, shlex.join(typed))
+    return StudyPlan(setting, tuple(chosen), methods, workers, counts, shlex.join(typed))
 
 
 def find_cluster(cluster: str) -> Cluster:
@@ -102,7 +102,7 @@ def read_counts(text: str | None) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def make_study(plan: Plan) -> Study:
+def make_study(plan: StudyPlan) -> Study:
     """Model and measure."""
     points = []
     if plan.largest:

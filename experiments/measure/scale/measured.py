@@ -7,10 +7,10 @@ from functools import partial
 from math import lcm
 
 from commeff.compressors import Layout
-from commeff.experiments.measure.bench.processes import SUBJECTS, Subject
-from commeff.experiments.measure.bench.scaling import LOCAL, Case, seconds
-from commeff.experiments.measure.scale.methods import Method
-from commeff.experiments.measure.scale.points import Point, Scaling
+from commeff.experiments.measure.bench.processes import SUBJECTS, TimedModel
+from commeff.experiments.measure.bench.scaling import LOCAL, ScalingCase, seconds
+from commeff.experiments.measure.scale.methods import MethodChoice
+from commeff.experiments.measure.scale.points import Scaling, ScalingPoint
 from commeff.experiments.run.system import cores
 from commeff.profiling import profile
 
@@ -19,7 +19,7 @@ ROUNDS = 5
 LONGEST_BLOCK = 64  # steps, which all methods take in turns
 
 
-def block(methods: Sequence[Method], n: int) -> int:
+def block(methods: Sequence[MethodChoice], n: int) -> int:
     """Steps of a block that holds whole periods of every method.
 
     Raises
@@ -38,10 +38,10 @@ def block(methods: Sequence[Method], n: int) -> int:
 
 def curves(
     processes: Sequence[int],
-    methods: Sequence[Method],
-    subjects: Sequence[Subject] = SMALL_FIRST,
+    methods: Sequence[MethodChoice],
+    subjects: Sequence[TimedModel] = SMALL_FIRST,
     rounds: int = ROUNDS,
-) -> list[Point]:
+) -> list[ScalingPoint]:
     """Weak and strong scaling of each model by each method. One process is the plain loop, by whatever method.
 
     Strong scaling divides the batch of one process, and leaves out numbers that do not divide it.
@@ -53,9 +53,9 @@ def curves(
         whole = subject.inputs[0]
         plans: list[tuple[Scaling, int, int]] = [("weak", n, whole) for n in processes]
         plans += [("strong", n, whole // n) for n in processes if whole % n == 0]
-        cases = [Case(1, whole, LOCAL)]
+        cases = [ScalingCase(1, whole, LOCAL)]
         for _, n, batch in plans:
-            cases += [Case(n, batch, name) for name in (LOCAL, *by_name)] if n > 1 else []
+            cases += [ScalingCase(n, batch, name) for name in (LOCAL, *by_name)] if n > 1 else []
         times = seconds(
             subject, list(dict.fromkeys(cases)), lambda case: by_name[case.method].build(case.n), rounds, steps
         )
@@ -64,10 +64,12 @@ def curves(
     return found
 
 
-def point(subject: Subject, times: dict[Case, float], scaling: Scaling, n: int, batch: int, method: Method) -> Point:
+def point(
+    subject: TimedModel, times: dict[ScalingCase, float], scaling: Scaling, n: int, batch: int, method: MethodChoice
+) -> ScalingPoint:
     """What one case has shown."""
     whole, minibatches = subject.inputs[0], method.build(n)[0].accumulate if n > 1 else 1
-    return Point(
+    return ScalingPoint(
         source="measured",
         place=f"{cores()} cores",
         workload=subject.name,
@@ -77,8 +79,8 @@ def point(subject: Subject, times: dict[Case, float], scaling: Scaling, n: int, 
         workers=n,
         gpus=n,
         batch=minibatches * batch,
-        compute=minibatches * times[Case(n, batch, LOCAL)],
-        step=times[Case(n, batch, method.name if n > 1 else LOCAL)],
-        alone=whole / times[Case(1, whole, LOCAL)],
+        compute=minibatches * times[ScalingCase(n, batch, LOCAL)],
+        step=times[ScalingCase(n, batch, method.name if n > 1 else LOCAL)],
+        alone=whole / times[ScalingCase(1, whole, LOCAL)],
         oversubscribed=n > cores(),
     )

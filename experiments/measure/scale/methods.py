@@ -20,8 +20,8 @@ CHECKED = 8  # workers with which a method is built before anything runs
 
 
 @dataclass(frozen=True)
-class Method:
-    """One curve.
+class MethodChoice:
+    """The method of one curve.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Method:
     def name(self) -> str:
         """What tables and figures call it.
 
-        >>> [Method(words).name for words in SHOWN]
+        >>> [MethodChoice(words).name for words in SHOWN]
         ['psgd', 'dsgd, one_peer_exponential', 'local_sgd, period 8', 'mem_sgd, top_k, ratio 0.01']
         """
         return label(self.words)
@@ -47,14 +47,14 @@ class Method:
         return found, config["collective"]
 
 
-def read_methods(words: Sequence[str], plugins: Sequence[Choice] = ()) -> tuple[Method, ...]:
+def read_methods(words: Sequence[str], plugins: Sequence[Choice] = ()) -> tuple[MethodChoice, ...]:
     """The methods of a command line, each begun by `method=`; the four of `SHOWN` where none is given.
 
     >>> read_methods([])[1].words
     ('method=dsgd', 'topology=one_peer_exponential')
     """
     chosen = [tuple(own) for own in split_methods(words)] or SHOWN
-    methods = tuple(Method(own, tuple(plugins)) for own in dict.fromkeys(chosen))
+    methods = tuple(MethodChoice(own, tuple(plugins)) for own in dict.fromkeys(chosen))
     for method in methods:
         method.build(CHECKED)
     return methods

@@ -12,8 +12,8 @@ from commeff.cluster.collectives import all_reduce
 from commeff.cluster.groups import Groups
 from commeff.cluster.modelled import modelled
 from commeff.compressors import Layout
-from commeff.experiments.measure.scale.methods import Method
-from commeff.experiments.measure.scale.points import Point, Scaling
+from commeff.experiments.measure.scale.methods import MethodChoice
+from commeff.experiments.measure.scale.points import Scaling, ScalingPoint
 from commeff.experiments.measure.scale.workloads import Workload
 from commeff.profiling import Operation, Profile, profile
 
@@ -77,7 +77,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
+class SteadySchedule:
     """The schedule of a profile from the step on from which its operations repeat."""
 
     profile: Profile
@@ -107,7 +107,7 @@ class Settled:
 
 
 @cache
-def profiled(method: Method, layout: Layout, n: int) -> tuple[Profile, int]:
+def profiled(method: MethodChoice, layout: Layout, n: int) -> tuple[Profile, int]:
     """What n workers send, and the minibatches of a step."""
     strategy, collective = method.build(n)
     return profile(strategy, layout, n, collective=collective), strategy.accumulate
@@ -118,7 +118,11 @@ def communicated(setting: Setting, found: Profile, compute: float) -> float:
     period = found.period
     before = -(-WARM_UP // period) * period
     run = modelled(
-        Settled(found), setting.among(found.workers), steps=before + period, compute=compute, overlap=setting.overlap
+        SteadySchedule(found),
+        setting.among(found.workers),
+        steps=before + period,
+        compute=compute,
+        overlap=setting.overlap,
     )
     return float(run.by_step[-1] - run.by_step[before - 1]) / period
 
@@ -134,7 +138,7 @@ def powers(largest: int) -> list[int]:
     return [1 << k for k in range(largest.bit_length())]
 
 
-def point(setting: Setting, workload: Workload, scaling: Scaling, method: Method, n: int) -> Point:
+def point(setting: Setting, workload: Workload, scaling: Scaling, method: MethodChoice, n: int) -> ScalingPoint:
     """n workers by one method.
 
     Weak scaling: each GPU has the workload's batch. Strong: the n-th part of the global batch for each worker, and time
@@ -145,7 +149,7 @@ def point(setting: Setting, workload: Workload, scaling: Scaling, method: Method
     first, batch = (full, full) if scaling == "weak" else (setting.global_batch, setting.global_batch / n)
     found, minibatches = profiled(method, workload.layout, n) if n > 1 else (None, 1)
     compute = minibatches * setting.computing(workload, batch)
-    return Point(
+    return ScalingPoint(
         source="modelled",
         place=setting.cluster.name,
         workload=workload.name,
@@ -162,8 +166,8 @@ def point(setting: Setting, workload: Workload, scaling: Scaling, method: Method
 
 
 def curves(
-    setting: Setting, workloads: Sequence[Workload], methods: Sequence[Method], largest: int = LARGEST
-) -> list[Point]:
+    setting: Setting, workloads: Sequence[Workload], methods: Sequence[MethodChoice], largest: int = LARGEST
+) -> list[ScalingPoint]:
     """All points: weak and strong scaling of each workload by each method, on 1, 2, 4, ... workers.
 
     Strong scaling ends where a GPU has less than one sample.

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.measure.scale.methods import DSGD, PSGD, Method
+from commeff.experiments.measure.scale.methods import DSGD, PSGD, MethodChoice
 from commeff.experiments.measure.scale.modelled import Setting, point, profiled
 from commeff.experiments.measure.scale.picture import CAPTION, figure
-from commeff.experiments.measure.scale.points import Point
+from commeff.experiments.measure.scale.points import ScalingPoint
 from commeff.experiments.measure.scale.workloads import Workload
 from commeff.experiments.report.draw.figures import write
 from commeff.experiments.report.write.table import Table, markdown
@@ -31,15 +31,15 @@ class Study:
 
     setting: Setting
     workloads: tuple[Workload, ...]
-    methods: tuple[Method, ...]
-    points: tuple[Point, ...]
+    methods: tuple[MethodChoice, ...]
+    points: tuple[ScalingPoint, ...]
     command: str
 
-    def of(self, source: str) -> list[Point]:
+    def of(self, source: str) -> list[ScalingPoint]:
         """The points that were measured, or modelled."""
         return [each for each in self.points if each.source == source]
 
-    def method(self, words: tuple[str, ...]) -> Method | None:
+    def method(self, words: tuple[str, ...]) -> MethodChoice | None:
         """The method of these words, if it is among those compared."""
         return next((method for method in self.methods if method.words == words), None)
 

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from commeff.experiments.measure.scale.points import Point
+from commeff.experiments.measure.scale.points import ScalingPoint
 from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel
 
 IDEAL = Look(QUIET, (0, (1, 1.5)), "", 1.2)
@@ -43,7 +43,7 @@ def measured_look(position: int) -> Look:
 LOOKS = {"modelled": modelled_look, "measured": measured_look}
 
 
-def figure(points: Sequence[Point]) -> Figure:
+def figure(points: Sequence[ScalingPoint]) -> Figure:
     """A panel for each workload and kind of scaling, the modelled ones first; workloads side by side."""
     panels, legend = [], []
     positions = {method: i for i, method in enumerate(dict.fromkeys(point.method for point in points))}
@@ -68,12 +68,12 @@ def figure(points: Sequence[Point]) -> Figure:
 
 
 def _panel(
-    name: str, draw: Callable[[Axes, Sequence[Point], Looks], None], points: Sequence[Point], looks: Looks
+    name: str, draw: Callable[[Axes, Sequence[ScalingPoint], Looks], None], points: Sequence[ScalingPoint], looks: Looks
 ) -> Panel:
     return Panel(name, lambda axes: draw(axes, points, looks), 4.4, 3.0, MARGINS)
 
 
-def draw(axes: Axes, points: Sequence[Point], looks: Looks) -> None:
+def draw(axes: Axes, points: Sequence[ScalingPoint], looks: Looks) -> None:
     """Samples per second against workers, both logarithmic, with the ideal line."""
     first = points[0]
     numbers = sorted({point.workers for point in points})
@@ -89,7 +89,7 @@ def draw(axes: Axes, points: Sequence[Point], looks: Looks) -> None:
     axes.set_title(f"{first.workload}, {first.scaling} scaling, {first.source}: {first.place}", color=INK)
 
 
-def draw_efficiency(axes: Axes, points: Sequence[Point], looks: Looks) -> None:
+def draw_efficiency(axes: Axes, points: Sequence[ScalingPoint], looks: Looks) -> None:
     """The share of the ideal throughput against workers, which tells curves apart that lie close together."""
     first = points[0]
     axes.axhline(100, color=IDEAL.colour, linestyle=IDEAL.dash, linewidth=IDEAL.width)
@@ -98,7 +98,7 @@ def draw_efficiency(axes: Axes, points: Sequence[Point], looks: Looks) -> None:
     axes.set_title(f"{first.workload}, {first.scaling} scaling, {first.source}: {first.place}", color=INK)
 
 
-def draw_methods(axes: Axes, points: Sequence[Point], values: Sequence[float], looks: Looks) -> None:
+def draw_methods(axes: Axes, points: Sequence[ScalingPoint], values: Sequence[float], looks: Looks) -> None:
     """A curve for each method against the number of workers."""
     first, numbers = points[0], sorted({point.workers for point in points})
     for method in dict.fromkeys(point.method for point in points):
@@ -113,7 +113,7 @@ def draw_methods(axes: Axes, points: Sequence[Point], values: Sequence[float], l
     axes.set(xlabel=unit)
 
 
-def draw_line(axes: Axes, curve: Sequence[tuple[Point, float]], look: Look) -> None:
+def draw_line(axes: Axes, curve: Sequence[tuple[ScalingPoint, float]], look: Look) -> None:
     """One method's curve; what more processes than cores have measured has hollow markers."""
     x, y = [point.workers for point, _ in curve], [value for _, value in curve]
     axes.plot(x, y, color=look.colour, linestyle=look.dash, linewidth=look.width, marker=look.marker)

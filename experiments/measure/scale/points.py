@@ -10,7 +10,7 @@ Scaling = Literal["weak", "strong"]
 
 
 @dataclass(frozen=True)
-class Point:
+class ScalingPoint:
     """n workers taking steps together.
 
     Parameters

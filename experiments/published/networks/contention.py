@@ -75,7 +75,7 @@ def parameter_server(count: int, network: Network) -> float:
 
 
 @dataclass(frozen=True)
-class Figure:
+class SimulatedFigure:
     """A simulated figure.
 
     Attributes
@@ -98,21 +98,21 @@ class Figure:
 
 
 FIGURES = (
-    Figure(256, "ring all-reduce", "crossbar", 90.5, ring_all_reduce),
-    Figure(256, "ring all-reduce", "fat tree", 116.0, ring_all_reduce),
-    Figure(256, "ring all-reduce", "4:1 tree", 116.0, ring_all_reduce),
-    Figure(1024, "ring all-reduce", "crossbar", 167.5, ring_all_reduce),
-    Figure(256, "one-peer gossip, slowest round", "crossbar", 32.7, slowest_round),
-    Figure(1024, "one-peer gossip, slowest round", "crossbar", 32.7, slowest_round),
-    Figure(256, "one-peer gossip, slowest round", "4:1 tree", 130.7, slowest_round),
-    Figure(1024, "one-peer gossip, slowest round", "4:1 tree", 130.7, slowest_round),
-    Figure(256, "random permutation", "4:1 tree", 228.6, permutation),
-    Figure(1024, "random permutation", "4:1 tree", 293.9, permutation),
-    Figure(256, "one parameter server", "crossbar", 16.6e3, parameter_server),
-    Figure(1024, "one parameter server", "crossbar", 66.8e3, parameter_server),
+    SimulatedFigure(256, "ring all-reduce", "crossbar", 90.5, ring_all_reduce),
+    SimulatedFigure(256, "ring all-reduce", "fat tree", 116.0, ring_all_reduce),
+    SimulatedFigure(256, "ring all-reduce", "4:1 tree", 116.0, ring_all_reduce),
+    SimulatedFigure(1024, "ring all-reduce", "crossbar", 167.5, ring_all_reduce),
+    SimulatedFigure(256, "one-peer gossip, slowest round", "crossbar", 32.7, slowest_round),
+    SimulatedFigure(1024, "one-peer gossip, slowest round", "crossbar", 32.7, slowest_round),
+    SimulatedFigure(256, "one-peer gossip, slowest round", "4:1 tree", 130.7, slowest_round),
+    SimulatedFigure(1024, "one-peer gossip, slowest round", "4:1 tree", 130.7, slowest_round),
+    SimulatedFigure(256, "random permutation", "4:1 tree", 228.6, permutation),
+    SimulatedFigure(1024, "random permutation", "4:1 tree", 293.9, permutation),
+    SimulatedFigure(256, "one parameter server", "crossbar", 16.6e3, parameter_server),
+    SimulatedFigure(1024, "one parameter server", "crossbar", 66.8e3, parameter_server),
     *(
-        Figure(256, f"one-peer gossip, distance {2**step}", "4:1 tree", simulated, partial(one_round, step))
+        SimulatedFigure(256, f"one-peer gossip, distance {2**step}", "4:1 tree", simulated, partial(one_round, step))
         for step, simulated in enumerate((32.7, 32.7, 32.7, 65.4, 130.7, 130.7, 130.7, 130.7))
     ),
-    Figure(256, "one-peer gossip, mean round", "4:1 tree", 85.8, mean_round),
+    SimulatedFigure(256, "one-peer gossip, mean round", "4:1 tree", 85.8, mean_round),
 )

@@ -40,7 +40,7 @@ ASSUMPTIONS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class PrintedFigure:
     """A printed figure.
 
     Attributes
@@ -59,22 +59,22 @@ class Row:
 
 
 PRINTED = (
-    Row("one communication, ResNet-50", "psgd", 32, 278, "ms"),
-    Row("one communication, ResNet-50", "one_peer", 32, 150, "ms"),
-    Row("ImageNet", "psgd", 4, 11.6, "h"),
-    Row("ImageNet", "psgd", 8, 6.3, "h"),
-    Row("ImageNet", "psgd", 16, 3.7, "h"),
-    Row("ImageNet", "psgd", 32, 2.2, "h"),
-    Row("ImageNet", "one_peer", 4, 11.1, "h"),
-    Row("ImageNet", "one_peer", 8, 5.7, "h"),
-    Row("ImageNet", "one_peer", 16, 2.8, "h"),
-    Row("ImageNet", "one_peer", 32, 1.5, "h"),
+    PrintedFigure("one communication, ResNet-50", "psgd", 32, 278, "ms"),
+    PrintedFigure("one communication, ResNet-50", "one_peer", 32, 150, "ms"),
+    PrintedFigure("ImageNet", "psgd", 4, 11.6, "h"),
+    PrintedFigure("ImageNet", "psgd", 8, 6.3, "h"),
+    PrintedFigure("ImageNet", "psgd", 16, 3.7, "h"),
+    PrintedFigure("ImageNet", "psgd", 32, 2.2, "h"),
+    PrintedFigure("ImageNet", "one_peer", 4, 11.1, "h"),
+    PrintedFigure("ImageNet", "one_peer", 8, 5.7, "h"),
+    PrintedFigure("ImageNet", "one_peer", 16, 2.8, "h"),
+    PrintedFigure("ImageNet", "one_peer", 32, 1.5, "h"),
 )
-BERT = (Row("BERT-Large", "psgd", 8, 59.02, "h"), Row("BERT-Large", "one_peer", 8, 30.4, "h"))
+BERT = (PrintedFigure("BERT-Large", "psgd", 8, 59.02, "h"), PrintedFigure("BERT-Large", "one_peer", 8, 30.4, "h"))
 
 
 @dataclass(frozen=True)
-class Constants:
+class FittedConstants:
     """The fitted constants.
 
     Attributes
@@ -99,10 +99,10 @@ def communication(method: str, cluster: Cluster, size: float) -> float:
     return gossip(cluster, topologies.one_peer_exponential(cluster.gpus).at(0), size)
 
 
-def modelled(row: Row, constants: Constants, batch: int = BATCH) -> float:
+def modelled(row: PrintedFigure, constants: FittedConstants, batch: int = BATCH) -> float:
     """The modelled value of a row, in its unit.
 
-    >>> round(modelled(PRINTED[1], Constants(image=0.0, bandwidth=1e9)), 2)
+    >>> round(modelled(PRINTED[1], FittedConstants(image=0.0, bandwidth=1e9)), 2)
     102.03
     """
     sending = communication(row.method, servers(row.servers, constants.bandwidth), RESNET50)
@@ -112,19 +112,19 @@ def modelled(row: Row, constants: Constants, batch: int = BATCH) -> float:
     return steps * (constants.image * batch + sending) / 3600
 
 
-def fit(batch: int = BATCH, rows: Iterable[Row] = PRINTED) -> Constants:
+def fit(batch: int = BATCH, rows: Iterable[PrintedFigure] = PRINTED) -> FittedConstants:
     """The constants with the least sum of squares of log(ours / theirs) over the rows."""
     from scipy.optimize import least_squares
 
     known = [*rows]
 
     def misses(logs: np.ndarray) -> np.ndarray:
-        constants = Constants(*np.exp(logs))
+        constants = FittedConstants(*np.exp(logs))
         return np.log([modelled(row, constants, batch) / row.value for row in known])
 
     found = least_squares(misses, np.log([5e-3, 1e9]), xtol=1e-12, ftol=1e-12)
     image, bandwidth = np.exp(found.x).tolist()
-    return Constants(image, bandwidth)
+    return FittedConstants(image, bandwidth)
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,12 @@ RESNET50_FLOPS = (
 )  # of one image, forward and backward: 4.1 billion multiply-adds forward (He et al., 2015)
 
 
-def share_of_peak(constants: Constants) -> float:
+def share_of_peak(constants: FittedConstants) -> float:
     """The share of a V100's float32 peak that the ImageNet constant means."""
     return RESNET50_FLOPS / constants.image / NODE.gpu.peak_flops["fp32"]
 
 
-def bert(row: Row, constants: Constants, recipe: Pretraining) -> float:
+def bert(row: PrintedFigure, constants: FittedConstants, recipe: Pretraining) -> float:
     """Hours of BERT-Large: 6 FLOPs a parameter and token at ImageNet's share of the peak, plus communication."""
     parameters = BERT_LARGE / 4
     gpus = PER_SERVER * row.servers

@@ -20,7 +20,7 @@ COMMAND = "python -m commeff.experiments.published.networks.report"
 NOMINAL = 25e9 / 8  # bytes/s of the servers' network
 
 
-def gossip_rows(constants: gossip.Constants) -> list[dict[str, Any]]:
+def gossip_rows(constants: gossip.FittedConstants) -> list[dict[str, Any]]:
     """The ten fitted figures and the predicted hours."""
     rows = [compare(row, gossip.modelled(row, constants), "fitted") for row in gossip.PRINTED]
     for recipe in gossip.PRETRAININGS:
@@ -29,7 +29,7 @@ def gossip_rows(constants: gossip.Constants) -> list[dict[str, Any]]:
     return rows
 
 
-def compare(row: gossip.Row, ours: float, status: str) -> dict[str, Any]:
+def compare(row: gossip.PrintedFigure, ours: float, status: str) -> dict[str, Any]:
     """One line of the table."""
     return {
         "task": row.task,
@@ -59,7 +59,7 @@ def contention_rows() -> list[dict[str, Any]]:
     ]
 
 
-def gossip_page(rows: Sequence[Mapping[str, Any]], constants: gossip.Constants) -> list[str]:
+def gossip_page(rows: Sequence[Mapping[str, Any]], constants: gossip.FittedConstants) -> list[str]:
     """The table with its constants, its assumptions and other batches."""
     fitted = [row for row in rows if row["status"] == "fitted"]
     near = sum(abs(row["error (%)"]) <= 15 for row in fitted)
@@ -110,7 +110,7 @@ def other_batch(batch: int) -> dict[str, Any]:
     }
 
 
-def bert_notes(constants: gossip.Constants) -> list[str]:
+def bert_notes(constants: gossip.FittedConstants) -> list[str]:
     """The assumptions of the BERT rows, and why one of them cannot be met."""
     reduce, one_peer = gossip.BERT
     cluster = gossip.servers(reduce.servers, constants.bandwidth)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from commeff.experiments.report.data.grids import Grid, choose
+from commeff.experiments.report.data.grids import StoredGrid, choose
 from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, read_record, read_store
 from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached, higher_is_better, paired
 from commeff.experiments.report.data.variants import (
-    Run,
+    RecordedRun,
     Variant,
     beats,
     chooser,
@@ -60,7 +60,7 @@ class Reached:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class TableRow:
     """What the main table says of one variant."""
 
     variant: Variant
@@ -86,9 +86,9 @@ class Analysis:
     """A grid and what became of it."""
 
     store: Path
-    grid: Grid
+    grid: StoredGrid
     variants: tuple[Variant, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     metric: str
     baselines: tuple[Variant, ...]
     champion: Variant | None  # the best mean among variants whose seeds are all done, if any are
@@ -97,7 +97,7 @@ class Analysis:
     records: tuple[Record, ...]  # the store's runs, in the grid or not
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[RecordedRun, ...]:
         """All runs of the grid, in its order."""
         return tuple(run for variant in self.variants for trial in variant.trials for run in trial.runs)
 
@@ -112,7 +112,7 @@ class Analysis:
         return any(state in UNFINISHED for state in self.states)
 
     @property
-    def unlucky(self) -> list[Run]:
+    def unlucky(self) -> list[RecordedRun]:
         """The runs that ended otherwise than done."""
         return [run for run in self.runs if run.record.state in ENDED_BADLY]
 
@@ -161,7 +161,7 @@ def analyse(
     return Analysis(store, plan, variants, rows, chosen, bases, champion, goal, dense, tuple(known.values()))
 
 
-def _metric(plan: Grid, chosen: str | None, records: list[Record]) -> str:
+def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
     numbers = (name for r in records for name, v in r.summary.items() if v is None or isinstance(v, (int, float)))
     known = dict.fromkeys([*(name for record in records for name in record.curve.columns), *numbers])
     if chosen is not None:
@@ -196,7 +196,7 @@ def _champion(variants: tuple[Variant, ...], metric: str) -> Variant | None:
     return eligible[best(means, metric)] if eligible else None
 
 
-def _target(plan: Grid, metric: str, level: float | None, reference: Variant | None) -> Target | None:
+def _target(plan: StoredGrid, metric: str, level: float | None, reference: Variant | None) -> Target | None:
     """The level given, the grid's, or a little less than what the baseline (or else the best variant) reaches."""
     if level is not None:
         if not math.isfinite(level):
@@ -221,12 +221,14 @@ def allowance(level: float, metric: str) -> float:
     return 0.01 if higher_is_better(metric) else 0.01 * abs(level)
 
 
-def _row(variant: Variant, metric: str, base: Variant | None, champion: Variant | None, goal: Target | None) -> Row:
+def _row(
+    variant: Variant, metric: str, base: Variant | None, champion: Variant | None, goal: Target | None
+) -> TableRow:
     names = dict.fromkeys((*FINALS, metric))
     finals = {name: found for name in names if (found := variant.final(name)) is not None}
     theirs = base.final("wire_bytes") if base else None
     ours = finals.get("wire_bytes")
-    return Row(
+    return TableRow(
         variant,
         finals,
         _paired(variant, base, metric),
@@ -252,7 +254,7 @@ def _reached(variant: Variant, goal: Target) -> Reached:
     return Reached(len(found), len(finished), taken)
 
 
-def _half_dense(rows: tuple[Row, ...]) -> HalfDense | None:
+def _half_dense(rows: tuple[TableRow, ...]) -> HalfDense | None:
     """Bytes of dense psgd with 16-bit numbers; None where it did not run, or ran with several settings."""
     dense = [row for row in rows if row.variant.has(DENSE) and {"payload_bytes", "wire_bytes"} <= row.finals.keys()]
     if len(dense) != 1:
@@ -265,16 +267,16 @@ def _half_dense(rows: tuple[Row, ...]) -> HalfDense | None:
     return HalfDense(payload, wire, row.saving and row.saving * bits / 16)
 
 
-def differs_from_best(row: Row) -> bool | None:
+def differs_from_best(row: TableRow) -> bool | None:
     """Does a row differ from the best by more than its paired interval? None where seeds are too few to say."""
     return None if row.from_best is None or row.from_best.half is None else row.from_best.tells
 
 
-def leader(rows: tuple[Row, ...], name: str) -> Row | None:
+def leader(rows: tuple[TableRow, ...], name: str) -> TableRow | None:
     """The row with the best mean of a quantity, among those whose seeds are all done if any are."""
     having = [row for row in rows if name in row.finals]
     eligible = [row for row in having if row.variant.chosen.complete] or having
-    top: Row | None = None
+    top: TableRow | None = None
     for row in eligible:
         if top is None or beats(row.finals[name].mean, top.finals[name].mean, name):
             top = row

@@ -19,7 +19,7 @@ SWEPT = "optimizer.lr"  # what a store without a grid file is taken to have tune
 
 
 @dataclass(frozen=True)
-class Cell:
+class StoredCell:
     """One planned run: its folder's name, its seed, what tells it from the others, and the settings that make it."""
 
     run: str
@@ -30,13 +30,13 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Grid:
+class StoredGrid:
     """The cells, and what their author wants: tuned keys, how they are chosen, a target, a baseline, clusters."""
 
     name: str
     title: str
     command: str | None
-    cells: tuple[Cell, ...]
+    cells: tuple[StoredCell, ...]
     over: tuple[str, ...] = ()
     by: str | None = None
     target: Mapping[str, float] = field(default_factory=dict)
@@ -49,7 +49,7 @@ def grid_files(store: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted((store / "grids").glob("*.json"))}
 
 
-def choose(store: Path, name: str | None, records: Sequence[Record]) -> Grid:
+def choose(store: Path, name: str | None, records: Sequence[Record]) -> StoredGrid:
     """The grid called `name`; without a name the only one, or what the runs themselves show if there is none."""
     files = grid_files(store)
     if name is None and len(files) > 1:
@@ -60,12 +60,12 @@ def choose(store: Path, name: str | None, records: Sequence[Record]) -> Grid:
     return read_grid(files[name or next(iter(files))]) if files else derive(store, records)
 
 
-def read_grid(path: Path) -> Grid:
+def read_grid(path: Path) -> StoredGrid:
     """A grid file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         select, name = content.get("select") or {}, content.get("name") or path.stem
-        return Grid(
+        return StoredGrid(
             name=name,
             title=content.get("title") or name,
             command=content.get("command"),
@@ -82,23 +82,23 @@ def read_grid(path: Path) -> Grid:
         ) from None
 
 
-def _cell(cell: Mapping[str, Any]) -> Cell:
+def _cell(cell: Mapping[str, Any]) -> StoredCell:
     labels = {key: str(value) for key, value in cell["labels"].items() if value not in (None, "")}
     settings = cell.get("settings")
     run = Path(str(cell["run"])).name  # a folder of the store, never one outside
-    return Cell(run, int(cell["seed"]), labels, None if settings is None else tuple(settings), cell.get("name"))
+    return StoredCell(run, int(cell["seed"]), labels, None if settings is None else tuple(settings), cell.get("name"))
 
 
-def derive(store: Path, records: Sequence[Record]) -> Grid:
+def derive(store: Path, records: Sequence[Record]) -> StoredGrid:
     """A grid of all runs in a store, labelled by what their configurations differ in."""
     flat = [leaves(record.config) for record in records]
     differing = _differing(flat)
     cells = tuple(
-        Cell(record.id, int(found.get("seed", 0)), {key: found[key] for key in differing if key in found})
+        StoredCell(record.id, int(found.get("seed", 0)), {key: found[key] for key in differing if key in found})
         for record, found in zip(records, flat, strict=True)
     )
     over = (SWEPT,) if SWEPT in differing else ()
-    return Grid(store.resolve().name, f"All runs in {store.resolve().name}", None, cells, over)
+    return StoredGrid(store.resolve().name, f"All runs in {store.resolve().name}", None, cells, over)
 
 
 def _differing(flat: Sequence[Mapping[str, str]]) -> list[str]:

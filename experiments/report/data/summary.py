@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from commeff.experiments.report.data.analysis import Analysis, Row, allowance, differs_from_best
+from commeff.experiments.report.data.analysis import Analysis, TableRow, allowance, differs_from_best
 from commeff.experiments.report.data.quantities import TIMES, decimals, fixed, quantity, significant
 from commeff.experiments.report.data.statistics import Estimate
-from commeff.experiments.report.data.variants import Run
+from commeff.experiments.report.data.variants import RecordedRun
 from commeff.experiments.run.store import FINISHED
 
 SHOWN = 6  # different values that are written out
@@ -63,29 +63,29 @@ def _values(values: Iterable[str | None]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def _workers(run: Run) -> str | None:
+def _workers(run: RecordedRun) -> str | None:
     """Workers, and whether processes of their own stand for them."""
     workers = run.setting("workers")
     return workers and (f"{workers} on {run.processes} processes" if run.processes > 1 else f"{workers} simulated")
 
 
-def _data(run: Run) -> str | None:
+def _data(run: RecordedRun) -> str | None:
     partition, alpha = run.setting("task.partition"), run.setting("task.alpha")
     return partition and (f"{partition}, alpha {alpha}" if partition == "dirichlet" else partition)
 
 
-def _environment(run: Run, key: str) -> str | None:
+def _environment(run: RecordedRun, key: str) -> str | None:
     value = run.record.environment.get(key)
     return None if value is None else str(value)
 
 
-def _versions(runs: Sequence[Run]) -> list[str]:
+def _versions(runs: Sequence[RecordedRun]) -> list[str]:
     """Each package with its version, or with all it had."""
     known = {name: [_environment(run, name) for run in runs] for name in PACKAGES}
     return [f"{name} {' / '.join(dict.fromkeys(filter(None, found)))}" for name, found in known.items() if any(found)]
 
 
-def _machine(run: Run) -> str | None:
+def _machine(run: RecordedRun) -> str | None:
     cpu, cores, gpus = (_environment(run, key) for key in ("cpu", "cores", "gpus"))
     if cpu is None:
         return None
@@ -95,7 +95,7 @@ def _machine(run: Run) -> str | None:
     return ", ".join(word for word in words if word)
 
 
-def _ended(run: Run) -> float | None:
+def _ended(run: RecordedRun) -> float | None:
     time, waits = run.record.status.get("time"), run.record.state in ("running", "queued")
     return float(time) if isinstance(time, (int, float)) and not waits else None
 
@@ -122,7 +122,7 @@ def findings(analysis: Analysis) -> list[str]:
     return [line for line in lines if line]
 
 
-def _best(measured: Sequence[Row], analysis: Analysis) -> str:
+def _best(measured: Sequence[TableRow], analysis: Analysis) -> str:
     top = next(row for row in measured if row.variant is analysis.champion)
     column = [row.finals[analysis.metric] for row in measured]
     number = _number(top.finals[analysis.metric], column, analysis)
@@ -131,7 +131,7 @@ def _best(measured: Sequence[Row], analysis: Analysis) -> str:
     return f"{line}; these seeds do not tell it from {listed(alike)}." if alike else f"{line}."
 
 
-def _cheapest(measured: Sequence[Row], analysis: Analysis) -> str:
+def _cheapest(measured: Sequence[TableRow], analysis: Analysis) -> str:
     """The row that saves most among those whose mean is within a point (or 1 % of the loss) of their baseline's."""
     close = [row for row in measured if row.saving and row.saving > 1 and _within(row, analysis)]
     if not close:
@@ -148,7 +148,7 @@ def _cheapest(measured: Sequence[Row], analysis: Analysis) -> str:
     )
 
 
-def _within(row: Row, analysis: Analysis) -> bool:
+def _within(row: TableRow, analysis: Analysis) -> bool:
     base = row.baseline.final(analysis.metric) if row.baseline else None
     if base is None or row.difference is None:
         return False
@@ -156,7 +156,7 @@ def _within(row: Row, analysis: Analysis) -> bool:
     return sign * row.difference.mean >= -allowance(base.mean, analysis.metric)
 
 
-def _worse(measured: Sequence[Row], analysis: Analysis) -> str:
+def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
     sign = 1.0 if analysis.metric.endswith("accuracy") else -1.0
     worse = [
         row.variant.name
@@ -166,7 +166,7 @@ def _worse(measured: Sequence[Row], analysis: Analysis) -> str:
     return f"Worse than the baseline by more than the interval: {listed(worse)}." if worse else ""
 
 
-def _few(measured: Sequence[Row], analysis: Analysis) -> str:
+def _few(measured: Sequence[TableRow], analysis: Analysis) -> str:
     least = min(row.finals[analysis.metric].n for row in measured)
     if least >= FEW:
         return ""

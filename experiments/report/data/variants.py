@@ -10,17 +10,17 @@ from functools import cached_property
 
 import pandas as pd
 
-from commeff.experiments.report.data.grids import Cell, Grid, leaves
+from commeff.experiments.report.data.grids import StoredCell, StoredGrid, leaves
 from commeff.experiments.report.data.records import STATES, Record
 from commeff.experiments.report.data.statistics import Estimate, best, estimate, higher_is_better
 from commeff.experiments.run.store import FINISHED
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class RecordedRun:
     """A planned cell and what became of it."""
 
-    cell: Cell
+    cell: StoredCell
     record: Record
 
     @property
@@ -45,7 +45,7 @@ class Trial:
     """One value of every tuned key, with its runs over the seeds."""
 
     values: Mapping[str, str]
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
 
     @property
     def complete(self) -> bool:
@@ -69,7 +69,7 @@ class Variant:
     trials: tuple[Trial, ...]
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[RecordedRun, ...]:
         """The runs at the chosen values."""
         return self.chosen.runs
 
@@ -79,7 +79,7 @@ class Variant:
         return count_states([run for trial in self.trials for run in trial.runs])
 
     @cached_property
-    def drawn(self) -> tuple[Run, ...]:
+    def drawn(self) -> tuple[RecordedRun, ...]:
         """The runs that its curves show: those that are done, else those that got somewhere."""
         measured = [run for run in self.runs if not run.record.curve.empty]
         return tuple(run for run in measured if run.record.state == "done") or tuple(measured)
@@ -103,20 +103,20 @@ class Variant:
         return estimate(self.finals(metric).values())
 
 
-def count_states(runs: Sequence[Run]) -> dict[str, int]:
+def count_states(runs: Sequence[RecordedRun]) -> dict[str, int]:
     """How many runs stand how, in the order of `STATES`."""
     counts = Counter(run.record.state for run in runs)
     return {state: counts[state] for state in (*STATES, *sorted(counts.keys() - set(STATES))) if counts[state]}
 
 
-def group(grid: Grid, records: Mapping[str, Record], metric: str) -> tuple[Variant, ...]:
+def group(grid: StoredGrid, records: Mapping[str, Record], metric: str) -> tuple[Variant, ...]:
     """The variants of a grid, in its order, at the values that `chooser` chooses."""
     by = chooser(grid, metric)
-    planned: dict[tuple[tuple[str, str], ...], dict[tuple[tuple[str, str], ...], list[Run]]] = {}
+    planned: dict[tuple[tuple[str, str], ...], dict[tuple[tuple[str, str], ...], list[RecordedRun]]] = {}
     for cell in grid.cells:
         fixed = tuple((key, value) for key, value in cell.labels.items() if key not in grid.over)
         tuned = tuple((key, cell.labels[key]) for key in grid.over if key in cell.labels)
-        planned.setdefault(fixed, {}).setdefault(tuned, []).append(Run(cell, records[cell.run]))
+        planned.setdefault(fixed, {}).setdefault(tuned, []).append(RecordedRun(cell, records[cell.run]))
     names = _names([(dict(fixed), _first_cell(trials).name, _method(trials)) for fixed, trials in planned.items()])
     found = []
     for number, (fixed, by_values) in enumerate(planned.items()):
@@ -125,10 +125,10 @@ def group(grid: Grid, records: Mapping[str, Record], metric: str) -> tuple[Varia
     return tuple(found)
 
 
-def chooser(grid: Grid, metric: str) -> str:
+def chooser(grid: StoredGrid, metric: str) -> str:
     """What tuned values are chosen by: what the grid says, else the metric, but never what was measured on test data.
 
-    >>> chooser(Grid("", "", None, ()), "test_accuracy")
+    >>> chooser(StoredGrid("", "", None, ()), "test_accuracy")
     'val_accuracy'
     """
     return (grid.by or metric).replace("test_", "val_", 1)
@@ -144,7 +144,7 @@ def select(trials: Sequence[Trial], by: str) -> Trial:
     return eligible[best(means, by)]
 
 
-def edge_warnings(variant: Variant, grid: Grid, metric: str) -> list[str]:
+def edge_warnings(variant: Variant, grid: StoredGrid, metric: str) -> list[str]:
     """Tuned numbers whose best value is the smallest or largest tried: a better one may lie outside."""
     warnings = []
     for key in grid.over:
@@ -158,7 +158,7 @@ def edge_warnings(variant: Variant, grid: Grid, metric: str) -> list[str]:
     return warnings
 
 
-def open_choice(variant: Variant, grid: Grid) -> list[str]:
+def open_choice(variant: Variant, grid: StoredGrid) -> list[str]:
     """Values of the tuned keys whose runs are not all finished, and so could not be chosen."""
     missing = [trial for trial in variant.trials if any(run.record.state not in FINISHED for run in trial.runs)]
     if not grid.over or not missing or len(variant.trials) == 1:
@@ -184,11 +184,11 @@ def beats(ours: float, theirs: float, metric: str) -> bool:
     return ours > theirs if higher_is_better(metric) else ours < theirs
 
 
-def _first_cell(trials: Mapping[tuple[tuple[str, str], ...], Sequence[Run]]) -> Cell:
+def _first_cell(trials: Mapping[tuple[tuple[str, str], ...], Sequence[RecordedRun]]) -> StoredCell:
     return next(iter(trials.values()))[0].cell
 
 
-def _method(trials: Mapping[tuple[tuple[str, str], ...], Sequence[Run]]) -> str:
+def _method(trials: Mapping[tuple[tuple[str, str], ...], Sequence[RecordedRun]]) -> str:
     return _first_cell(trials).run.split("-")[0]
 
 

@@ -19,11 +19,11 @@ from commeff.cluster.modelled import Modelled, modelled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place, read_places
-from commeff.experiments.report.data.analysis import Analysis, Row, Target
+from commeff.experiments.report.data.analysis import Analysis, TableRow, Target
 from commeff.experiments.report.data.computing import Work, work
 from commeff.experiments.report.data.cross_over import cross_over
 from commeff.experiments.report.data.statistics import Estimate, Ratio, estimate, first_reached, paired_ratio
-from commeff.experiments.report.data.variants import Run, Variant
+from commeff.experiments.report.data.variants import RecordedRun, Variant
 from commeff.profiling import Profile, profile
 
 ENDED = ("done", "diverged")
@@ -165,12 +165,14 @@ def _modelled(variant: Variant, place: Place, modeller: Modeller, target: Target
     return VariantSeconds(variant, "", found, firsts, seconds, len(ended), note=note)
 
 
-def _steps_to(run: Run, target: Target | None) -> int | None:
+def _steps_to(run: RecordedRun, target: Target | None) -> int | None:
     first = first_reached(run.record.curve, target.metric, target.level) if target else None
     return None if first is None else int(first["step"])
 
 
-def _compared(row: Row, rows: Mapping[int, VariantSeconds], linked: Callable[[int, float], Modelled]) -> VariantSeconds:
+def _compared(
+    row: TableRow, rows: Mapping[int, VariantSeconds], linked: Callable[[int, float], Modelled]
+) -> VariantSeconds:
     """A variant with its speed-up over the baseline, and where it loses."""
     ours = rows[row.variant.number]
     theirs = rows[row.baseline.number] if row.baseline else None

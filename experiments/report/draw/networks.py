@@ -17,7 +17,7 @@ LARGEST = 512  # workers up to which products of dense matrices are formed
 
 
 @dataclass(frozen=True)
-class Network:
+class UsedTopology:
     """A topology of the grid and who uses it."""
 
     name: str
@@ -43,9 +43,9 @@ class Network:
         """The factor by which a step shrinks disagreement, as a geometric mean over `steps`; None for large graphs.
 
         >>> from commeff.topologies import one_peer_exponential, ring
-        >>> round(Network("ring", ring(8), ()).shrinkage(), 4)
+        >>> round(UsedTopology("ring", ring(8), ()).shrinkage(), 4)
         0.8047
-        >>> Network("pairs", one_peer_exponential(8), ()).shrinkage()
+        >>> UsedTopology("pairs", one_peer_exponential(8), ()).shrinkage()
         0.0
         """
         if self.topology.period == 1:
@@ -72,7 +72,7 @@ def _pairs(topology: Topology, step: int) -> NDArray[np.int64]:
     return np.stack([senders, receivers], axis=1).astype(np.int64)
 
 
-def networks(analysis: Analysis) -> tuple[list[Network], list[str]]:
+def networks(analysis: Analysis) -> tuple[list[UsedTopology], list[str]]:
     """The different topologies of a grid with the variants on them, and a line for each that cannot be built."""
     users: dict[str, list[str]] = {}
     nodes: dict[str, dict[str, object]] = {}
@@ -89,7 +89,7 @@ def networks(analysis: Analysis) -> tuple[list[Network], list[str]]:
     found, faults = [], []
     for text, names in users.items():
         try:
-            found.append(Network(title(nodes[text]), build.topology({"topology": nodes[text]}), tuple(names)))
+            found.append(UsedTopology(title(nodes[text]), build.topology({"topology": nodes[text]}), tuple(names)))
         except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
             faults.append(f"topology {text} cannot be built: {error}")
     return found, faults

@@ -13,7 +13,7 @@ from commeff.experiments.report.data.statistics import higher_is_better, mean_cu
 from commeff.experiments.report.data.variants import Variant, is_number
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.figures import Figure, Look, Panel, look
-from commeff.experiments.report.draw.networks import Network
+from commeff.experiments.report.draw.networks import UsedTopology
 from commeff.experiments.report.draw.panels import Line, Spot
 
 MANY = 8  # more variants than this also get a panel each
@@ -28,7 +28,7 @@ def looks(analysis: Analysis) -> dict[int, Look]:
     return {variant.number: look(position) for position, variant in enumerate(ordered)}
 
 
-def figures(analysis: Analysis, networks: Sequence[Network]) -> list[Figure]:
+def figures(analysis: Analysis, networks: Sequence[UsedTopology]) -> list[Figure]:
     """All figures that there are measurements for."""
     found = [
         convergence(analysis),
@@ -170,7 +170,7 @@ def sweep(analysis: Analysis, key: str) -> Figure | None:
     return Figure(name, f"Sensitivity to {key}", caption, parts, min(4, len(parts)), every, small=True)
 
 
-def drawings(networks: Sequence[Network]) -> Figure | None:
+def drawings(networks: Sequence[UsedTopology]) -> Figure | None:
     """The topologies on a circle."""
     if not networks:
         return None

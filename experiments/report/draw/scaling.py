@@ -21,7 +21,7 @@ UNITS = {"throughput": "samples a second", "to target": "seconds to the target"}
 
 
 @dataclass(frozen=True)
-class Point:
+class VariantPoint:
     """One variant: its family (all but the workers), n, and a quantity, measured or modelled on a place."""
 
     family: str
@@ -57,7 +57,7 @@ def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     return Figure("scaling", "Against the number of workers", words, parts, 2, data, legend)
 
 
-def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -> list[Point]:
+def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -> list[VariantPoint]:
     workers = variant.runs[0].setting("workers")
     done = [run.record for run in variant.runs if run.record.state == "done"]
     if workers is None or not done:
@@ -78,7 +78,11 @@ def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -
         found.append((each.place.name, "throughput", rate))
         if modelled.to_target:
             found.append((each.place.name, "to target", modelled.to_target.mean))
-    return [Point(family, n, place, name, value) for place, name, value in found if math.isfinite(value) and value > 0]
+    return [
+        VariantPoint(family, n, place, name, value)
+        for place, name, value in found
+        if math.isfinite(value) and value > 0
+    ]
 
 
 def family_of(variant: Variant) -> str:
@@ -92,7 +96,7 @@ def _mean(values: Iterable[float]) -> float:
     return sum(found) / len(found) if found else math.nan
 
 
-def _lines(axes: Axes, points: Sequence[Point], families: Sequence[str], title: str) -> None:
+def _lines(axes: Axes, points: Sequence[VariantPoint], families: Sequence[str], title: str) -> None:
     """A line a family, and the ideal."""
     for i, family in enumerate(families):
         own = sorted((point.workers, point.value) for point in points if point.family == family)

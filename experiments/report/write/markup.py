@@ -9,9 +9,9 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from commeff.experiments.report.data.analysis import Analysis, Row
+from commeff.experiments.report.data.analysis import Analysis, TableRow
 from commeff.experiments.report.data.quantities import MISSING, quantity, significant
-from commeff.experiments.report.data.variants import Run
+from commeff.experiments.report.data.variants import RecordedRun
 from commeff.experiments.report.draw.figures import INKS, Figure, Look, svg
 from commeff.experiments.report.write.table import Table, html_cells, html_frame, tag
 from commeff.experiments.report.write.table_details import command_of
@@ -68,7 +68,7 @@ def heading(title: str, titled: bool) -> str:
     return tag("h3", escape(title)) if titled else ""
 
 
-def _runs(analysis: Analysis, row: Row, out: Path) -> str:
+def _runs(analysis: Analysis, row: TableRow, out: Path) -> str:
     """The runs of a line, those at the chosen values first: folder, seed, state, final numbers, and the command."""
     others = [run for trial in row.variant.trials if trial is not row.variant.chosen for run in trial.runs]
     runs, tuned = [*row.variant.runs, *others], list(analysis.grid.over)
@@ -86,12 +86,12 @@ def _runs(analysis: Analysis, row: Row, out: Path) -> str:
     return tag("details", tag("summary", f"{len(runs)} {plural}{tried}, with commands") + tag("table", "".join(lines)))
 
 
-def _final(run: Run, metric: str) -> str:
+def _final(run: RecordedRun, metric: str) -> str:
     value, of = run.record.final(metric), quantity(metric)
     return significant(value * of.scale, 4 if of.unit == "%" else 3) if math.isfinite(value) else MISSING
 
 
-def _link(run: Run, out: Path) -> str:
+def _link(run: RecordedRun, out: Path) -> str:
     """The run's name, leading to its folder where there is one."""
     if not run.record.folder.is_dir():
         return escape(run.cell.run)

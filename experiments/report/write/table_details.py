@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from commeff.experiments.report.data.analysis import WAYS, Analysis, Row
+from commeff.experiments.report.data.analysis import WAYS, Analysis, TableRow
 from commeff.experiments.report.data.commands import settings_of, train_command
 from commeff.experiments.report.data.quantities import MISSING, fixed, quantity, spread
 from commeff.experiments.report.data.statistics import estimate
-from commeff.experiments.report.data.variants import Run
-from commeff.experiments.report.draw.networks import WINDOW, Network
+from commeff.experiments.report.data.variants import RecordedRun
+from commeff.experiments.report.draw.networks import WINDOW, UsedTopology
 from commeff.experiments.report.write.cells import estimates, label_of, number, spread_of, transpose, word
 from commeff.experiments.report.write.table import Column, Item, Table
 
@@ -129,7 +129,7 @@ def environment_table(analysis: Analysis) -> Table | None:
     return Table("environment", "Not all runs ran in the same place", columns, rows, data=data)
 
 
-def topology_table(networks: Sequence[Network]) -> Table:
+def topology_table(networks: Sequence[UsedTopology]) -> Table:
     """One line a topology: its degree, messages and mixing."""
     rows, data = [], []
     for network in networks:
@@ -181,7 +181,7 @@ def _place(environment: Mapping[str, Any]) -> dict[str, str]:
     return found | (several if len(hosts) > 1 else {})
 
 
-def command_of(run: Run, analysis: Analysis) -> str:
+def command_of(run: RecordedRun, analysis: Analysis) -> str:
     """What a reader types to run it again; its config.yaml where no settings are known to make it."""
     settings = run.cell.settings or settings_of(run.record.config)
     if settings is None:
@@ -189,14 +189,14 @@ def command_of(run: Run, analysis: Analysis) -> str:
     return train_command(settings, run.record.config, analysis.store)
 
 
-def _reached(row: Row) -> Item:
+def _reached(row: TableRow) -> Item:
     found = row.reached
     if found is None:
         return Item(MISSING, quiet=True)
     return Item(f"{found.n} of {found.of}", value=found.n, quiet=found.n < found.of)
 
 
-def _taken(row: Row, way: str, scale: float) -> Item:
+def _taken(row: TableRow, way: str, scale: float) -> Item:
     """What it took, quiet where not all seeds got there."""
     found = row.reached.taken.get(way) if row.reached else None
     if row.reached is None or found is None:

@@ -12,7 +12,7 @@ from commeff.experiments.report.data.analysis import (
     DENSE,
     Analysis,
     HalfDense,
-    Row,
+    TableRow,
     clock,
     differs_from_best,
     leader,
@@ -102,7 +102,7 @@ def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFr
     return pd.DataFrame(lines)
 
 
-def _means(rows: Sequence[Row], name: str) -> list[float | None]:
+def _means(rows: Sequence[TableRow], name: str) -> list[float | None]:
     return [found.mean if (found := row.finals.get(name)) else None for row in rows]
 
 
@@ -111,7 +111,7 @@ def _agreed(distance: float | None) -> float | None:
     return 0.0 if distance is not None and distance < AGREEMENT else distance
 
 
-def _seeds(row: Row) -> Item:
+def _seeds(row: TableRow) -> Item:
     """How many of the chosen runs are done, and how the others stand."""
     states = count_states(row.variant.runs)
     done, planned = states.pop("done", 0), len(row.variant.runs)
@@ -121,19 +121,19 @@ def _seeds(row: Row) -> Item:
     )
 
 
-def _marked(item: Item, row: Row) -> Item:
+def _marked(item: Item, row: TableRow) -> Item:
     """A dagger where the best cannot be told from it."""
     return replace(item, mark=DAGGER) if differs_from_best(row) is False else item
 
 
-def _shared(item: Item, row: Row, metric: str) -> Item:
+def _shared(item: Item, row: TableRow, metric: str) -> Item:
     """A difference over fewer seeds than the variant has says so."""
     if row.difference is None or row.difference.n == row.finals[metric].n:
         return item
     return replace(item, mark=f" (n={row.difference.n})")
 
 
-def _partly(item: Item, row: Row) -> Item:
+def _partly(item: Item, row: TableRow) -> Item:
     """Bytes to the target, with the seeds that got there where not all did."""
     if row.reached is None or row.reached.n == row.reached.of:
         return item
