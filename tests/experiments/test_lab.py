@@ -340,7 +340,7 @@ def test_of_several_grids_one_is_chosen(tmp_path: Path) -> None:
     NETWORKS["1gbit"].cluster(2).save(store / "cluster.yaml")
     for name in ("one", "two"):
         (store / "grids" / f"{name}.json").write_text(f'{{"name": "{name}", "cells": [], "target": {{"val_loss": 1}}}}')
-    with pytest.raises(ValueError, match="--grid must name one of the 2 grids of .*; choose from one, two"):
+    with pytest.raises(ValueError, match=r"--grid must name one of the 2 grids of .*; choose from one, two"):
         read_networks(tmp_path)
     assert [visit.grid.name for visit in read_networks(tmp_path, "two")] == ["two"]
     found = CliRunner().invoke(commands.app, ["report", str(tmp_path), "--grid", "two"])

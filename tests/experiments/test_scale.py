@@ -23,7 +23,7 @@ from commeff.experiments.measure.bench.processes import TimedModel
 from commeff.experiments.measure.scale import measured
 from commeff.experiments.measure.scale.command import make_study, read_options
 from commeff.experiments.measure.scale.methods import SHOWN, MethodChoice, read_methods
-from commeff.experiments.measure.scale.modelled import Setting, curves, point, profiled
+from commeff.experiments.measure.scale.modelled import ScalingSetting, curves, point, profiled
 from commeff.experiments.measure.scale.page import Study, page, save
 from commeff.experiments.measure.scale.picture import IDEAL, LOOKS, figure
 from commeff.experiments.measure.scale.workloads import WORKLOADS, Workload
@@ -64,15 +64,15 @@ def test_points_price_the_profile(name: str, tmp_path: Path) -> None:
     price = Billing(FLAT.with_gpus(n), n)
     sent = [each for step in range(found.period) for each in found.operations(found.first + step)]
     assert sent
-    shown = point(Setting(FLAT, overlap=0.0), TINY.taking(1e-9), "weak", method, n)
+    shown = point(ScalingSetting(FLAT, overlap=0.0), TINY.taking(1e-9), "weak", method, n)
     assert shown.step == pytest.approx(sum(price.seconds(each) for each in sent) / found.period, rel=1e-3)
-    whole = point(Setting(FLAT), TINY, "weak", method, n)
+    whole = point(ScalingSetting(FLAT), TINY, "weak", method, n)
     assert whole.compute <= whole.step <= whole.compute + 1.001 * shown.step
 
 
 def test_what_is_awaited_later_hides_and_what_leaves_early_too() -> None:
     exposed = {
-        words: point(Setting(FLAT), RESNET, "weak", MethodChoice((f"method={words}",)), 8)
+        words: point(ScalingSetting(FLAT), RESNET, "weak", MethodChoice((f"method={words}",)), 8)
         for words in ("psgd", "dsgd", "dasgd", "local_sgd")
     }
     waits = {name: shown.step - shown.compute for name, shown in exposed.items()}
@@ -81,15 +81,15 @@ def test_what_is_awaited_later_hides_and_what_leaves_early_too() -> None:
 
 
 def test_a_method_of_several_minibatches_a_step_computes_all_of_them() -> None:
-    several = point(Setting(FLAT), TINY, "weak", MethodChoice(("method=neolithic", "method.rounds=3")), 2)
-    one = point(Setting(FLAT), TINY, "weak", PSGD, 2)
+    several = point(ScalingSetting(FLAT), TINY, "weak", MethodChoice(("method=neolithic", "method.rounds=3")), 2)
+    one = point(ScalingSetting(FLAT), TINY, "weak", PSGD, 2)
     assert (several.batch, several.compute) == pytest.approx((3 * one.batch, 3 * one.compute))
 
 
 @pytest.mark.parametrize("scaling", ["weak", "strong"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.words[0])
 def test_nobody_is_above_the_ideal_line_and_one_worker_is_on_it(scaling, method) -> None:
-    exposed, hidden = Setting(FLAT, overlap=0.0), Setting(FLAT)
+    exposed, hidden = ScalingSetting(FLAT, overlap=0.0), ScalingSetting(FLAT)
     assert point(exposed, RESNET, scaling, method, 1).efficiency == pytest.approx(1)
     assert all(point(exposed, RESNET, scaling, method, n).efficiency < 1 for n in NUMBERS)
     assert all(point(hidden, RESNET, scaling, method, n).efficiency < 1 + 1e-9 for n in NUMBERS)
@@ -99,7 +99,7 @@ def test_nobody_is_above_the_ideal_line_and_one_worker_is_on_it(scaling, method)
 def test_everybody_is_on_the_ideal_line_if_sending_takes_no_time(method) -> None:
     free = replace(FLAT, inter=Link(1e30, 0.0), intra=Link(1e30, 0.0))
     for scaling in ("weak", "strong"):
-        assert point(Setting(free), BERT, scaling, method, 64).efficiency == pytest.approx(1)
+        assert point(ScalingSetting(free), BERT, scaling, method, 64).efficiency == pytest.approx(1)
 
 
 def test_weak_throughput_grows_with_workers_where_a_step_is_bounded() -> None:
@@ -107,29 +107,33 @@ def test_weak_throughput_grows_with_workers_where_a_step_is_bounded() -> None:
     of top-k are not: their throughput has the limit batch x bandwidth / message.
     """
     for method in (PSGD, DSGD, LOCAL_SGD):
-        speeds = [point(Setting(FLAT), BERT, "weak", method, n).samples_per_second for n in NUMBERS]
+        speeds = [point(ScalingSetting(FLAT), BERT, "weak", method, n).samples_per_second for n in NUMBERS]
         assert speeds == sorted(speeds)
-    gathered = [point(Setting(FLAT), BERT, "weak", MEM_SGD, n) for n in NUMBERS]
+    gathered = [point(ScalingSetting(FLAT), BERT, "weak", MEM_SGD, n) for n in NUMBERS]
     limit = BERT.batch * FLAT.inter.bandwidth / profiled(MEM_SGD, BERT.layout, 2)[0].payload_bytes
     assert gathered[-1].samples_per_second == pytest.approx(limit, rel=0.1)
 
 
 def test_partial_averaging_is_no_slower_than_an_all_reduce_and_its_step_does_not_depend_on_n() -> None:
     for workload in (RESNET, BERT):
-        steps = {m: [point(Setting(FLAT, overlap=0.0), workload, "weak", m, n).step for n in NUMBERS] for m in METHODS}
+        steps = {
+            m: [point(ScalingSetting(FLAT, overlap=0.0), workload, "weak", m, n).step for n in NUMBERS] for m in METHODS
+        }
         assert all(gossip <= ring for gossip, ring in zip(steps[DSGD], steps[PSGD], strict=True))
         assert steps[DSGD] == pytest.approx([steps[DSGD][0]] * len(NUMBERS))
         assert steps[PSGD][-1] > steps[PSGD][1]
 
 
 def test_a_larger_ratio_of_communication_to_computing_costs_more_efficiency() -> None:
-    efficiencies = [point(Setting(FLAT), BERT.taking(seconds), "weak", PSGD, 64).efficiency for seconds in (10, 1, 0.1)]
+    efficiencies = [
+        point(ScalingSetting(FLAT), BERT.taking(seconds), "weak", PSGD, 64).efficiency for seconds in (10, 1, 0.1)
+    ]
     assert efficiencies == sorted(efficiencies, reverse=True)
 
 
 def test_communication_hides_behind_computing_up_to_the_share_given() -> None:
-    without = point(Setting(FLAT, overlap=0.0), RESNET, "weak", PSGD, 64)
-    some, most = (point(Setting(FLAT, overlap=share), RESNET, "weak", PSGD, 64) for share in (0.5, 1.0))
+    without = point(ScalingSetting(FLAT, overlap=0.0), RESNET, "weak", PSGD, 64)
+    some, most = (point(ScalingSetting(FLAT, overlap=share), RESNET, "weak", PSGD, 64) for share in (0.5, 1.0))
     assert without.step - some.step == pytest.approx(0.5 * without.compute)
     assert most.step == pytest.approx(max(without.compute, without.step - without.compute))
 
@@ -137,8 +141,8 @@ def test_communication_hides_behind_computing_up_to_the_share_given() -> None:
 def test_gpus_behind_one_nic_lose_what_nodes_gain_by_gossip() -> None:
     cluster = Cluster.named("v100_25g")
     gain = {
-        worker: point(Setting(cluster, worker, overlap=0.0), RESNET, "weak", DSGD, n).efficiency
-        / point(Setting(cluster, worker, overlap=0.0), RESNET, "weak", PSGD, n).efficiency
+        worker: point(ScalingSetting(cluster, worker, overlap=0.0), RESNET, "weak", DSGD, n).efficiency
+        / point(ScalingSetting(cluster, worker, overlap=0.0), RESNET, "weak", PSGD, n).efficiency
         for worker, n in (("node", 8), ("gpu", 64))
     }
     assert gain["node"] > 1 > gain["gpu"]
@@ -147,12 +151,12 @@ def test_gpus_behind_one_nic_lose_what_nodes_gain_by_gossip() -> None:
 def test_nics_of_a_node_are_not_taken_as_one_on_a_fat_tree() -> None:
     tree = replace(Cluster.named("a100_selene", gpus=64), network=FatTree((16,), (4,)))
     with pytest.raises(ValueError, match="--worker must be gpu"):
-        Setting(tree)
-    assert Setting(tree, "gpu").among(16).gpus == 16
+        ScalingSetting(tree)
+    assert ScalingSetting(tree, "gpu").among(16).gpus == 16
 
 
 def test_strong_scaling_ends_where_gpus_have_nothing_to_do() -> None:
-    setting = Setting(Cluster.named("v100_25g"), global_batch=64)
+    setting = ScalingSetting(Cluster.named("v100_25g"), global_batch=64)
     points = curves(setting, [RESNET], [PSGD], largest=64)
     assert {p.workers for p in points if p.scaling == "strong"} == {1, 2, 4, 8}
     assert {p.workers for p in points if p.scaling == "weak"} == {1, 2, 4, 8, 16, 32, 64}
@@ -175,7 +179,7 @@ def test_more_processes_than_cores_are_marked(monkeypatch) -> None:
 
 
 def test_measured_and_modelled_share_no_panel_no_line_style_and_no_unmarked_row(few, tmp_path: Path) -> None:
-    setting = Setting(Cluster.named("v100_25g"))
+    setting = ScalingSetting(Cluster.named("v100_25g"))
     points = (*few, *curves(setting, [RESNET, BERT], METHODS, largest=16))
     drawn = figure(points)
     for panel in drawn.panels:

@@ -11,7 +11,7 @@ from commeff.cluster import Cluster, names
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.measure.scale import measured, modelled
 from commeff.experiments.measure.scale.methods import MethodChoice, read_methods
-from commeff.experiments.measure.scale.modelled import Setting, Worker, powers
+from commeff.experiments.measure.scale.modelled import ScalingSetting, Worker, powers
 from commeff.experiments.measure.scale.page import Study
 from commeff.experiments.measure.scale.workloads import WORKLOADS, Workload, find_workload
 from commeff.experiments.run.system import cores
@@ -29,7 +29,7 @@ class StudyPlan:
     command : that asks for all this.
     """
 
-    setting: Setting
+    setting: ScalingSetting
     workloads: tuple[Workload, ...]
     methods: tuple[MethodChoice, ...]
     largest: int
@@ -64,7 +64,7 @@ def read_options(
         if len(chosen) > 1:
             raise ValueError("--step-seconds must be of one workload, got several; choose one with --workload")
         chosen = [chosen[0].taking(step_seconds)]
-    setting = Setting(find_cluster(cluster), worker, overlap, global_batch)
+    setting = ScalingSetting(find_cluster(cluster), worker, overlap, global_batch)
     methods = read_methods(words, plugins)
     if workers < 0:
         raise ValueError(f"--workers must be at least 1, or 0 to model nothing, got {workers}")

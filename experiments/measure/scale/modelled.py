@@ -23,7 +23,7 @@ WARM_UP = 16  # steps before a period is timed, in which delayed messages fill t
 
 
 @dataclass(frozen=True)
-class Setting:
+class ScalingSetting:
     """Where the workers sit.
 
     Attributes
@@ -113,7 +113,7 @@ def profiled(method: MethodChoice, layout: Layout, n: int) -> tuple[Profile, int
     return profile(strategy, layout, n, collective=collective), strategy.accumulate
 
 
-def communicated(setting: Setting, found: Profile, compute: float) -> float:
+def communicated(setting: ScalingSetting, found: Profile, compute: float) -> float:
     """Seconds of a step in the mean over a period."""
     period = found.period
     before = -(-WARM_UP // period) * period
@@ -138,7 +138,7 @@ def powers(largest: int) -> list[int]:
     return [1 << k for k in range(largest.bit_length())]
 
 
-def point(setting: Setting, workload: Workload, scaling: Scaling, method: MethodChoice, n: int) -> ScalingPoint:
+def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method: MethodChoice, n: int) -> ScalingPoint:
     """n workers by one method.
 
     Weak scaling: each GPU has the workload's batch. Strong: the n-th part of the global batch for each worker, and time
@@ -166,7 +166,7 @@ def point(setting: Setting, workload: Workload, scaling: Scaling, method: Method
 
 
 def curves(
-    setting: Setting, workloads: Sequence[Workload], methods: Sequence[MethodChoice], largest: int = LARGEST
+    setting: ScalingSetting, workloads: Sequence[Workload], methods: Sequence[MethodChoice], largest: int = LARGEST
 ) -> list[ScalingPoint]:
     """All points: weak and strong scaling of each workload by each method, on 1, 2, 4, ... workers.
 

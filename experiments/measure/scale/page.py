@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff.experiments.measure.scale.methods import DSGD, PSGD, MethodChoice
-from commeff.experiments.measure.scale.modelled import Setting, point, profiled
+from commeff.experiments.measure.scale.modelled import ScalingSetting, point, profiled
 from commeff.experiments.measure.scale.picture import CAPTION, figure
 from commeff.experiments.measure.scale.points import ScalingPoint
 from commeff.experiments.measure.scale.workloads import Workload
@@ -29,7 +29,7 @@ class Study:
     command : that makes them, without the folder.
     """
 
-    setting: Setting
+    setting: ScalingSetting
     workloads: tuple[Workload, ...]
     methods: tuple[MethodChoice, ...]
     points: tuple[ScalingPoint, ...]
@@ -104,7 +104,7 @@ def assumed(study: Study) -> list[str]:
     ]
 
 
-def hiding(setting: Setting) -> str:
+def hiding(setting: ScalingSetting) -> str:
     """What communication can hide behind."""
     if setting.overlap is not None:
         return f"- a share {setting.overlap:g} of computing can hide communication, whatever the method"
@@ -191,7 +191,7 @@ def flat_notes(study: Study) -> list[str]:
     both = [method for words in (PSGD, DSGD) if (method := study.method(words)) is not None]
     if study.setting.worker == "gpu" or cluster.per_node == cluster.nics or len(both) < 2:
         return []
-    flat = Setting(cluster, "gpu", study.setting.overlap, study.setting.global_batch)
+    flat = ScalingSetting(cluster, "gpu", study.setting.overlap, study.setting.global_batch)
     ring, gossip = (point(flat, workload, "weak", method, n) for method in both)
     return [
         f"- With every GPU a worker of its own, all {cluster.per_node} of a node send their parameters through "
