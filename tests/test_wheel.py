@@ -127,6 +127,7 @@ def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel: Path)
     assert entry.decode().split() == ["[console_scripts]", "commeff", "=", "commeff.experiments.cli:main"]
 
 
+@pytest.mark.slow
 def test_the_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
     """Also where links are not kept: the archive holds the folders themselves."""
     done = subprocess.run([sys.executable, "-c", SDIST, str(tmp_path)], cwd=source, capture_output=True, text=True)
@@ -145,18 +146,21 @@ def test_the_project_s_own_modules_stay_its_own(installed: Installed) -> None:
 
 
 def test_the_installed_command_trains_reports_and_plans(installed: Installed) -> None:
-    small = ["task=quadratic", "workers=4", "steps=4"]
-    one = json.loads(installed.run("commeff", "train", "--json", *small, "method=choco", "compressor=top_k"))
-    assert one["state"] == "done"
-
-    installed.run("commeff", "grid", "grid.yaml", "--plugin", "mine.py", "--store", "store", "--no-report", "-j", "2")
+    installed.run("commeff", "grid", "grid.yaml", "--plugin", "mine.py", "--store", "store", "-j", "2")
     states = json.loads(installed.run("commeff", "status", "store", "--json"))["grid"]["states"]
     assert states == {"done": 3}
-    installed.run("commeff", "report", "store")
     assert "mine" in (installed.project / "store" / "report" / "report.html").read_text()
 
     plan = ["model=llama2-7b", "cluster=h100_400g", "gpus=64"]
     assert json.loads(installed.run("commeff", "plan", "--json", *plan))
+
+
+@pytest.mark.slow
+def test_every_command_of_the_installed_package_works_by_itself(installed: Installed) -> None:
+    small = ["task=quadratic", "workers=4", "steps=4", "method=choco", "compressor=top_k", "--store", "alone"]
+    assert json.loads(installed.run("commeff", "train", "--json", *small))["state"] == "done"
+    installed.run("commeff", "report", "alone")
+    assert "choco" in (installed.project / "alone" / "report" / "report.html").read_text()
 
 
 def test_torchrun_starts_the_installed_package(installed: Installed) -> None:

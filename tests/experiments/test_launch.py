@@ -35,7 +35,7 @@ WORDS = [
     "compressor.ratio=0.3",
 ]
 SHORT = [*WORDS, "steps=12", "evaluate_every=2"]
-LONG = [*WORDS, "steps=1000000", "checkpoint_every=100"]
+LONG = [*WORDS, "steps=1000000", "checkpoint_every=20"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -189,7 +189,10 @@ def test_a_port_that_somebody_else_holds_keeps_nobody(stopped: bool, jobs: ExitS
     assert "no answer within 2 s" in second
 
 
-@pytest.mark.parametrize(("number", "targets"), [(signal.SIGTERM, [1]), (signal.SIGINT, [0, 1]), (signal.SIGTERM, [0])])
+@pytest.mark.parametrize(
+    ("number", "targets"),
+    [(signal.SIGTERM, [1]), (signal.SIGINT, [0, 1]), pytest.param(signal.SIGTERM, [0], marks=pytest.mark.slow)],
+)
 def test_a_signal_to_any_member_stops_all_with_a_checkpoint(
     number: signal.Signals, targets: list[int], jobs: ExitStack, tmp_path: Path
 ) -> None:

@@ -62,7 +62,11 @@ def test_every_key_that_may_change_the_result_changes_the_name() -> None:
     assert {*RUN, *GROUPS} == {*config}, "a key of config.yaml that this test does not see"
 
 
-@pytest.mark.parametrize("group", GROUPS)
+# The leaves of one method, choco, are among those of the test above.
+MANY = pytest.param("method", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("group", [MANY if group == "method" else group for group in GROUPS])
 def test_every_leaf_of_every_part_changes_the_name(group: str) -> None:
     whole = compose(WORDS)
     for name in built_in(group):
