@@ -10,7 +10,7 @@ True
 """
 
 from commeff.planner.constants import MEASURED, Constants
-from commeff.planner.estimate import Estimate, estimate
+from commeff.planner.estimate import StepEstimate, estimate
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
 from commeff.planner.policy import Policy
@@ -22,12 +22,12 @@ from commeff.planner.worker_method import WorkerMethod
 __all__ = [
     "MEASURED",
     "Constants",
-    "Estimate",
     "Model",
     "Plan",
     "Policies",
     "Policy",
     "Prediction",
+    "StepEstimate",
     "Timeline",
     "WorkerMethod",
     "estimate",

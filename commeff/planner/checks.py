@@ -33,14 +33,14 @@ def switch(what: str, value: Any) -> None:
         raise ValueError(f"{what} must be true or false, got {value!r}")
 
 
-def chosen(what: str, value: str, known: Sequence[str]) -> None:
+def chosen(what: str, value: str, names: Sequence[str]) -> None:
     """Refuse a name that is not known.
 
     >>> chosen("schedule", "1f1d", ("naive", "gpipe", "1f1b"))
     Traceback (most recent call last):
     ValueError: schedule must be one of naive gpipe 1f1b, got '1f1d'; did you mean 1f1b?
     """
-    if value not in known:
-        near = get_close_matches(str(value), known, n=1)
+    if value not in names:
+        near = get_close_matches(str(value), names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{what} must be one of {' '.join(known)}, got {value!r}{hint}")
+        raise ValueError(f"{what} must be one of {' '.join(names)}, got {value!r}{hint}")

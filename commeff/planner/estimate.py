@@ -50,7 +50,7 @@ class StepParts:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class StepEstimate:
     """Arrays over the policies: seconds and bytes by part; their sums are the step and the fullest rank's memory."""
 
     seconds: dict[str, Numbers]
@@ -69,7 +69,7 @@ class Estimate:
 
 def estimate(
     model: Model, policies: Policies, cluster: Cluster, global_batch: Count, constants: Constants = MEASURED
-) -> Estimate:
+) -> StepEstimate:
     """Price policies with equal pieces. They are taken to be possible: `Policy.check` says which are not.
 
     >>> from commeff.planner import Policy
@@ -129,7 +129,7 @@ def finish(
     stages: PipelineStages,
     micro_batches: Numbers,
     seconds: dict[str, Numbers],
-) -> Estimate:
+) -> StepEstimate:
     """Add what comes once a step to the seconds of the pipeline, and the memory.
 
     Gradients of a worker's ranks, and of workers where the method can send them in blocks, hide behind the last
@@ -161,4 +161,4 @@ def finish(
         "workers": (1 - share) * left + waiting + between.exposed,
         "optimizer": optimizer_seconds(parameters, between.remembering, policies, cluster, constants),
     }
-    return Estimate(seconds, memory(model, policies, stages, remembered, constants))
+    return StepEstimate(seconds, memory(model, policies, stages, remembered, constants))

@@ -82,20 +82,20 @@ def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> PartitionP
         chosen("cut", cut, ("row", "column"))
     names = ["x", *(str(i + 1) for i in range(len(cuts) - 1)), "y"]
     numbers = 0.0
-    said: tuple[list[str], list[str]] = ([], [])
+    collectives: tuple[list[str], list[str]] = ([], [])
     for step, name, width in zip(pairwise(("x", *cuts, "y")), names, widths, strict=True):
-        for table, words in zip((FORWARD, BACKWARD), said, strict=True):
+        for table, words in zip((FORWARD, BACKWARD), collectives, strict=True):
             collective, units = table[step]
             numbers += units * width * (devices - 1) / devices
             words.extend([f"{collective} {name}"] if collective else [])
-    return PartitionPlan(tuple(cuts), tuple(said[0]), tuple(reversed(said[1])), numbers)
+    return PartitionPlan(tuple(cuts), tuple(collectives[0]), tuple(reversed(collectives[1])), numbers)
 
 
 def plans(widths: Sequence[int], devices: int) -> list[PartitionPlan]:
     """All choices, cheapest first.
 
-    >>> for found in plans((1, 1, 1, 1), devices=2):                  # the lecture's y = W3 W2 W1 x, two devices
-    ...     print(found.numbers, *found.cuts)
+    >>> for choice in plans((1, 1, 1, 1), devices=2):                  # the lecture's y = W3 W2 W1 x, two devices
+    ...     print(choice.numbers, *choice.cuts)
     3.0 row row column
     3.0 row column column
     3.5 row row row
@@ -106,7 +106,7 @@ def plans(widths: Sequence[int], devices: int) -> list[PartitionPlan]:
     4.0 column column row
     """
     every: list[tuple[Cut, ...]] = list(product(("row", "column"), repeat=len(widths) - 1))
-    return sorted((plan(cuts, widths, devices) for cuts in every), key=lambda found: found.numbers)
+    return sorted((plan(cuts, widths, devices) for cuts in every), key=lambda choice: choice.numbers)
 
 
 def blocks(hidden: int) -> dict[str, tuple[int, ...]]:

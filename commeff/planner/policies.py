@@ -64,14 +64,14 @@ class Policies:
         precisions = {policy.precision for policy in policies}
         if len(precisions) != 1:
             raise ValueError(f"precision must be one for all, got {' '.join(sorted(precisions))}; price each apart")
-        found = [policy.worker_method for policy in policies]
-        methods = tuple(dict.fromkeys(found))
+        worker_methods = [policy.worker_method for policy in policies]
+        methods = tuple(dict.fromkeys(worker_methods))
         return cls(
             **{name: np.array([getattr(policy, name) for policy in policies]) for name in (*COUNTS, *SWITCHES)},
             schedule=np.array([SCHEDULES.index(policy.schedule) for policy in policies]),
             recompute=np.array([RECOMPUTES.index(policy.recompute) for policy in policies]),
             overlap=np.array([OVERLAPS.index(policy.overlap) for policy in policies]),
-            method=np.array([methods.index(method) for method in found]),
+            method=np.array([methods.index(method) for method in worker_methods]),
             methods=methods,
             precision=precisions.pop(),
         )
@@ -102,12 +102,12 @@ class Policies:
 
     def _groups(self, cluster: Cluster, size: str, stride: Numbers | int) -> Groups:
         """Worked out once, as many formulas ask for them."""
-        if (cluster, size) not in self._known:
-            self._known[cluster, size] = Groups.strided(cluster, getattr(self, size), stride)
-        return self._known[cluster, size]
+        if (cluster, size) not in self._strided_groups:
+            self._strided_groups[cluster, size] = Groups.strided(cluster, getattr(self, size), stride)
+        return self._strided_groups[cluster, size]
 
     @cached_property
-    def _known(self) -> dict[tuple[Cluster, str], Groups]:
+    def _strided_groups(self) -> dict[tuple[Cluster, str], Groups]:
         return {}
 
     @property

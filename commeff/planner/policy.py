@@ -118,8 +118,8 @@ class Policy:
 
     def precision_refusal(self, gpu: GPU) -> str:
         """Why a GPU without the precision cannot be taken."""
-        known = " ".join(gpu.peak_flops)
-        return f"precision must be one of {known} on {gpu.name}, got {self.precision}: it has no {self.precision}"
+        precisions = " ".join(gpu.peak_flops)
+        return f"precision must be one of {precisions} on {gpu.name}, got {self.precision}: it has no {self.precision}"
 
     def check_precision(self, gpu: GPU) -> None:
         """Refuse a precision in which the GPU has no peak."""

@@ -9,7 +9,7 @@ import numpy as np
 from commeff.cluster import Cluster
 from commeff.planner.arrays import Numbers
 from commeff.planner.constants import MEASURED, Constants
-from commeff.planner.estimate import Estimate, StepParts, estimate, finish
+from commeff.planner.estimate import StepEstimate, StepParts, estimate, finish
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
 from commeff.planner.policy import Policy
@@ -54,11 +54,11 @@ def predict(
     policy.check(model, cluster, global_batch)
     policies = Policies.of([policy])
     if policy.stages is None:
-        found = estimate(model, policies, cluster, global_batch, constants)
+        priced = estimate(model, policies, cluster, global_batch, constants)
     else:
-        found = _uneven(model, policy, cluster, global_batch, constants)
-    seconds = {name: float(np.ravel(value)[0]) for name, value in found.seconds.items()}
-    parts = {name: float(np.ravel(value)[0]) for name, value in found.bytes.items()}
+        priced = _uneven(model, policy, cluster, global_batch, constants)
+    seconds = {name: float(np.ravel(value)[0]) for name, value in priced.seconds.items()}
+    parts = {name: float(np.ravel(value)[0]) for name, value in priced.bytes.items()}
     step, held = sum(seconds.values()), sum(parts.values())
     flops = global_batch * model.flops
     done = flops + global_batch * model.recomputed_flops(policy.recompute)
@@ -95,7 +95,7 @@ def timeline(
     return play(policy.schedule, m, forward, backward, late, policy.chunks)
 
 
-def _uneven(model: Model, policy: Policy, cluster: Cluster, global_batch: int, constants: Constants) -> Estimate:
+def _uneven(model: Model, policy: Policy, cluster: Cluster, global_batch: int, constants: Constants) -> StepEstimate:
     """A policy whose stages differ: the event loop says when the last one ends and what each keeps."""
     policies = Policies.of([policy])
     run = timeline(model, policy, cluster, global_batch=global_batch, constants=constants)

@@ -178,13 +178,13 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
     array([ True, False, False])
     """
     setting = PolicyContext(model, cluster, global_batch, uneven)
-    found = np.ones(len(policies), dtype=bool)
+    allowed = np.ones(len(policies), dtype=bool)
     for own in OWN:
-        found &= ~own.holds(policies)
+        allowed &= ~own.holds(policies)
     for refusal in REFUSALS:
         if not refusal.plays:
-            found &= ~refusal.holds(policies, setting)
-        elif found.any():
-            left = np.flatnonzero(found)
-            found[left] = ~refusal.holds(policies[left], setting)
-    return found
+            allowed &= ~refusal.holds(policies, setting)
+        elif allowed.any():
+            left = np.flatnonzero(allowed)
+            allowed[left] = ~refusal.holds(policies[left], setting)
+    return allowed

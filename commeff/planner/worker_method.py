@@ -127,14 +127,14 @@ class WorkerMethod:
         """The strategy of so many workers, not started. Raises ValueError if there is none."""
         if not isinstance(self.method, str):
             return self.method(workers)
-        given: dict[str, Any] = {"optimizer": OPTIMIZER, "period": self.period}
+        settings: dict[str, Any] = {"optimizer": OPTIMIZER, "period": self.period}
         takes = _parameters(self.method)
         if "compressor" in takes:
-            given["compressor"] = named_compressor(self.compressor)
+            settings["compressor"] = named_compressor(self.compressor)
         if "topology" in takes:
-            given["topology"] = self._topology(workers)
+            settings["topology"] = self._topology(workers)
         make: Callable[..., Strategy] = getattr(methods, self.method)
-        return make(**{name: value for name, value in given.items() if name in takes})
+        return make(**{name: value for name, value in settings.items() if name in takes})
 
     def _topology(self, workers: int) -> Topology:
         if isinstance(self.topology, str):
@@ -186,9 +186,9 @@ def _signature(method: str) -> Mapping[str, Parameter]:
 @cache
 def _plain_topologies() -> tuple[str, ...]:
     """Names of topologies that need the number of workers alone."""
-    found = []
+    names = []
     for name in topologies.__all__:
         make = getattr(topologies, name)
         if not isinstance(make, type) and [*signature(make).parameters] == ["n"]:
-            found.append(name)
-    return tuple(sorted(found))
+            names.append(name)
+    return tuple(sorted(names))

@@ -100,9 +100,9 @@ class WorkerProfile:
     Examples
     --------
     >>> model = Model(layers=4, hidden=64, heads=4, sequence=32, vocab=100)
-    >>> found = WorkerProfile(WorkerMethod("mem_sgd", compressor="scaled_sign"), model, "bf16")
+    >>> profile = WorkerProfile(WorkerMethod("mem_sgd", compressor="scaled_sign"), model, "bf16")
     >>> part = ModelPart(tensor=2, layers=2, embeddings=1)
-    >>> found.depends(8), found.sheet(8, part).bytes[-1] / part.layout(model).d
+    >>> profile.depends(8), profile.sheet(8, part).bytes[-1] / part.layout(model).d
     ('numbers', 4.0)
     """
 
@@ -178,10 +178,10 @@ def _like_two(of: WorkerProfile, workers: int) -> bool:
 def _hides(of: WorkerProfile, workers: int) -> bool:
     layout = _probe(of.model, 0)
     try:
-        found = _profile(of, workers, layout, torch.float32, megabytes=4 * layout.d / 1e6 / 2)
+        step_profile = _profile(of, workers, layout, torch.float32, megabytes=4 * layout.d / 1e6 / 2)
     except ValueError:
         return False
-    return any(operation.bucketed for operation in _period(found))
+    return any(operation.bucketed for operation in _period(step_profile))
 
 
 @cache
@@ -244,10 +244,10 @@ def _profile(of: WorkerProfile, workers: int, layout: Layout, dtype: torch.dtype
     return profile(strategy, layout, workers, collective=of.method.collective, dtype=dtype)
 
 
-def _period(found: Profile) -> list[Operation]:
+def _period(step_profile: Profile) -> list[Operation]:
     """What is sent in one period, in order, without what reaches nobody."""
-    steps = range(found.first, found.first + found.period)
-    return [operation for step in steps for operation in found.operations(step) if operation.rounds]
+    steps = range(step_profile.first, step_profile.first + step_profile.period)
+    return [operation for step in steps for operation in step_profile.operations(step) if operation.rounds]
 
 
 def _play(of: WorkerProfile, workers: int, layout: Layout) -> Sheet:

@@ -144,8 +144,8 @@ def worker_traffic(
     weight_bytes : on one of its ranks.
     """
     shape = np.broadcast(policies.workers, policies.tensor, policies.shard, weight_bytes).shape
-    given = (policies.shard, policies.pipeline, policies.zero, policies.tensor, policies.workers)
-    shard, pipeline, zero, tensor, workers = (np.broadcast_to(each, shape) for each in given)
+    axes = (policies.shard, policies.pipeline, policies.zero, policies.tensor, policies.workers)
+    shard, pipeline, zero, tensor, workers = (np.broadcast_to(each, shape) for each in axes)
     layers, embeddings, weight_bytes = (np.broadcast_to(each, shape) for each in (layers, embeddings, weight_bytes))
     behind, exposed, remembering, memory = (np.zeros(shape) for _ in range(4))
     waiting: list[Waiting] = []
@@ -174,10 +174,10 @@ def worker_traffic(
 
 def _different(group: Alike) -> Iterator[tuple[int, tuple[Sent, float]]]:
     """Where in a period each different message is sent first, and how many like it in a step."""
-    found: dict[tuple[Sent, bytes], list[int]] = defaultdict(list)
+    places: dict[tuple[Sent, bytes], list[int]] = defaultdict(list)
     for number, sent in enumerate(group.pattern.sent):
-        found[sent, group.bytes[number].tobytes()].append(number)
-    for (sent, _), numbers in found.items():
+        places[sent, group.bytes[number].tobytes()].append(number)
+    for (sent, _), numbers in places.items():
         yield numbers[0], (sent, len(numbers) / group.pattern.period)
 
 
@@ -192,12 +192,12 @@ class _Place:
         """Of one round."""
         if sent.matrix is None:
             return collective_seconds(sent.kind, self.groups, sizes, shards=sent.shards, parts=sent.shards)
-        found = np.zeros_like(sizes)
+        seconds = np.zeros_like(sizes)
         spots, where = np.unique(np.stack([self.stride, self.pipeline], axis=1), axis=0, return_inverse=True)
         for number, (stride, pipeline) in enumerate(spots):
             own = where.ravel() == number
-            found[own] = self._gossip(sent.matrix, int(stride), int(pipeline), own, sizes[own])
-        return found
+            seconds[own] = self._gossip(sent.matrix, int(stride), int(pipeline), own, sizes[own])
+        return seconds
 
     def _gossip(self, matrix: MixingMatrix, stride: int, pipeline: int, own: Numbers, sizes: Numbers) -> Numbers:
         if matrix.off_diagonal.nnz * stride * pipeline > MOST_MESSAGES:

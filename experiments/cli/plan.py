@@ -111,10 +111,10 @@ def _agree(search: bool, sweep: bool, largest: bool, timeline: Path | None, figu
             raise ValueError(f"{path} does not say what kind of figure it is; end it with one of {' '.join(FIGURES)}")
 
 
-def _leave(option: str, told: list[str]) -> None:
+def _leave(option: str, words: list[str]) -> None:
     """Refuse keys that an option chooses."""
-    if told:
-        raise ValueError(f"{option} chooses {' '.join(told)} itself; leave them out, or leave {option} out")
+    if words:
+        raise ValueError(f"{option} chooses {' '.join(words)} itself; leave them out, or leave {option} out")
 
 
 def _predict(question: Question, as_json: bool) -> None:
@@ -123,25 +123,25 @@ def _predict(question: Question, as_json: bool) -> None:
 
     policy = question.one()
     prediction = predict(question.model, policy, question.cluster, global_batch=question.global_batch)
-    found = describe(question, policy, prediction)
+    report = describe(question, policy, prediction)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(report, indent=2))
         return
     typer.echo(_heading(question))
     typer.echo(
-        f"{found['policy']}\n\n"
-        f"step      {found['step_seconds']:.4g} s (modelled), {found['tokens_per_second']:,.0f} tokens/s\n"
-        f"of peak   {100 * found['mfu']:.1f} % MFU, {100 * found['hfu']:.1f} % HFU, "
-        f"{found['tflops_per_gpu']:.0f} TFLOP/s a GPU with what is computed again\n"
-        f"memory    {found['why']}\n"
-        f"limited   by {found['limits']}"
+        f"{report['policy']}\n\n"
+        f"step      {report['step_seconds']:.4g} s (modelled), {report['tokens_per_second']:,.0f} tokens/s\n"
+        f"of peak   {100 * report['mfu']:.1f} % MFU, {100 * report['hfu']:.1f} % HFU, "
+        f"{report['tflops_per_gpu']:.0f} TFLOP/s a GPU with what is computed again\n"
+        f"memory    {report['why']}\n"
+        f"limited   by {report['limits']}"
     )
-    if found["run"] is not None:
-        typer.echo(f"run       {_run(found['run'])}")
+    if report["run"] is not None:
+        typer.echo(f"run       {_run(report['run'])}")
     typer.echo()
-    seconds, held = found["seconds"], found["bytes"]
-    table(("time", "seconds", "share"), _shares(seconds, 1.0, found["step_seconds"]))
-    table(("memory", "GiB", "share"), _shares(held, GIB, found["memory_bytes"]))
+    seconds, held = report["seconds"], report["bytes"]
+    table(("time", "seconds", "share"), _shares(seconds, 1.0, report["step_seconds"]))
+    table(("memory", "GiB", "share"), _shares(held, GIB, report["memory_bytes"]))
 
 
 def _heading(question: Question) -> str:
@@ -158,11 +158,11 @@ def _shares(parts: dict[str, float], unit: float, whole: float) -> list[list[str
     return [[name, f"{value / unit:.4g}", f"{value / whole:.1%}"] for name, value in ordered if value > 0]
 
 
-def _run(found: dict[str, Any]) -> str:
-    cost = "the cluster names no price" if found["dollars"] is None else f"{found['dollars']:,.0f} US dollars"
+def _run(run_report: dict[str, Any]) -> str:
+    cost = "the cluster names no price" if run_report["dollars"] is None else f"{run_report['dollars']:,.0f} US dollars"
     return (
-        f"{found['tokens']:.4g} tokens are {found['steps']:,.0f} steps: {found['days']:,.1f} days, "
-        f"{found['gpu_hours']:,.0f} GPU-hours, {cost}"
+        f"{run_report['tokens']:.4g} tokens are {run_report['steps']:,.0f} steps: {run_report['days']:,.1f} days, "
+        f"{run_report['gpu_hours']:,.0f} GPU-hours, {cost}"
     )
 
 
@@ -188,11 +188,11 @@ def _search(
         **fixed,
     )
     if as_json:
-        found = [
+        reports = [
             {**describe(question, each.policy, each.prediction), "steps": each.steps, "cost": each.cost}
             for each in plans
         ]
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(reports, indent=2))
         return
     typer.echo(f"{_heading(question)}; {method} search\n")
     heads = ["policy", "step s", "MFU %", "GiB"]
@@ -224,7 +224,7 @@ def _sweep(question: Question, figure: Path | None, as_json: bool) -> None:
         figures.save(figure, (8.0, 4.2), lambda canvas: figures.sweep(canvas, sweeps, _heading(question)))
         typer.echo(str(figure), err=True)
     if as_json:
-        found = [
+        reports = [
             {
                 "way": way_label(each.way),
                 "steps": each.way.steps,
@@ -235,7 +235,7 @@ def _sweep(question: Question, figure: Path | None, as_json: bool) -> None:
             }
             for each in sweeps
         ]
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(reports, indent=2))
         return
     rows = sweep_rows(sweeps)
     typer.echo(f"{_heading(question)}\nseconds for the work of one step of psgd, by Gb/s of one NIC; * the least\n")

@@ -98,12 +98,12 @@ def search(
         raise ValueError(f"seed must be a whole number from 0 on, got {seed!r}")
     space = Space(model, cluster, global_batch, tuple(ways), precision, overlap)
     if method in SOLVERS:
-        found, smallest = _solved(space, budget, SOLVERS[method], top, constants)
+        policies, smallest = _solved(space, budget, SOLVERS[method], top, constants)
     else:
-        found, smallest = _guided(space, budget or GUIDED_BUDGET, method, seed, top, constants)
+        policies, smallest = _guided(space, budget or GUIDED_BUDGET, method, seed, top, constants)
     plans = [
         Plan(policy, predict(model, policy, cluster, global_batch=global_batch, constants=constants), steps)
-        for policy, steps in found
+        for policy, steps in policies
     ]
     plans = sorted((plan for plan in plans if plan.prediction.fits), key=lambda plan: plan.cost)
     if not plans:
@@ -116,9 +116,11 @@ def _solved(
 ) -> tuple[list[tuple[Policy, float]], float]:
     """Every policy, or the first of them; what is cut anew counts as priced."""
     cuts = RECUT if budget is None else min(RECUT, budget // 10)
-    found = scan(space, top, None if budget is None else budget - cuts, constants)
-    even = [(space.policy(row), float(steps)) for row, steps in zip(found.even, space.steps(found.even), strict=True)]
-    return even + recuts(space, found.to_cut[:cuts], solve, constants), found.smallest
+    ranking = scan(space, top, None if budget is None else budget - cuts, constants)
+    even = [
+        (space.policy(row), float(steps)) for row, steps in zip(ranking.even, space.steps(ranking.even), strict=True)
+    ]
+    return even + recuts(space, ranking.to_cut[:cuts], solve, constants), ranking.smallest
 
 
 def _guided(
@@ -129,8 +131,8 @@ def _guided(
     trace = drive(GUIDED[method](problem, random), problem, budget, random)
     order = np.argsort(trace.values, kind="stable")[:top]
     rows = trace.rows[order]
-    found = [(space.policy(row), float(steps)) for row, steps in zip(rows, space.steps(rows), strict=True)]
-    return found, float("nan") if len(rows) else float("inf")
+    policies = [(space.policy(row), float(steps)) for row, steps in zip(rows, space.steps(rows), strict=True)]
+    return policies, float("nan") if len(rows) else float("inf")
 
 
 def nothing(space: Space, smallest: float) -> str:

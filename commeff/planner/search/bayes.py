@@ -40,8 +40,8 @@ class Bayes(Searcher):
         mutants = mutate(np.repeat(best, 40, axis=0), self.problem.sizes, 1.5 / best.shape[1], self.random)
         mutants = self.problem.settle(mutants[self.problem.possible(mutants)])
         candidates = np.unique(np.vstack([self.draw(CANDIDATES), mutants]), axis=0)
-        known = {row.tobytes() for row in self.rows}
-        new = candidates[[row.tobytes() not in known for row in candidates]]
+        priced = {row.tobytes() for row in self.rows}
+        new = candidates[[row.tobytes() not in priced for row in candidates]]
         return new[np.argsort(-self._improvement(new), kind="stable")[: 2 * count]]
 
     def tell(self, rows: Rows, values: Values) -> None:

@@ -116,9 +116,9 @@ def dynamic(chain: CutChain) -> Cuts:
         allowed = chain.possible & (chain.seconds <= slowest)
         if (allowed * np.arange(1, chain.layers + 1)).max(axis=1).sum() < chain.layers:
             continue
-        found, cost = _cheapest(np.where(allowed, prices, np.inf))
-        if found is not None and cost + often * slowest < best:
-            best, cuts = chain.cost(found), found
+        path, cost = _cheapest(np.where(allowed, prices, np.inf))
+        if path is not None and cost + often * slowest < best:
+            best, cuts = chain.cost(path), path
     return cuts
 
 
@@ -166,15 +166,15 @@ def integer(chain: CutChain) -> Cuts:
     ]
     allowed = chain.possible.ravel()
     prices = np.where(allowed, chain.prices.ravel(), 0.0) / unit
-    found = milp(
+    solution = milp(
         np.append(prices, chain.micro_batches - 1.0),
         constraints=constraints,
         integrality=np.append(np.ones(stages * layers), 0),
         bounds=Bounds(0, np.append(allowed.astype(float), np.inf)),
         options={"mip_rel_gap": 0.0, "time_limit": 30.0, "presolve": False},  # its presolve writes to stdout
     )
-    if found.x is None:
+    if solution.x is None:
         return None
-    chosen = [int(n) for n in found.x[:-1].reshape(stages, layers).argmax(axis=1) + 1]
+    chosen = [int(n) for n in solution.x[:-1].reshape(stages, layers).argmax(axis=1) + 1]
     late = (*chosen[:1], *sorted(chosen[1:-1]), *chosen[-1:][: stages - 1])  # HiGHS rounds the last term away
     return min((tuple(chosen), late), key=chain.cost)

@@ -22,7 +22,7 @@ Solver = Callable[[CutChain], Cuts]
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class ScanResult:
     """The best of what was priced.
 
     Parameters
@@ -58,7 +58,7 @@ class Best:
         self.rows, self.values = rows[order], values[order]
 
 
-def scan(space: Space, keep: int, budget: int | None = None, constants: Constants = MEASURED) -> Found:
+def scan(space: Space, keep: int, budget: int | None = None, constants: Constants = MEASURED) -> ScanResult:
     """Price all policies, or the first `budget` of them.
 
     With them, pipelines that 1F1B or GPipe could run with unequal stages are priced as if every stage had layers /
@@ -75,28 +75,28 @@ def scan(space: Space, keep: int, budget: int | None = None, constants: Constant
         policies, cut, equal = space.policies(rows), cut[equal | cut][: len(rows)], equal[equal | cut][: len(rows)]
         if not len(rows):
             continue
-        found = estimate(space.model, policies, space.cluster, space.global_batch, constants)
-        seconds = found.step_seconds * space.steps(rows)
-        seconds[found.memory_bytes > limit] = np.inf
-        smallest = min(smallest, float(found.memory_bytes.min()) / limit)
+        prices = estimate(space.model, policies, space.cluster, space.global_batch, constants)
+        seconds = prices.step_seconds * space.steps(rows)
+        seconds[prices.memory_bytes > limit] = np.inf
+        smallest = min(smallest, float(prices.memory_bytes.min()) / limit)
         even.offer(rows[equal], seconds[equal])
         to_cut.offer(rows[cut], seconds[cut])
         priced += len(rows)
         if priced == budget:
             break
-    return Found(even.rows, to_cut.rows, float(min(even.values, default=np.inf)), priced, smallest)
+    return ScanResult(even.rows, to_cut.rows, float(min(even.values, default=np.inf)), priced, smallest)
 
 
 def recuts(space: Space, rows: Rows, solve: Solver, constants: Constants = MEASURED) -> list[tuple[Policy, float]]:
     """Policies with layers cut by a solver, and the steps that each needs; only those whose stages come out unequal."""
-    found = []
+    policies = []
     for row, steps in zip(rows, space.steps(rows), strict=True):
         policy = space.policy(row)
         pieces = chain(space.model, policy, space.cluster, space.global_batch, constants)
         cut = recut(policy, solve(pieces))
         if cut.stages is not None:
-            found.append((cut, float(steps)))
-    return found
+            policies.append((cut, float(steps)))
+    return policies
 
 
 def thorough(pieces: CutChain) -> Cuts:

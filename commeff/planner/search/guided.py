@@ -56,8 +56,8 @@ class Draw:
             if len(self._left) >= count:
                 break
             rows = self.random.integers(0, self.problem.sizes, size=(DRAWS, len(self.problem.sizes)))
-            found = rows[self.problem.possible(rows)]
-            self._left = np.vstack([self._left, self.problem.settle(found)])
+            possible = rows[self.problem.possible(rows)]
+            self._left = np.vstack([self._left, self.problem.settle(possible)])
         drawn, self._left = self._left[:count], self._left[count:]
         return drawn
 
@@ -83,25 +83,25 @@ def drive(searcher: Searcher, problem: Problem, budget: int, random: np.random.G
     is paid for twice. A searcher that keeps asking for what is known gets new rows at random instead; if there are none
     left either, it ends early.
     """
-    known: dict[bytes, float] = {}
+    prices: dict[bytes, float] = {}
     priced: list[Rows] = []
     draw, idle = Draw(problem, random), 0
-    while len(known) < budget:
-        wanted = min(searcher.batch, budget - len(known))
-        asked = searcher.ask(wanted) if idle < PATIENCE else draw(wanted)
-        asked = problem.settle(asked[problem.possible(asked)])
-        new = {row.tobytes(): row for row in asked if row.tobytes() not in known}
-        fresh = list(new.values())[:wanted]
+    while len(prices) < budget:
+        count = min(searcher.batch, budget - len(prices))
+        proposals = searcher.ask(count) if idle < PATIENCE else draw(count)
+        proposals = problem.settle(proposals[problem.possible(proposals)])
+        new = {row.tobytes(): row for row in proposals if row.tobytes() not in prices}
+        fresh = list(new.values())[:count]
         if fresh:
             rows = np.array(fresh)
             values = problem.price(rows)
-            known |= {row.tobytes(): float(value) for row, value in zip(rows, values, strict=True)}
+            prices |= {row.tobytes(): float(value) for row, value in zip(rows, values, strict=True)}
             priced.append(rows)
         elif idle > 2 * PATIENCE:
             break
         idle = 0 if fresh else idle + 1
-        told = [row for row in asked if row.tobytes() in known]
-        if told:
-            searcher.tell(np.array(told), np.array([known[row.tobytes()] for row in told]))
+        answers = [row for row in proposals if row.tobytes() in prices]
+        if answers:
+            searcher.tell(np.array(answers), np.array([prices[row.tobytes()] for row in answers]))
     rows = np.vstack([np.empty((0, len(problem.sizes)), dtype=np.int64), *priced])
-    return Trace(rows, np.array([known[row.tobytes()] for row in rows]))
+    return Trace(rows, np.array([prices[row.tobytes()] for row in rows]))

@@ -50,9 +50,9 @@ class EvenPolicies(Problem):
     def price(self, rows: Rows) -> Values:
         """One `estimate` for all."""
         space = self.space
-        found = estimate(space.model, space.policies(rows), space.cluster, space.global_batch, self.constants)
+        prices = estimate(space.model, space.policies(rows), space.cluster, space.global_batch, self.constants)
         limit = space.cluster.gpu.memory_bytes
-        return penalised(found.step_seconds * space.steps(rows), found.memory_bytes / limit)
+        return penalised(prices.step_seconds * space.steps(rows), prices.memory_bytes / limit)
 
     def policy(self, row: Rows) -> Policy:
         """What a row says."""

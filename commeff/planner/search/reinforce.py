@@ -60,5 +60,5 @@ def softmax(logits: Values) -> Values:
     >>> softmax(np.zeros(2))
     array([0.5, 0.5])
     """
-    found = np.exp(logits - logits.max())
-    return (1 - FLOOR) * found / found.sum() + FLOOR / len(found)
+    weights = np.exp(logits - logits.max())
+    return (1 - FLOOR) * weights / weights.sum() + FLOOR / len(weights)

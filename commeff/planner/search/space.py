@@ -68,8 +68,8 @@ class Space:
             "sequence_parallel": (False, True),
             "workers": divisors(gpus),
         }
-        found = {name: [{name: value} for value in each] for name, each in plain.items()}
-        return {**found, "schedule": schedules, "way": [way.fields for way in self.ways]}
+        axes = {name: [{name: value} for value in each] for name, each in plain.items()}
+        return {**axes, "schedule": schedules, "way": [way.fields for way in self.ways]}
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -148,12 +148,12 @@ def is_canonical(policies: Policies) -> Mask:
     [False, True]
     """
     one_f_one_b, interleaved = SCHEDULES.index("1f1b"), SCHEDULES.index("interleaved")
-    found = (policies.zero == 0) | (policies.shard > 1)
-    found &= ~policies.sequence_parallel | (policies.tensor > 1)
-    found &= (policies.pipeline > 1) | (policies.schedule == one_f_one_b)
-    found &= (policies.chunks > 1) | (policies.schedule != interleaved)
-    found &= ~policies.plain | (policies.workers == 1) | (policies.zero > 0)
-    return found & ((policies.degree == 1) | (policies.degree < policies.workers))
+    canonical = (policies.zero == 0) | (policies.shard > 1)
+    canonical &= ~policies.sequence_parallel | (policies.tensor > 1)
+    canonical &= (policies.pipeline > 1) | (policies.schedule == one_f_one_b)
+    canonical &= (policies.chunks > 1) | (policies.schedule != interleaved)
+    canonical &= ~policies.plain | (policies.workers == 1) | (policies.zero > 0)
+    return canonical & ((policies.degree == 1) | (policies.degree < policies.workers))
 
 
 def divisors(number: int) -> list[int]:

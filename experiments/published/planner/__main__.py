@@ -22,12 +22,12 @@ def fit_command(evaluations: Evaluations = 400) -> None:
     from commeff.experiments.published.planner.fit import BOUNDS, TABLES, Measured, fit, mape
 
     measured = Measured()
-    found = fit(measured, evaluations=evaluations)
-    for name, value in asdict(found).items():
+    constants = fit(measured, evaluations=evaluations)
+    for name, value in asdict(constants).items():
         fitted = "" if name in BOUNDS else "   not fitted"
         typer.echo(f"{name:20} {value:12.6g}   ships {getattr(MEASURED, name):12.6g}{fitted}")
     for table in TABLES:
-        typer.echo(f"{table:24} MAPE {mape(measured.of_table(table, found)):5.2f} %")
+        typer.echo(f"{table:24} MAPE {mape(measured.of_table(table, constants)):5.2f} %")
 
 
 @app.command()

@@ -69,10 +69,10 @@ class Measured:
 
     def _vtrain_errors(self, reading: str, constants: Constants) -> NDArray[np.float64]:
         cases, seconds = self._vtrain[reading]
-        found = np.empty_like(seconds)
+        predicted = np.empty_like(seconds)
         for case in cases:
-            found[case.places] = case.price(constants).step_seconds
-        return found / seconds - 1
+            predicted[case.places] = case.price(constants).step_seconds
+        return predicted / seconds - 1
 
     def _korthikanti_errors(self, constants: Constants) -> NDArray[np.float64]:
         cases, seconds = self._korthikanti
@@ -109,10 +109,10 @@ def fit(measured: Measured, tables: Collection[str] = TABLES, evaluations: int =
 
     def loss(x: NDArray[np.float64]) -> float:
         errors = (measured.of_table(table, constants(x)) for table in tables)
-        return sum(float(np.abs(np.log1p(found)).mean()) for found in errors)
+        return sum(float(np.abs(np.log1p(relative)).mean()) for relative in errors)
 
     limits = [(float(np.log(low)), float(np.log(high))) for low, high in BOUNDS.values()]
     start = np.mean(limits, axis=1)
     options = {"maxfev": evaluations, "xatol": 1e-3, "fatol": 1e-5, "adaptive": True}
-    found = minimize(loss, start, method="Nelder-Mead", bounds=limits, options=options)
-    return constants(found.x)
+    solution = minimize(loss, start, method="Nelder-Mead", bounds=limits, options=options)
+    return constants(solution.x)

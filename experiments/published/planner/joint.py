@@ -53,9 +53,11 @@ class Joint(Problem):
 
     def price(self, rows: Rows) -> Values:
         """One event loop for each row."""
-        found = [predict(MODEL, self.policy(row), self.space.cluster, global_batch=GLOBAL_BATCH) for row in rows]
-        seconds = np.array([each.step_seconds for each in found])
-        return penalised(seconds, np.array([each.memory_bytes for each in found]) / self.space.cluster.gpu.memory_bytes)
+        predictions = [predict(MODEL, self.policy(row), self.space.cluster, global_batch=GLOBAL_BATCH) for row in rows]
+        seconds = np.array([each.step_seconds for each in predictions])
+        return penalised(
+            seconds, np.array([each.memory_bytes for each in predictions]) / self.space.cluster.gpu.memory_bytes
+        )
 
     def policy(self, row: Rows) -> Policy:
         """What a row says."""
@@ -80,8 +82,8 @@ class Joint(Problem):
         for row in scan(self.space, 1).to_cut:
             policy = self.space.policy(row)
             cuts = dynamic(chain(MODEL, policy, self.space.cluster, GLOBAL_BATCH))
-            found = predict(MODEL, replace(policy, stages=cuts), self.space.cluster, global_batch=GLOBAL_BATCH)
-            seconds.append(found.step_seconds if found.fits else np.inf)
+            prediction = predict(MODEL, replace(policy, stages=cuts), self.space.cluster, global_batch=GLOBAL_BATCH)
+            seconds.append(prediction.step_seconds if prediction.fits else np.inf)
         return float(np.log(min(seconds)))
 
 
@@ -92,7 +94,7 @@ def shares(layers: int, weights: NDArray[np.int64]) -> tuple[int, ...]:
     (4, 3, 3)
     """
     exact = 1 + (layers - len(weights)) * weights / weights.sum()
-    found = np.floor(exact).astype(int)
-    order = np.argsort(found - exact, kind="stable")
-    found[order[: layers - found.sum()]] += 1
-    return tuple(int(n) for n in found)
+    counts = np.floor(exact).astype(int)
+    order = np.argsort(counts - exact, kind="stable")
+    counts[order[: layers - counts.sum()]] += 1
+    return tuple(int(n) for n in counts)

@@ -18,11 +18,11 @@ UNITS = {"M": 1e6, "B": 1e9}
 
 def llama() -> pd.DataFrame:
     """12 l h^2 + 2 v h, and the matrices counted one by one (LLaMA's feed-forward, no biases)."""
-    found = []
+    records = []
     for row in rows("llama_parameters"):
         layers, hidden, vocab = int(row["layers"]), int(row["hidden"]), int(row["vocab"])
         model = Model(layers, hidden, hidden // 128, 2048, vocab, gated=True, tied_embeddings=False)
-        found.append(
+        records.append(
             {
                 "actual_b": float(row["actual_b"]),
                 "estimate_printed": int(row["estimate"]),
@@ -30,17 +30,19 @@ def llama() -> pd.DataFrame:
                 "counted": model.parameters,
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)
 
 
 def gpt3() -> pd.DataFrame:
     """12 l h^2 + v h: tied embeddings."""
-    found = []
+    records = []
     for row in rows("gpt3_models"):
         printed = float(row["params"][:-1]) * UNITS[row["params"][-1]]
         ours = simple.parameters(int(row["layers"]), int(row["d_model"]), VOCAB, tied=True)
-        found.append({"model": row["name"], "printed": printed, "tied": ours, "error_pct": 100 * (ours / printed - 1)})
-    return pd.DataFrame(found)
+        records.append(
+            {"model": row["name"], "printed": printed, "tied": ours, "error_pct": 100 * (ours / printed - 1)}
+        )
+    return pd.DataFrame(records)
 
 
 def memory() -> pd.DataFrame:
@@ -71,11 +73,11 @@ def memory() -> pd.DataFrame:
 
 def utilisation() -> pd.DataFrame:
     """8 T P / (N F t) beside what is printed; 6 T P / (N F t) if nothing was recomputed (algorithms.md, erratum 12)."""
-    found = []
+    records = []
     for row in rows("training_time"):
         numbers = (float(row["tokens"]), float(row["params"]), int(row["gpus"]), float(row["peak_tflops"]) * 1e12)
         seconds = float(row["days"]) * 86400
-        found.append(
+        records.append(
             {
                 "model": row["model"],
                 "printed": float(row["utilisation"]),
@@ -83,18 +85,18 @@ def utilisation() -> pd.DataFrame:
                 "6TP": simple.utilisation(*numbers, seconds, recompute=False),
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)
 
 
 def bubbles() -> pd.DataFrame:
     """Bubbles on equal stages: the event loop beside the formulas, forward 1, backward 2, half of it for weights."""
-    found = []
+    records = []
     kinds = [(name, 1) for name in ("naive", "gpipe", "1f1b", "zero_bubble")] + [("interleaved", v) for v in (2, 4)]
     for (schedule, v), p, m in product(kinds, (2, 4, 8), (8, 16, 64)):
         pieces = p * v
         run = play(schedule, m, [1 / v] * pieces, [2 / v] * pieces, [1 / v] * pieces, v)
         looped = run.seconds / (3 * m) - 1
-        found.append(
+        records.append(
             {
                 "schedule": schedule,
                 "stages": p,
@@ -105,15 +107,15 @@ def bubbles() -> pd.DataFrame:
                 "lecture": simple.idle_share(p, m),
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)
 
 
 def partitions(hidden: int = 4096, devices: int = 8) -> pd.DataFrame:
     """Every choice of cuts for the lecture's chain, the feed-forward and the attention: numbers sent for one token."""
-    found = []
+    records = []
     for name, widths in blocks(hidden).items():
         for plan in plans(widths, devices):
-            found.append(
+            records.append(
                 {
                     "chain": name,
                     "cuts": " ".join(plan.cuts),
@@ -122,4 +124,4 @@ def partitions(hidden: int = 4096, devices: int = 8) -> pd.DataFrame:
                     "numbers": plan.numbers,
                 }
             )
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)

@@ -19,13 +19,13 @@ GIB = 2**30
 def megatron(constants: Constants = MEASURED) -> pd.DataFrame:
     """megatron2021.csv with the micro-batch and chunks that the rule chooses."""
     cases, tflops = published.megatron()
-    found = []
+    records = []
     for case, theirs in zip(cases, tflops, strict=True):
         row = published.rows("megatron2021")[case.places[0]]
         seconds, best = published.megatron_best(case, constants)
         estimate = case.price(constants)
         ours = published.tflops(case, seconds)
-        found.append(
+        records.append(
             {
                 "params_b": float(row["params_b"]),
                 "gpus": int(row["gpus"]),
@@ -38,27 +38,27 @@ def megatron(constants: Constants = MEASURED) -> pd.DataFrame:
                 "bubble_pct": 100 * float(estimate.seconds["bubble"][best]) / seconds,
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)
 
 
 def korthikanti(constants: Constants = MEASURED) -> pd.DataFrame:
     """korthikanti2022_layer.csv."""
     cases, seconds = published.korthikanti()
-    found: list[dict[str, float | str]] = []
+    records: list[dict[str, float | str]] = []
     for row, case, theirs in zip(published.rows("korthikanti2022_layer"), cases, seconds, strict=True):
         ours = published.layer_seconds(case, constants)
-        found.append({"experiment": row["experiment"]})
+        records.append({"experiment": row["experiment"]})
         for name, measured, predicted in (
             ("forward", theirs[0], ours[0]),
             ("backward", theirs[1], ours[1]),
             ("combined", theirs.sum(), sum(ours)),
         ):
-            found[-1] |= {
+            records[-1] |= {
                 f"{name}_ms_measured": 1e3 * measured,
                 f"{name}_ms": 1e3 * predicted,
                 f"{name}_error_pct": 100 * (predicted / measured - 1),
             }
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)
 
 
 def vtrain(constants: Constants = MEASURED) -> pd.DataFrame:
@@ -86,7 +86,7 @@ def fits(measured: Measured, evaluations: int) -> pd.DataFrame:
 def score(errors: Errors) -> dict[str, float]:
     """What the targets speak of, in percent; and Spearman's correlation."""
     return {
-        **{f"vtrain_mape_if_{reading}": mape(found) for reading, found in errors.vtrain.items()},
+        **{f"vtrain_mape_if_{reading}": mape(relative) for reading, relative in errors.vtrain.items()},
         "korthikanti_mape": mape(errors.korthikanti),
         "korthikanti_worst": 100 * float(np.abs(errors.korthikanti).max()),
         "megatron_mape": mape(errors.megatron),
@@ -146,10 +146,10 @@ def llama2_70b() -> pd.DataFrame:
         flash_attention=True,
     )
     policy = Policy(tensor=16, pipeline=8, data=8, zero=1, sequence_parallel=True)
-    found = []
+    records = []
     for name in ("a100_selene", "h100_400g"):
         p = predict(model, policy, Cluster.named(name, gpus=1024), global_batch=1024)
         parts = {f"{part}_s": value for part, value in p.breakdown["seconds"].items()}
         head = {"cluster": name, "step_s": p.step_seconds, "mfu": p.mfu, "memory_gib": p.memory_bytes / GIB}
-        found.append({**head, "fits": p.fits, **parts})
-    return pd.DataFrame(found)
+        records.append({**head, "fits": p.fits, **parts})
+    return pd.DataFrame(records)

@@ -26,9 +26,9 @@ def models() -> dict[str, dict[str, Any]]:
     >>> models()["llama2-70b"]["kv_heads"], len(models()) > 20
     (8, True)
     """
-    found = dict(yaml.safe_load((HERE / "models.yaml").read_text()))
+    shapes = dict(yaml.safe_load((HERE / "models.yaml").read_text()))
     for row in rows("gpt3_models"):
-        found[row["name"].lower().replace(" ", "-").replace("gpt-3", "gpt3")] = {
+        shapes[row["name"].lower().replace(" ", "-").replace("gpt-3", "gpt3")] = {
             "layers": int(row["layers"]),
             "hidden": int(row["d_model"]),
             "heads": int(row["heads"]),
@@ -38,8 +38,8 @@ def models() -> dict[str, dict[str, Any]]:
         }
     for row in rows("megatron2021"):
         shape = {name: int(row[name]) for name in ("layers", "hidden", "heads", "vocab")}
-        found[f"megatron-{float(row['params_b']):g}b"] = {**shape, "sequence": int(row["seq"])}
-    return found
+        shapes[f"megatron-{float(row['params_b']):g}b"] = {**shape, "sequence": int(row["seq"])}
+    return shapes
 
 
 def named(name: str) -> Model:
@@ -74,11 +74,11 @@ def assumptions() -> list[Assumption]:
     >>> [a.way.steps for a in assumptions() if a.way.is_plain]
     [1.0]
     """
-    found = []
+    records = []
     for row in yaml.safe_load((HERE / "convergence.yaml").read_text()):
         way = WorkerMethod(read_method(row["words"].split()), steps=row["assumed"])
-        found.append(Assumption(way, row["measured"], row["why"]))
-    return found
+        records.append(Assumption(way, row["measured"], row["why"]))
+    return records
 
 
 def way_label(way: WorkerMethod) -> str:

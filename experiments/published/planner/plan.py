@@ -67,11 +67,13 @@ def policy_words(policy: Policy) -> str:
     'tensor=8 pipeline=1 data=2 micro_batch=1 schedule=1f1b zero=0 recompute=full'
     """
     plain, worker = Policy(), WorkerMethod().fields
-    given = {field.name: getattr(policy, field.name) for field in fields(policy) if field.name not in worker}
-    found = [f"{name}={_value(given[name])}" for name in given if name in ALWAYS or given[name] != getattr(plain, name)]
+    values = {field.name: getattr(policy, field.name) for field in fields(policy) if field.name not in worker}
+    words = [
+        f"{name}={_value(values[name])}" for name in values if name in ALWAYS or values[name] != getattr(plain, name)
+    ]
     if not policy.worker_method.is_plain:
-        found += method_words(policy.worker_method)
-    return " ".join([*found, *([f"collective={policy.collective}"] if policy.collective != "auto" else [])])
+        words += method_words(policy.worker_method)
+    return " ".join([*words, *([f"collective={policy.collective}"] if policy.collective != "auto" else [])])
 
 
 def _value(value: Any) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
-from commeff.planner import Constants, Estimate, Model, Policies, Policy, estimate
+from commeff.planner import Constants, Model, Policies, Policy, StepEstimate, estimate
 from commeff.planner.estimate import StepParts
 
 TABLES = Path(__file__).parent / "tables"
@@ -42,7 +42,7 @@ class Cases:
     global_batch: Any
     places: list[int]
 
-    def price(self, constants: Constants) -> Estimate:
+    def price(self, constants: Constants) -> StepEstimate:
         """All of them."""
         return estimate(self.model, self.policies, self.cluster, self.global_batch, constants)
 
@@ -89,8 +89,8 @@ def megatron() -> tuple[list[Cases], NDArray[np.float64]]:
         model = Model(int(row["layers"]), int(row["hidden"]), int(row["heads"]), int(row["seq"]), int(row["vocab"]))
         cluster = Cluster.named("a100_selene", gpus=int(row["gpus"]))
         batch = int(row["batch"])
-        found = [p for p in megatron_policies(row) if possible(p, model, cluster, batch)]
-        cases.append(Cases(model, Policies.of(found), cluster, batch, [place]))
+        policies = [p for p in megatron_policies(row) if possible(p, model, cluster, batch)]
+        cases.append(Cases(model, Policies.of(policies), cluster, batch, [place]))
     return cases, np.array([float(row["tflops_per_gpu"]) for row in table])
 
 
@@ -124,8 +124,8 @@ def possible(policy: Policy, model: Model, cluster: Cluster, global_batch: int) 
 
 def megatron_best(case: Cases, constants: Constants) -> tuple[float, int]:
     """Seconds of a row's step by the rule, and which of its policies that is."""
-    found = case.price(constants)
-    seconds = np.where(found.memory_bytes <= case.cluster.gpu.memory_bytes, found.step_seconds, np.inf)
+    priced = case.price(constants)
+    seconds = np.where(priced.memory_bytes <= case.cluster.gpu.memory_bytes, priced.step_seconds, np.inf)
     best = int(np.argmin(seconds))
     return float(seconds[best]), best
 

@@ -52,17 +52,17 @@ class Question:
         """The policy. Unless given, data-parallel ranks are all that are left, and each is a worker if any method but
         psgd is.
         """
-        given = dict(self.policy)
-        tensor, pipeline = given.get("tensor", 1), given.get("pipeline", 1)
-        if "data" not in given and type(tensor) is type(pipeline) is int and min(tensor, pipeline) > 0:
+        policy_fields = dict(self.policy)
+        tensor, pipeline = policy_fields.get("tensor", 1), policy_fields.get("pipeline", 1)
+        if "data" not in policy_fields and type(tensor) is type(pipeline) is int and min(tensor, pipeline) > 0:
             if self.cluster.gpus % (tensor * pipeline):
                 raise ValueError(
                     f"tensor x pipeline must divide the {self.cluster.gpus} GPUs, got {tensor} x {pipeline}"
                 )
-            given["data"] = self.cluster.gpus // (tensor * pipeline)
-        if given.get("method", PLAIN) != PLAIN:
-            given.setdefault("workers", given.get("data", 1))
-        return Policy(**given)
+            policy_fields["data"] = self.cluster.gpus // (tensor * pipeline)
+        if policy_fields.get("method", PLAIN) != PLAIN:
+            policy_fields.setdefault("workers", policy_fields.get("data", 1))
+        return Policy(**policy_fields)
 
 
 def read_question(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> Question:
@@ -73,21 +73,21 @@ def read_question(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> Qu
     settings : `key=value`.
     plugins : methods, compressors and topologies beside the built-in ones.
 
-    >>> found = read_question(["model=gpt3-175b", "cluster=a100_selene", "gpus=1024", "tensor=8", "pipeline=16"])
-    >>> found.one().data, found.global_batch
+    >>> question = read_question(["model=gpt3-175b", "cluster=a100_selene", "gpus=1024", "tensor=8", "pipeline=16"])
+    >>> question.one().data, question.global_batch
     (8, 2048)
     """
     method = [setting for setting in settings if is_method_word(setting)]
-    given = dict(read_word(setting) for setting in settings if not is_method_word(setting))
+    values = dict(read_word(setting) for setting in settings if not is_method_word(setting))
     if method:
-        given["method"] = read_method(method, plugins)
-    policy = {key: given[key] for key in POLICY if key in given}
-    name, model = _model(given)
-    cluster = _cluster(given, policy)
-    tokens = given.get("tokens")
+        values["method"] = read_method(method, plugins)
+    policy = {key: values[key] for key in POLICY if key in values}
+    name, model = _model(values)
+    cluster = _cluster(values, policy)
+    tokens = values.get("tokens")
     if tokens is not None and not (type(tokens) in (int, float) and 0 < tokens < float("inf")):
         raise ValueError(f"tokens must be a number above 0, such as tokens=300e9, got {tokens!r}")
-    batch = given.get("global_batch", _batch(cluster.gpus))
+    batch = values.get("global_batch", _batch(cluster.gpus))
     return Question(name, model, cluster, batch, policy, tokens)
 
 
@@ -128,11 +128,11 @@ def read_number(key: str, text: str) -> int | float:
         raise ValueError(f"{key} must be a number, got {text!r}") from None
 
 
-def _model(given: dict[str, Any]) -> tuple[str, Model]:
+def _model(values: dict[str, Any]) -> tuple[str, Model]:
     """The model by name, with other sizes where they are given; or by all sizes."""
-    shape = {key: given[key] for key in SHAPE if key in given}
-    if "model" in given:
-        return given["model"], replace(named(given["model"]), **shape)
+    shape = {key: values[key] for key in SHAPE if key in values}
+    if "model" in values:
+        return values["model"], replace(named(values["model"]), **shape)
     missing = [key for key in ("layers", "hidden", "heads", "sequence", "vocab") if key not in shape]
     if missing:
         raise ValueError(
@@ -141,29 +141,29 @@ def _model(given: dict[str, Any]) -> tuple[str, Model]:
     return "model", Model(**shape)
 
 
-def _cluster(given: dict[str, Any], policy: dict[str, Any]) -> Cluster:
+def _cluster(values: dict[str, Any], policy: dict[str, Any]) -> Cluster:
     """The cluster by name or file, with the GPUs that are given or that the policy has."""
-    gpus = given.get("gpus")
+    gpus = values.get("gpus")
     if gpus is None:
         sizes = [policy.get(key, 1) for key in ("tensor", "pipeline", "data")]
         whole = all(type(size) is int and size > 0 for size in sizes)
         gpus = sizes[0] * sizes[1] * sizes[2] if whole and any(size > 1 for size in sizes) else None
-    name = given.get("cluster", "a100_selene")
+    name = values.get("cluster", "a100_selene")
     path = Path(name)
     there = name not in names() and (path.suffix in (".yaml", ".yml") or path.is_file())
     cluster = Cluster.load(path, gpus) if there else Cluster.named(name, gpus)
-    if "bandwidth" not in given:
+    if "bandwidth" not in values:
         return cluster
-    return cluster.with_inter(bandwidth=quantity("bandwidth", read_scalar(given["bandwidth"]), "bytes/s"))
+    return cluster.with_inter(bandwidth=quantity("bandwidth", read_scalar(values["bandwidth"]), "bytes/s"))
 
 
 def read_scalar(text: str) -> Any:
     """A number if it reads as one, else the text: '25e9' and '200 Gb/s' are both quantities."""
     try:
-        found = yaml.safe_load(text)
+        scalar = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-    return found if isinstance(found, (int, float)) else text
+    return scalar if isinstance(scalar, (int, float)) else text
 
 
 def _batch(gpus: int) -> int:

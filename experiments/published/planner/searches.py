@@ -76,7 +76,7 @@ class Contest:
 
     def run(self, seeds: int) -> pd.DataFrame:
         """A row for each method and seed."""
-        found = []
+        records = []
         for method, searcher in GUIDED.items():
             for seed in range(seeds):
                 random = np.random.default_rng(seed)
@@ -84,20 +84,20 @@ class Contest:
                 trace = drive(searcher(self.problem, random), self.problem, self.budgets[-1], random)
                 seconds = time.process_time() - start
                 gaps = {f"gap_{n}": 100 * float(np.expm1(trace.best[n - 1] - self.best)) for n in self.budgets}
-                found.append({"space": self.name, "method": method, "seed": seed, "cpu_seconds": seconds, **gaps})
-        return pd.DataFrame(found)
+                records.append({"space": self.name, "method": method, "seed": seed, "cpu_seconds": seconds, **gaps})
+        return pd.DataFrame(records)
 
 
 def summary(runs: pd.DataFrame, budgets: tuple[int, ...]) -> pd.DataFrame:
     """A row for each method and budget."""
-    found = []
+    records = []
     for method in GUIDED:
         own = runs[runs.method == method].set_index("seed")
         floor = runs[runs.method == "random"].set_index("seed")
         for n in budgets:
             gaps, others = own[f"gap_{n}"], floor[f"gap_{n}"]
             wins = float((gaps < others - 1e-9).sum() + ((gaps - others).abs() <= 1e-9).sum() / 2)
-            found.append(
+            records.append(
                 {
                     "method": method,
                     "evaluations": n,
@@ -109,7 +109,7 @@ def summary(runs: pd.DataFrame, budgets: tuple[int, ...]) -> pd.DataFrame:
                     "cpu_s": round(float(own.cpu_seconds.mean()), 2),
                 }
             )
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)
 
 
 def speed() -> tuple[str, int]:
@@ -122,10 +122,10 @@ def speed() -> tuple[str, int]:
         space = Space(named(MODEL), Cluster.named(*CLUSTER), GLOBAL_BATCH, ways)
         scan(space, 1, budget=1)
         start = time.process_time()
-        found = scan(space, 1)
+        result = scan(space, 1)
         seconds = time.process_time() - start
         looked = int(np.prod(space.sizes, dtype=float))
-        lines.append(f"| {label} | {found.priced:,} | {looked:,} | {seconds:.2f} | {found.priced / seconds:,.0f} |")
+        lines.append(f"| {label} | {result.priced:,} | {looked:,} | {seconds:.2f} | {result.priced / seconds:,.0f} |")
         counts.append(sum(len(rows) for rows in space.blocks()))
     return "\n".join(lines), counts[0]
 

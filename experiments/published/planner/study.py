@@ -102,13 +102,13 @@ def best(model: Model, cluster: Cluster, way: WorkerMethod) -> dict[str, Any]:
     """Seconds of a step and the policy; infinite if nothing fits."""
     batch = BATCH_TOKENS // model.sequence
     space = Space(model, cluster, batch, (replace(way, steps=1.0),))
-    found = scan(space, 1)
-    if not len(found.even):
-        return {"step_seconds": float("inf"), "policy": "", "priced": found.priced}
+    result = scan(space, 1)
+    if not len(result.even):
+        return {"step_seconds": float("inf"), "policy": "", "priced": result.priced}
     return {
-        "step_seconds": found.seconds,
-        "policy": policy_words(space.policy(found.even[0])),
-        "priced": found.priced,
+        "step_seconds": result.seconds,
+        "policy": policy_words(space.policy(result.even[0])),
+        "priced": result.priced,
     }
 
 
@@ -116,19 +116,19 @@ def hours(frame: pd.DataFrame, steps: Mapping[int, float]) -> pd.DataFrame:
     """To the budget: for every cell a row, for every way with known steps a column."""
     tokens = {size: TOKENS_PER_PARAMETER * named(name).parameters for size, name in MODELS.items()}
     own = frame[frame.way.isin(list(steps))]
-    found = own.step_seconds * own.way.map(steps) * own.model.map(tokens) / BATCH_TOKENS / 3600
+    hours_needed = own.step_seconds * own.way.map(steps) * own.model.map(tokens) / BATCH_TOKENS / 3600
     keys = ["model", "gpus", "gigabits"]
-    return own.assign(hours=found).pivot(index=keys, columns="way", values="hours")
+    return own.assign(hours=hours_needed).pivot(index=keys, columns="way", values="hours")
 
 
 def panels(table: pd.DataFrame, words: str) -> list[dict[str, Any]]:
     """For the heat map: the fastest way of every cell and its gain over psgd, which is way 0."""
-    found = []
+    drawn = []
     for size in MODELS:
         own = table.loc[size].sort_index()
         fastest = own.idxmin(axis=1).where(np.isfinite(own.min(axis=1)), -1)
         gains = own[0] / own.min(axis=1)
-        found.append(
+        drawn.append(
             {
                 "title": f"{size}, {words}",
                 "gpus": [int(count) for count in fastest.unstack().index],
@@ -137,7 +137,7 @@ def panels(table: pd.DataFrame, words: str) -> list[dict[str, Any]]:
                 "gains": gains.unstack().to_numpy(),
             }
         )
-    return found
+    return drawn
 
 
 def write(out: Path, curves: Path) -> None:
@@ -210,10 +210,10 @@ def steps_table(every: Sequence[Assumption], steps: Mapping[str, Mapping[int, fl
 def fastest_table(frame: pd.DataFrame, table: pd.DataFrame, ways: Sequence[str]) -> pd.DataFrame:
     """A line for each cell."""
     policies = frame.set_index(["model", "gpus", "gigabits", "way"]).policy
-    found = []
+    lines = []
     for cell, row in table.iterrows():
         first = int(row.idxmin())
-        found.append(
+        lines.append(
             {
                 "model": cell[0],
                 "GPUs": cell[1],
@@ -224,4 +224,4 @@ def fastest_table(frame: pd.DataFrame, table: pd.DataFrame, ways: Sequence[str])
                 "policy": policies[(*cell, first)],
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(lines)

@@ -44,8 +44,8 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
     Tensor and pipeline ranks, micro-batch, schedule and recomputation stay; the workers and the ZeRO stage within them
     are the best that fit.
     """
-    found = {way: tuple(_best(question, policy, way, gigabits) for gigabits in BANDWIDTHS) for way in ways}
-    plain = next((seconds for way, seconds in found.items() if way.method == "psgd"), None)
+    seconds_by_way = {way: tuple(_best(question, policy, way, gigabits) for gigabits in BANDWIDTHS) for way in ways}
+    plain = next((seconds for way, seconds in seconds_by_way.items() if way.method == "psgd"), None)
     if plain is None:
         raise ValueError("ways of a bandwidth sweep must hold psgd, got none: the others are compared with it")
     if not np.isfinite(plain).any():
@@ -53,7 +53,7 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
             "layout of a bandwidth sweep must fit with some ZeRO stage, got one that fits with none; take more ranks"
         )
     sweeps = []
-    for way, seconds in found.items():
+    for way, seconds in seconds_by_way.items():
         better = [x for x, own, other in zip(BANDWIDTHS, seconds, plain, strict=True) if own < other]
         sweeps.append(Sweep(way, seconds, max(better, default=None)))
     return sweeps
@@ -80,15 +80,15 @@ def _best(question: Question, policy: Policy, way: WorkerMethod, gigabits: float
 def sweep_rows(sweeps: Sequence[Sweep]) -> list[dict[str, str]]:
     """A line for each way: seconds at some bandwidths, and where it starts to pay."""
     best = [min(sweep.seconds[i] for sweep in sweeps) for i in range(len(BANDWIDTHS))]
-    found = []
+    lines = []
     for sweep in sweeps:
         cells = {
             f"{x:g}": "does not fit" if not np.isfinite(own) else f"{own:.3g}{'*' if own == least else ''}"
             for x, own, least in zip(BANDWIDTHS, sweep.seconds, best, strict=True)
         }
         pays = "-" if sweep.way.method == "psgd" else _pays(sweep)
-        found.append({"way": way_label(sweep.way), "steps": f"{sweep.way.steps:.2f}", **cells, "pays at": pays})
-    return found
+        lines.append({"way": way_label(sweep.way), "steps": f"{sweep.way.steps:.2f}", **cells, "pays at": pays})
+    return lines
 
 
 def _pays(sweep: Sweep) -> str:
@@ -113,15 +113,15 @@ def largest(like: Model, cluster: Cluster, policy: Policy) -> list[dict[str, flo
     lecture does.
     """
     policy.check_precision(cluster.gpu)
-    found = []
+    records = []
     for ranks in RANKS:
         row: dict[str, float] = {"data": ranks}
         for zero in range(4):
             one = replace(policy, pipeline=1, data=ranks, workers=1, zero=zero, chunks=1, stages=None, schedule="1f1b")
             row[f"zero={zero}"] = float(_largest(like, cluster, one))
             row[f"states zero={zero}"] = cluster.gpu.memory_bytes * policy.tensor / states(zero, ranks)
-        found.append(row)
-    return found
+        records.append(row)
+    return records
 
 
 def states(zero: int, ranks: int) -> float:

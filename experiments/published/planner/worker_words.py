@@ -78,8 +78,8 @@ def method_words(method: WorkerMethod) -> tuple[str, ...]:
     """
     if isinstance(method.method, MethodWords):
         return method.method.words
-    found = [f"method={method.name}"]
+    words = [f"method={method.name}"]
     if method.period > 1:
-        found.append(f"method.period={method.period}")
-    found += [f"{part}={getattr(method, part)}" for part in PARTS[1:] if getattr(method, part) is not None]
-    return (*found, *([f"degree={method.degree}"] if method.degree > 1 else []))
+        words.append(f"method.period={method.period}")
+    words += [f"{part}={getattr(method, part)}" for part in PARTS[1:] if getattr(method, part) is not None]
+    return (*words, *([f"degree={method.degree}"] if method.degree > 1 else []))
