@@ -21,7 +21,7 @@ from commeff.cluster.stragglers import Times
 from commeff.profiling import Operation
 
 BACKWARD = 2 / 3  # of computing: backward multiplies twice as much as forward
-SETTLED = 32  # steps, or four periods, after which every further period of equal workers takes as long as the last
+ROUNDING = 1e-9  # of a period's seconds
 
 
 @dataclass(frozen=True)
@@ -145,19 +145,23 @@ def play(
 ) -> Modelled:
     """`modelled` where `price` says how many seconds an operation takes.
 
-    Of workers that always compute alike and a schedule that repeats, the last of some periods stands for all to come.
+    Of workers that always compute alike and a schedule that repeats, a period that begins and ends alike stands for all
+    to come.
     """
     for name, share in (("backward", backward), ("overlap", overlap)):
         if share is not None and not 0 <= share <= 1:
             raise ValueError(f"{name} must be 0 to 1, got {share}: it is a share of computing")
-    computing = np.broadcast_to(np.asarray(compute, dtype=np.float64), (steps, schedule.workers))
+    given = np.asarray(compute, dtype=np.float64)
+    if not (given >= 0).all():
+        raise ValueError(f"compute must be seconds, 0 or above, got {given.min()}")
+    computing = np.broadcast_to(given, (steps, schedule.workers))
     alike = bool((computing == computing[:, :1]).all())
     period = schedule.period if alike and (computing == computing[:1]).all() else None
-    played = min(steps, schedule.first + period * max(4, -(-SETTLED // period))) if period else steps
     progress, durations = Progress(1 if alike else schedule.workers), computing[:, :1] if alike else computing
     sent, stood = (defaultdict[str, Times](lambda: np.zeros(steps)) for _ in range(2))
     finish = np.empty((steps, schedule.workers))
-    for step in range(played):
+    played, before = 0, np.empty((0, 1))
+    for step in range(steps):
         operations = [each for each in schedule.operations(step) if each.rounds]
         priced = [(share, each, price(each)) for share, each in readiness(operations, backward, overlap)]
         finish[step] = progress.step(step, durations[step], priced)
@@ -165,6 +169,12 @@ def play(
             sent[each.kind][step] += seconds
         for kind, seconds in progress.exposed.items():
             stood[kind][step] = seconds
+        played = step + 1
+        if period and played > schedule.first and (played - schedule.first) % period == 0:
+            ahead, lasted = progress.ahead, finish[step, 0] - (finish[step - period, 0] if step >= period else 0.0)
+            if ahead.shape == before.shape and np.abs(ahead - before).max() <= ROUNDING * lasted:
+                break  # a period began and ended alike: so do all to come
+            before = ahead
     if period and played < steps:
         turn = np.diff(finish[:played, 0], prepend=0.0)[played - period :]
         finish[played:] = finish[played - 1] + np.cumsum(np.resize(turn, steps - played))[:, None]

@@ -85,6 +85,14 @@ class Progress:
         self._under_way = [each for each in self._under_way if each.due > step or (each.end > self._now).any()]
         return self._now
 
+    @property
+    def ahead(self) -> Times:
+        """Seconds until the link is free and all that is under way has arrived: what later steps still feel of the
+        earlier ones.
+        """
+        ends = [self._link, *(each.end for each in self._under_way)]
+        return np.maximum(np.stack(ends) - self._now, 0.0)
+
 
 def readiness(
     operations: Sequence[Operation], backward: float, overlap: float | None

@@ -26,7 +26,8 @@ def is_profiled(case: MethodCase) -> None:
         good = [tuple(row) for row in rows] == played if found.exact else bytes_billed <= bytes_played
         assert good, (
             f"{case.name}: in step {step} a run sends {[tuple(row) for row in rows]} and its profile says {played}"
-            f"{' (' + found.note + ')' if found.note else ''}: what it sends must follow from shapes and the clock, or "
+            f"{' (' + found.note + ')' if found.note else ''}: what it sends must follow from shapes and the "
+            "clock (a transform with a clock rule of its own gives its period as the property `cycle`), or "
             "set data_dependent = True and send at most what it sends for x.is_meta"
         )
     if found.exact:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -48,6 +49,8 @@ def most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 def preserved(strategy: Stateful) -> Iterator[None]:
     """The strategy may be started and played inside; afterwards it holds what it held before."""
     before = [(part, dict(vars(part))) for part in _everything(strategy, set())]
+    for part, attributes in before:  # what is appended to while it plays is a copy
+        vars(part).update({name: copy(v) for name, v in attributes.items() if isinstance(v, (list, dict, set))})
     try:
         yield
     finally:
@@ -76,17 +79,17 @@ def _parts(part: Stateful, path: str) -> Iterator[tuple[str, Stateful]]:
 
 def _everything(value: object, seen: set[int]) -> Iterator[Stateful]:
     """Every stateful thing that can be reached, borrowed ones too."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, Stateful):
+    inside: Iterable[object] = ()
+    if isinstance(value, Stateful) and id(value) not in seen:
+        seen.add(id(value))  # of what lives on: the id of a list made here could come again
         yield value
-        yield from _everything(list(vars(value).values()), seen)
+        inside = vars(value).values()
     elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _everything(item, seen)
+        inside = value
     elif isinstance(value, Mapping):
-        yield from _everything(list(value.values()), seen)
+        inside = value.values()
+    for item in inside:
+        yield from _everything(item, seen)
 
 
 def _is_part(value: Any) -> bool:

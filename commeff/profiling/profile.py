@@ -150,10 +150,12 @@ class _Play:
         """Play the last process, and, if the server's row is in use, the one that hosts it."""
         self._begin(device, rank=self.workers - 1)
         stretches = list(self._stretches())
-        memory, data = self._held, depends_on_data(self.strategy)
         steps, notes = self._steps(stretches), list[str]()
+        memory, data = self._held, depends_on_data(self.strategy)
         if self.strategy.cycle is None or self.strategy.cycle > LONGEST:
             notes.append(f"it does not repeat within {LONGEST} steps: means are those of {stretches[-1].period} steps")
+        if self._endless:
+            notes.append(f"its first messages do not end within {LONGEST} steps: all are taken to be like the last")
         if data is not None:
             notes.append(f"the messages of {data} depend on values: what is said is the most that it sends")
         elif device != "meta":
@@ -171,6 +173,7 @@ class _Play:
         self._x, self._gradient = (self._rows(device) for _ in range(2))
         self._bounds: dict[int, tuple[int, int]] = {}  # of each step's operations among all
         self._held: dict[str, int] = {}
+        self._endless = False
         self.strategy.start(self._x, self.layout, self._communicator)
 
     def _steps(self, stretches: Sequence[Stretch]) -> dict[int, tuple[Operation, ...]]:
@@ -181,13 +184,17 @@ class _Play:
             if all(operation.waited >= 0 for operation in posted[:last]):
                 break
             self._play(step)
-        return {step: self._together(a, b) for step, (a, b) in bounds.items()}
+        sent: dict[int, list[int]] = {step: [] for step in bounds}
+        for i, operation in enumerate(posted):  # by its own clock: a delayed transform goes on with an earlier step
+            sent.get(operation.step, []).append(i)
+        return {step: self._together(operations) for step, operations in sent.items()}
 
-    def _together(self, a: int, b: int) -> tuple[Operation, ...]:
+    def _together(self, indices: Sequence[int]) -> tuple[Operation, ...]:
         """Operations of one step; those with a server know how many workers share its row."""
         wire = self._communicator.wire
-        homes = {home for home, op in zip(wire.homes[a:b], wire.operations[a:b], strict=True) if op.kind in SERVER}
-        return tuple(op._replace(shards=len(homes)) if op.kind in SERVER else op for op in wire.operations[a:b])
+        operations = [wire.operations[i] for i in indices]
+        homes = {wire.homes[i] for i, op in zip(indices, operations, strict=True) if op.kind in SERVER}
+        return tuple(op._replace(shards=len(homes)) if op.kind in SERVER else op for op in operations)
 
     def _rows(self, device: str) -> Tensor:
         make = torch.zeros if device == "meta" else torch.randn
@@ -201,9 +208,10 @@ class _Play:
         for begin, end in pairwise([*turns, NEVER]):
             repeats = begin
             self._play(begin)
-            while self.strategy.warming and repeats + 1 < end:
+            while self.strategy.warming and repeats + 1 < end and repeats - begin < LONGEST:
                 repeats += 1
                 self._play(repeats)
+            self._endless = end == NEVER and repeats - begin == LONGEST
             sure = cycle is None
             while not sure and repeats + 2 * period <= end and repeats - begin <= LONGEST:
                 self._play_to(repeats + 2 * period)

@@ -102,7 +102,7 @@ class Warmup(Encoder):
 
     @property
     def warming(self) -> bool:
-        return self.sent < self.steps
+        return self.sent < self.steps or self.then.warming
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
         chosen = self.first if self.sent < self.steps else self.then

@@ -269,3 +269,18 @@ def test_a_profile_costs_what_the_ledger_of_its_run_costs(name: str) -> None:
     ours, theirs = modelled(sent, ETHERNET, **keys), played(ledger_of(strategy), topology, **keys)
     assert ours.communication == pytest.approx(theirs.communication)
     assert ours.finish == pytest.approx(theirs.finish)
+
+
+@pytest.mark.parametrize("delay", [0, 4, 30])
+def test_a_link_that_falls_behind_slowly_is_seen(delay: int) -> None:
+    """The last period stands for all to come only once it begins and ends alike: 1 % too much adds up for long."""
+    run = modelled(Steady(delay=delay), ETHERNET, steps=4000, compute=EACH / 1.01)
+    step = EACH / 1.01 + (EACH if delay == 0 else 0.01 / 1.01 * EACH)
+    assert run.total == pytest.approx(4000 * step, rel=0.01)
+    assert run.exposed[-1] == pytest.approx(step - EACH / 1.01)
+
+
+def test_compute_is_refused_below_zero() -> None:
+    for compute in (-0.1, float("nan")):
+        with pytest.raises(ValueError, match="compute must be seconds, 0 or above"):
+            modelled(Steady(), ETHERNET, steps=2, compute=compute)

@@ -17,11 +17,11 @@ from torch import Tensor
 from commeff import Communicator, Layout, Strategy, Transform, compressors, methods, profile, topologies
 from commeff.compressors import Compressor, Dense
 from commeff.compressors.laws import concrete
-from commeff.core import Local
+from commeff.core import Chain, Keep, Local, Stateful
 from commeff.experiments.config.targets import load
 from commeff.laws.problem import LAYOUT, run, slope, start
 from commeff.topologies import Topology
-from commeff.transforms import bucketed
+from commeff.transforms import After, Average, Delayed, ErrorFeedback, Every, ThroughServer, Warmup, bucketed
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 PLUGINS = Path(__file__).parents[1] / "plugins"
@@ -143,6 +143,61 @@ def test_a_strategy_in_use_goes_on_as_if_nothing_had_happened() -> None:
         profile(strategy, Layout.flat(50), 16)
         x = strategy.step(x, slope(x, communicator.step), communicator)
         assert torch.equal(x, whole[communicator.step])
+
+
+class Diary(Transform):
+    """Appends to a list that `start` does not make anew."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        self.steps.append(communicator.step)
+        return vectors
+
+
+def warming(steps: int) -> Average:
+    return Average(Warmup(Dense(), steps, compressors.TopK(k=3)))
+
+
+def test_what_a_strategy_counts_and_lists_stays_as_it_was() -> None:
+    def counts(part: Stateful) -> list[int]:
+        own = [part.sent] if isinstance(part, Warmup) else []
+        return own + [count for _, inner in part.parts() for count in counts(inner)]
+
+    for nested in range(6):
+        diary, gradients = Diary(), After(9, Chain(*(warming(2) for _ in range(nested))), warming(9))
+        strategy = Strategy(Local(SGD), gradients, diary)
+        run(strategy, 5)
+        before, steps = counts(strategy), list(diary.steps)
+        profile(strategy, LAYOUT, 4, dtype=torch.float64)
+        assert counts(strategy) == before
+        assert diary.steps == steps == [0, 1, 2, 3, 4]
+
+
+def test_a_warm_up_within_a_warm_up_and_one_that_never_ends() -> None:
+    twice = Warmup(Dense(), 3, Warmup(compressors.TopK(k=4), 4, compressors.TopK(k=2)))
+    assert played(Strategy(Local(SGD), Average(twice)), 4) == billed(Strategy(Local(SGD), Average(twice)), 4)
+    cut_off = Strategy(Local(SGD), After(5, Average(), warming(9)))
+    assert played(cut_off, 4) == billed(cut_off, 4)
+    assert "first messages do not end within 2048 steps" in profile(cut_off, LAYOUT, 4).note
+
+
+@pytest.mark.parametrize("delay", [1, 2, 5])
+def test_what_goes_on_late_counts_for_the_step_in_which_it_began(delay: int) -> None:
+    def build() -> Strategy:
+        through = ThroughServer(ErrorFeedback(compressors.TopK(k=1)), ErrorFeedback(compressors.ScaledSign()))
+        return Strategy(Local(SGD), gradients=Delayed(Every(2, through), delay))
+
+    late = STEPS - 2 * delay  # what is under way at the end of the run is not billed yet
+    rows = sorted((row for row in billed(build(), 4) if row[0] < late), key=lambda row: row[0])
+    assert rows == [row for row in played(build(), 4) if row[0] < late]
+    assert {row[2] for row in rows} == {"to_server", "from_server"}
+
+
+def test_memory_that_fills_up_after_a_turn_is_found() -> None:
+    found = profile(Strategy(Local(SGD), Delayed(After(5, Average(), Keep()), 7)), LAYOUT, 4)
+    assert found.memory_bytes["gradients"] == 7 * found.memory_bytes["local"]  # corrections, and momentum
 
 
 def test_first_messages_and_turns_are_apart_from_what_repeats() -> None:
