@@ -207,7 +207,7 @@ def test_a_signal_to_any_member_stops_all_with_a_checkpoint(
     state = Checkpoints(folder / "checkpoints").load()
     assert state is not None
     assert state["step"] == RunFolder(folder).read("status.json")["step"] < 200
-    again = jobs.enter_context(Srun(4, tmp_path, words))  # the rows are dealt anew
+    again = jobs.enter_context(Srun(4, tmp_path, [*words, "checkpoint_every=0"]))  # the rows are dealt anew
     assert again.codes() == [0] * 4
     run_one(compose(words), tmp_path / "whole")
     same(folder, tmp_path / "whole")

@@ -27,7 +27,7 @@ SMALL = [
     "task.norm=batch",
     "workers=4",
     "steps=8",
-    "evaluate_every=2",
+    "evaluate_every=4",
 ]
 METHODS = [
     ["method=mem_sgd", "compressor.ratio=0.1"],
