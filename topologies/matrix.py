@@ -79,13 +79,13 @@ class MixingMatrix:
 
     def received(self, worker: int) -> dict[int, float]:
         """What `worker` receives: sender -> weight, senders in order, its own weight among them."""
-        return dict(zip(*self.rows[self._known(worker)], strict=True))
+        return dict(zip(*self.rows[self._check_worker(worker)], strict=True))
 
     def sent(self, worker: int) -> dict[int, float]:
         """Where the vector of `worker` goes: receiver -> weight, receivers in order, itself among them."""
-        return dict(zip(*self.columns[self._known(worker)], strict=True))
+        return dict(zip(*self.columns[self._check_worker(worker)], strict=True))
 
-    def _known(self, worker: int) -> int:
+    def _check_worker(self, worker: int) -> int:
         if not 0 <= worker < self.n:
             raise ValueError(f"worker must lie in [0, {self.n - 1}], got {worker}: workers count from 0")
         return worker
@@ -252,9 +252,9 @@ def symmetric(n: int, first: ArrayLike, second: ArrayLike, weights: ArrayLike) -
     one, other = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
     receivers, senders = np.append(one, other), np.append(other, one)
     values = np.tile(np.broadcast_to(np.asarray(weights, dtype=np.float64), one.shape), 2)
-    kept = 1 - np.bincount(receivers, values, minlength=n)
+    own_weights = 1 - np.bincount(receivers, values, minlength=n)
     own = np.arange(n)
-    return _from_entries(n, np.append(receivers, own), np.append(senders, own), np.append(values, kept))
+    return _from_entries(n, np.append(receivers, own), np.append(senders, own), np.append(values, own_weights))
 
 
 def _from_entries(n: int, receivers: ArrayLike, senders: ArrayLike, weights: ArrayLike) -> MixingMatrix:

@@ -88,11 +88,11 @@ def from_matrices(matrices: Iterable[MixingMatrix | ArrayLike]) -> Topology:
     >>> topology.period, topology.at(4).received(0), topology.at(5).received(0)
     (2, {0: 0.5, 1: 0.5}, {0: 1.0})
     """
-    made = tuple(m if isinstance(m, MixingMatrix) else MixingMatrix(m) for m in matrices)
-    sizes = sorted({m.n for m in made})
+    sequence = tuple(m if isinstance(m, MixingMatrix) else MixingMatrix(m) for m in matrices)
+    sizes = sorted({m.n for m in sequence})
     if len(sizes) != 1:
         raise ValueError(f"from_matrices: there must be at least one matrix, all of one size, got sizes {sizes}")
-    return Periodic(n=sizes[0], period=len(made), matrices=made)
+    return Periodic(n=sizes[0], period=len(sequence), matrices=sequence)
 
 
 def lazy(topology: Topology) -> Topology:

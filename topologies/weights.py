@@ -134,12 +134,16 @@ def _fastest(adjacency: Adjacency) -> MixingMatrix:
             deviation = centred - incidence * point[:-1] @ incidence.T
             above = np.linalg.inv(point[-1] * identity - deviation)
             below = np.linalg.inv(point[-1] * identity + deviation)
-            seen = [incidence.T @ inverse @ incidence for inverse in (above, below)]
+            projections = [incidence.T @ inverse @ incidence for inverse in (above, below)]
             squared = [np.square(inverse @ incidence).sum(axis=0) for inverse in (above, below)]
-            gradient = np.append(seen[1].diagonal() - seen[0].diagonal(), 2 * n / accuracy - np.trace(above + below))
+            gradient = np.append(
+                projections[1].diagonal() - projections[0].diagonal(), 2 * n / accuracy - np.trace(above + below)
+            )
             cross = squared[0] - squared[1]
             corner = np.square(above).sum() + np.square(below).sum()
-            hessian = np.block([[np.square(seen[0]) + np.square(seen[1]), cross[:, None]], [cross[None, :], corner]])
+            hessian = np.block(
+                [[np.square(projections[0]) + np.square(projections[1]), cross[:, None]], [cross[None, :], corner]]
+            )
             newton = np.linalg.solve(hessian, gradient)
             square = float(gradient @ newton)
             if not 0 <= square < squared_before:  # what is left is below the rounding error of the inverses

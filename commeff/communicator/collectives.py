@@ -175,10 +175,10 @@ class Server(Sum):
 
     def total(self, share: Tensor, transport: Transport) -> Callable[[], Tensor]:
         if transport.rank:
-            sent = transport.exchange(self.kind, {0: share}, {})
+            wait = transport.exchange(self.kind, {0: share}, {})
 
             def receive() -> Tensor:
-                sent()
+                wait()
                 return share.copy_(transport.exchange(self.kind, {}, {0: torch.empty_like(share)})()[0])
 
             return receive

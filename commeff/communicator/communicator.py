@@ -219,9 +219,9 @@ class Communicator(Hosting):
 
     def post_observe(self, rows: Tensor) -> Handle[Tensor]:
         """`observe`, begun now."""
-        sent = self.transport.sent.copy()
+        counts = self.transport.sent.copy()
         arrived = self.transport.sum(rows.to(self.device).sum(0, dtype=torch.float64))
-        self.transport.sent = sent
+        self.transport.sent = counts
         return Handle(lambda: arrived() / self.n)
 
     def meet(self) -> None:
@@ -240,7 +240,7 @@ class Communicator(Hosting):
         if not plan.outgoing and not plan.incoming:
             return list
         rows = message.to_buffer()
-        outgoing = {peer: _rows(rows, wanted) for peer, wanted in plan.outgoing.items()}
+        outgoing = {peer: _rows(rows, indices) for peer, indices in plan.outgoing.items()}
         incoming = {peer: rows.new_empty(count, rows.shape[1]) for peer, count in plan.incoming.items()}
         done = self.transport.exchange("mix", outgoing, incoming)
         return lambda: [message.from_buffer(part) for part in done().values()]
@@ -261,8 +261,8 @@ class Communicator(Hosting):
         return plans[id(matrix)][1]
 
 
-def _rows(rows: Tensor, wanted: list[int]) -> Tensor:
+def _rows(rows: Tensor, indices: list[int]) -> Tensor:
     """Some rows, without a copy where they lie together; row by row is many times faster than by index."""
-    if wanted[-1] - wanted[0] == len(wanted) - 1:
-        return rows[wanted[0] : wanted[-1] + 1]
-    return torch.cat([rows[i : i + 1] for i in wanted])
+    if indices[-1] - indices[0] == len(indices) - 1:
+        return rows[indices[0] : indices[-1] + 1]
+    return torch.cat([rows[i : i + 1] for i in indices])

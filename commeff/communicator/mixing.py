@@ -66,18 +66,18 @@ class InPlace:
         scratch = x.new_empty(self.slots, width)
         for start in range(0, x.shape[1], width):
             block = x[:, start : start + width]
-            fresh, kept = block.unbind(), scratch[:, : block.shape[1]].unbind()
+            fresh, copies = block.unbind(), scratch[:, : block.shape[1]].unbind()
             sources = (*fresh, *(row[start : start + width] for row in more))
             for target, row in zip(fresh, self.rows, strict=True):
                 if row.keep is not None:
-                    kept[row.keep].copy_(target)
-                _overwrite(target, row, sources, kept)
+                    copies[row.keep].copy_(target)
+                _overwrite(target, row, sources, copies)
         return x
 
 
-def _overwrite(target: Tensor, row: RowUpdate, fresh: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
+def _overwrite(target: Tensor, row: RowUpdate, fresh: Sequence[Tensor], copies: Sequence[Tensor]) -> None:
     """target <- own target + sum of the terms: with positive weights, one running mean a term and at last their sum."""
-    sources = [((kept if is_kept else fresh)[j], weight) for is_kept, j, weight in row.terms]
+    sources = [((copies if is_kept else fresh)[j], weight) for is_kept, j, weight in row.terms]
     if row.own <= 0 or min((weight for _, weight in sources), default=1.0) <= 0:
         _scale(target, row.own)
         for source, weight in sources:
@@ -118,17 +118,17 @@ class MixPlan:
         mine = range(bounds[rank], bounds[rank + 1])
         local: list[tuple[list[int], list[float]]] = [([], []) for _ in mine]
         needed: dict[int, set[int]] = {}
-        wanted: dict[int, set[int]] = {}
+        rows_of: dict[int, set[int]] = {}
         for i, (ids, weights) in enumerate(matrix.rows):
             for j, weight in zip(ids, weights, strict=True):
                 if owner[i] == owner[j] == rank:
                     local[i - mine.start][0].append(j - mine.start)
                     local[i - mine.start][1].append(weight)
                 elif owner[i] == rank:
-                    wanted.setdefault(owner[j], set()).add(j)
+                    rows_of.setdefault(owner[j], set()).add(j)
                 elif owner[j] == rank:
                     needed.setdefault(owner[i], set()).add(j - mine.start)
-        order = [j for peer in sorted(wanted) for j in sorted(wanted[peer])]
+        order = [j for peer in sorted(rows_of) for j in sorted(rows_of[peer])]
         column = {j: c for c, j in enumerate(order)}
         remote = torch.zeros(len(mine), len(order), dtype=torch.float64)
         whole = [(list(ids), list(weights)) for ids, weights in local]
@@ -142,7 +142,7 @@ class MixPlan:
             local=InPlace.of(local),
             all=InPlace.of(whole),
             outgoing={peer: sorted(rows) for peer, rows in sorted(needed.items())},
-            incoming={peer: len(wanted[peer]) for peer in sorted(wanted)},
+            incoming={peer: len(rows_of[peer]) for peer in sorted(rows_of)},
             weights=remote,
             out_degree=float(matrix.out_degrees.mean()),
             senders=float((matrix.out_degrees > 0).mean()),

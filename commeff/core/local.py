@@ -228,12 +228,12 @@ class Local(LocalStep):
         aged = [bool(optimizer.state) for optimizer in self._optimizers]
         rows = {"aged": torch.tensor(aged).expand(self._workers).clone()}
         for p in range(len(self._runs)):
-            held = [optimizer.state.get(self._parameters[i][p], {}) for i, optimizer in enumerate(self._optimizers)]
-            for name, value in max(held, key=len).items():
+            states = [optimizer.state.get(self._parameters[i][p], {}) for i, optimizer in enumerate(self._optimizers)]
+            for name, value in max(states, key=len).items():
                 if value is None:
                     continue
                 blank = torch.zeros_like(torch.as_tensor(value))
-                values = [torch.as_tensor(of_row.get(name, blank)) for of_row in held]
+                values = [torch.as_tensor(of_row.get(name, blank)) for of_row in states]
                 stacked = values[0] if values[0].ndim else values[0].expand(self._workers)
                 rows[f"{p}.{name}"] = (stacked if self._stacked else torch.stack(values)).clone()
         return rows

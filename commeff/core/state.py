@@ -60,8 +60,8 @@ class Stateful:
         """After how many steps it sends again what it sent, as far as the clock decides; None: it never repeats."""
         topologies = (value.period for value in vars(self).values() if isinstance(value, Topology))
         cycles = [*topologies, *(part.cycle for _, part in self.parts())]
-        known = [cycle for cycle in cycles if cycle is not None]
-        return math.lcm(*known) if len(known) == len(cycles) else None
+        finite = [cycle for cycle in cycles if cycle is not None]
+        return math.lcm(*finite) if len(finite) == len(cycles) else None
 
     @property
     def turns(self) -> frozenset[int]:
@@ -98,11 +98,11 @@ class Stateful:
         self.drain()
         parts = dict(self.parts())
         saved = {*state["rows"], *state["shared"], *state["parts"]}
-        wanted = {*self.rows, *self.shared, *parts}
-        if saved != wanted:
+        names = {*self.rows, *self.shared, *parts}
+        if saved != names:
             name = type(self).__name__
             raise ValueError(
-                f"the saved state must hold {sorted(wanted)}, got {sorted(saved)}: "
+                f"the saved state must hold {sorted(names)}, got {sorted(saved)}: "
                 f"it is another method's state, not that of {name}"
             )
         for name, value in {**state["rows"], **state["shared"]}.items():

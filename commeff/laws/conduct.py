@@ -31,13 +31,13 @@ def leaves_its_input_alone(case: MethodCase) -> None:
     """step writes into neither x nor the gradient, and never touches a result again."""
     strategy, communicator, x = case.build(WORKERS), Communicator(workers=WORKERS, seed=3), start()
     strategy.start(x, LAYOUT, communicator)
-    kept: list[tuple[str, Tensor, Tensor]] = []
+    copies: list[tuple[str, Tensor, Tensor]] = []
     for communicator.step in range(STEPS):
         gradient = slope(x, communicator.step)
-        given = {"x": x, "gradient": gradient}
-        kept += [(f"the {name} of step {communicator.step}", t, t.clone()) for name, t in given.items()]
+        inputs = {"x": x, "gradient": gradient}
+        copies += [(f"the {name} of step {communicator.step}", t, t.clone()) for name, t in inputs.items()]
         x = strategy.step(x, gradient, communicator)
-        changed = [what for what, before, copy in kept if not torch.equal(before, copy)]
+        changed = [what for what, before, copy in copies if not torch.equal(before, copy)]
         assert not changed, (
             f"{case.name}: step {communicator.step} wrote into {changed[0]}: a transform works on a copy, and keeps "
             "a .clone() of what it remembers"
@@ -46,9 +46,9 @@ def leaves_its_input_alone(case: MethodCase) -> None:
 
 def gives_the_same_when_x_is_donated(case: MethodCase) -> None:
     """Working in place changes nothing but memory."""
-    plain, given = run(case.build(WORKERS))[0], run(case.build(WORKERS), donate=True)[0]
-    assert torch.equal(plain, given), (
-        f"{case.name}: with donate=True the trajectory differs by {float((plain - given).abs().max()):.1e}: what is "
+    plain, donated = run(case.build(WORKERS))[0], run(case.build(WORKERS), donate=True)[0]
+    assert torch.equal(plain, donated), (
+        f"{case.name}: with donate=True the trajectory differs by {float((plain - donated).abs().max()):.1e}: what is "
         "remembered of x must be a .clone()"
     )
 
@@ -73,10 +73,10 @@ def pays_for_what_it_learns(case: MethodCase) -> None:
     plain, communicator = run(case.build(WORKERS))
     pushed, _ = run(case.build(WORKERS), push=0.5)
     felt = (plain - pushed)[:, 1:].abs().amax(dim=(1, 2))
-    sent = torch.zeros(STEPS, dtype=torch.float64)
+    wire_bytes = torch.zeros(STEPS, dtype=torch.float64)
     for row in communicator.ledger.rows:
-        sent[row.step] += row.wire_bytes
-    free = [k for k in range(STEPS) if felt[k] > 0 and sent[: k + 1].sum() == 0]
+        wire_bytes[row.step] += row.wire_bytes
+    free = [k for k in range(STEPS) if felt[k] > 0 and wire_bytes[: k + 1].sum() == 0]
     assert not free, (
         f"{case.name}: other workers felt worker 0's gradient at step {free[0]} before any byte was sent: rows meet in "
         "communicator.average, mix, gather or the server only"

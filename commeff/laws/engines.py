@@ -69,11 +69,11 @@ class Mail(Transport):
 
     def _receive(self, peer: int, kind: str) -> Tensor:
         try:
-            sent, tensor = self._boxes[peer, self.rank].get(timeout=PATIENCE)
+            operation, tensor = self._boxes[peer, self.rank].get(timeout=PATIENCE)
         except Empty:
-            sent, tensor = OVER, None
-        if tensor is None or sent != kind:
-            raise Silence(f"process {self.rank} waits for {kind} from process {peer}, which sends {sent}")
+            operation, tensor = OVER, None
+        if tensor is None or operation != kind:
+            raise Silence(f"process {self.rank} waits for {kind} from process {peer}, which sends {operation}")
         return tensor
 
 
@@ -120,14 +120,14 @@ def is_the_same_on_every_engine(case: MethodCase) -> None:
 
         hosts = f"{case.name}: on {processes} processes of {WORKERS // processes} workers each"
         try:
-            found = rehearse(processes, WORKERS, one)
+            outcomes = rehearse(processes, WORKERS, one)
         except Exception as error:
             raise AssertionError(f"{hosts} it fails ({type(error).__name__}: {error}): {advice}") from error
-        difference = (torch.cat([trajectory for trajectory, _ in found], 1) - whole).abs().amax(dim=(1, 2))
+        difference = (torch.cat([trajectory for trajectory, _ in outcomes], 1) - whole).abs().amax(dim=(1, 2))
         wrong = [step for step, size in enumerate(difference.tolist()) if not size <= 1e-12]
         assert not wrong, (
             f"{hosts} the trajectory differs from that of one process, from step {wrong[0]} on, by "
             f"{float(difference.max()):.1e}: {advice}"
         )
-        bills = [rows == communicator.ledger.rows for _, rows in found]
+        bills = [rows == communicator.ledger.rows for _, rows in outcomes]
         assert all(bills), f"{hosts} the ledger's bill is another than on one process: {advice}"

@@ -31,7 +31,7 @@ def same(one: Strategy, other: Strategy, steps: int = 8) -> bool:
     return torch.allclose(left, right, rtol=0, atol=1e-12)
 
 
-def sent(strategy: Strategy, steps: int = 1) -> list[float]:
+def payloads(strategy: Strategy, steps: int = 1) -> list[float]:
     """The payload of each step: bytes that a worker hands over, 4 for each number of a float32 vector.
 
     >>> from commeff.methods import local_sgd

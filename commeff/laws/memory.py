@@ -35,7 +35,7 @@ def resumes(case: MethodCase) -> None:
 def _advice(forgotten: list[tuple[str, str, bool]]) -> str:
     if not forgotten:
         return "it remembers something outside its attributes; keep it in one, named in `rows` or `shared`"
-    owner, name, one_row_a_worker = min(forgotten, key=lambda found: found[1].startswith("_"))
+    owner, name, one_row_a_worker = min(forgotten, key=lambda memory: memory[1].startswith("_"))
     kind = "rows" if one_row_a_worker else "shared"
     hidden = ", without the underscore, which marks what is not saved" if name.startswith("_") else ""
     return f"{owner}.{name} is not in the saved state: write {kind} = ({name.lstrip('_')!r},) in class {owner}{hidden}"

@@ -79,12 +79,12 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
             raise TypeError(f"{method.__name__} requires {name!r}, for which the laws know no value: give it a default")
     for values in itertools.product(*axes.values()):
         arguments = dict(zip(axes, values, strict=True))
-        shown = [
+        words = [
             v if isinstance(v, str) else type(v).__name__
             for k, v in arguments.items()
             if k != "optimizer" and not isinstance(v, (int, OfWorkers))
         ]
-        case = MethodCase(f"{method.__name__}({', '.join(shown)})", partial(_build, method, arguments))
+        case = MethodCase(f"{method.__name__}({', '.join(words)})", partial(_build, method, arguments))
         strategy: object = case.build(WORKERS)
         assert isinstance(strategy, Strategy), (
             f"{case.name} gives a {type(strategy).__name__}: return Strategy(local, gradients=..., parameters=...)"

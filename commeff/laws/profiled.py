@@ -8,7 +8,7 @@ from commeff.communicator import Communicator
 from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, run, slope, start
 from commeff.profiling import Profile, profile
-from commeff.profiling.live import held, most
+from commeff.profiling.live import measure_memory, most
 
 LONG = 24  # steps that hold several periods
 
@@ -17,44 +17,45 @@ def is_profiled(case: MethodCase) -> None:
     """The ledger of a run is what `commeff.profile` says, row by row (at most that, where values decide), and so is
     the memory of a process that hosts one worker.
     """
-    found = profile(case.build(WORKERS), LAYOUT, WORKERS, seed=3, dtype=start().dtype)
+    expected = profile(case.build(WORKERS), LAYOUT, WORKERS, seed=3, dtype=start().dtype)
     _, communicator = run(case.build(WORKERS), steps=LONG)
     billed = {step: list(rows) for step, rows in groupby(communicator.ledger.rows, key=lambda row: row.step)}
     for step in range(LONG):
-        rows, played = billed.get(step, []), [operation[:7] for operation in found.operations(step)]
+        rows, played = billed.get(step, []), [operation[:7] for operation in expected.operations(step)]
         bytes_billed, bytes_played = (sum(row[3] for row in of) for of in (rows, played))
-        good = [tuple(row) for row in rows] == played if found.exact else bytes_billed <= bytes_played
+        good = [tuple(row) for row in rows] == played if expected.exact else bytes_billed <= bytes_played
+        note = f" ({expected.note})" if expected.note else ""
         assert good, (
             f"{case.name}: in step {step} a run sends {[tuple(row) for row in rows]} and its profile says {played}"
-            f"{' (' + found.note + ')' if found.note else ''}: what it sends must follow from shapes and the "
+            f"{note}: what it sends must follow from shapes and the "
             "clock (a transform with a clock rule of its own gives its period as the property `cycle`), or "
             "set data_dependent = True and send at most what it sends for x.is_meta"
         )
-    if found.exact:
-        _remembers_what_is_said(case, found)
+    if expected.exact:
+        _remembers_what_is_said(case, expected)
 
 
-def _remembers_what_is_said(case: MethodCase, found: Profile) -> None:
+def _remembers_what_is_said(case: MethodCase, expected: Profile) -> None:
     def live(communicator: Communicator) -> dict[str, int]:
         x = start()[list(communicator.workers)]
         strategy = case.build(WORKERS)
         strategy.start(x, LAYOUT, communicator)
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for communicator.step in range(LONG):
             gradient = slope(x, communicator.step, communicator.workers)
             strategy.post(x, communicator)
             x = strategy.step(x, gradient, communicator)
-            found = most(found, held(strategy, (x, gradient)))
+            sizes = most(sizes, measure_memory(strategy, (x, gradient)))
         strategy.drain()
-        return found
+        return sizes
 
     processes = rehearse(WORKERS, WORKERS, live)
-    assert processes[-1] == found.memory_bytes, (
+    assert processes[-1] == expected.memory_bytes, (
         f"{case.name}: a process that hosts one worker holds {processes[-1]} bytes and the profile says "
-        f"{found.memory_bytes}: allocate every memory in start, or in the first steps"
+        f"{expected.memory_bytes}: allocate every memory in start, or in the first steps"
     )
     server = sum(processes[0].values()) - sum(processes[-1].values())
-    assert max(0, server) == found.server_bytes, (
+    assert max(0, server) == expected.server_bytes, (
         f"{case.name}: the server's process holds {server} bytes more than others and the profile says "
-        f"{found.server_bytes}: keep what the server remembers in tensors of communicator.servers rows"
+        f"{expected.server_bytes}: keep what the server remembers in tensors of communicator.servers rows"
     )

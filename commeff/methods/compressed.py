@@ -28,8 +28,8 @@ def psgd(optimizer: OptimizerFactory) -> Strategy:
     --------
     100 float32 numbers, and the optimum of the mean of all workers' functions:
 
-    >>> from commeff.laws.examples import SGD, bias, sent
-    >>> sent(psgd(SGD)), bias(psgd(SGD)) < 1e-12
+    >>> from commeff.laws.examples import SGD, bias, payloads
+    >>> payloads(psgd(SGD)), bias(psgd(SGD)) < 1e-12
     ([400], True)
     """
     return Strategy(Local(optimizer), gradients=Average(Dense()))
@@ -62,8 +62,8 @@ def compressed_sgd(optimizer: OptimizerFactory, compressor: Compressor) -> Strat
     4 bits for each of 100 numbers and a scale of 4 bytes; without compression it is `psgd`:
 
     >>> from commeff.compressors import QSGD
-    >>> from commeff.laws.examples import SGD, same, sent
-    >>> sent(compressed_sgd(SGD, QSGD(levels=7)))
+    >>> from commeff.laws.examples import SGD, same, payloads
+    >>> payloads(compressed_sgd(SGD, QSGD(levels=7)))
     [54]
     >>> same(compressed_sgd(SGD, Dense()), psgd(SGD))
     True
@@ -97,8 +97,8 @@ def mem_sgd(optimizer: OptimizerFactory, compressor: Compressor) -> Strategy:
     10 values of 4 bytes and 10 packed indices of 7 bits; without compression it is `psgd`:
 
     >>> from commeff.compressors import TopK
-    >>> from commeff.laws.examples import SGD, same, sent
-    >>> sent(mem_sgd(SGD, TopK(k=10)))
+    >>> from commeff.laws.examples import SGD, same, payloads
+    >>> payloads(mem_sgd(SGD, TopK(k=10)))
     [49]
     >>> same(mem_sgd(SGD, Dense()), psgd(SGD))
     True
@@ -135,8 +135,8 @@ def double_squeeze(optimizer: OptimizerFactory, compressor: Compressor, server: 
     100 signs and a scale, 17 bytes, up and down; without compression it is `psgd`:
 
     >>> from commeff.compressors import ScaledSign
-    >>> from commeff.laws.examples import SGD, same, sent
-    >>> sent(double_squeeze(SGD, ScaledSign()))
+    >>> from commeff.laws.examples import SGD, same, payloads
+    >>> payloads(double_squeeze(SGD, ScaledSign()))
     [34]
     >>> same(double_squeeze(SGD, Dense()), psgd(SGD))
     True
@@ -179,10 +179,10 @@ def neolithic(
     Examples
     --------
     >>> from commeff.compressors import TopK
-    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.laws.examples import SGD, same, payloads
     >>> same(neolithic(SGD, TopK(k=5), rounds=1), double_squeeze(SGD, TopK(k=5)))
     True
-    >>> sent(double_squeeze(SGD, TopK(k=5))), sent(neolithic(SGD, TopK(k=5), rounds=3))
+    >>> payloads(double_squeeze(SGD, TopK(k=5))), payloads(neolithic(SGD, TopK(k=5), rounds=3))
     ([50], [150])
     """
     local = Local(optimizer)
@@ -223,8 +223,8 @@ def power_sgd(optimizer: OptimizerFactory, rank: int = 2) -> Strategy:
     --------
     Matrices of (8, 8) and (4, 8) and a vector of 4 take 4 ((16 + 12) 2 + 4) bytes instead of 400:
 
-    >>> from commeff.laws.examples import SGD, same, sent
-    >>> sent(power_sgd(SGD, rank=2))
+    >>> from commeff.laws.examples import SGD, same, payloads
+    >>> payloads(power_sgd(SGD, rank=2))
     [240]
     >>> same(power_sgd(SGD, rank=8), psgd(SGD))
     True

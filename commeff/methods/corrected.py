@@ -45,11 +45,11 @@ def d2(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, bias, sent
+    >>> from commeff.laws.examples import SGD, bias, payloads
     >>> from commeff.methods import dsgd
     >>> from commeff.topologies import lazy, ring
     >>> graph = lazy(ring(4))
-    >>> bias(d2(SGD, graph)) < 1e-12 < bias(dsgd(SGD, graph)), sent(d2(SGD, graph))
+    >>> bias(d2(SGD, graph)) < 1e-12 < bias(dsgd(SGD, graph)), payloads(d2(SGD, graph))
     (True, [400])
     """
     matrix = _steady(topology, "d2").at(0)
@@ -112,11 +112,11 @@ def gradient_tracking(optimizer: OptimizerFactory, topology: Topology) -> Strate
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, bias, sent
+    >>> from commeff.laws.examples import SGD, bias, payloads
     >>> from commeff.methods import dsgd
     >>> from commeff.topologies import lazy, ring
     >>> graph = lazy(ring(4))
-    >>> bias(gradient_tracking(SGD, graph)) < 1e-12 < bias(dsgd(SGD, graph)), sent(gradient_tracking(SGD, graph))
+    >>> bias(gradient_tracking(SGD, graph)) < 1e-12 < bias(dsgd(SGD, graph)), payloads(gradient_tracking(SGD, graph))
     (True, [800])
     """
     return Strategy(Local(optimizer), gradients=Tracking(Gossip(topology)), parameters=Gossip(topology))

@@ -53,9 +53,9 @@ def ef21(
     Examples
     --------
     >>> from commeff.compressors import TopK
-    >>> from commeff.laws.examples import SGD, bias, sent
+    >>> from commeff.laws.examples import SGD, bias, payloads
     >>> from commeff.methods import compressed_sgd
-    >>> sent(ef21(SGD, TopK(k=10)), steps=3)                        # the first message is dense
+    >>> payloads(ef21(SGD, TopK(k=10)), steps=3)                        # the first message is dense
     [400, 49, 49]
     >>> bias(ef21(SGD, TopK(k=10))) < 1e-12 < bias(compressed_sgd(SGD, TopK(k=10)))
     True

@@ -44,10 +44,10 @@ def dsgd(optimizer: OptimizerFactory, topology: Topology, order: Literal["atc", 
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.laws.examples import SGD, same, payloads
     >>> from commeff.methods import psgd
     >>> from commeff.topologies import complete, ring
-    >>> same(dsgd(SGD, complete(4)), psgd(SGD)), sent(dsgd(SGD, ring(4)))
+    >>> same(dsgd(SGD, complete(4)), psgd(SGD)), payloads(dsgd(SGD, ring(4)))
     (True, [400])
     """
     return Strategy(Local(optimizer), parameters=_ordered(Gossip(topology), order, {"atc": False, "awc": True}))
@@ -79,9 +79,9 @@ def hierarchical_dsgd(optimizer: OptimizerFactory, topology: Topology) -> Strate
     --------
     Two nodes of two: half of 400 bytes twice inside, half once to the other node.
 
-    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.laws.examples import SGD, same, payloads
     >>> from commeff.topologies import ring
-    >>> sent(hierarchical_dsgd(SGD, ring(2)))
+    >>> payloads(hierarchical_dsgd(SGD, ring(2)))
     [600]
     >>> same(hierarchical_dsgd(SGD, ring(4)), dsgd(SGD, ring(4)))
     True
@@ -113,9 +113,9 @@ def sgp(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.laws.examples import SGD, same, payloads
     >>> from commeff.topologies import exponential
-    >>> same(sgp(SGD, exponential(4)), dsgd(SGD, exponential(4))), sent(sgp(SGD, exponential(4)))
+    >>> same(sgp(SGD, exponential(4)), dsgd(SGD, exponential(4))), payloads(sgp(SGD, exponential(4)))
     (True, [404])
     """
     return Strategy(Local(optimizer), parameters=PushSum(topology))
@@ -201,9 +201,9 @@ def choco(
     100 signs and a scale; without compression it is `dsgd`:
 
     >>> from commeff.compressors import Dense, ScaledSign
-    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.laws.examples import SGD, same, payloads
     >>> from commeff.topologies import ring
-    >>> sent(choco(SGD, ring(4), ScaledSign()))
+    >>> payloads(choco(SGD, ring(4), ScaledSign()))
     [17]
     >>> same(choco(SGD, ring(4), Dense(), gamma=1.0), dsgd(SGD, ring(4)))
     True

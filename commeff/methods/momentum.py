@@ -39,9 +39,9 @@ def dmsgd(optimizer: OptimizerFactory, topology: Topology, beta: float = 0.9) ->
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, sent
+    >>> from commeff.laws.examples import SGD, payloads
     >>> from commeff.topologies import ring
-    >>> sent(dmsgd(SGD, ring(4)))
+    >>> payloads(dmsgd(SGD, ring(4)))
     [800]
     """
     momentum = AveragedMomentum(beta, Gossip(topology))

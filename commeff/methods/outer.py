@@ -75,9 +75,9 @@ def diloco(optimizer: OptimizerFactory, period: int = 16, outer: OptimizerFactor
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.laws.examples import SGD, same, payloads
     >>> from commeff.methods import local_sgd
-    >>> sent(diloco(SGD, period=2), steps=4)
+    >>> payloads(diloco(SGD, period=2), steps=4)
     [0, 400, 0, 400]
     >>> same(diloco(SGD, period=2, outer=PLAIN), local_sgd(SGD, period=2))
     True
@@ -147,8 +147,8 @@ def streaming_diloco(
     --------
     Tensors of 64, 32 and 4 numbers take turns:
 
-    >>> from commeff.laws.examples import SGD, same, sent
-    >>> sent(streaming_diloco(SGD, period=3, fragments=3), steps=6)
+    >>> from commeff.laws.examples import SGD, same, payloads
+    >>> payloads(streaming_diloco(SGD, period=3, fragments=3), steps=6)
     [16, 128, 256, 16, 128, 256]
     >>> same(streaming_diloco(SGD, period=2, fragments=1), diloco(SGD, period=2))
     True
@@ -193,12 +193,12 @@ def sparse_loco(
     Examples
     --------
     >>> from commeff.compressors import Dense, TopK
-    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.laws.examples import SGD, same, payloads
     >>> from commeff.methods import local_sgd
-    >>> sent(sparse_loco(SGD, TopK(k=10), period=2), steps=4)
+    >>> payloads(sparse_loco(SGD, TopK(k=10), period=2), steps=4)
     [0, 49, 0, 49]
     >>> same(sparse_loco(SGD, Dense(), period=2), local_sgd(SGD, period=2))
     True
     """
-    sent = Average(ErrorFeedback(compressor, decay))
-    return Strategy(Local(optimizer), parameters=Every(period, Outer(Local(outer), sent)))
+    average = Average(ErrorFeedback(compressor, decay))
+    return Strategy(Local(optimizer), parameters=Every(period, Outer(Local(outer), average)))

@@ -30,9 +30,9 @@ def local_sgd(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.laws.examples import SGD, same, payloads
     >>> from commeff.methods import psgd
-    >>> sent(local_sgd(SGD, period=2), steps=4)
+    >>> payloads(local_sgd(SGD, period=2), steps=4)
     [0, 400, 0, 400]
     >>> same(local_sgd(SGD, period=1), psgd(SGD))
     True
@@ -62,8 +62,8 @@ def post_local_sgd(optimizer: OptimizerFactory, period: int = 16, begin: int = 0
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, same, sent
-    >>> sent(post_local_sgd(SGD, period=2, begin=3), steps=6)
+    >>> from commeff.laws.examples import SGD, same, payloads
+    >>> payloads(post_local_sgd(SGD, period=2, begin=3), steps=6)
     [400, 400, 400, 400, 0, 400]
     >>> same(post_local_sgd(SGD, period=2, begin=0), local_sgd(SGD, period=2))
     True
@@ -129,10 +129,10 @@ def scaffold(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, bias, sent
+    >>> from commeff.laws.examples import SGD, bias, payloads
     >>> bias(scaffold(SGD, period=4)) < 1e-12 < bias(local_sgd(SGD, period=4))
     True
-    >>> sent(scaffold(SGD, period=2), steps=4)
+    >>> payloads(scaffold(SGD, period=2), steps=4)
     [0, 400, 0, 400]
     """
     return Strategy(ControlVariate(Local(optimizer), period), parameters=Every(period, Average()))
@@ -192,9 +192,9 @@ def sparta(optimizer: OptimizerFactory, ratio: float = 0.005) -> Strategy:
 
     Examples
     --------
-    >>> from commeff.laws.examples import SGD, same, sent
+    >>> from commeff.laws.examples import SGD, same, payloads
     >>> from commeff.methods import psgd
-    >>> sent(sparta(SGD, ratio=0.05)), same(sparta(SGD, ratio=1.0), psgd(SGD))
+    >>> payloads(sparta(SGD, ratio=0.05)), same(sparta(SGD, ratio=1.0), psgd(SGD))
     ([20], True)
     """
     return Strategy(Local(optimizer), parameters=Partial(RandomK(ratio=ratio, scaled=False, shared=True)))

@@ -15,7 +15,7 @@ from commeff.compressors import Compressor
 from commeff.core import Stateful
 
 
-def held(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dict[str, int]:
+def measure_memory(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dict[str, int]:
     """Bytes of the tensors that each part holds between two steps, its own parts counted apart; without empty entries.
 
     Memory that several attributes share counts once, where it is met first.
@@ -25,15 +25,15 @@ def held(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dict[str, int
     strategy : started.
     borrowed : tensors of the driver, such as x, whose memory is not the strategy's.
     """
-    met = {_place(tensor) for tensor in borrowed}
-    found: dict[str, int] = {}
+    places = {_place(tensor) for tensor in borrowed}
+    sizes: dict[str, int] = {}
     for path, part in _parts(strategy, ""):
         own = {name: value for name, value in vars(part).items() if not _is_part(value)}
-        fresh = {_place(t): t.untyped_storage().nbytes() for t in _tensors(own) if _place(t) not in met}
-        met |= fresh.keys()
+        fresh = {_place(t): t.untyped_storage().nbytes() for t in _tensors(own) if _place(t) not in places}
+        places |= fresh.keys()
         if total := sum(fresh.values()):
-            found[path] = total
-    return found
+            sizes[path] = total
+    return sizes
 
 
 def most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
@@ -77,11 +77,11 @@ def _parts(part: Stateful, path: str) -> Iterator[tuple[str, Stateful]]:
         yield from _parts(inner, f"{path}.{name}".lstrip("."))
 
 
-def _everything(value: object, seen: set[int]) -> Iterator[Stateful]:
+def _everything(value: object, visited: set[int]) -> Iterator[Stateful]:
     """Every stateful thing that can be reached, borrowed ones too."""
     inside: Iterable[object] = ()
-    if isinstance(value, Stateful) and id(value) not in seen:
-        seen.add(id(value))  # of what lives on: the id of a list made here could come again
+    if isinstance(value, Stateful) and id(value) not in visited:
+        visited.add(id(value))  # of what lives on: the id of a list made here could come again
         yield value
         inside = vars(value).values()
     elif isinstance(value, (list, tuple)):
@@ -89,7 +89,7 @@ def _everything(value: object, seen: set[int]) -> Iterator[Stateful]:
     elif isinstance(value, Mapping):
         inside = value.values()
     for item in inside:
-        yield from _everything(item, seen)
+        yield from _everything(item, visited)
 
 
 def _is_part(value: Any) -> bool:

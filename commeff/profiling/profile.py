@@ -13,7 +13,7 @@ from torch import Tensor
 
 from commeff.compressors import Layout
 from commeff.core import Strategy, overlap
-from commeff.profiling.live import depends_on_data, held, most, preserved
+from commeff.profiling.live import depends_on_data, measure_memory, most, preserved
 from commeff.profiling.rehearsal import Operation, Rehearsal
 
 LONGEST = 2048  # steps of a cycle that are played; what repeats later, or never, is sampled
@@ -252,4 +252,4 @@ class _Play:
         strategy.parameters(self._x.clone(), communicator.at("parameters"))
         self._bounds[step] = begin, len(wire.operations)
         if len(wire.operations) > begin or len(self._bounds) <= 2:  # in other steps it holds no more than before
-            self._held = most(self._held, held(strategy, (self._x, self._gradient)))
+            self._held = most(self._held, measure_memory(strategy, (self._x, self._gradient)))

@@ -31,7 +31,7 @@ def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> nn.Mod
     ]
     if not norms:
         return model
-    kept = [part.momentum for part in norms]
+    momenta = [part.momentum for part in norms]
     for part in norms:
         part.reset_running_stats()
         part.momentum = None
@@ -43,6 +43,6 @@ def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> nn.Mod
         for batch in batches:
             model(*batch)
     model.train(training)
-    for part, momentum in zip(norms, kept, strict=True):
+    for part, momentum in zip(norms, momenta, strict=True):
         part.momentum = momentum
     return model

@@ -41,10 +41,10 @@ class Recorder:
 
     def rewind(self, step: int) -> None:
         """Forget the rows after `step`: what comes after a checkpoint will be written again."""
-        kept = "".join(json.dumps(row) + "\n" for row in self.rows() if row["step"] <= step)
+        lines = "".join(json.dumps(row) + "\n" for row in self.rows() if row["step"] <= step)
         draft = self.path.with_suffix(".draft")
         with draft.open("w", encoding="utf-8") as file:
-            file.write(kept)
+            file.write(lines)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, self.path)

@@ -49,8 +49,8 @@ class Partial(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         message = self.compressor.encode(vectors, communicator, "up")
         handle = communicator.post_average(message)
-        kept = vectors - message.decode()
-        return kept + (yield handle)
+        rest = vectors - message.decode()
+        return rest + (yield handle)
 
 
 class ThroughServer(Transform):

@@ -64,11 +64,11 @@ class Delayed(Transform):
         flow = Flow(stages_of(self.inner, v, below))
         unmoved = flow.handle is None and flow.finish() is v
         self._queue.append(None if unmoved else Underway(v, flow, below, communicator.step))
-        correction = _known(self._queue.pop(0))
+        correction = _result(self._queue.pop(0))
         return vectors if correction is None else vectors + correction
 
     def drain(self) -> None:
-        self._queue = [_known(correction) for correction in self._queue]
+        self._queue = [_result(correction) for correction in self._queue]
         super().drain()
 
     @property
@@ -82,9 +82,9 @@ class Delayed(Transform):
         return out
 
     @corrections.setter
-    def corrections(self, found: Tensor) -> None:
-        self._queue = [rows.clone() for rows in found.unbind(1)]
+    def corrections(self, stacked: Tensor) -> None:
+        self._queue = [rows.clone() for rows in stacked.unbind(1)]
 
 
-def _known(correction: Underway | Tensor | None) -> Tensor | None:
+def _result(correction: Underway | Tensor | None) -> Tensor | None:
     return correction.wait() if isinstance(correction, Underway) else correction

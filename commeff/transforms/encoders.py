@@ -30,11 +30,11 @@ class Plain(Encoder):
         return self._bound.compress(vectors, communicator.random(purpose))
 
 
-def as_encoder(given: Encoder | Compressor) -> Encoder:
+def as_encoder(encoder: Encoder | Compressor) -> Encoder:
     """A compressor as an encoder; an encoder as it is."""
-    if not isinstance(given, (Encoder, Compressor)):
-        raise TypeError(f"an encoder or compressor is needed, got {given!r}: give one, such as TopK(ratio=0.01)")
-    return given if isinstance(given, Encoder) else Plain(given)
+    if not isinstance(encoder, (Encoder, Compressor)):
+        raise TypeError(f"an encoder or compressor is needed, got {encoder!r}: give one, such as TopK(ratio=0.01)")
+    return encoder if isinstance(encoder, Encoder) else Plain(encoder)
 
 
 def dense(vectors: Tensor) -> DenseMessage:
@@ -70,9 +70,9 @@ class ErrorFeedback(Encoder):
         self.error = torch.zeros_like(v)
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
-        wanted = torch.add(vectors, self.error, alpha=self.decay)
-        message = self.compressor.encode(wanted, communicator, purpose)
-        self.error = wanted - message.decode()
+        target = torch.add(vectors, self.error, alpha=self.decay)
+        message = self.compressor.encode(target, communicator, purpose)
+        self.error = target - message.decode()
         return message
 
 

@@ -142,11 +142,11 @@ class Ahead(Transform):
         super().start(v, layout, communicator)
         self.last, self._mixed = v.clone(), None
 
-    def _begun(self, communicator: Communicator) -> Flow:
+    def _begin_mixing(self, communicator: Communicator) -> Flow:
         return Flow(stages_of(self.inner, self.last, communicator.child("inner")))
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
-        self._mixed = self._begun(communicator)
+        self._mixed = self._begin_mixing(communicator)
 
     def drain(self) -> None:
         if self._mixed is not None:
@@ -158,7 +158,7 @@ class Ahead(Transform):
         return self.donated(vectors.clone(), communicator)
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        mixed = (self._mixed or self._begun(communicator)).finish()
+        mixed = (self._mixed or self._begin_mixing(communicator)).finish()
         self._mixed = None
         out = vectors.sub_(self.last).add_(mixed)
         self.last.copy_(out)

@@ -57,10 +57,10 @@ class PowerSGD(Transform):
         self.right = right
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        wanted = self.error + vectors
-        out = torch.empty_like(wanted[:1])
+        target = self.error + vectors
+        out = torch.empty_like(target[:1])
         for field in self._fields:
-            m = wanted[:, field.start : field.stop].unflatten(1, matrix_shape(field))
+            m = target[:, field.start : field.stop].unflatten(1, matrix_shape(field))
             if field.name in self.right:
                 p = orthonormal((yield from _mean(m @ self.right[field.name], communicator.child("left"))))
                 q = self.right[field.name] = yield from _mean(m.mT @ p, communicator.child("right"))
@@ -68,7 +68,7 @@ class PowerSGD(Transform):
             else:
                 approximation = yield from _mean(m, communicator.child("left"))
             out[:, field.start : field.stop] = approximation.flatten()
-        self.error = wanted - out
+        self.error = target - out
         return out.to(vectors.dtype).expand_as(vectors)
 
 

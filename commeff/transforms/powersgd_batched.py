@@ -77,22 +77,22 @@ class BatchedPowerSGD(PowerSGD):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         # Factors lie transposed, as the rows of P^T and Q^T: so their products are fast, and they are sent as they lie.
-        wanted = self.error.add_(vectors)
-        matrices = [stack.read(wanted) for stack in self._stacks]
+        target = self.error.add_(vectors)
+        matrices = [stack.read(target) for stack in self._stacks]
         lefts, raw = yield from self._averages(
             [q @ m.mT for m, q in zip(matrices, self._right, strict=True)],
-            wanted[:, self._raw],
+            target[:, self._raw],
             communicator.child("left"),
         )
         lefts = [orthonormal(left.mT) for left in lefts]
         self._right, _ = yield from self._averages(
-            [p.mT @ m for m, p in zip(matrices, lefts, strict=True)], wanted[:, :0], communicator.child("right")
+            [p.mT @ m for m, p in zip(matrices, lefts, strict=True)], target[:, :0], communicator.child("right")
         )
-        out = torch.empty_like(wanted[:1])
+        out = torch.empty_like(target[:1])
         out[:, self._raw] = raw
         for stack, p, q in zip(self._stacks, lefts, self._right, strict=True):
             stack.write(out, p, q)
-        self.error = wanted.sub_(out)
+        self.error = target.sub_(out)
         return out.to(vectors.dtype).expand_as(vectors)
 
     @staticmethod

@@ -27,7 +27,7 @@ def check_pure(compressor: Compressor) -> None:
     """Equal input and randomness give an equal message, whatever came before; nothing else changes."""
     bound, rows = compressor.bind(LAYOUT), noise(8, 3)
     before, drawn = rows.clone(), global_generators()
-    held, around = _held(bound), _around(type(bound))
+    attributes, around = _attributes(bound), _around(type(bound))
     first = bound.compress(rows, streams(3))
     moved = [name for name, state in global_generators().items() if state != drawn[name]]
     require(
@@ -41,7 +41,7 @@ def check_pure(compressor: Compressor) -> None:
     again = bound.compress(rows.clone(), streams(3))
     bound.compress(_others(), WorkerRandom(0, range(7), step=5))
     later = bound.compress(rows.clone(), streams(3))
-    changed = _changed(held, _held(bound))
+    changed = _changed(attributes, _attributes(bound))
     require(not changed, f"{compressor}: compress changes the compressor: {changed}; a compressor keeps nothing")
     where = _changed(around, _around(type(bound)))
     require(
@@ -134,16 +134,16 @@ def _others() -> Tensor:
     return 3 + 10 * noise(13, 7)
 
 
-def _held(value: Compressor, prefix: str = "") -> dict[str, str]:
+def _attributes(value: Compressor, prefix: str = "") -> dict[str, str]:
     """What a compressor and those inside it hold, apart from what `cached_property` fills in."""
-    held: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     values = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
     for name, content in (getattr(value, "__dict__", {}) | values).items():
         if isinstance(content, Compressor):
-            held |= _held(content, f"{prefix}{name}.")
+            attributes |= _attributes(content, f"{prefix}{name}.")
         elif isinstance(content, PLAIN) and not isinstance(getattr(type(value), name, None), cached_property):
-            held[prefix + name] = _written(content)
-    return held
+            attributes[prefix + name] = _written(content)
+    return attributes
 
 
 def _around(kind: type) -> dict[str, str]:

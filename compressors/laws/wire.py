@@ -49,8 +49,8 @@ def _bills_its_parts(compressor: Compressor, message: Message) -> None:
         lengths == [3] * len(lengths),
         f"{compressor}: parts of {lengths} rows for 3 workers: row i of each part is what worker i sends",
     )
-    sent = [b"".join(bytes(raw(part[row])) for part in message.parts) for row in range(rows)]
-    size = len(sent[0])
+    bytes_sent = [b"".join(bytes(raw(part[row])) for part in message.parts) for row in range(rows)]
+    size = len(bytes_sent[0])
     advice = "do not override it, and pack into parts what is sent"
     require(
         message.wire_bytes.tolist() == [size] * rows and message.wire_bytes.dtype == torch.int64,
@@ -61,7 +61,7 @@ def _bills_its_parts(compressor: Compressor, message: Message) -> None:
         f"{compressor}: row_bytes says {message.row_bytes}, but {size} bytes a worker are sent: {advice}",
     )
     require(
-        buffer.shape[1:] == (size,) and [bytes(raw(row)) for row in buffer] == sent,
+        buffer.shape[1:] == (size,) and [bytes(raw(row)) for row in buffer] == bytes_sent,
         f"{compressor}: the buffer is not the bytes of the parts: {buffer.shape[1]} bytes for parts of {size}",
     )
 
@@ -77,11 +77,11 @@ def _is_packed(compressor: Compressor) -> None:
         low, high = int(part.min()), int(part.max())
         bits = 1 if part.dtype is torch.bool else max(high.bit_length(), (~low).bit_length() + 1 if low < 0 else 0)
         count = part[0, 0].numel()
-        taken = count * part.element_size()
+        size = count * part.element_size()
         require(
-            2 * packed_bytes(count, bits) > taken or taken <= 8,
+            2 * packed_bytes(count, bits) > size or size <= 8,
             f"{compressor}: part {number} is not packed: {count} numbers from {low} to {high} travel as "
-            f"{part.dtype} in {taken} bytes and fit into {packed_bytes(count, bits)}: use "
+            f"{part.dtype} in {size} bytes and fit into {packed_bytes(count, bits)}: use "
             f"compressors.pack(codes, {bits}) and unpack",
         )
 

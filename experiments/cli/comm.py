@@ -46,7 +46,7 @@ def comm(
         count = len(measured.between.hosts)
         machines = len(set(measured.between.hosts))
         command = "commeff bench comm" + (f" --nproc {nproc}" if nproc else "")
-        made = f"made by `{command}` on {cpu_name()}, {count} processes, {machines} host(s)"
+        where = f"made by `{command}` on {cpu_name()}, {count} processes, {machines} host(s)"
         if csv is not None:
             import pandas as pd
 
@@ -56,7 +56,7 @@ def comm(
         if profile is not None:
             cluster = measured.cluster(profile.stem)
             notes = [
-                f"Measured, {made}, at commit {git_commit()}; SI units; links while all processes exchange at once."
+                f"Measured, {where}, at commit {git_commit()}; SI units; links while all processes exchange at once."
             ]
             if machines == 1:
                 notes.append("One host: the link between nodes (inter) is that inside it and was not measured.")
@@ -68,7 +68,7 @@ def comm(
     if profile is not None:
         size, seconds, modelled = bench.agreement(measured, cluster)
         typer.echo(
-            f"ring all-reduce of {said(size)}: measured {1e3 * seconds:.4g} ms, modelled on the profile "
+            f"ring all-reduce of {write_size(size)}: measured {1e3 * seconds:.4g} ms, modelled on the profile "
             f"{1e3 * modelled:.4g} ms ({modelled / seconds:.2f})"
         )
 
@@ -92,7 +92,7 @@ def tables(measured: Measurements) -> None:
         [
             [
                 each.operation,
-                said(each.size),
+                write_size(each.size),
                 *(f"{v:.3g}" for v in (1e6 * each.seconds, each.algbw / 1e9, each.busbw / 1e9)),
             ]
             for each in sorted(measured.between.timings, key=lambda timing: timing.operation)
@@ -116,10 +116,10 @@ def tables(measured: Measurements) -> None:
     typer.echo(f"copy {measured.copy / 1e9:.3g} GB/s of input; matrix products on one thread: {peaks}")
 
 
-def said(size: int) -> str:
+def write_size(size: int) -> str:
     """A size in binary units.
 
-    >>> said(4), said(2048), said(2**26)
+    >>> write_size(4), write_size(2048), write_size(2**26)
     ('4 B', '2 KiB', '64 MiB')
     """
     for unit, power in (("MiB", 20), ("KiB", 10)):

@@ -51,10 +51,10 @@ def adopted(plugins: list[str] | None) -> list[Choice]:
     """The choices that plug-ins add: those that are named, and those of installed packages."""
     from commeff.experiments.config.plugins import adopt
 
-    found, complaints = adopt(plugins or [])
+    choices, complaints = adopt(plugins or [])
     for complaint in complaints:
         typer.echo(f"commeff: {complaint}", err=True)
-    return found
+    return choices
 
 
 def report(rows: Mapping[str, Any], as_json: bool) -> None:
@@ -68,7 +68,7 @@ def report(rows: Mapping[str, Any], as_json: bool) -> None:
 
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in rows.items():
-        table.add_row(name, Text(shown(value)))
+        table.add_row(name, Text(format_value(value)))
     Console(soft_wrap=True, width=page_width()).print(table)
 
 
@@ -77,7 +77,7 @@ def page_width() -> int | None:
     return None if sys.stdout.isatty() else WIDE
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A number as one reads it: counts and bytes with all their digits, measurements with six."""
     if isinstance(value, float):
         return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, page_width, refusals, shown
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, format_value, page_width, refusals
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -127,7 +127,7 @@ def partition(
         )
         return
     typer.echo(title)
-    rows = [[str(worker), shown(int(row.sum())), *map(str, row)] for worker, row in enumerate(counts)]
+    rows = [[str(worker), format_value(int(row.sum())), *map(str, row)] for worker, row in enumerate(counts)]
     _print_table(["worker", "samples", *names], rows, numbers=True)
 
 

@@ -83,9 +83,9 @@ def grid(
         from commeff.experiments.grid import command, launchers
         from commeff.experiments.grid.local.scheduler import Limits, as_step, default_jobs
 
-        given: dict[str, object] = {"-j": jobs, "--max-failures": max_failures, "--collect": collect}
-        given |= {"--dry-run": dry_run, "--emit": emit, "--site": site}
-        launchers.check(launcher, [option for option, value in given.items() if value], "SLURM_JOB_ID" in os.environ)
+        options: dict[str, object] = {"-j": jobs, "--max-failures": max_failures, "--collect": collect}
+        options |= {"--dry-run": dry_run, "--emit": emit, "--site": site}
+        launchers.check(launcher, [option for option, value in options.items() if value], "SLURM_JOB_ID" in os.environ)
         request = command.Request(
             file,
             settings or [],
@@ -162,8 +162,8 @@ def status(
         from commeff.experiments.grid.status import print_status
         from commeff.experiments.grid.status import status as standing
 
-        found = standing(store)
+        states = standing(store)
     if as_json:
-        report(found, as_json)
+        report(states, as_json)
     else:
-        print_status(found, everything)
+        print_status(states, everything)

@@ -39,7 +39,7 @@ def train(
             return compose(settings or [], adopted(plugin))
 
         def tell(folder: Path, summary: Mapping[str, Any]) -> int:
-            return _told(folder, summary, as_json)
+            return _report_end(folder, summary, as_json)
 
         if member:
             from commeff.experiments.run.member import take_part
@@ -67,7 +67,7 @@ def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping
     return tell(folder, summary)
 
 
-def _told(folder: Path, summary: Mapping[str, Any], as_json: bool) -> int:
+def _report_end(folder: Path, summary: Mapping[str, Any], as_json: bool) -> int:
     """Print a summary; the exit code."""
     from commeff.experiments.run.store import finite
 

@@ -106,14 +106,14 @@ def communicator(config: Mapping[str, Any], distributed: bool = False) -> Commun
 
 def topology(config: Mapping[str, Any]) -> Topology:
     """The topology of a configuration alone, for those who only look at it."""
-    found: Topology = instantiate(config["topology"], {})
-    return found
+    result: Topology = instantiate(config["topology"], {})
+    return result
 
 
 def task(config: Mapping[str, Any]) -> Task:
     """The task of a configuration alone."""
-    found: Task = instantiate(config["task"], {})
-    return found
+    result: Task = instantiate(config["task"], {})
+    return result
 
 
 def strategy(config: Mapping[str, Any]) -> Strategy:
@@ -122,8 +122,8 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
     parts = {name: instantiate(config[name], {}) for name in names}
     if "schedule" in parts:
         parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
-    found: Strategy = instantiate(config["method"], parts)
-    return bucketed(found, config.get("bucket_mb", 25))
+    result: Strategy = instantiate(config["method"], parts)
+    return bucketed(result, config.get("bucket_mb", 25))
 
 
 def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> int:

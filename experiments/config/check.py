@@ -45,13 +45,13 @@ class Verdict:
 def check_plugin(plugin: str) -> list[Verdict]:
     """The laws of their kind on everything in FILE, or on the one called NAME in FILE:NAME."""
     file, _, name = plugin.rpartition(":") if ":" in plugin.rpartition(".py")[2] else (plugin, "", "")
-    found = {split(choice.node["_target_"])[1]: choice for choice in choices(file)}
+    targets = {split(choice.node["_target_"])[1]: choice for choice in choices(file)}
     nearly = unfinished(load(file))
-    if name and name not in {*found, *nearly}:
-        raise ValueError(f"no {name!r} in {file}{did_you_mean(name, found)}; it has {', '.join(found)}")
-    asked = [name] if name else [*found, *nearly]
-    verdicts = [verdict for own in asked if own in found for verdict in _verdicts(own, found[own])]
-    return verdicts + [Verdict(own, nearly[own][0], "form", "broken", nearly[own][1]) for own in asked if own in nearly]
+    if name and name not in {*targets, *nearly}:
+        raise ValueError(f"no {name!r} in {file}{did_you_mean(name, targets)}; it has {', '.join(targets)}")
+    names = [name] if name else [*targets, *nearly]
+    verdicts = [verdict for own in names if own in targets for verdict in _verdicts(own, targets[own])]
+    return verdicts + [Verdict(own, nearly[own][0], "form", "broken", nearly[own][1]) for own in names if own in nearly]
 
 
 def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
@@ -62,7 +62,7 @@ def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
         cases = list(code.cases(value))
         laws = [*code.LAWS, *([_history(value, cases)] if choice.group == "compressor" else [])]
     except (Exception, SystemExit) as error:  # whatever the user's own code raises
-        yield verdict("form", "broken", said(error, file))
+        yield verdict("form", "broken", describe_error(error, file))
         return
     yield verdict("form", "holds")
     waiting: dict[str, str] = {}
@@ -87,7 +87,7 @@ def _tried(law: Law, cases: Sequence[Any], file: str) -> str:
         try:
             law(case)
         except (Exception, SystemExit) as error:  # a law that does not hold, or whatever the user's own code raises
-            sentences.append(said(error, file))
+            sentences.append(describe_error(error, file))
     others = f" (and {len(sentences) - 1} more of its {len(cases)} configurations)" if len(sentences) > 1 else ""
     return sentences[0] + others if sentences else ""
 
@@ -108,7 +108,7 @@ def _history(kind: Any, cases: Sequence[commeff.compressors.Compressor]) -> Law:
     return check_history
 
 
-def said(error: BaseException, file: str) -> str:
+def describe_error(error: BaseException, file: str) -> str:
     """A broken law's sentence; any other error with its kind and its line in the plug-in."""
     text = " ".join(str(error).split())
     if isinstance(error, AssertionError) and text:

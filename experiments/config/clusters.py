@@ -60,12 +60,12 @@ class Place:
         return "inter" if workers > self.cluster.per_node else "intra"
 
 
-def entries(given: Any, folder: Path, step_seconds: Any = None) -> list[dict[str, Any]]:
+def entries(clusters: Any, folder: Path, step_seconds: Any = None) -> list[dict[str, Any]]:
     """The `clusters:` of a grid file, checked: one mapping each, with files as absolute paths.
 
     Parameters
     ----------
-    given : a list of names, files, or mappings with `cluster`, `step_seconds`, `efficiency`.
+    clusters : a list of names, files, or mappings with `cluster`, `step_seconds`, `efficiency`.
     folder : of the grid file, from which files are named.
     step_seconds : of the whole grid.
 
@@ -77,11 +77,11 @@ def entries(given: Any, folder: Path, step_seconds: Any = None) -> list[dict[str
     >>> entries(["ethernet_1g", {"cluster": "v100_25g", "efficiency": 0.3}], Path("."), step_seconds=0.01)
     [{'cluster': 'ethernet_1g', 'step_seconds': 0.01}, {'cluster': 'v100_25g', 'efficiency': 0.3, 'step_seconds': 0.01}]
     """
-    if not isinstance(given, list) or not all(isinstance(item, (str, Mapping)) for item in given):
-        raise ValueError(f"clusters must be a list of clusters, such as [v100_25g, mine.yaml], got {given!r}")
+    if not isinstance(clusters, list) or not all(isinstance(item, (str, Mapping)) for item in clusters):
+        raise ValueError(f"clusters must be a list of clusters, such as [v100_25g, mine.yaml], got {clusters!r}")
     general = {} if step_seconds is None else {"step_seconds": step_seconds}
-    found = []
-    for item in given:
+    places = []
+    for item in clusters:
         entry = {"cluster": item} if isinstance(item, str) else dict(item)
         unknown = next((key for key in entry if key not in KEYS), None)
         if unknown is not None:
@@ -89,14 +89,14 @@ def entries(given: Any, folder: Path, step_seconds: Any = None) -> list[dict[str
         name = str(entry.get("cluster", ""))
         if name.endswith(FILES):
             entry["cluster"] = str((folder / name).resolve())
-        found.append(entry | {key: value for key, value in general.items() if key not in entry})
-    read_places(found)
-    return found
+        places.append(entry | {key: value for key, value in general.items() if key not in entry})
+    read_places(places)
+    return places
 
 
-def read_places(given: Sequence[Mapping[str, Any]]) -> list[Place]:
+def read_places(clusters: Sequence[Mapping[str, Any]]) -> list[Place]:
     """The places of checked entries; each may be named once."""
-    places = [read_place(entry) for entry in given]
+    places = [read_place(entry) for entry in clusters]
     names = [place.name for place in places]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -165,19 +165,19 @@ def _choose(
     places = {group: group for group in GROUPS}
     with initialize_config_module("commeff.experiments.conf", version_base="1.3"):
         while True:
-            wanted = {place: str(values[place]) for place in places if place in values and place not in chosen}
-            for place, name in wanted.items():
+            choices = {place: str(values[place]) for place in places if place in values and place not in chosen}
+            for place, name in choices.items():
                 names = built_in(places[place]) + [p.name for p in plugins if p.group == places[place]]
-                found = next((n for n in names if _plain(n) == _plain(name)), None)
-                if found is None:
+                match = next((n for n in names if _plain(n) == _plain(name)), None)
+                if match is None:
                     faults.append(
                         f"no {places[place]} {name!r}{did_you_mean(name, names)}; choose from {', '.join(names)}"
                     )
                     broken.add(place.split(".")[0])
-                chosen[place] = found or ""
+                chosen[place] = match or ""
             overrides = [f"{g if p == g else f'{g}@{p}'}={chosen[p]}" for p, g in places.items() if chosen.get(p)]
-            known = tuple(sorted((plugin.group, plugin.name, str(plugin.node)) for plugin in plugins))
-            config, places = _composed(tuple(overrides), known)
+            key = tuple(sorted((plugin.group, plugin.name, str(plugin.node)) for plugin in plugins))
+            config, places = _composed(tuple(overrides), key)
             if not any(place in values and place not in chosen for place in places):
                 break
     return copy.deepcopy(config), places, broken
@@ -255,9 +255,9 @@ def _divide(whole: int, part: int) -> int:
     return whole // part
 
 
-def _unless(given: Any, default: Any) -> Any:
+def _unless(value: Any, default: Any) -> Any:
     """A default that counts only where another key is not set."""
-    return default if given is None else None
+    return default if value is None else None
 
 
 for resolver in (_rows, _divide, _unless):

@@ -30,10 +30,10 @@ def catalogue(group: str, plugins: Sequence[Choice]) -> dict[str, str]:
     nodes = {name: node(group, name) for name in built_in(group)} | {
         p.name: p.node for p in plugins if p.group == group
     }
-    return {name: summary(locate(choice["_target_"])) + _taken(choice) for name, choice in nodes.items()}
+    return {name: summary(locate(choice["_target_"])) + _describe_parameters(choice) for name, choice in nodes.items()}
 
 
-def _taken(choice: dict[str, Any]) -> str:
+def _describe_parameters(choice: dict[str, Any]) -> str:
     return f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
 
 

@@ -24,8 +24,8 @@ def built_in(group: str) -> list[str]:
 def node(group: str, name: str) -> dict[str, Any]:
     """The YAML file of a choice, as it is written."""
     text = resources.files("commeff.experiments.conf").joinpath(group, f"{name}.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    tree: dict[str, Any] = yaml.safe_load(text)
+    return tree
 
 
 def takes(method: dict[str, Any]) -> list[str]:

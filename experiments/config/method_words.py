@@ -42,12 +42,12 @@ def strategy(words: Sequence[str], workers: int, plugins: Sequence[Choice] = ())
         )
     config = compose([*words, f"workers={workers}"], plugins, unfinished=True)
     faults: list[str] = []
-    found: list[Strategy] = []
+    strategies: list[Strategy] = []
     with build.refused(f"{label(words)} with {workers} workers", faults):
-        found.append(build.strategy(config))
+        strategies.append(build.strategy(config))
     if faults:
         raise ConfigError(faults)
-    return found[0], config
+    return strategies[0], config
 
 
 def _foreign(key: str) -> bool:
@@ -74,9 +74,9 @@ def label(words: Sequence[str]) -> str:
     >>> label(["method=local_sgd", "method.period=8"])
     'local_sgd, period 8'
     """
-    shown = []
+    words_shown = []
     for word in words:
         key, _, value = word.partition("=")
         name = key.split(".")[-1]
-        shown.append(f"{name} {value}" if "." in key or key in KEYS else value)
-    return ", ".join(shown) or "psgd"
+        words_shown.append(f"{name} {value}" if "." in key or key in KEYS else value)
+    return ", ".join(words_shown) or "psgd"

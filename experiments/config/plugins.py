@@ -190,7 +190,7 @@ def unfinished(module: ModuleType) -> dict[str, tuple[str, str]]:
     """Classes of a plug-in that lack a method to be a choice: the group, and a sentence on what they lack."""
     from commeff.compressors import Compressor
 
-    found = {}
+    empty = {}
     for name, value in defined_in(module):
         if not inspect.isclass(value) or group_of(value):
             continue
@@ -198,8 +198,8 @@ def unfinished(module: ModuleType) -> dict[str, tuple[str, str]]:
         group = "compressor" if issubclass(value, Compressor) else "task"
         if group == "compressor" or {"batch", "loss"}.isdisjoint(lacking(value)):
             advice = "write them, or begin its name with _ if it is only a base"
-            found[name] = group, f"the {group} {name} lacks {', '.join(missing)}: {advice}"
-    return found
+            empty[name] = group, f"the {group} {name} lacks {', '.join(missing)}: {advice}"
+    return empty
 
 
 def _unannotated(module: ModuleType) -> Iterator[str]:

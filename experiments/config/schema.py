@@ -92,8 +92,8 @@ def words(hint: Any) -> str:
     ('a number or null', "'atc' or 'awc'")
     """
     if get_origin(hint) in (Union, types.UnionType):
-        known = [h for h in get_args(hint) if get_origin(h) or h in WORDS]
-        return " or ".join(dict.fromkeys(words(h) for h in known or get_args(hint)))
+        hints = [h for h in get_args(hint) if get_origin(h) or h in WORDS]
+        return " or ".join(dict.fromkeys(words(h) for h in hints or get_args(hint)))
     if get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
     return WORDS.get(hint, WORDS[list] if get_args(hint) else getattr(hint, "__name__", str(hint)))
@@ -119,13 +119,13 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     >>> [did_you_mean(name, keys) for name in ("learning_rate", "STEPS", "optimizer.LR")]
     ['; did you mean optimizer.lr?', '; did you mean steps?', '; did you mean optimizer.lr?']
     """
-    known = [*names]
+    known_names = [*names]
     part, _, end = name.rpartition(".")
-    ends = {n.rpartition(".")[2]: n for n in reversed(known)}
-    family = {n.rpartition(".")[2]: n for n in known if n.rpartition(".")[0] == part}
+    ends = {n.rpartition(".")[2]: n for n in reversed(known_names)}
+    family = {n.rpartition(".")[2]: n for n in known_names if n.rpartition(".")[0] == part}
     near = [family[n] for n in _nearest(end, family)]
-    if part and part not in known:
-        near += difflib.get_close_matches(name, known, n=1)
+    if part and part not in known_names:
+        near += difflib.get_close_matches(name, known_names, n=1)
     near += [ends[n] for n in _nearest(end, ends)]
     return f"; did you mean {near[0]}?" if near else ""
 

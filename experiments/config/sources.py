@@ -26,17 +26,17 @@ def helpers(file: Path) -> dict[str, Path]:
 
     They are found in the text, wherever an import stands: what is imported only when it is called counts too.
     """
-    folder, found, waiting = file.parent, dict[str, Path](), [file]
+    folder, paths, waiting = file.parent, dict[str, Path](), [file]
     if not {*LIBRARIES}.isdisjoint(folder.parts):
         return {}
     while waiting:
         for name in imported(waiting.pop(), folder):
             place = folder.joinpath(*name.split("."))
             for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-                if name not in found and path != file and theirs(name) and path.is_file():
-                    found[name] = path
+                if name not in paths and path != file and theirs(name) and path.is_file():
+                    paths[name] = path
                     waiting.append(path)
-    return found
+    return paths
 
 
 def imported(file: Path, folder: Path) -> Iterator[str]:
@@ -78,9 +78,9 @@ def mistaken(file: Path, others: Iterable[Path]) -> tuple[str, str] | None:
     file : of the plug-in.
     others : the plug-in files that the process has executed; their helpers may be imported later.
     """
-    taken = {name: str(path) for other in others if other != file for name, path in helpers(other).items()}
+    owners = {name: str(path) for other in others if other != file for name, path in helpers(other).items()}
     for name, path in helpers(file).items():
-        other = getattr(sys.modules.get(name), "__file__", None) or taken.get(name)
+        other = getattr(sys.modules.get(name), "__file__", None) or owners.get(name)
         if other and Path(other).resolve() != path.resolve():
             return name, other
     return None

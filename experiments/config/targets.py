@@ -35,8 +35,8 @@ def locate(target: str) -> Callable[..., Any]:
     Fraction(1, 3)
     """
     module, name = split(target)
-    found: Callable[..., Any] = getattr(load(module), name)
-    return found
+    value: Callable[..., Any] = getattr(load(module), name)
+    return value
 
 
 def split(target: str) -> tuple[str, str]:

@@ -128,7 +128,7 @@ def find(name: str) -> DataSet:
     Traceback (most recent call last):
     ValueError: data set 'imagenet' is not known: choose one of fashion_mnist, cifar10, ...
     """
-    for known, data in DATA_SETS.items():
-        if known.replace("-", "_") == name.replace("-", "_"):
+    for known_name, data in DATA_SETS.items():
+        if known_name.replace("-", "_") == name.replace("-", "_"):
             return data
     raise ValueError(f"data set {name!r} is not known: choose one of {', '.join(DATA_SETS)}")

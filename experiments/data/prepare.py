@@ -28,8 +28,8 @@ def prepare(name: str, source: Path | None, to: Path | None, download: bool) -> 
 
     Images in an archive are unpacked into the cache folder, if `to` is not given.
     """
-    data, known = find(name), os.environ.get(ENVIRONMENT)
-    folder = to or (Path(known).expanduser() if known else None)
+    data, default = find(name), os.environ.get(ENVIRONMENT)
+    folder = to or (Path(default).expanduser() if default else None)
     if source is not None and not source.exists():
         raise ValueError(f"no file or folder {source}: correct --from")
     if data.unpacks:

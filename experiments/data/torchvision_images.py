@@ -36,8 +36,8 @@ def torchvision() -> ModuleType:
 @cache  # keeps the library alive
 def _operators() -> torch.library.Library | None:
     """torchvision's compiled operators; where they do not load, the two schemas that its Python code asks for."""
-    found = importlib.util.find_spec("torchvision")
-    folders = list(found.submodule_search_locations or ()) if found else []
+    spec = importlib.util.find_spec("torchvision")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
     for file in (file for folder in folders for file in sorted(Path(folder).glob("_C*.so"))):
         try:
             torch.ops.load_library(str(file))
@@ -53,11 +53,11 @@ def _operators() -> torch.library.Library | None:
 def scan(folder: Path) -> tuple[list[str], list[Path], NDArray[np.int64]]:
     """Class names (the sub-folders, sorted), the image files in them, and the class number of each file."""
     try:
-        found = torchvision().datasets.ImageFolder(str(folder))
+        data = torchvision().datasets.ImageFolder(str(folder))
     except FileNotFoundError as error:
         raise DataError(f"{folder} is no folder of images, one sub-folder a class: {error}") from None
-    files, labels = zip(*found.samples, strict=True)
-    return found.classes, [Path(file) for file in files], np.array(labels, np.int64)
+    files, labels = zip(*data.samples, strict=True)
+    return data.classes, [Path(file) for file in files], np.array(labels, np.int64)
 
 
 def decode(files: list[Path], size: int) -> NDArray[np.uint8]:
@@ -78,15 +78,15 @@ def decode(files: list[Path], size: int) -> NDArray[np.uint8]:
 
 def fetch(title: str, folder: Path) -> bool:
     """Download the official files of a data set into `folder`, checked; False where torchvision has no address."""
-    known = torchvision().datasets
-    cifar, fashion = known.CIFAR10, known.FashionMNIST
+    datasets = torchvision().datasets
+    cifar, fashion = datasets.CIFAR10, datasets.FashionMNIST
     files = {
         "CIFAR-10": [(cifar.url, cifar.filename, cifar.tgz_md5)],
         "Fashion-MNIST": [(fashion.mirrors[0] + file, file, md5) for file, md5 in fashion.resources],
     }.get(title, [])
     for address, file, md5 in files:
         try:
-            known.utils.download_url(address, str(folder), file, md5)
+            datasets.utils.download_url(address, str(folder), file, md5)
         except (OSError, RuntimeError) as error:
             raise DataError(f"{address} cannot be downloaded ({' '.join(str(error).split())})") from error
     return bool(files)

@@ -36,8 +36,8 @@ class Finding:
 
 def verify(data_dir: Path, names: Sequence[str] = ()) -> list[Finding]:
     """What is there of the data sets called `names`, by default of all."""
-    asked = [find(name) for name in names] or list(DATA_SETS.values())
-    return [inspect(data_dir, name, data) for name, data in DATA_SETS.items() if data in asked]
+    chosen = [find(name) for name in names] or list(DATA_SETS.values())
+    return [inspect(data_dir, name, data) for name, data in DATA_SETS.items() if data in chosen]
 
 
 def inspect(data_dir: Path, name: str, data: DataSet) -> Finding:
@@ -50,7 +50,7 @@ def inspect(data_dir: Path, name: str, data: DataSet) -> Finding:
         title, state, checksums = DATA_SETS[data.subset].title, "subset", GOOD
     elif not sums:
         checksums = ""
-    elif all(data.files[file] == found for file, found in sums.items()):
+    elif all(data.files[file] == checksum for file, checksum in sums.items()):
         checksums = GOOD
     else:
         checksums = CORRUPT if data.official else UNKNOWN

@@ -162,11 +162,11 @@ def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
 
 def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
     """What remains to do, in words."""
-    left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
-    counts = f"{len(chosen)} cells, {len(chosen) - len(left)} finished, {len(left)} to run with -j {jobs}"
-    if not left:
+    unfinished = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
+    counts = f"{len(chosen)} cells, {len(chosen) - len(unfinished)} finished, {len(unfinished)} to run with -j {jobs}"
+    if not unfinished:
         return counts
-    seconds = total(left, rates(cells), jobs)
+    seconds = total(unfinished, rates(cells), jobs)
     estimate = f"about {clock(seconds)}, judged by finished cells" if seconds else "no cell is finished yet to judge by"
     return f"{counts}; {estimate}"
 
@@ -177,11 +177,11 @@ def run(request: Request) -> Outcome:
     scheduler = Scheduler(request.limits, server, request.launch, request.files)
     cells, chosen = prepare(request) if request.listed else server.call(prepare, request)
     title = describe(request, cells)
-    left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
-    remaining = total(left, rates(cells), request.limits.jobs)
-    with Watch(left, request.place, request.files, remaining) as watch:
+    unfinished = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
+    remaining = total(unfinished, rates(cells), request.limits.jobs)
+    with Watch(unfinished, request.place, request.files, remaining) as watch:
         watch.say(f"{title}: {cost(chosen, cells, request.limits.jobs)}; store {request.place}")
-        scheduler.run(left, watch)
+        scheduler.run(unfinished, watch)
     outcome = _outcome(chosen)
     interrupted = scheduler.interrupts > 0 and outcome.exit_code != 0
     return Outcome(chosen, outcome.states | {k: v for k, v in scheduler.states.items() if v in BAD}, interrupted)
@@ -230,14 +230,14 @@ def _only(cells: Sequence[Cell], rules: Sequence[str]) -> list[Cell]:
     for rule in rules:
         key, equals, value = rule.partition("=")
         if equals:
-            kept = [cell for cell in cells if cell.settings.get(key, text(cell.config.get(key))) == value]
+            chosen = [cell for cell in cells if cell.settings.get(key, text(cell.config.get(key))) == value]
         elif rule in STATES:
-            kept = [cell for cell in cells if RunFolder(cell.folder).state == rule]
+            chosen = [cell for cell in cells if RunFolder(cell.folder).state == rule]
         else:
-            kept = [cell for cell in cells if cell.folder.name.startswith(rule) or cell.folder.name.endswith(rule)]
-        if not kept and cells and rule not in STATES:
+            chosen = [cell for cell in cells if cell.folder.name.startswith(rule) or cell.folder.name.endswith(rule)]
+        if not chosen and cells and rule not in STATES:
             raise ConfigError([f"--only {rule} keeps no cell; give key=value, a state ({', '.join(STATES)}) or a run"])
-        cells = kept
+        cells = chosen
     return list(cells)
 
 

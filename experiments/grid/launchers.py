@@ -21,31 +21,31 @@ REFUSED = {  # by sbatch
 }
 
 
-def check(launcher: str, given: Sequence[str], inside: bool) -> None:
+def check(launcher: str, options: Sequence[str], inside: bool) -> None:
     """Refuse options that do not go with a launcher; `inside`: whether this is a SLURM job.
 
     >>> check("local", ["--emit"], inside=False)
     Traceback (most recent call last):
     commeff.experiments.config.schema.ConfigError: --emit goes with --launcher sbatch only; add it, or leave --emit out
     """
-    found = []
+    faults = []
     if launcher not in LAUNCHERS:
-        found.append(
+        faults.append(
             f"no launcher {launcher!r}; choose from {', '.join(LAUNCHERS)} (local starts nproc processes itself)"
         )
     elif launcher == "sbatch":
-        found += [f"{option} goes with {REFUSED[option]}" for option in given if option in REFUSED]
-        if "--emit" not in given and shutil.which("sbatch") is None:
-            found.append("--launcher sbatch: there is no sbatch on this machine; write the scripts with --emit FOLDER")
+        faults += [f"{option} goes with {REFUSED[option]}" for option in options if option in REFUSED]
+        if "--emit" not in options and shutil.which("sbatch") is None:
+            faults.append("--launcher sbatch: there is no sbatch on this machine; write the scripts with --emit FOLDER")
     else:
-        found += [
+        faults += [
             f"{option} goes with --launcher sbatch only; add it, or leave {option} out"
-            for option in given
+            for option in options
             if option in ("--emit", "--site")
         ]
         if launcher == "srun" and not inside:
-            found.append("--launcher srun goes into a job that runs; begin one with salloc, or take --launcher sbatch")
+            faults.append("--launcher srun goes into a job that runs; begin one with salloc, or take --launcher sbatch")
         elif launcher == "srun" and shutil.which("srun") is None:
-            found.append("--launcher srun: there is no srun on this machine; load the module that has it")
-    if found:
-        raise ConfigError(found)
+            faults.append("--launcher srun: there is no srun on this machine; load the module that has it")
+    if faults:
+        raise ConfigError(faults)

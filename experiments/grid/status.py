@@ -18,10 +18,10 @@ def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
     if not store.is_dir():
         raise ConfigError([f"no store {store}; `commeff grid` and `commeff train` make one, or name it with --store"])
     check_version(store)
-    found = {path.stem: read_json(path).get("cells", []) for path in sorted((store / "grids").glob("*.json"))}
-    listed = {cell["run"] for cells in found.values() for cell in cells}
+    cells_of = {path.stem: read_json(path).get("cells", []) for path in sorted((store / "grids").glob("*.json"))}
+    listed = {cell["run"] for cells in cells_of.values() for cell in cells}
     alone = sorted(path.parent.name for path in store.glob("*/status.json") if path.parent.name not in listed)
-    return found | ({"": [{"run": run} for run in alone]} if alone else {})
+    return cells_of | ({"": [{"run": run} for run in alone]} if alone else {})
 
 
 def standing(store: Path, run: str) -> dict[str, Any]:
@@ -60,15 +60,15 @@ def print_status(table: dict[str, Any], everything: bool) -> None:
         counts = ", ".join(f"{count} {state}" for state, count in grid["states"].items())
         preempted = f"; {_times(grid['preemptions'])}" if grid["preemptions"] else ""
         console.print(Text(f"{name or 'runs of no grid'}: {counts}{preempted}"))
-        shown = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        listing = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for cell in grid["cells"]:
             if everything or cell["state"] not in ("done", "queued"):
                 where = f"{cell['step']}/{cell['steps']}" if "step" in cell and "steps" in cell else ""
                 words = [cell[key] for key in ("what", "error") if key in cell]
                 words += [_times(cell["preemptions"])] if "preemptions" in cell else []
-                shown.add_row("", cell["state"], where, cell["run"], *(Text(said, overflow="fold") for said in words))
-        if shown.row_count:
-            console.print(shown)
+                listing.add_row("", cell["state"], where, cell["run"], *(Text(line, overflow="fold") for line in words))
+        if listing.row_count:
+            console.print(listing)
 
 
 def _times(preemptions: int) -> str:

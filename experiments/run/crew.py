@@ -41,10 +41,10 @@ T = TypeVar("T")
 class Stop:
     """Whether somebody asked the run to stop."""
 
-    asked: bool = False
+    requested: bool = False
 
     def __call__(self) -> bool:
-        return self.asked
+        return self.requested
 
 
 @dataclass
@@ -106,22 +106,22 @@ class Crew(Generic[T]):
         ------
         MemberLost: a fork raised an error or died; its traceback is a note of the error.
         """
-        found: dict[int, T] = {}
-        asked = False
-        while len(found) < len(self.processes):
-            if stop() and not asked:
-                asked = True
+        results: dict[int, T] = {}
+        requested = False
+        while len(results) < len(self.processes):
+            if stop() and not requested:
+                requested = True
                 for connection in self.connections:
                     with suppress(OSError):
                         connection.send("stop")
-            for rank, kind, value in self._messages({*range(len(self.processes))} - {*found}):
+            for rank, kind, value in self._messages({*range(len(self.processes))} - {*results}):
                 if kind == "progress":
                     progress(*value)
                 elif kind == "result":
-                    found[rank] = value
+                    results[rank] = value
                 else:
-                    raise self._failure({rank: value}, {*found}, grace)
-        return [found[rank] for rank in range(len(self.processes))]
+                    raise self._failure({rank: value}, {*results}, grace)
+        return [results[rank] for rank in range(len(self.processes))]
 
     def _messages(self, ranks: set[int]) -> Iterator[tuple[int, str, Any]]:
         """What the forks of these ranks have sent since; ("died", exit code) of those that will send nothing more."""
@@ -143,8 +143,8 @@ class Crew(Generic[T]):
     def _failure(self, failed: dict[int, Any], done: set[int], grace: float) -> MemberLost:
         """Why the crew failed: a fork that died comes first, since the errors of the others follow from that."""
         deadline = time.monotonic() + grace
-        while (left := {*range(len(self.processes))} - {*failed} - done) and time.monotonic() < deadline:
-            for rank, kind, value in self._messages(left):
+        while (running := {*range(len(self.processes))} - {*failed} - done) and time.monotonic() < deadline:
+            for rank, kind, value in self._messages(running):
                 if kind == "result":
                     done.add(rank)
                 elif kind != "progress":
@@ -200,7 +200,7 @@ def _run(fork: Fork, work: Callable[[Fork], T], prepare: Callable[[int], None]) 
     """The whole life of a fork. It ends without destructors, which may wait for ever in a broken group."""
 
     def request(number: int, frame: FrameType | None) -> None:
-        fork.stop.asked = True
+        fork.stop.requested = True
 
     signal.signal(signal.SIGINT, request)
     signal.signal(signal.SIGTERM, request)
@@ -224,7 +224,7 @@ def _follow_parent(fork: Fork, parent: int) -> None:
         try:
             if fork.connection.poll(POLL):
                 fork.connection.recv()
-                fork.stop.asked = True
+                fork.stop.requested = True
         except (EOFError, OSError):
             time.sleep(POLL)
     os._exit(1)

@@ -143,7 +143,7 @@ def _prepare(member: Membership, compose: Callable[[], dict[str, Any]], store: P
 def _lead(seat: Seat, prepared: Prepared | str, finish: Finish) -> int:
     """Rank 0: decide whether the run begins, and keep its folder."""
     rendezvous, output, stop = seat.rendezvous, seat.output, Stop()
-    with ExitStack() as held:
+    with ExitStack() as resources:
         try:
             members = rendezvous.reports()
             refusals = _refusals(members)
@@ -153,7 +153,7 @@ def _lead(seat: Seat, prepared: Prepared | str, finish: Finish) -> int:
             wire = backend(prepared.config["device"])
             facts = launch_info(seat.member.launcher, wire, members, restarts, seat.timeout)
             facts["job"] = seat.member.job
-            summary = claim(prepared.run, prepared.config, facts, held)
+            summary = claim(prepared.run, prepared.config, facts, resources)
         except (ConfigError, RunFailed, TimeoutError) as error:
             code = 2 if isinstance(error, ConfigError) else 1
             for line in str(error).splitlines():
@@ -202,7 +202,7 @@ def _train(seat: Seat, prepared: Prepared, progress: Progress, stop: Stop) -> di
 
     def stop_without_launcher() -> None:
         seat.output.note("the launcher is gone; stopping")
-        stop.asked = True
+        stop.requested = True
 
     rendezvous.start_heartbeat(stop_without_launcher)
     try:

@@ -89,8 +89,8 @@ def run_one(
             return on_processes(config, train_here, run, progress, stop, forks)
         return train_here(parts.communicator, progress, stop)
 
-    with ExitStack() as held:
-        summary = claim(run, config, facts, held)
+    with ExitStack() as resources:
+        summary = claim(run, config, facts, resources)
         if summary is not None:
             return summary
         with stop_on_signals(stop):
@@ -108,22 +108,22 @@ def prepare(config: Mapping[str, Any]) -> Parts:
 
 
 def claim(
-    run: RunFolder, config: Mapping[str, Any], facts: Mapping[str, Any], held: ExitStack
+    run: RunFolder, config: Mapping[str, Any], facts: Mapping[str, Any], resources: ExitStack
 ) -> dict[str, Any] | None:
-    """Hold the run's folder as long as `held` is open, and write there what runs.
+    """Hold the run's folder as long as `resources` is open, and write there what runs.
 
     Parameters
     ----------
     run, config : the folder and the configuration of the run.
     facts : how its processes were started, for env.json.
-    held : closes when the run ends.
+    resources : closes when the run ends.
 
     Returns
     -------
     summary : of the run if it is finished already, else None.
     """
     try:
-        own = held.enter_context(run.claimed())
+        own = resources.enter_context(run.claimed())
         if run.state in FINISHED:
             return run.read("summary.json")
         if not own:
@@ -231,7 +231,7 @@ def stop_on_signals(stop: Stop, again: bool = True) -> Iterator[None]:
     """
 
     def request(number: int, frame: FrameType | None) -> None:
-        stop.asked = True
+        stop.requested = True
         if again:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 

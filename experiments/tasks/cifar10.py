@@ -149,10 +149,10 @@ def locate(variant: str, data_dir: str | None) -> Path:
 
 def from_files(folder: Path) -> ImageSet:
     """All images, from JPEG files: close to the official pixels, but not equal to them."""
-    found = image_folder.load(folder, size=32)
-    if found.classes != CLASSES:
-        raise DataError(f"{folder} has classes {', '.join(found.classes)}, which are not those of CIFAR-10: {REMEDY}")
-    return replace(found, label="CIFAR-10 (JPEG re-encoded)", mean=MEAN, std=STD)
+    images = image_folder.load(folder, size=32)
+    if images.classes != CLASSES:
+        raise DataError(f"{folder} has classes {', '.join(images.classes)}, which are not those of CIFAR-10: {REMEDY}")
+    return replace(images, label="CIFAR-10 (JPEG re-encoded)", mean=MEAN, std=STD)
 
 
 def from_batches(folder: Path, variant: str) -> ImageSet:

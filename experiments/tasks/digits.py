@@ -85,8 +85,8 @@ def load_digits(dtype: torch.dtype) -> tuple[Samples, Samples, Samples]:
     inputs = torch.from_numpy(pixels / 16).to(dtype).view(-1, 1, 8, 8)
     targets = torch.from_numpy(labels).long()
     rest, test = held_out(labels, HELD_OUT)
-    kept, out = held_out(labels[rest], HELD_OUT)
-    train, validation, tested = (Samples(inputs[i], targets[i]) for i in (rest[kept], rest[out], test))
+    rows, out = held_out(labels[rest], HELD_OUT)
+    train, validation, tested = (Samples(inputs[i], targets[i]) for i in (rest[rows], rest[out], test))
     return train, validation, tested
 
 

@@ -88,10 +88,10 @@ class ImageFolder(Vision, Settled):
 
 def locate(path: str, data_dir: str | None) -> Path:
     """The folder that `path` means: itself, seen from the working directory, or the one of that name in data_dir."""
-    given = Path(path).expanduser()
-    if given.is_absolute() or given.is_dir():
-        return given
-    return data_folder(data_dir, f"{path}, which is not in {Path.cwd()}", "or give an absolute path") / given
+    folder = Path(path).expanduser()
+    if folder.is_absolute() or folder.is_dir():
+        return folder
+    return data_folder(data_dir, f"{path}, which is not in {Path.cwd()}", "or give an absolute path") / folder
 
 
 def load(folder: Path, size: int) -> ImageSet:
@@ -118,11 +118,11 @@ def read(folder: Path, size: int) -> tuple[list[str], Samples]:
 
     classes, files, labels = scan(folder)
     name = "-".join((folder.parent.name, folder.name, str(size), _digest(folder, files)))
-    kept = cache_folder() / "images" / f"{name}.npy"
-    pixels = _kept(kept, (len(files), 3, size, size))
+    cache = cache_folder() / "images" / f"{name}.npy"
+    pixels = _read_cache(cache, (len(files), 3, size, size))
     if pixels is None:
         pixels = decode(files, size)
-        _keep(kept, pixels)
+        _keep(cache, pixels)
     return classes, samples(pixels, labels)
 
 
@@ -135,7 +135,7 @@ def _digest(folder: Path, files: list[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _kept(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
+def _read_cache(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
     """The array in a file of the cache; None if there is none of this shape."""
     try:
         pixels = np.load(path)

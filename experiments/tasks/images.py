@@ -61,15 +61,17 @@ class ImageSet:
 
         The split is stratified and always the same; None: a tenth of the training images, 5,000 at most.
         """
-        train, held = self.train, self.validation
-        if held is None:
-            kept, out = held_out(train.targets.numpy(), self._size(validation))
-            train, held = train.at(kept), train.at(out)
+        train, validation_images = self.train, self.validation
+        if validation_images is None:
+            rows, out = held_out(train.targets.numpy(), self._size(validation))
+            train, validation_images = train.at(rows), train.at(out)
         elif validation is not None:
             raise ValueError(f"{self.label} has a validation set of its own: leave validation out")
         mean, std = (torch.tensor(numbers, dtype=dtype).view(-1, 1, 1) for numbers in (self.mean, self.std))
-        made = [Images(samples.inputs, samples.targets, mean, std) for samples in (train, held, self.test)]
-        return made[0], made[1], made[2]
+        parts = [
+            Images(samples.inputs, samples.targets, mean, std) for samples in (train, validation_images, self.test)
+        ]
+        return parts[0], parts[1], parts[2]
 
     def _size(self, validation: int | None) -> int:
         there = len(self.train)

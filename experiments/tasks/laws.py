@@ -85,14 +85,14 @@ def draws_batches_by_the_step(case: TaskCase) -> None:
     """
     task, everybody = case.build(), range(WORKERS)
     first = [task.batch(step, everybody) for step in range(STEPS)]
-    kept = [tuple(part.clone() for part in batch) for batch in first]
+    copies = [tuple(part.clone() for part in batch) for batch in first]
     advice = "draw from a generator made of (seed, step, worker), and keep no count of calls"
-    for asked, other in (("asked again", task), ("of a fresh task", case.build())):
+    for when, other in (("asked again", task), ("of a fresh task", case.build())):
         with scrambled():
             for step in reversed(range(STEPS)):
-                off = _difference(other.batch(step, everybody), kept[step])
-                require(not off, f"{case.name}: batch({step}) {asked} is another ({off}): {advice}")
-    changed = [step for step in range(STEPS) if _difference(first[step], kept[step])]
+                off = _difference(other.batch(step, everybody), copies[step])
+                require(not off, f"{case.name}: batch({step}) {when} is another ({off}): {advice}")
+    changed = [step for step in range(STEPS) if _difference(first[step], copies[step])]
     require(not changed, f"{case.name}: a later call wrote into the batch of step {changed}: return tensors of its own")
 
 
@@ -116,13 +116,13 @@ def starts_from_one_model(case: TaskCase) -> None:
     """Every call of `model` gives a new model with the same parameters, whatever the state of global generators."""
     task = case.build()
     one = task.model()
-    kept = {name: value.clone() for name, value in one.state_dict().items()}
+    before = {name: value.clone() for name, value in one.state_dict().items()}
     with scrambled():
         others = {"a second call": task.model(), "a fresh task": case.build().model()}
     advice = "seed its initialisation, inside torch.random.fork_rng(), from the task's seed"
     for which, other in others.items():
         state = other.state_dict()
-        wrong = [name for name, value in kept.items() if name not in state or not torch.equal(value, state[name])]
+        wrong = [name for name, value in before.items() if name not in state or not torch.equal(value, state[name])]
         require(not wrong, f"{case.name}: model() of {which} differs in {wrong[:1]}: {advice}")
         require(other is not one, f"{case.name}: model() gives the same object twice: make a new one at every call")
 
@@ -150,7 +150,7 @@ def evaluates(case: TaskCase) -> None:
     """`evaluate` gives train_loss and other finite numbers, the same twice, and leaves the model as it was."""
     task = case.build()
     model = task.model()
-    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     row, again, tested = task.evaluate(model), task.evaluate(model), task.test(model)
     require("train_loss" in row, f"{case.name}: evaluate() gives {sorted(row)}: train_loss is missing")
     for name, value in {**row, **tested}.items():
@@ -159,7 +159,7 @@ def evaluates(case: TaskCase) -> None:
             f"{case.name}: {name} is {value!r} at the start: return a finite float",
         )
     require(row == again, f"{case.name}: evaluate() twice gives {row} and {again}: measure the same data every time")
-    changed = [name for name, value in model.state_dict().items() if not torch.equal(value, kept[name])]
+    changed = [name for name, value in model.state_dict().items() if not torch.equal(value, before[name])]
     require(not changed, f"{case.name}: evaluate() changes {changed}: measure with model.eval() and no_grad")
 
 

@@ -56,9 +56,9 @@ def load(source: Source, data_dir: str | None, dtype: torch.dtype) -> tuple[Samp
     everything = _samples(inputs, labels, values, dtype)
     if source.test is not None:
         return everything, _samples(*read(_locate(source.test, data_dir), source.test, source.features), values, dtype)
-    kept, out = held_out(labels, round(VALIDATION * len(labels)))
+    rows, out = held_out(labels, round(VALIDATION * len(labels)))
     return (
-        Samples(everything.inputs[kept], everything.targets[kept]),
+        Samples(everything.inputs[rows], everything.targets[rows]),
         Samples(everything.inputs[out], everything.targets[out]),
     )
 

@@ -78,11 +78,11 @@ def resnet(network: NetworkSettings, blocks: Sequence[int], shortcut: Shortcut) 
             inputs = outputs
     stem = (_conv(network.channels, width, 1), _norm(network.norm, width), nn.ReLU())
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, network.classes))
-    made = nn.Sequential(*stem, *layers, *head)
-    for module in made.modules():
+    model = nn.Sequential(*stem, *layers, *head)
+    for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    return made
+    return model
 
 
 def _conv(inputs: int, outputs: int, stride: int) -> nn.Conv2d:

@@ -24,12 +24,12 @@ class Settled(ABC):
         """The settings as they are meant here. What cannot be found stays as it is: the constructor says what lacks."""
 
 
-def from_here(given: str, exists: Callable[[Path], bool]) -> str:
+def from_here(path: str, exists: Callable[[Path], bool]) -> str:
     """A path relative to where the command is typed as an absolute one, if it is there; any other as it is.
 
     >>> from_here("/srv/photos", Path.is_dir), from_here("surely not here", Path.is_dir)
     ('/srv/photos', 'surely not here')
     """
-    if given == MISSING or Path(given).expanduser().is_absolute() or not exists(Path(given)):
-        return given
-    return os.path.abspath(given)
+    if path == MISSING or Path(path).expanduser().is_absolute() or not exists(Path(path)):
+        return path
+    return os.path.abspath(path)

@@ -197,5 +197,5 @@ def held_out(labels: NDArray, size: int) -> tuple[Tensor, Tensor]:
     """
     from sklearn.model_selection import train_test_split  # late: a second of import that quadratics do not need
 
-    kept, out = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
-    return torch.from_numpy(kept), torch.from_numpy(out)
+    rows, out = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
+    return torch.from_numpy(rows), torch.from_numpy(out)

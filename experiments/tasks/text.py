@@ -40,8 +40,8 @@ def load(data: str, data_dir: str | None) -> Text:
     """
     if data not in KNOWN:
         choices = f"give the path of a text file, or one of {', '.join(KNOWN)}"
-        given = Path(data)
-        return cut(read(given if given.is_file() else locate(data, data_dir, choices), choices))
+        file = Path(data)
+        return cut(read(file if file.is_file() else locate(data, data_dir, choices), choices))
     source = DATA_SETS[data]
     remedy = f"get {', '.join(source.files)} from {source.origin} and save under FOLDER/{source.folder}"
     paths = [locate(f"{source.folder}/{name}", data_dir, remedy) for name in source.files]
@@ -82,8 +82,8 @@ def cut(text: Tensor) -> Text:
     >>> text.train[-1].item(), text.validation.tolist(), text.test.tolist()
     (42, [43, 44], [45, 46])
     """
-    held = len(text) // HELD_OUT
-    return Text(*text.split([len(text) - 2 * held, held, held]))
+    size = len(text) // HELD_OUT
+    return Text(*text.split([len(text) - 2 * size, size, size]))
 
 
 def iid(length: int, workers: int) -> Pieces:

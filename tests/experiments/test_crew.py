@@ -84,7 +84,7 @@ def test_a_request_to_stop_reaches_all() -> None:
         return fork.rank
 
     with crew(2, work) as forks:
-        assert forks.results(stop=Stop(asked=True)) == [0, 1]
+        assert forks.results(stop=Stop(requested=True)) == [0, 1]
 
 
 def test_forks_end_with_their_parent(tmp_path: Path) -> None:

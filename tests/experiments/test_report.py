@@ -94,9 +94,9 @@ def test_the_target_is_reached_at_the_first_evaluation_and_never_between(half: A
     psgd, choco = reached["psgd"], reached["choco"]
     assert psgd is not None
     assert choco is not None
-    assert (psgd.n, psgd.of, psgd.taken["step"].mean) == (3, 3, STEPS[-1])
-    assert psgd.taken["wire_bytes"].mean == STEPS[-1] * WIRE["psgd"]
-    assert (choco.n, dict(choco.taken)) == (0, {})
+    assert (psgd.n, psgd.of, psgd.costs["step"].mean) == (3, 3, STEPS[-1])
+    assert psgd.costs["wire_bytes"].mean == STEPS[-1] * WIRE["psgd"]
+    assert (choco.n, dict(choco.costs)) == (0, {})
 
 
 def test_without_a_target_it_is_what_the_baseline_reaches_less_a_point(tmp_path: Path) -> None:

@@ -82,9 +82,9 @@ def _all_cases(function: Callable[..., Topology]) -> Iterator[TopologyCase]:
         for values in product(*axes.values()):
             chosen = dict(zip(axes, values, strict=True))
             arguments = {name: v.topology if isinstance(v, Made) else v for name, v in chosen.items()}
-            shown = ", ".join(f"{name}={_shown(value)}" for name, value in chosen.items() if name != "seed")
+            words = ", ".join(f"{name}={_format(value)}" for name, value in chosen.items() if name != "seed")
             sized = any(name in ("n", "workers") for name in chosen)
-            yield TopologyCase(f"{function.__name__}({shown})", partial(function, **arguments), n if sized else None)
+            yield TopologyCase(f"{function.__name__}({words})", partial(function, **arguments), n if sized else None)
 
 
 def _axis(function: Callable[..., Topology], parameter: inspect.Parameter, hint: Any, n: int) -> Sequence[Any] | None:
@@ -121,7 +121,7 @@ def _literal(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) is Literal else ()
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return value.name if isinstance(value, Made) else str(value).replace("\n", " ")
 
 

@@ -103,8 +103,8 @@ def agrees_in_the_end(case: TopologyCase) -> None:
             product = topology.at(step).dense() @ product
         while steps < 2**16 * n * n and _disagreement(product) > AGREED:
             product, steps = product @ product, 2 * steps
-    left = _disagreement(product)
-    if left <= AGREED:
+    rest = _disagreement(product)
+    if rest <= AGREED:
         return
     received = sum(abs(topology.at(step).dense()) for step in range(min(topology.period or 64 * n, 64 * n)))
     count, group = connected_components(csr_array(received), directed=True, connection="strong")
@@ -114,7 +114,7 @@ def agrees_in_the_end(case: TopologyCase) -> None:
         if count > 1
         else "weights go round and never mix; let every worker keep some of its own, as `lazy` does"
     )
-    raise AssertionError(f"{case.name}: after {steps} steps {left:.2g} of a disagreement is left: {reason}")
+    raise AssertionError(f"{case.name}: after {steps} steps {rest:.2g} of a disagreement is left: {reason}")
 
 
 def _disagreement(product: NDArray[np.float64]) -> float:

@@ -20,7 +20,7 @@ def describes_its_weights(case: TopologyCase) -> None:
         rows, columns = (bool(np.allclose(dense.sum(axis), 1, rtol=0, atol=1e-12)) for axis in (1, 0))
         workers = range(matrix.n)
         received = [{int(j): float(dense[i, j]) for j in np.flatnonzero(dense[i])} for i in workers]
-        sent = [{int(i): float(dense[i, j]) for i in np.flatnonzero(dense[:, j])} for j in workers]
+        weights = [{int(i): float(dense[i, j]) for i in np.flatnonzero(dense[:, j])} for j in workers]
         pairs: dict[str, tuple[object, object]] = {
             "row_stochastic": (matrix.row_stochastic, rows),
             "column_stochastic": (matrix.column_stochastic, columns),
@@ -33,9 +33,9 @@ def describes_its_weights(case: TopologyCase) -> None:
             "in_degrees": (matrix.in_degrees.tolist(), np.count_nonzero(off, axis=1).tolist()),
             "degree": (matrix.degree, int(np.count_nonzero(off, axis=0).max())),
             "received": ([matrix.received(i) for i in workers], received),
-            "sent": ([matrix.sent(j) for j in workers], sent),
+            "sent": ([matrix.sent(j) for j in workers], weights),
             "rows": (list(matrix.rows), [(tuple(row), tuple(row.values())) for row in received]),
-            "columns": (list(matrix.columns), [(tuple(column), tuple(column.values())) for column in sent]),
+            "columns": (list(matrix.columns), [(tuple(column), tuple(column.values())) for column in weights]),
         }
         for name, (claimed, true) in pairs.items():
             require(

@@ -252,9 +252,9 @@ class Transport:
         for joint in joints.values():
             joint.total = self._sum_of(joint.pack())
             self._held.append(joint.total)
-        held, self._held = self._held, []
-        self._shared_sums += [operation for operation in held if isinstance(operation, SharedSum)]
-        self._post(held)
+        operations, self._held = self._held, []
+        self._shared_sums += [operation for operation in operations if isinstance(operation, SharedSum)]
+        self._post(operations)
 
     def _sum_of(self, tensor: Tensor) -> InPlaceSum:
         """The sum in place, by shared memory where everybody reaches it; its parts must be worth it."""

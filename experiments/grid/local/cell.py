@@ -102,6 +102,6 @@ def _stop_on_message(connection: Connection, stop: Stop, orphaned: float) -> Non
         connection.recv()
     except (EOFError, OSError):  # the runner is gone
         grace = orphaned
-    stop.asked = True
+    stop.requested = True
     time.sleep(grace)
     os._exit(1)

@@ -104,7 +104,7 @@ def _difference(cell: Cell, plugins: Sequence[str]) -> str:
 def _stop_on_message(connection: Connection, run: RunFolder, step: subprocess.Popen[bytes], stop: Stop) -> None:
     with suppress(EOFError, OSError):
         connection.recv()
-    stop.asked = True
+    stop.requested = True
     step_name = started_step(run, os.environ)
     if step_name is not None:
         subprocess.run(["scancel", "--signal=TERM", step_name], check=False)

@@ -120,8 +120,8 @@ class Watch:
         parts += [f"{self._waiting} waiting"] if self._waiting else []
         parts += [f"{self._elsewhere} run by others"] if self._elsewhere else []
         elapsed = time.monotonic() - self._start
-        left = f", about {clock(max(0.0, self._remaining - elapsed))} left" if self._remaining else ""
-        return f"{', '.join(parts)}; {clock(elapsed)}{left}"
+        remaining = f", about {clock(max(0.0, self._remaining - elapsed))} left" if self._remaining else ""
+        return f"{', '.join(parts)}; {clock(elapsed)}{remaining}"
 
 
 def last_lines(folder: Path) -> list[str]:

@@ -20,15 +20,15 @@ KINDS: tuple[tuple[str, ...], ...] = (  # nearest first
 def seconds_of(cell: Cell, per_step: Mapping[str, Iterable[float]]) -> float | None:
     """Seconds of a cell: its steps times the mean seconds a step of the finished cells that are most like it."""
     for kind in KINDS:
-        known = list(per_step.get(_kind(cell.config, kind), ()))
-        if known:
-            return mean(known) * cell.config["steps"]
+        per_kind = list(per_step.get(_kind(cell.config, kind), ()))
+        if per_kind:
+            return mean(per_kind) * cell.config["steps"]
     return None
 
 
 def rates(cells: Iterable[Cell]) -> dict[str, list[float]]:
     """Wall-clock seconds a step of the finished cells, by what they have in common."""
-    found: dict[str, list[float]] = {}
+    by_kind: dict[str, list[float]] = {}
     for cell in cells:
         folder = RunFolder(cell.folder)
         if folder.state not in FINISHED:
@@ -36,8 +36,8 @@ def rates(cells: Iterable[Cell]) -> dict[str, list[float]]:
         status = folder.read("status.json")
         if status.get("step") and status.get("wall"):
             for kind in KINDS:
-                found.setdefault(_kind(cell.config, kind), []).append(status["wall"] / status["step"])
-    return found
+                by_kind.setdefault(_kind(cell.config, kind), []).append(status["wall"] / status["step"])
+    return by_kind
 
 
 def total(cells: Iterable[Cell], per_step: Mapping[str, Iterable[float]], jobs: int) -> float | None:
@@ -45,13 +45,13 @@ def total(cells: Iterable[Cell], per_step: Mapping[str, Iterable[float]], jobs: 
 
     A cell keeps as many of them busy as it has processes of its own; one of unknown length counts like the mean.
     """
-    left = [cell for cell in cells if not cell.finished]
-    each = [seconds_of(cell, per_step) for cell in left]
-    known = [seconds for seconds in each if seconds is not None]
-    if not known:
+    unfinished = [cell for cell in cells if not cell.finished]
+    each = [seconds_of(cell, per_step) for cell in unfinished]
+    estimates = [seconds for seconds in each if seconds is not None]
+    if not estimates:
         return None
-    taken = [mean(known) if seconds is None else seconds for seconds in each]
-    return sum(seconds * cell.slots(jobs) for seconds, cell in zip(taken, left, strict=True)) / jobs
+    filled = [mean(estimates) if seconds is None else seconds for seconds in each]
+    return sum(seconds * cell.slots(jobs) for seconds, cell in zip(filled, unfinished, strict=True)) / jobs
 
 
 def _kind(config: Mapping[str, Any], parts: tuple[str, ...]) -> str:

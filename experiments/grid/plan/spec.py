@@ -59,20 +59,20 @@ def read_grid(path: Path, overrides: Sequence[str] = ()) -> Grid:
     raw = read_mapping(path, "grid file", KEYS)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, KEYS)}" for key in raw if key not in KEYS]
     base = _base(raw.get("base"), overrides, faults)
-    products = [_product(i, given, base, overrides, faults) for i, given in _items(raw, "grid", faults)]
+    products = [_product(i, item, base, overrides, faults) for i, item in _items(raw, "grid", faults)]
     if not products:
         faults.append(f"{path.name} has no grid; write `grid: [{{method: psgd}}]`")
     seeds = _seeds(raw.get("seeds"), base, products, faults)
     points = [Point(base | settings, name) for axes, name in products for settings in _combinations(axes)]
-    kept = _without(points, [given for _, given in _items(raw, "exclude", faults)], faults)
+    remaining = _without(points, [item for _, item in _items(raw, "exclude", faults)], faults)
     grid = Grid(
         path.stem,
         str(raw.get("title") or path.stem),
-        tuple(kept),
+        tuple(remaining),
         tuple(seeds),
         _select(raw.get("select"), products, faults),
         _target(raw.get("target"), faults),
-        _baseline(raw.get("baseline"), kept, faults),
+        _baseline(raw.get("baseline"), remaining, faults),
         _clusters(raw, path.parent, faults),
     )
     if faults:
@@ -94,12 +94,12 @@ def text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
-def _base(given: Any, overrides: Sequence[str], faults: list[str]) -> Settings:
+def _base(node: Any, overrides: Sequence[str], faults: list[str]) -> Settings:
     base: Settings = {}
-    if given is not None and not isinstance(given, dict):
-        faults.append(f"base holds settings, such as {{task: digits}}, not {given!r}")
-    elif given:
-        for key, value in given.items():
+    if node is not None and not isinstance(node, dict):
+        faults.append(f"base holds settings, such as {{task: digits}}, not {node!r}")
+    elif node:
+        for key, value in node.items():
             if isinstance(value, dict):
                 faults.append(f"base.{key} holds a mapping; write dotted keys, such as {key}.{next(iter(value), 'x')}")
             base[str(key)] = text(value)
@@ -115,11 +115,11 @@ def _base(given: Any, overrides: Sequence[str], faults: list[str]) -> Settings:
 
 
 def _items(raw: Mapping[str, Any], part: str, faults: list[str]) -> Iterator[tuple[int, dict[Any, Any]]]:
-    given = raw.get(part) or []
-    if not isinstance(given, list):
-        faults.append(f"{part} is a list of settings, not {given!r}")
+    items = raw.get(part) or []
+    if not isinstance(items, list):
+        faults.append(f"{part} is a list of settings, not {items!r}")
         return
-    for i, item in enumerate(given, 1):
+    for i, item in enumerate(items, 1):
         if isinstance(item, dict) and item:
             yield i, item
         else:
@@ -127,12 +127,12 @@ def _items(raw: Mapping[str, Any], part: str, faults: list[str]) -> Iterator[tup
 
 
 def _product(
-    number: int, given: dict[Any, Any], base: Settings, overrides: Sequence[str], faults: list[str]
+    number: int, node: dict[Any, Any], base: Settings, overrides: Sequence[str], faults: list[str]
 ) -> tuple[dict[str, list[str]], str | None]:
     """The values of each key, and the name."""
     overridden = {word.partition("=")[0] for word in overrides}
     axes: dict[str, list[str]] = {}
-    for key, value in given.items():
+    for key, value in node.items():
         if key == "name":
             continue
         if isinstance(value, dict):
@@ -147,7 +147,7 @@ def _product(
         if key in overridden:
             faults.append(f"{key} must not be overridden: entry {number} of the grid sets it; change the file")
         axes[str(key)] = values
-    return axes, None if given.get("name") is None else str(given["name"])
+    return axes, None if node.get("name") is None else str(node["name"])
 
 
 def _combinations(axes: Mapping[str, list[str]]) -> Iterator[Settings]:
@@ -156,42 +156,42 @@ def _combinations(axes: Mapping[str, list[str]]) -> Iterator[Settings]:
 
 
 def _seeds(
-    given: Any, base: Settings, products: Sequence[tuple[dict[str, list[str]], str | None]], faults: list[str]
+    node: Any, base: Settings, products: Sequence[tuple[dict[str, list[str]], str | None]], faults: list[str]
 ) -> list[int]:
     places = [
         *(["base"] if "seed" in base else []),
         *(f"entry {i} of the grid" for i, (axes, _) in enumerate(products, 1) if "seed" in axes),
     ]
-    if given is None:
+    if node is None:
         return []
     if places:
         faults.append(f"seeds given twice: in seeds and as seed in {', '.join(places)}; keep one")
-    whole = isinstance(given, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in given)
-    if not whole or not given:
-        faults.append(f"seeds is a list of whole numbers, such as [0, 1, 2], not {given!r}")
+    whole = isinstance(node, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in node)
+    if not whole or not node:
+        faults.append(f"seeds is a list of whole numbers, such as [0, 1, 2], not {node!r}")
         return []
-    twice = sorted({s for s in given if given.count(s) > 1})
+    twice = sorted({s for s in node if node.count(s) > 1})
     if twice:
         faults.append(f"seed {twice[0]} given twice in seeds; keep one")
-    return list(dict.fromkeys(given))
+    return list(dict.fromkeys(node))
 
 
 def _matches(settings: Mapping[str, str], rule: Mapping[Any, Any]) -> bool:
     """Whether settings are among those that a rule names; a list names several values."""
-    wanted = {
+    choices = {
         str(key): [text(v) for v in (value if isinstance(value, list) else [value])] for key, value in rule.items()
     }
-    return all(settings.get(key) in values for key, values in wanted.items())
+    return all(settings.get(key) in values for key, values in choices.items())
 
 
 def _without(points: Sequence[Point], rules: Sequence[dict[Any, Any]], faults: list[str]) -> list[Point]:
     for i, rule in enumerate(rules, 1):
         if not any(_matches(point.settings, rule) for point in points):
             faults.append(f"exclude: entry {i} removes nothing: no cell has {_words(rule)}")
-    kept = [point for point in points if not any(_matches(point.settings, rule) for rule in rules)]
-    if points and not kept:
+    remaining = [point for point in points if not any(_matches(point.settings, rule) for rule in rules)]
+    if points and not remaining:
         faults.append(f"exclude removes all {len(points)} cells; leave some")
-    return kept
+    return remaining
 
 
 def _words(rule: Mapping[Any, Any]) -> str:
@@ -199,58 +199,58 @@ def _words(rule: Mapping[Any, Any]) -> str:
 
 
 def _select(
-    given: Any, products: Sequence[tuple[dict[str, list[str]], str | None]], faults: list[str]
+    node: Any, products: Sequence[tuple[dict[str, list[str]], str | None]], faults: list[str]
 ) -> dict[str, Any] | None:
-    if given is None:
+    if node is None:
         return None
-    if not isinstance(given, dict) or set(given) != {"over", "by"}:
-        faults.append(f"select is {{over: optimizer.lr, by: val_accuracy}}, not {given!r}")
+    if not isinstance(node, dict) or set(node) != {"over", "by"}:
+        faults.append(f"select is {{over: optimizer.lr, by: val_accuracy}}, not {node!r}")
         return None
-    over = [str(key) for key in (given["over"] if isinstance(given["over"], list) else [given["over"]])]
+    over = [str(key) for key in (node["over"] if isinstance(node["over"], list) else [node["over"]])]
     swept = {key for axes, _ in products for key, values in axes.items() if len(values) > 1}
     faults += [
         f"select.over names {key}, which no entry of the grid sweeps{did_you_mean(key, swept)}"
         for key in over
         if key not in swept
     ]
-    if str(given["by"]).startswith("test_"):
-        faults.append(f"select.by: {given['by']} would choose by the test; choose by val_accuracy or val_loss")
-    elif given["by"] not in ("val_accuracy", "val_loss", "train_loss"):
-        faults.append(f"select.by is val_accuracy, val_loss or train_loss, not {given['by']!r}")
-    return {"over": over, "by": str(given["by"])}
+    if str(node["by"]).startswith("test_"):
+        faults.append(f"select.by: {node['by']} would choose by the test; choose by val_accuracy or val_loss")
+    elif node["by"] not in ("val_accuracy", "val_loss", "train_loss"):
+        faults.append(f"select.by is val_accuracy, val_loss or train_loss, not {node['by']!r}")
+    return {"over": over, "by": str(node["by"])}
 
 
-def _target(given: Any, faults: list[str]) -> dict[str, float] | None:
-    if given is None:
+def _target(node: Any, faults: list[str]) -> dict[str, float] | None:
+    if node is None:
         return None
     if not (
-        isinstance(given, dict)
-        and len(given) == 1
-        and all(isinstance(v, (int, float)) and isfinite(v) for v in given.values())
+        isinstance(node, dict)
+        and len(node) == 1
+        and all(isinstance(v, (int, float)) and isfinite(v) for v in node.values())
     ):
-        faults.append(f"target is one measurement and its level, such as {{val_accuracy: 0.95}}, not {given!r}")
+        faults.append(f"target is one measurement and its level, such as {{val_accuracy: 0.95}}, not {node!r}")
         return None
-    return {str(key): float(value) for key, value in given.items()}
+    return {str(key): float(value) for key, value in node.items()}
 
 
-def _baseline(given: Any, points: Sequence[Point], faults: list[str]) -> Settings | None:
-    if given is None:
+def _baseline(node: Any, points: Sequence[Point], faults: list[str]) -> Settings | None:
+    if node is None:
         return None
-    if not isinstance(given, dict) or not given or not any(_matches(point.settings, given) for point in points):
-        faults.append(f"baseline {given!r} is no cell of the grid; name one by its settings, such as {{method: psgd}}")
+    if not isinstance(node, dict) or not node or not any(_matches(point.settings, node) for point in points):
+        faults.append(f"baseline {node!r} is no cell of the grid; name one by its settings, such as {{method: psgd}}")
         return None
-    return {str(key): text(value) for key, value in given.items()}
+    return {str(key): text(value) for key, value in node.items()}
 
 
 def _clusters(raw: Mapping[str, Any], folder: Path, faults: list[str]) -> list[dict[str, Any]] | None:
-    seconds, given = raw.get("step_seconds"), raw.get("clusters")
-    if given is None:
+    seconds, clusters = raw.get("step_seconds"), raw.get("clusters")
+    if clusters is None:
         faults += ["step_seconds is that of clusters; give clusters too"] * (seconds is not None)
         return None
     from commeff.experiments.config.clusters import entries
 
     try:
-        return entries(given, folder, seconds)
+        return entries(clusters, folder, seconds)
     except ValueError as error:
         faults.append(f"clusters: {error}")
         return None

@@ -31,22 +31,22 @@ def emit(request: Request, site: Site, folder: Path | None, reports: bool) -> Em
     A folder is written once: SLURM reads a script when it is submitted, but tasks read their cells when they begin.
     """
     cells, chosen = prepare(request)
-    left = tuple(cell for cell in chosen if not cell.finished)
-    if not left:
+    unfinished = tuple(cell for cell in chosen if not cell.finished)
+    if not unfinished:
         return Emitted(None, f"all {len(chosen)} cells are finished; nothing to submit")
     title = describe(request, cells)
-    place = _made(folder, request).absolute()
-    write_cells(place / "cells.jsonl", CellList(request.name, title, request.place, tuple(request.files), left))
+    place = _make_folder(folder, request).absolute()
+    write_cells(place / "cells.jsonl", CellList(request.name, title, request.place, tuple(request.files), unfinished))
     command = site.command or shlex.join(own_command())
     limit = [f"--timeout {request.limits.timeout:g}"] if request.limits.timeout else []
-    arrays = shapes(left, site)
+    arrays = shapes(unfinished, site)
     for shape in arrays:
         _script(place / shape.name, array(shape, site, title, place, command, limit))
     _script(place / "collect.sh", collect(site, place, command, [] if reports else ["--no-report"]))
     _script(place / "submit.sh", submit([shape.name for shape in arrays], place))
     (place / "logs").mkdir()
     kinds = ", ".join(f"{shape.name} ({shape.cells} cells in {shape.tasks} tasks)" for shape in arrays)
-    return Emitted(place, f"{len(chosen)} cells, {len(chosen) - len(left)} finished; {kinds}")
+    return Emitted(place, f"{len(chosen)} cells, {len(chosen) - len(unfinished)} finished; {kinds}")
 
 
 def hand_in(folder: Path) -> str:
@@ -54,12 +54,12 @@ def hand_in(folder: Path) -> str:
     done = subprocess.run([str(folder / "submit.sh")], capture_output=True, text=True, check=False)
     if done.returncode:
         reasons = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        given = f"; submitted before: {', '.join(done.stdout.splitlines())}" if done.stdout else ""
-        raise ConfigError([f"sbatch refused: {reasons[-1]}; the scripts are in {folder}{given}"])
+        earlier = f"; submitted before: {', '.join(done.stdout.splitlines())}" if done.stdout else ""
+        raise ConfigError([f"sbatch refused: {reasons[-1]}; the scripts are in {folder}{earlier}"])
     return done.stdout.strip()
 
 
-def _made(folder: Path | None, request: Request) -> Path:
+def _make_folder(folder: Path | None, request: Request) -> Path:
     """The given folder, or the next free one in the store."""
     if "\n" in str((folder or request.place).absolute()):
         raise ConfigError(["a folder with a line break in its name cannot stand in a script; choose another"])

@@ -40,7 +40,7 @@ class ArrayShape:
 
 def shapes(cells: Sequence[Cell], site: Site) -> list[ArrayShape]:
     """The arrays that the cells need, those of fewest processes first."""
-    found = []
+    groups = []
     for processes in sorted({cell.processes for cell in cells}):
         mine = [cell for cell in cells if cell.processes == processes]
         threads = max(int(cell.config["threads"]) for cell in mine)
@@ -48,8 +48,8 @@ def shapes(cells: Sequence[Cell], site: Site) -> list[ArrayShape]:
         nodes = ceil(processes / (site.processes_per_node or processes))
         cores = threads if nodes > 1 else max(site.cpus_per_task or 0, processes * threads)
         jobs = processes if nodes > 1 else max(processes, cores // threads)
-        found.append(ArrayShape(processes, len(mine), tasks, nodes, cores, jobs))
-    return found
+        groups.append(ArrayShape(processes, len(mine), tasks, nodes, cores, jobs))
+    return groups
 
 
 def array(shape: ArrayShape, site: Site, title: str, folder: Path, command: str, options: Sequence[str]) -> str:
@@ -140,7 +140,7 @@ def _count(number: int, one: str, many: str = "s") -> str:
 
 
 def _filled(template: str, **parts: str) -> str:
-    return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], template)
+    return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
 
 
 ARRAY = r"""#!/usr/bin/env bash

@@ -87,21 +87,21 @@ def find_site(asked: Path | None) -> tuple[Site, str]:
 
 def read_site(path: Path) -> Site:
     """A site file; `ConfigError` has all that is wrong."""
-    known = {f.name: str(f.type) for f in fields(Site)}
-    raw = read_mapping(path, "site file", tuple(known), Words)
-    faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, known)}" for key in raw if key not in known]
-    given: dict[str, Any] = {}
+    types = {f.name: str(f.type) for f in fields(Site)}
+    raw = read_mapping(path, "site file", tuple(types), Words)
+    faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, types)}" for key in raw if key not in types]
+    values: dict[str, Any] = {}
     for key, value in raw.items():
-        if key in known and value not in ("", "null", "~"):
-            words, read = KINDS[known[key]]
+        if key in types and value not in ("", "null", "~"):
+            words, read = KINDS[types[key]]
             try:
-                given[key] = read(value)
+                values[key] = read(value)
             except ValueError:
-                faults.append(f"{path.name}: {key} must be {words}, not {_shown(value)}")
-    faults += [f"{path.name}: {fault}" for fault in _unfit(given)]
+                faults.append(f"{path.name}: {key} must be {words}, not {_format(value)}")
+    faults += [f"{path.name}: {fault}" for fault in _unfit(values)]
     if faults:
         raise ConfigError(faults)
-    return Site(**given)
+    return Site(**values)
 
 
 def _text(value: Any) -> str:
@@ -140,16 +140,16 @@ KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {  # by annotation: in w
 }
 
 
-def _unfit(given: Mapping[str, Any]) -> list[str]:
+def _unfit(values: Mapping[str, Any]) -> list[str]:
     """Values of the right kind that cannot be."""
     counts = ("cpus_per_task", "processes_per_node", "cells_per_task", "array_limit")
-    faults = [f"{key} must be at least 1" for key in counts if given.get(key) == 0]
-    seconds = _seconds(given["time"]) if "time" in given else LEAST
+    faults = [f"{key} must be at least 1" for key in counts if values.get(key) == 0]
+    seconds = _seconds(values["time"]) if "time" in values else LEAST
     if seconds is None:
-        faults.append(f"time must be as SLURM has it, such as 4:00:00 or 1-12:00:00, not {given['time']!r}")
+        faults.append(f"time must be as SLURM has it, such as 4:00:00 or 1-12:00:00, not {values['time']!r}")
     elif seconds < LEAST:
-        faults.append(f"time {given['time']} is short; a task is warned {WARNING} s before, give it {LEAST // 60} min")
-    for option in given.get("options", ()):
+        faults.append(f"time {values['time']} is short; a task is warned {WARNING} s before, give it {LEAST // 60} min")
+    for option in values.get("options", ()):
         name = re.match(r"--([a-z][\w-]*)(?:=|$)", option)
         if name is None:
             faults.append(f"options: {option!r} is no option of sbatch; write --name=value")
@@ -178,5 +178,5 @@ def _seconds(time: str) -> int | None:
     return int(match["days"] or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds or ENDLESS
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return repr(value) if isinstance(value, str) else "a list" if isinstance(value, list) else "a mapping"

@@ -61,12 +61,12 @@ def tune(path: str, settings: Mapping[str, str]) -> None:
 
 def _in_thread(work: Callable[[], T]) -> T:
     """What `work` gives in a thread of its own, since threads and not processes are in a namespace."""
-    given: list[T] = []
+    results: list[T] = []
     errors: list[Exception] = []
 
     def attempt() -> None:
         try:
-            given.append(work())
+            results.append(work())
         except Exception as error:
             errors.append(error)
 
@@ -75,7 +75,7 @@ def _in_thread(work: Callable[[], T]) -> T:
     thread.join()
     if errors:
         raise errors[0]
-    return given[0]
+    return results[0]
 
 
 def _call(name: str, *arguments: int) -> None:

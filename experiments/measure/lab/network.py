@@ -115,15 +115,15 @@ def lab(shape: LinkShape, count: int) -> Iterator[list[Node]]:
     if not 2 <= count <= MOST:
         raise ValueError(f"nodes of a lab must be at least 2 and at most {MOST}, got {count}")
     refuse_without_means()
-    held: list[int] = []
+    handles: list[int] = []
     try:
         try:
-            nodes = _build(shape, count, held)
+            nodes = _build(shape, count, handles)
         except OSError as error:
             raise ValueError(f"a network lab cannot be made here: {error}") from error
         yield nodes
     finally:
-        for descriptor in held:
+        for descriptor in handles:
             os.close(descriptor)
 
 
@@ -141,11 +141,11 @@ def refuse_without_means() -> None:
         raise ValueError(f"a network lab cannot be made here: {reason}")
 
 
-def _build(shape: LinkShape, count: int, held: list[int]) -> list[Node]:
-    """Make the nodes and connect them; `held` gets the descriptors that keep their namespaces alive."""
+def _build(shape: LinkShape, count: int, handles: list[int]) -> list[Node]:
+    """Make the nodes and connect them; `handles` gets the descriptors that keep their namespaces alive."""
     for _ in range(count + 1):
-        held.append(namespaces.create())
-    switch, *places = (f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in held)
+        handles.append(namespaces.create())
+    switch, *places = (f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in handles)
     nodes = [Node(place, f"10.0.0.{i + 1}") for i, place in enumerate(places)]
     namespaces.run(switch, ["ip link add switch type bridge", "ip link set switch up"])
     for i, node in enumerate(nodes):

@@ -150,8 +150,8 @@ def modelled_seconds(
         raise ValueError(f"network must be one of the lab's, {', '.join(NETWORKS)}, got {cluster.name!r}")
     links = NETWORKS[cluster.name].links(config["workers"], cluster.inter.latency)
     graph = topology(config) if "topology" in config else None
-    sent = Recorded(rows, config["workers"], graph)
-    ends = partial(clocks, sent, cluster, steps=steps, collective="one_ring")
+    traffic = Recorded(rows, config["workers"], graph)
+    ends = partial(clocks, traffic, cluster, steps=steps, collective="one_ring")
     bare = [replace(link, latency=0.0) for link in links]
     return float(ends(links, compute=compute)[-1].max()), float(ends(bare)[-1].max())
 

@@ -81,10 +81,10 @@ def unique_words(values: Iterable[str]) -> str:
 
 def baseline(visit: NetworkRuns) -> str:
     """The name of the variant that the others are compared with."""
-    wanted = visit.grid.baseline
+    rule = visit.grid.baseline
     for cell in visit.grid.cells:
         settings = dict(setting.split("=", 1) for setting in cell.settings or ())
-        if wanted and all(settings.get(key) == value for key, value in wanted.items()):
+        if rule and all(settings.get(key) == value for key, value in rule.items()):
             return cell.name or " ".join(cell.labels.values())
     raise ValueError(f"baseline of the grid {visit.grid.name} must be given; write baseline: {{method: psgd}} into it")
 
@@ -133,7 +133,7 @@ def page(visits: Sequence[NetworkRuns], table: pd.DataFrame, command: str) -> li
 def seconds_table(here: pd.DataFrame) -> Table:
     """The rows of one network, the fastest first."""
 
-    def shown(value: float, digits: int, mark: str = "") -> Item:
+    def cell(value: float, digits: int, mark: str = "") -> Item:
         return Item("" if isnan(value) else f"{value:.{digits}f}{mark}")
 
     heads = ["seeds", "steps", "seconds, measured", "of these waited", "seconds, modelled", "error"]
@@ -142,13 +142,13 @@ def seconds_table(here: pd.DataFrame) -> Table:
         [
             Item(row.method),
             Item(str(row.seeds)),
-            shown(row.steps, 0),
-            shown(row.measured_seconds, 2, "" if row.possible else " (!)"),
-            shown(row.waited_seconds, 2),
-            shown(row.modelled_seconds, 2),
+            cell(row.steps, 0),
+            cell(row.measured_seconds, 2, "" if row.possible else " (!)"),
+            cell(row.waited_seconds, 2),
+            cell(row.modelled_seconds, 2),
             Item("" if isnan(row.error) else f"{100 * row.error:+.0f} %"),
-            shown(row.measured_speed_up, 2),
-            shown(row.modelled_speed_up, 2),
+            cell(row.measured_speed_up, 2),
+            cell(row.modelled_speed_up, 2),
         ]
         for row in here.sort_values("measured_seconds").itertuples()
     ]
@@ -185,15 +185,15 @@ def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
     base = baseline(visits[0])
     methods = [method for method in dict.fromkeys(table["method"]) if method != base]
     ((metric, level),) = visits[0].grid.target.items()
-    shown = table[table["method"] != base]
-    ratios = shown[["measured_speed_up", "modelled_speed_up"]].assign(base=1.0).fillna(1.0)
+    others = table[table["method"] != base]
+    ratios = others[["measured_speed_up", "modelled_speed_up"]].assign(base=1.0).fillna(1.0)
     limits = float(ratios.min(axis=None)) / 1.3, float(ratios.max(axis=None)) * 1.3
     panels = [
         Panel(
             visit.cluster.name,
             partial(
                 draw,
-                rows=shown[shown["network"] == visit.cluster.name],
+                rows=others[others["network"] == visit.cluster.name],
                 methods=methods,
                 limits=limits,
                 title=visit.cluster.name,

@@ -46,7 +46,7 @@ def curves(
 
     Strong scaling divides the batch of one process, and leaves out numbers that do not divide it.
     """
-    found = []
+    points = []
     by_name = {method.name: method for method in methods}
     steps = block(methods, max(2, *processes))
     for subject in subjects:
@@ -60,8 +60,8 @@ def curves(
             subject, list(dict.fromkeys(cases)), lambda case: by_name[case.method].build(case.n), rounds, steps
         )
         make = partial(point, subject, times)
-        found += [make(scaling, n, batch, method) for scaling, n, batch in plans for method in methods]
-    return found
+        points += [make(scaling, n, batch, method) for scaling, n, batch in plans for method in methods]
+    return points
 
 
 def point(

@@ -43,8 +43,8 @@ class MethodChoice:
 
     def build(self, workers: int) -> tuple[Strategy, str]:
         """The strategy of so many workers, not started, and the collective of its averages."""
-        found, config = strategy(self.words, workers, self.plugins)
-        return found, config["collective"]
+        built, config = strategy(self.words, workers, self.plugins)
+        return built, config["collective"]
 
 
 def read_methods(words: Sequence[str], plugins: Sequence[Choice] = ()) -> tuple[MethodChoice, ...]:

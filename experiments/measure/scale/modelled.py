@@ -113,13 +113,13 @@ def profiled(method: MethodChoice, layout: Layout, n: int) -> tuple[Profile, int
     return profile(strategy, layout, n, collective=collective), strategy.accumulate
 
 
-def communicated(setting: ScalingSetting, found: Profile, compute: float) -> float:
+def communicated(setting: ScalingSetting, description: Profile, compute: float) -> float:
     """Seconds of a step in the mean over a period."""
-    period = found.period
+    period = description.period
     before = -(-WARM_UP // period) * period
     run = modelled(
-        SteadySchedule(found),
-        setting.among(found.workers),
+        SteadySchedule(description),
+        setting.among(description.workers),
         steps=before + period,
         compute=compute,
         overlap=setting.overlap,
@@ -147,7 +147,7 @@ def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method:
     """
     full = float(workload.batch * setting.inside)
     first, batch = (full, full) if scaling == "weak" else (setting.global_batch, setting.global_batch / n)
-    found, minibatches = profiled(method, workload.layout, n) if n > 1 else (None, 1)
+    description, minibatches = profiled(method, workload.layout, n) if n > 1 else (None, 1)
     compute = minibatches * setting.computing(workload, batch)
     return ScalingPoint(
         source="modelled",
@@ -160,7 +160,7 @@ def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method:
         gpus=n * setting.inside,
         batch=minibatches * batch,
         compute=compute,
-        step=communicated(setting, found, compute) if found is not None else compute,
+        step=communicated(setting, description, compute) if description is not None else compute,
         alone=first / setting.computing(workload, first),
     )
 
@@ -173,10 +173,10 @@ def curves(
     Strong scaling ends where a GPU has less than one sample.
     """
     numbers = [n for n in powers(largest) if setting.fits(n)]
-    found = []
+    points = []
     for workload in workloads:
         for method in methods:
-            found += [point(setting, workload, "weak", method, n) for n in numbers]
+            points += [point(setting, workload, "weak", method, n) for n in numbers]
             enough = [n for n in numbers if n * setting.inside <= setting.global_batch]
-            found += [point(setting, workload, "strong", method, n) for n in enough]
-    return found
+            points += [point(setting, workload, "strong", method, n) for n in enough]
+    return points

@@ -122,21 +122,21 @@ def messages(study: Study) -> list[str]:
         return []
     for workload in study.workloads:
         for method in study.methods:
-            found, _ = profiled(method, workload.layout, n)
-            period = range(found.first, found.first + found.period)
-            sent = [each for step in period for each in found.operations(step)]
+            description, _ = profiled(method, workload.layout, n)
+            period = range(description.first, description.first + description.period)
+            operations = [each for step in period for each in description.operations(step)]
             rows.append(
                 {
                     "workload": workload.name,
                     "method": method.name,
-                    "steps of a period": found.period,
-                    "payload a step (MB)": round(found.payload_bytes / 1e6, 3),
-                    "on the wire a step (MB)": round(found.wire_bytes / 1e6, 3),
-                    "kinds": ", ".join(dict.fromkeys(each.kind for each in sent)),
-                    "memory (MB)": round(sum(found.memory_bytes.values()) / 1e6, 1),
+                    "steps of a period": description.period,
+                    "payload a step (MB)": round(description.payload_bytes / 1e6, 3),
+                    "on the wire a step (MB)": round(description.wire_bytes / 1e6, 3),
+                    "kinds": ", ".join(dict.fromkeys(each.kind for each in operations)),
+                    "memory (MB)": round(sum(description.memory_bytes.values()) / 1e6, 1),
                 }
             )
-            remarks += [f"- {method.name}: {found.note}."] if found.note else []
+            remarks += [f"- {method.name}: {description.note}."] if description.note else []
     head = f"What one of {n} workers sends in the mean of a period, and what the method remembers:"
     return [head, "", *markdown(Table.of(rows)), "", *dict.fromkeys(remarks)]
 

@@ -53,12 +53,13 @@ def figure(points: Sequence[ScalingPoint]) -> Figure:
         workloads = list(dict.fromkeys(point.workload for point in own))
         for scaling in ("weak", "strong"):
             for workload in workloads:
-                shown = [point for point in own if (point.workload, point.scaling) == (workload, scaling)]
-                panels.append(_panel(f"{source}-{scaling}-{workload}", draw, shown, looks))
+                points_shown = [point for point in own if (point.workload, point.scaling) == (workload, scaling)]
+                panels.append(_panel(f"{source}-{scaling}-{workload}", draw, points_shown, looks))
         if source == "modelled":
             weak = [[p for p in own if (p.workload, p.scaling) == (workload, "weak")] for workload in workloads]
             panels += [
-                _panel(f"{source}-efficiency-{shown[0].workload}", draw_efficiency, shown, looks) for shown in weak
+                _panel(f"{source}-efficiency-{points_shown[0].workload}", draw_efficiency, points_shown, looks)
+                for points_shown in weak
             ]
         used = dict.fromkeys(point.method for point in own)
         legend += [(f"{method} ({source})", looks[method]) for method in used]

@@ -116,14 +116,14 @@ def fit(batch: int = BATCH, rows: Iterable[PrintedFigure] = PRINTED) -> FittedCo
     """The constants with the least sum of squares of log(ours / theirs) over the rows."""
     from scipy.optimize import least_squares
 
-    known = [*rows]
+    rows_used = [*rows]
 
     def misses(logs: np.ndarray) -> np.ndarray:
         constants = FittedConstants(*np.exp(logs))
-        return np.log([modelled(row, constants, batch) / row.value for row in known])
+        return np.log([modelled(row, constants, batch) / row.value for row in rows_used])
 
-    found = least_squares(misses, np.log([5e-3, 1e9]), xtol=1e-12, ftol=1e-12)
-    image, bandwidth = np.exp(found.x).tolist()
+    solution = least_squares(misses, np.log([5e-3, 1e9]), xtol=1e-12, ftol=1e-12)
+    image, bandwidth = np.exp(solution.x).tolist()
     return FittedConstants(image, bandwidth)
 
 

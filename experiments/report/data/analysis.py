@@ -56,7 +56,7 @@ class Reached:
 
     n: int
     of: int
-    taken: Mapping[str, Estimate]
+    costs: Mapping[str, Estimate]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,28 +149,28 @@ def analyse(
     plan = choose(store, grid, records)
     if not plan.cells:
         raise ValueError(f"{store} holds no runs; `commeff train --store {store}` makes one")
-    known = {record.id: record for record in records}
-    known |= {cell.run: read_record(store / cell.run) for cell in plan.cells if cell.run not in known}
-    chosen = _metric(plan, metric, list(known.values()))
-    variants = group(plan, known, chosen)
+    by_id = {record.id: record for record in records}
+    by_id |= {cell.run: read_record(store / cell.run) for cell in plan.cells if cell.run not in by_id}
+    chosen = _metric(plan, metric, list(by_id.values()))
+    variants = group(plan, by_id, chosen)
     bases = _baselines(variants, baseline if baseline is not None else plan.baseline)
     champion = _champion(variants, chosen)
     goal = _target(plan, chosen, target, bases[0] if bases else champion)
     rows = tuple(_row(variant, chosen, _nearest(variant, bases), champion, goal) for variant in variants)
     dense = _half_dense(rows)
-    return Analysis(store, plan, variants, rows, chosen, bases, champion, goal, dense, tuple(known.values()))
+    return Analysis(store, plan, variants, rows, chosen, bases, champion, goal, dense, tuple(by_id.values()))
 
 
 def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
     numbers = (name for r in records for name, v in r.summary.items() if v is None or isinstance(v, (int, float)))
-    known = dict.fromkeys([*(name for record in records for name in record.curve.columns), *numbers])
+    names = dict.fromkeys([*(name for record in records for name in record.curve.columns), *numbers])
     if chosen is not None:
-        if known and chosen not in known:
-            choices = ", ".join(name for name in FINALS if name in known)
+        if names and chosen not in names:
+            choices = ", ".join(name for name in FINALS if name in names)
             raise ValueError(f"--metric must be one of {choices}, got {chosen!r}: no run has measured it")
         return chosen
-    wanted = (*([plan.by] if plan.by else []), *plan.target, "val_accuracy", "val_loss", "train_loss")
-    return next((name for name in wanted if name in known), plan.by or "val_accuracy")
+    preferred = (*([plan.by] if plan.by else []), *plan.target, "val_accuracy", "val_loss", "train_loss")
+    return next((name for name in preferred if name in names), plan.by or "val_accuracy")
 
 
 def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tuple[Variant, ...]:
@@ -192,7 +192,7 @@ def _nearest(variant: Variant, bases: tuple[Variant, ...]) -> Variant | None:
 def _champion(variants: tuple[Variant, ...], metric: str) -> Variant | None:
     measured = [variant for variant in variants if variant.finals(metric)]
     eligible = [variant for variant in measured if variant.chosen.complete] or measured
-    means = [found.mean for variant in eligible if (found := variant.final(metric))]
+    means = [final.mean for variant in eligible if (final := variant.final(metric))]
     return eligible[best(means, metric)] if eligible else None
 
 
@@ -225,7 +225,7 @@ def _row(
     variant: Variant, metric: str, base: Variant | None, champion: Variant | None, goal: Target | None
 ) -> TableRow:
     names = dict.fromkeys((*FINALS, metric))
-    finals = {name: found for name in names if (found := variant.final(name)) is not None}
+    finals = {name: final for name in names if (final := variant.final(name)) is not None}
     theirs = base.final("wire_bytes") if base else None
     ours = finals.get("wire_bytes")
     return TableRow(
@@ -249,9 +249,9 @@ def _reached(variant: Variant, goal: Target) -> Reached:
     ended = [run.record for run in variant.runs if run.record.state in ("done", "diverged")]
     finished = [record for record in ended if not record.curve.empty]
     firsts = [first_reached(record.curve, goal.metric, goal.level) for record in finished]
-    found = pd.DataFrame([first for first in firsts if first is not None])
-    taken = {way: value for way in WAYS if way in found and (value := estimate(found[way]))}
-    return Reached(len(found), len(finished), taken)
+    table = pd.DataFrame([first for first in firsts if first is not None])
+    costs = {way: value for way in WAYS if way in table and (value := estimate(table[way]))}
+    return Reached(len(table), len(finished), costs)
 
 
 def _half_dense(rows: tuple[TableRow, ...]) -> HalfDense | None:

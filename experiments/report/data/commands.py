@@ -49,11 +49,11 @@ def settings_of(config: Mapping[str, Any]) -> list[str] | None:
             for group, name in chosen.items()
             if group not in ALWAYS and default[group]["_target_"] != config[group]["_target_"]
         ]
-        usual, given = dict(_leaves(compose([*parts, *numbers]))), dict(_leaves(config))
-        other = [f"{key}={_text(value)}" for key, value in given.items() if usual.get(key) != value]
+        usual, leaves = dict(_leaves(compose([*parts, *numbers]))), dict(_leaves(config))
+        other = [f"{key}={_text(value)}" for key, value in leaves.items() if usual.get(key) != value]
         settings = [*parts, *other, *numbers]
         reached = dict(_leaves(compose(settings)))
-        return settings if all(reached.get(key) == value for key, value in given.items()) else None
+        return settings if all(reached.get(key) == value for key, value in leaves.items()) else None
     except (ConfigError, KeyError, TypeError):
         return None
 
@@ -61,14 +61,14 @@ def settings_of(config: Mapping[str, Any]) -> list[str] | None:
 def _choice(group: str, part: Mapping[str, Any]) -> str:
     """The choice that makes a part; of several (sgd, nesterov) the one whose own values it keeps most of."""
     nodes = {name: node(group, name) for name in built_in(group)}
-    kept = {
-        name: sum(part.get(key) == value for key, value in found.items())
-        for name, found in nodes.items()
-        if found["_target_"] == part["_target_"]
+    own = {
+        name: sum(part.get(key) == value for key, value in choice.items())
+        for name, choice in nodes.items()
+        if choice["_target_"] == part["_target_"]
     }
-    if not kept:
+    if not own:
         raise KeyError(part["_target_"])
-    return max(kept, key=lambda name: kept[name])
+    return max(own, key=lambda name: own[name])
 
 
 def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -94,8 +94,10 @@ def derive(store: Path, records: Sequence[Record]) -> StoredGrid:
     flat = [leaves(record.config) for record in records]
     differing = _differing(flat)
     cells = tuple(
-        StoredCell(record.id, int(found.get("seed", 0)), {key: found[key] for key in differing if key in found})
-        for record, found in zip(records, flat, strict=True)
+        StoredCell(
+            record.id, int(settings.get("seed", 0)), {key: settings[key] for key in differing if key in settings}
+        )
+        for record, settings in zip(records, flat, strict=True)
     )
     over = (SWEPT,) if SWEPT in differing else ()
     return StoredGrid(store.resolve().name, f"All runs in {store.resolve().name}", None, cells, over)
@@ -109,11 +111,11 @@ def _differing(flat: Sequence[Mapping[str, str]]) -> list[str]:
     ['method', 'method.gamma']
     """
     values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for found in flat:
-        for key, value in found.items():
-            values[key][found.get(key.rpartition(".")[0], "")].add(value)
-    keys = dict.fromkeys(key for found in flat for key in found)
-    absent = {key for key in keys if "." not in key and any(found and key not in found for found in flat)}
+    for settings in flat:
+        for key, value in settings.items():
+            values[key][settings.get(key.rpartition(".")[0], "")].add(value)
+    keys = dict.fromkeys(key for settings in flat for key in settings)
+    absent = {key for key in keys if "." not in key and any(settings and key not in settings for settings in flat)}
     return [
         key
         for key in sorted(keys, key=lambda key: key != "method")
@@ -130,7 +132,7 @@ def _follows(key: str, flat: Sequence[Mapping[str, str]]) -> bool:
     >>> _follows("topology.n", runs), _follows("k", runs), _follows("topology.n", [*runs, {"topology.n": "2"}])
     (True, False, False)
     """
-    return "." in key and all(found[key] == found.get("workers") for found in flat if key in found)
+    return "." in key and all(settings[key] == settings.get("workers") for settings in flat if key in settings)
 
 
 def leaves(config: Mapping[str, Any]) -> dict[str, str]:

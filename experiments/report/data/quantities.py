@@ -68,11 +68,11 @@ def decimals(estimates: Iterable[Estimate | None], of: Quantity) -> int:
     >>> decimals([Estimate(0.1234, 0.0011, 3)], quantity("val_loss")), decimals([None], quantity("val_loss"))
     (4, 3)
     """
-    halves = sorted(found.half * of.scale for found in estimates if found and found.half)
+    halves = sorted(each.half * of.scale for each in estimates if each and each.half)
     if not halves:
         return 2 if of.unit == "%" else 3
-    wanted = 1 - math.floor(math.log10(halves[len(halves) // 2]))
-    return min(max(wanted, 1), 2) if of.unit == "%" else min(max(wanted, 2), 4)
+    places = 1 - math.floor(math.log10(halves[len(halves) // 2]))
+    return min(max(places, 1), 2) if of.unit == "%" else min(max(places, 2), 4)
 
 
 def fixed(value: float, places: int, signed: bool = False) -> str:

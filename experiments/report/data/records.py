@@ -92,7 +92,7 @@ def _state(folder: Path, faults: list[str]) -> str:
 
 def _mapping(path: Path, parse: Any, faults: list[str], expected: bool = True) -> dict[str, Any]:
     try:
-        found = parse(path.read_text(encoding="utf-8"))
+        value = parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if expected:
             faults.append(f"{path.parent.name}/{path.name} is missing")
@@ -100,10 +100,10 @@ def _mapping(path: Path, parse: Any, faults: list[str], expected: bool = True) -
     except (OSError, ValueError, yaml.YAMLError):
         faults.append(f"{path.parent.name}/{path.name} cannot be read")
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         faults.append(f"{path.parent.name}/{path.name} holds no names and values")
         return {}
-    return found
+    return value
 
 
 def _curve(path: Path, faults: list[str]) -> pd.DataFrame:

@@ -118,8 +118,8 @@ def mean_curve(rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     >>> mean_curve(rows, "step", "loss").to_dict("records")
     [{'step': 1, 'x': 1.0, 'y': 3.0, 'low': 2.0, 'high': 4.0, 'n': 2}]
     """
-    known = rows.dropna(subset=[x, y])
-    steps = known.assign(x=known[x].astype(float)).groupby("step")
+    points = rows.dropna(subset=[x, y])
+    steps = points.assign(x=points[x].astype(float)).groupby("step")
     means = steps.agg(x=("x", "mean"), y=(y, "mean"), low=(y, "min"), high=(y, "max"), n=("run", "nunique"))
     return means[means["n"] == means["n"].max()].reset_index()
 
@@ -141,8 +141,10 @@ def paired_ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Rati
     Ratio(mean=2.0, low=2.0, high=2.0, n=2)
     """
     shared = sorted(theirs.keys() & ours.keys())
-    found = estimate(math.log(theirs[seed] / ours[seed]) for seed in shared if theirs[seed] > 0 and ours[seed] > 0)
-    if found is None:
+    logarithm = estimate(math.log(theirs[seed] / ours[seed]) for seed in shared if theirs[seed] > 0 and ours[seed] > 0)
+    if logarithm is None:
         return None
-    low, high = (None if found.half is None else math.exp(found.mean + sign * found.half) for sign in (-1, 1))
-    return Ratio(math.exp(found.mean), low, high, found.n)
+    low, high = (
+        None if logarithm.half is None else math.exp(logarithm.mean + sign * logarithm.half) for sign in (-1, 1)
+    )
+    return Ratio(math.exp(logarithm.mean), low, high, logarithm.n)

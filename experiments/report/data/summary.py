@@ -22,7 +22,7 @@ PACKAGES = ("torch", "commeff", "python")
 def facts(analysis: Analysis) -> list[tuple[str, str]]:
     """Names and values: task, model, workers, steps, seeds, machine, versions, dates."""
     runs = analysis.runs
-    found = {
+    lines = {
         "task": _values(run.setting("task") for run in runs),
         "model": _values(run.setting("task.model") for run in runs),
         "data": _values(_data(run) for run in runs),
@@ -34,7 +34,7 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
         "commit": _values(_environment(run, "commit") for run in runs),
         "runs ended": _dates([_ended(run) for run in runs]),
     }
-    return [(name, value) for name, value in found.items() if value]
+    return [(name, value) for name, value in lines.items() if value]
 
 
 def standing(analysis: Analysis) -> str:
@@ -59,8 +59,8 @@ def _values(values: Iterable[str | None]) -> str:
     ('8, 16', '0, 1, 2, 3, 4, 5 and 3 more')
     """
     different = list(dict.fromkeys(value for value in values if value))
-    shown, more = different[:SHOWN], len(different) - SHOWN
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    first, more = different[:SHOWN], len(different) - SHOWN
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
 
 
 def _workers(run: RecordedRun) -> str | None:
@@ -81,8 +81,10 @@ def _environment(run: RecordedRun, key: str) -> str | None:
 
 def _versions(runs: Sequence[RecordedRun]) -> list[str]:
     """Each package with its version, or with all it had."""
-    known = {name: [_environment(run, name) for run in runs] for name in PACKAGES}
-    return [f"{name} {' / '.join(dict.fromkeys(filter(None, found)))}" for name, found in known.items() if any(found)]
+    versions = {name: [_environment(run, name) for run in runs] for name in PACKAGES}
+    return [
+        f"{name} {' / '.join(dict.fromkeys(filter(None, values)))}" for name, values in versions.items() if any(values)
+    ]
 
 
 def _machine(run: RecordedRun) -> str | None:
@@ -106,10 +108,10 @@ def _dates(times: Iterable[float | None]) -> str:
     >>> _dates([0.0, None, 90000.0])
     '1970-01-01 00:00 to 1970-01-02 01:00 UTC'
     """
-    known = sorted(time for time in times if time is not None)
-    if not known:
+    dates = sorted(time for time in times if time is not None)
+    if not dates:
         return ""
-    first, last = (f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}" for time in (known[0], known[-1]))
+    first, last = (f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}" for time in (dates[0], dates[-1]))
     return f"{first} UTC" if first == last else f"{first} to {last} UTC"
 
 
@@ -175,13 +177,13 @@ def _few(measured: Sequence[TableRow], analysis: Analysis) -> str:
     )
 
 
-def _number(found: Estimate, column: Sequence[Estimate | None], analysis: Analysis, signed: bool = False) -> str:
+def _number(value: Estimate, column: Sequence[Estimate | None], analysis: Analysis, signed: bool = False) -> str:
     """A number of the main table, with the decimals that its column has there."""
     of = quantity(analysis.metric)
     places = decimals(column, of)
     unit = " points" if signed and of.unit == "%" else " %" if of.unit == "%" else ""
-    half = "" if found.half is None else f" ± {fixed(found.half * of.scale, places)}"
-    return f"{fixed(found.mean * of.scale, places, signed)}{half}{unit}"
+    half = "" if value.half is None else f" ± {fixed(value.half * of.scale, places)}"
+    return f"{fixed(value.mean * of.scale, places, signed)}{half}{unit}"
 
 
 def listed(names: Sequence[str]) -> str:

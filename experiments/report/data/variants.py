@@ -36,8 +36,8 @@ class RecordedRun:
 
     def setting(self, key: str) -> str | None:
         """The value of a key, from its labels, its settings, or its configuration."""
-        given = dict(setting.split("=", 1) for setting in self.cell.settings or () if "=" in setting)
-        return self.cell.labels.get(key) or given.get(key) or leaves(self.record.config).get(key)
+        settings = dict(setting.split("=", 1) for setting in self.cell.settings or () if "=" in setting)
+        return self.cell.labels.get(key) or settings.get(key) or leaves(self.record.config).get(key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +54,8 @@ class Trial:
 
     def finals(self, metric: str) -> dict[int, float]:
         """Seed -> the number at the end, for the runs that are done and have it."""
-        found = {run.seed: run.record.final(metric) for run in self.runs}
-        return {seed: value for seed, value in found.items() if math.isfinite(value)}
+        finals = {run.seed: run.record.final(metric) for run in self.runs}
+        return {seed: value for seed, value in finals.items() if math.isfinite(value)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +118,11 @@ def group(grid: StoredGrid, records: Mapping[str, Record], metric: str) -> tuple
         tuned = tuple((key, cell.labels[key]) for key in grid.over if key in cell.labels)
         planned.setdefault(fixed, {}).setdefault(tuned, []).append(RecordedRun(cell, records[cell.run]))
     names = _names([(dict(fixed), _first_cell(trials).name, _method(trials)) for fixed, trials in planned.items()])
-    found = []
+    variants = []
     for number, (fixed, by_values) in enumerate(planned.items()):
         trials = tuple(Trial(dict(values), tuple(runs)) for values, runs in by_values.items())
-        found.append(Variant(number, names[number], dict(fixed), select(trials, by), trials))
-    return tuple(found)
+        variants.append(Variant(number, names[number], dict(fixed), select(trials, by), trials))
+    return tuple(variants)
 
 
 def chooser(grid: StoredGrid, metric: str) -> str:
@@ -140,7 +140,7 @@ def select(trials: Sequence[Trial], by: str) -> Trial:
     Trials whose seeds are all done come before those that still miss some: a mean over the lucky seeds is no mean.
     """
     eligible = [trial for trial in trials if trial.complete] or list(trials)
-    means = [found.mean if (found := estimate(trial.finals(by).values())) else math.nan for trial in eligible]
+    means = [final.mean if (final := estimate(trial.finals(by).values())) else math.nan for trial in eligible]
     return eligible[best(means, by)]
 
 
@@ -203,10 +203,10 @@ def _names(variants: Sequence[tuple[Mapping[str, str], str | None, str]]) -> lis
     plain = [name or " ".join(_word(*label) for label in labels.items()) or method for labels, name, method in variants]
     doubles = {name for name, count in Counter(plain).items() if count > 1}
     return [
-        f"{given or ''} {' '.join(f'{key}={value}' for key, value in labels.items())}".strip()
+        f"{settings or ''} {' '.join(f'{key}={value}' for key, value in labels.items())}".strip()
         if name in doubles
         else name
-        for name, (labels, given, _) in zip(plain, variants, strict=True)
+        for name, (labels, settings, _) in zip(plain, variants, strict=True)
     ]
 
 

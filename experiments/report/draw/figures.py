@@ -138,12 +138,12 @@ def _inline(text: str, prefix: str) -> str:
     '<svg viewBox="0 0 9 8"><g class="series s3"/><use href="#p-a"/></svg>'
     """
     text = text[text.index("<svg") :]
-    for gone in (r"<metadata>.*?</metadata>\s*", r"<defs>\s*<style.*?</style>\s*</defs>\s*", r"<!--.*?-->\s*"):
-        text = re.sub(gone, "", text, flags=re.DOTALL)
+    for pattern in (r"<metadata>.*?</metadata>\s*", r"<defs>\s*<style.*?</style>\s*</defs>\s*", r"<!--.*?-->\s*"):
+        text = re.sub(pattern, "", text, flags=re.DOTALL)
     text = re.sub(r' xmlns(:\w+)?="[^"]*"| version="[^"]*"', "", text)
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     text = re.sub(r" font-family: [^;\"]*;", "", text)
-    text = re.sub(r"<[^>]*>", lambda found: _short(found[0]), text)
+    text = re.sub(r"<[^>]*>", lambda match: _short(match[0]), text)
     text = re.sub(r'id="variant-(\d+)"', r'class="series s\1"', text)
     text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
     text = re.sub(r'(?:xlink:)?href="#', f'href="#{prefix}-', text).replace("url(#", f"url(#{prefix}-")

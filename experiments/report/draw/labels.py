@@ -36,10 +36,10 @@ def place(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = (), size: 
     centres = [tuple(axes.transData.transform((label.x, label.y)) / point) for label in labels]
     frame = axes.get_window_extent()
     inside = (frame.x0 / point + 2, frame.y0 / point, frame.x1 / point + 4, frame.y1 / point + 10)
-    taken: list[Box] = [(x - 4, y - 4, x + 4, y + 4) for x, y in centres]
+    obstacles: list[Box] = [(x - 4, y - 4, x + 4, y + 4) for x, y in centres]
     for line in lines:
         (left, bottom), (right, top) = axes.transData.transform([line[:2], line[2:]]) / point
-        taken.append((left - 1, bottom - 1, right + 1, top + 1))
+        obstacles.append((left - 1, bottom - 1, right + 1, top + 1))
     for label, centre in zip(labels, centres, strict=True):
         text = axes.annotate(label.text, (label.x, label.y), fontsize=size)
         extent = text.get_window_extent()
@@ -49,9 +49,9 @@ def place(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = (), size: 
             for ring in RINGS
             for angle in ANGLES
         }
-        ring, angle = min(boxes, key=lambda spot: _cost(boxes[spot], taken, inside) + FAR * spot[0])
+        ring, angle = min(boxes, key=lambda spot: _cost(boxes[spot], obstacles, inside) + FAR * spot[0])
         box = boxes[ring, angle]
-        taken.append(box)
+        obstacles.append(box)
         leader = {"arrowstyle": "-", "color": label.colour, "linewidth": 0.5, "relpos": _end(angle)}
         axes.annotate(
             label.text,
@@ -80,9 +80,9 @@ def _box(centre: tuple[float, float], ring: float, angle: float, size: tuple[flo
     return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
 
 
-def _cost(box: Box, taken: Sequence[Box], inside: Box) -> float:
+def _cost(box: Box, boxes: Sequence[Box], inside: Box) -> float:
     """How much a box covers of others and, three times as bad, hangs out of the frame."""
-    covered = sum(_common(box, other) for other in taken)
+    covered = sum(_common(box, other) for other in boxes)
     area = (box[2] - box[0]) * (box[3] - box[1])
     return covered + 3 * (area - _common(box, inside))
 

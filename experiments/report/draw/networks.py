@@ -55,15 +55,15 @@ class UsedTopology:
         product = np.eye(self.topology.n) - 1 / self.topology.n
         for step in range(self.steps):
             product = self.topology.at(step).dense() @ product
-        left = float(np.linalg.norm(product, 2))
-        return 0.0 if left < 1e-12 else left ** (1 / self.steps)
+        disagreement = float(np.linalg.norm(product, 2))
+        return 0.0 if disagreement < 1e-12 else disagreement ** (1 / self.steps)
 
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sender, receiver) pairs of step 0, and those that only other steps have."""
         first = _pairs(self.topology, 0)
         every = np.unique(np.concatenate([_pairs(self.topology, step) for step in range(self.steps)]), axis=0)
-        known = set(map(tuple, first.tolist()))
-        later = [pair for pair in every.tolist() if tuple(pair) not in known]
+        pairs = set(map(tuple, first.tolist()))
+        later = [pair for pair in every.tolist() if tuple(pair) not in pairs]
         return first, np.array(later, dtype=np.int64).reshape(-1, 2)
 
 
@@ -86,13 +86,13 @@ def networks(analysis: Analysis) -> tuple[list[UsedTopology], list[str]]:
         return [], []
     from commeff.experiments.config import build
 
-    found, faults = [], []
+    topologies, faults = [], []
     for text, names in users.items():
         try:
-            found.append(UsedTopology(title(nodes[text]), build.topology({"topology": nodes[text]}), tuple(names)))
+            topologies.append(UsedTopology(title(nodes[text]), build.topology({"topology": nodes[text]}), tuple(names)))
         except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
             faults.append(f"topology {text} cannot be built: {error}")
-    return found, faults
+    return topologies, faults
 
 
 def title(node: dict[str, object]) -> str:

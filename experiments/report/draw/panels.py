@@ -118,8 +118,8 @@ def network(axes: Axes, name: str, n: int, first: NDArray[np.int64], later: NDAr
     for pairs, colour in ((later, RULE), (first, INK)):
         once = np.unique(np.sort(pairs, axis=1), axis=0)
         axes.add_collection(LineCollection(list(at[once]), colors=colour, linewidths=0.9 * thin, zorder=1))
-    known = set(map(tuple, first.tolist()))
-    if len(first) <= 64 and any((receiver, sender) not in known for sender, receiver in known):
+    first_pairs = set(map(tuple, first.tolist()))
+    if len(first) <= 64 and any((receiver, sender) not in first_pairs for sender, receiver in first_pairs):
         for sender, receiver in first.tolist():
             head = {"arrowstyle": "-|>", "color": INK, "linewidth": 0, "mutation_scale": 8}
             axes.annotate("", at[sender] + 0.62 * (at[receiver] - at[sender]), at[sender], arrowprops=head)

@@ -30,7 +30,7 @@ def looks(analysis: Analysis) -> dict[int, Look]:
 
 def figures(analysis: Analysis, networks: Sequence[UsedTopology]) -> list[Figure]:
     """All figures that there are measurements for."""
-    found = [
+    pictures = [
         convergence(analysis),
         one_by_one(analysis),
         tradeoff(analysis),
@@ -38,7 +38,7 @@ def figures(analysis: Analysis, networks: Sequence[UsedTopology]) -> list[Figure
         *(sweep(analysis, key) for key in analysis.grid.over),
         drawings(networks),
     ]
-    return [figure for figure in found if figure is not None]
+    return [figure for figure in pictures if figure is not None]
 
 
 def convergence(analysis: Analysis) -> Figure | None:
@@ -56,9 +56,9 @@ def convergence(analysis: Analysis) -> Figure | None:
     caption = f"{_bands(every)} Bytes are counted, per worker, on a logarithmic scale. {clock(analysis)}"
     early = [variant.name for variant in every if _unfinished(variant)]
     caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
-    shown = looks(analysis)
+    styles = looks(analysis)
     legend = [
-        (f"{variant.name} (unfinished)" if _unfinished(variant) else variant.name, shown[variant.number])
+        (f"{variant.name} (unfinished)" if _unfinished(variant) else variant.name, styles[variant.number])
         for variant in every
     ]
     data = pd.concat([variant.curves.assign(variant=variant.name) for variant in every], ignore_index=True)
@@ -83,7 +83,7 @@ def one_by_one(analysis: Analysis) -> Figure | None:
 
 def tradeoff(analysis: Analysis) -> Figure | None:
     """The final metric against the bytes on the wire, with the Pareto front."""
-    metric, shown = analysis.metric, looks(analysis)
+    metric, styles = analysis.metric, looks(analysis)
     rows = [row for row in analysis.rows if {metric, "wire_bytes"} <= row.finals.keys()]
     sending = [row for row in rows if row.finals["wire_bytes"].mean > 0]
     if not sending:
@@ -93,7 +93,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
         Spot(
             row.variant.number,
             row.variant.name,
-            shown[row.variant.number],
+            styles[row.variant.number],
             row.finals["wire_bytes"].mean * scale,
             row.finals[metric].mean,
             row.finals[metric].half or 0.0,
@@ -140,9 +140,9 @@ def consensus(analysis: Analysis) -> Figure | None:
 
 def sweep(analysis: Analysis, key: str) -> Figure | None:
     """The metric that chooses against a tuned number, the other tuned keys at their chosen values."""
-    by, shown = analysis.by, looks(analysis)
+    by, styles = analysis.by, looks(analysis)
     tried = [
-        (variant, Line(variant.number, variant.name, shown[variant.number], points))
+        (variant, Line(variant.number, variant.name, styles[variant.number], points))
         for variant in analysis.variants
         if (points := _slice(variant, key, by))[key].nunique() > 1
     ]
@@ -211,15 +211,15 @@ def shown_metric(analysis: Analysis) -> str:
 
 def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
     """The variants that have measured both; on a logarithmic axis nothing that was not sent can be shown."""
-    shown, found = looks(analysis), []
+    styles, lines = looks(analysis), []
     for variant in analysis.variants:
         if not {x, y} <= set(variant.curves):
             continue
         means = mean_curve(variant.curves, x, y)
         means = means[means["x"] > 0] if x == "wire_bytes" else means
         if not means.empty:
-            found.append(Line(variant.number, variant.name, shown[variant.number], means))
-    return found
+            lines.append(Line(variant.number, variant.name, styles[variant.number], means))
+    return lines
 
 
 def _unfinished(variant: Variant) -> bool:

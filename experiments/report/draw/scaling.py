@@ -64,23 +64,23 @@ def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -
         return []
     family, n = family_of(variant), int(workers)
     samples, steps, seconds = ([record.final(name) for record in done] for name in ("samples", "steps", "seconds"))
-    found = [
+    quantities = [
         (MEASURED, "throughput", _mean(s / t if t > 0 else math.nan for s, t in zip(samples, seconds, strict=True)))
     ]
     row = next(row for row in analysis.rows if row.variant is variant)
-    if row.reached and "seconds" in row.reached.taken:
-        found.append((MEASURED, "to target", row.reached.taken["seconds"].mean))
+    if row.reached and "seconds" in row.reached.costs:
+        quantities.append((MEASURED, "to target", row.reached.costs["seconds"].mean))
     for each in clocks:
         modelled = each.of(variant)
         if modelled.timeline is None:
             continue
         rate = _mean(s / k for s, k in zip(samples, steps, strict=True)) / modelled.timeline.step
-        found.append((each.place.name, "throughput", rate))
+        quantities.append((each.place.name, "throughput", rate))
         if modelled.to_target:
-            found.append((each.place.name, "to target", modelled.to_target.mean))
+            quantities.append((each.place.name, "to target", modelled.to_target.mean))
     return [
         VariantPoint(family, n, place, name, value)
-        for place, name, value in found
+        for place, name, value in quantities
         if math.isfinite(value) and value > 0
     ]
 
@@ -92,8 +92,8 @@ def family_of(variant: Variant) -> str:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else math.nan
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else math.nan
 
 
 def _lines(axes: Axes, points: Sequence[VariantPoint], families: Sequence[str], title: str) -> None:

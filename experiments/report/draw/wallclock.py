@@ -24,8 +24,8 @@ NAMES = 1.9  # inches for the variants' names
 
 def wallclock_figures(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Figure]:
     """All that can be drawn of the modelled clusters."""
-    found = [speed_up(analysis, clocks), modelled_convergence(analysis, clocks), step_time(clocks)]
-    return [figure for figure in found if figure is not None]
+    pictures = [speed_up(analysis, clocks), modelled_convergence(analysis, clocks), step_time(clocks)]
+    return [figure for figure in pictures if figure is not None]
 
 
 def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
@@ -127,14 +127,14 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
         frames += [line.means.assign(variant=line.name, cluster=name) for line in lines]
     if not parts:
         return None
-    left = [row.variant.name for row in clocks[0].rows if row.reason]
+    absent = [row.variant.name for row in clocks[0].rows if row.reason]
     caption = (
         "Lines are means over seeds, bands their range, against modelled seconds on a logarithmic scale: nothing here "
         f"was measured in time. {assumptions(clocks)}"
     )
-    caption += f" Not modelled, see the table: {', '.join(left)}." if left else ""
-    shown = looks(analysis)
-    legend = [(row.variant.name, shown[row.variant.number]) for row in clocks[0].rows if not row.reason]
+    caption += f" Not modelled, see the table: {', '.join(absent)}." if absent else ""
+    styles = looks(analysis)
+    legend = [(row.variant.name, styles[row.variant.number]) for row in clocks[0].rows if not row.reason]
     data = pd.concat(frames, ignore_index=True).rename(columns={"x": "modelled_seconds", "y": metric})
     columns = min(2, len(parts))
     return Figure("modelled_convergence", "Against modelled seconds", caption, parts, columns, data, legend)
@@ -191,11 +191,11 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
 
 
 def _parts(row: VariantSeconds) -> list[tuple[str, str, float]]:
-    found = row.timeline
-    assert found is not None
-    parts = [("computing", "", found.compute)]
-    parts += [("hidden", kind, seconds) for kind, seconds in found.hidden_by_kind.items() if seconds > 0]
-    return parts + [("exposed", kind, seconds) for kind, seconds in found.exposed_by_kind.items() if seconds > 0]
+    timeline = row.timeline
+    assert timeline is not None
+    parts = [("computing", "", timeline.compute)]
+    parts += [("hidden", kind, seconds) for kind, seconds in timeline.hidden_by_kind.items() if seconds > 0]
+    return parts + [("exposed", kind, seconds) for kind, seconds in timeline.exposed_by_kind.items() if seconds > 0]
 
 
 def _colour(kind: str) -> str:

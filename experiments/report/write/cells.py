@@ -18,18 +18,18 @@ def estimates(column: Sequence[Estimate | None], of: Quantity, best: int | None 
     ['95.1 ± 1.2', '–']
     """
     places = decimals(column, of)
-    mixed = any(found is not None and found.n > 1 for found in column)
+    mixed = any(value is not None and value.n > 1 for value in column)
     return [
         Item(MISSING, quiet=True)
-        if found is None
+        if value is None
         else Item(
-            fixed(found.mean * of.scale, places),
-            "" if found.half is None else fixed(found.half * of.scale, places),
-            found.mean,
+            fixed(value.mean * of.scale, places),
+            "" if value.half is None else fixed(value.half * of.scale, places),
+            value.mean,
             best=position == best,
-            mark=" (n=1)" if mixed and found.n == 1 else "",
+            mark=" (n=1)" if mixed and value.n == 1 else "",
         )
-        for position, found in enumerate(column)
+        for position, value in enumerate(column)
     ]
 
 
@@ -38,14 +38,14 @@ def differences(column: Sequence[Estimate | None], of: Quantity) -> list[Item]:
     places = decimals(column, of)
     return [
         Item(MISSING, quiet=True)
-        if found is None
+        if value is None
         else Item(
-            fixed(found.mean * of.scale, places, signed=True),
-            "" if found.half is None else fixed(found.half * of.scale, places),
-            found.mean,
-            quiet=not found.tells,
+            fixed(value.mean * of.scale, places, signed=True),
+            "" if value.half is None else fixed(value.half * of.scale, places),
+            value.mean,
+            quiet=not value.tells,
         )
-        for found in column
+        for value in column
     ]
 
 
@@ -56,8 +56,8 @@ def amounts(column: Sequence[float | None], scale: float = 1.0, suffix: str = ""
     ['14.4', '–', '0.485']
     """
     return [
-        Item(MISSING, quiet=True) if found is None else Item(significant(found * scale) + suffix, value=found)
-        for found in column
+        Item(MISSING, quiet=True) if value is None else Item(significant(value * scale) + suffix, value=value)
+        for value in column
     ]
 
 
@@ -85,12 +85,12 @@ def label_of(value: str | None) -> Item:
     return Item(value, value=float(value) if is_number(value) else None)
 
 
-def spread_of(name: str, found: Estimate | None) -> dict[str, object]:
+def spread_of(name: str, value: Estimate | None) -> dict[str, object]:
     """The columns of a CSV file that hold an estimate.
 
     >>> spread_of("val_loss", Estimate(0.5, 0.1, 3))
     {'val_loss': 0.5, 'val_loss_interval': 0.1, 'val_loss_n': 3}
     """
-    if found is None:
+    if value is None:
         return {}
-    return {name: found.mean, f"{name}_interval": found.half, f"{name}_n": found.n}
+    return {name: value.mean, f"{name}_interval": value.half, f"{name}_n": value.n}

@@ -146,8 +146,8 @@ def _folded(body: str) -> str:
 
 
 def _same(analysis: Analysis) -> str:
-    known = sum(bool(run.record.environment) for run in analysis.runs)
-    return tag("p", f"All {known} runs: same machine, versions, threads and commit.", ["note"]) if known > 1 else ""
+    count = sum(bool(run.record.environment) for run in analysis.runs)
+    return tag("p", f"All {count} runs: same machine, versions, threads and commit.", ["note"]) if count > 1 else ""
 
 
 def _file(name: str) -> str:

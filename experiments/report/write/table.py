@@ -210,8 +210,8 @@ def latex_text(text: str) -> str:
     >>> print(latex_text("top_k 2 % & more"))
     top\_k 2 \% \& more
     """
-    known = "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
-    return known.encode("latin-1", "replace").decode("latin-1")
+    escaped = "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
+    return escaped.encode("latin-1", "replace").decode("latin-1")
 
 
 def tag(name: str, body: str, kinds: Sequence[str] = (), **attributes: str) -> str:
@@ -220,8 +220,8 @@ def tag(name: str, body: str, kinds: Sequence[str] = (), **attributes: str) -> s
     >>> tag("td", "<b>1</b>", ["quiet"], title='"a"')
     '<td class="quiet" title="&quot;a&quot;"><b>1</b></td>'
     """
-    given = ({"class": " ".join(kinds)} if kinds else {}) | attributes
-    opened = "".join(f' {key.replace("_", "-")}="{escape(value)}"' for key, value in given.items())
+    all_attributes = ({"class": " ".join(kinds)} if kinds else {}) | attributes
+    opened = "".join(f' {key.replace("_", "-")}="{escape(value)}"' for key, value in all_attributes.items())
     return f"<{name}{opened}>{body}</{name}>"
 
 
@@ -268,8 +268,8 @@ def _html_cell(column: Column, item: Item, before: str) -> str:
         text += tag("span", f"± {escape(item.half)}", ["half"])
     if item.mark:
         text += tag("span", escape(item.mark), ["mark" if len(item.mark) == 1 else "aside"])
-    known = item.value is not None and math.isfinite(item.value)
-    value = {"data_value": repr(item.value)} if known else {}
+    finite = item.value is not None and math.isfinite(item.value)
+    value = {"data_value": repr(item.value)} if finite else {}
     return tag("td", before + text, [kind for kind, is_so in kinds.items() if is_so], **value)
 
 
@@ -280,12 +280,12 @@ def print_table(table: Table) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
-    shown = [i for i, column in enumerate(table.columns) if column.brief]
+    brief = [i for i, column in enumerate(table.columns) if column.brief]
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=table.title, title_justify="left", title_style="bold")
-    for column in (table.columns[i] for i in shown):
+    for column in (table.columns[i] for i in brief):
         heading = f"{column.heading}\n{column.under}".strip()
         grid.add_column(heading, justify="left" if column.words else "right", no_wrap=True)
     for row in table.rows:
-        styles = ("bold" if row[i].best else "dim" if row[i].quiet else "" for i in shown)
-        grid.add_row(*(Text(row[i].plain, style=style) for i, style in zip(shown, styles, strict=True)))
+        styles = ("bold" if row[i].best else "dim" if row[i].quiet else "" for i in brief)
+        grid.add_row(*(Text(row[i].plain, style=style) for i, style in zip(brief, styles, strict=True)))
     Console(width=None if sys.stdout.isatty() else UNATTENDED, highlight=False).print(grid)

@@ -26,7 +26,7 @@ def target_table(analysis: Analysis) -> Table | None:
         return None
     rows = [row for row in analysis.rows if row.reached and row.reached.of]
     of = quantity(goal.metric)
-    ways = [way for way in WAYS if any(row.reached and way in row.reached.taken for row in rows)]
+    ways = [way for way in WAYS if any(row.reached and way in row.reached.costs for row in rows)]
     columns = [Column("variant", words=True), Column("reached", "seeds")]
     cells = [[word(row.variant.name) for row in rows], [_reached(row) for row in rows]]
     data = [
@@ -35,9 +35,9 @@ def target_table(analysis: Analysis) -> Table | None:
     for way in ways:
         unit = quantity(way)
         columns.append(Column(unit.heading, {"wire_bytes": "MB, counted", "seconds": "s, measured"}.get(way, "")))
-        found = [row.reached.taken.get(way) if row.reached else None for row in rows]
-        cells.append([_taken(row, way, unit.scale) for row in rows])
-        for line, item in zip(data, found, strict=True):
+        costs = [row.reached.costs.get(way) if row.reached else None for row in rows]
+        cells.append([_cost_item(row, way, unit.scale) for row in rows])
+        for line, item in zip(data, costs, strict=True):
             line |= spread_of(way, item)
     level = f"{goal.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
     sign = "at least" if goal.metric.endswith("accuracy") else "at most"
@@ -56,9 +56,9 @@ def sweep_table(analysis: Analysis) -> Table | None:
     if not over or len(tried) == len(analysis.variants):
         return None
     finals = [estimate(trial.finals(by.key).values()) for _, trial in tried]
-    shown = estimates(finals, by)
+    items = estimates(finals, by)
     rows, data = [], []
-    for (variant, trial), found, item in zip(tried, finals, shown, strict=True):
+    for (variant, trial), final, item in zip(tried, finals, items, strict=True):
         chosen = trial is variant.chosen
         labels = [label_of(trial.values.get(key)) for key in over]
         done = sum(run.record.state == "done" for run in trial.runs)
@@ -72,7 +72,7 @@ def sweep_table(analysis: Analysis) -> Table | None:
                 Item("chosen" if chosen else ""),
             ]
         )
-        data.append({"variant": variant.name, **trial.values, "chosen": chosen, **spread_of(by.key, found)})
+        data.append({"variant": variant.name, **trial.values, "chosen": chosen, **spread_of(by.key, final)})
     columns = [
         Column("variant", words=True),
         *(Column(key) for key in over),
@@ -114,12 +114,12 @@ def failure_table(analysis: Analysis) -> Table | None:
 
 def environment_table(analysis: Analysis) -> Table | None:
     """What differs among the machines, versions and commits of the runs."""
-    seen: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     environments = [_place(run.record.environment) for run in analysis.runs if run.record.environment]
     for key in dict.fromkeys(key for environment in environments for key in environment):
         for environment in environments:
-            seen[key][environment.get(key, MISSING)] += 1
-    differing = {key: values for key, values in seen.items() if len(values) > 1}
+            counts[key][environment.get(key, MISSING)] += 1
+    differing = {key: values for key, values in counts.items() if len(values) > 1}
     if not differing:
         return None
     lines = [(key, value, count) for key, values in differing.items() for value, count in sorted(values.items())]
@@ -174,11 +174,11 @@ def topology_table(networks: Sequence[UsedTopology]) -> Table:
 def _place(environment: Mapping[str, Any]) -> dict[str, str]:
     """What an env.json says of where a run ran; process ids and restarts are its own."""
     members = environment.get("members")
-    known = [member for member in members if isinstance(member, Mapping)] if isinstance(members, list) else []
-    hosts = Counter(str(member.get("host", MISSING)) for member in known)
+    machines = [member for member in members if isinstance(member, Mapping)] if isinstance(members, list) else []
+    hosts = Counter(str(member.get("host", MISSING)) for member in machines)
     several = {"hosts": ", ".join(f"{host} ({count})" for host, count in sorted(hosts.items()))}
-    found = {key: str(value) for key, value in environment.items() if key not in ("members", "restarts")}
-    return found | (several if len(hosts) > 1 else {})
+    settings = {key: str(value) for key, value in environment.items() if key not in ("members", "restarts")}
+    return settings | (several if len(hosts) > 1 else {})
 
 
 def command_of(run: RecordedRun, analysis: Analysis) -> str:
@@ -190,16 +190,16 @@ def command_of(run: RecordedRun, analysis: Analysis) -> str:
 
 
 def _reached(row: TableRow) -> Item:
-    found = row.reached
-    if found is None:
+    reached = row.reached
+    if reached is None:
         return Item(MISSING, quiet=True)
-    return Item(f"{found.n} of {found.of}", value=found.n, quiet=found.n < found.of)
+    return Item(f"{reached.n} of {reached.of}", value=reached.n, quiet=reached.n < reached.of)
 
 
-def _taken(row: TableRow, way: str, scale: float) -> Item:
+def _cost_item(row: TableRow, way: str, scale: float) -> Item:
     """What it took, quiet where not all seeds got there."""
-    found = row.reached.taken.get(way) if row.reached else None
-    if row.reached is None or found is None:
+    cost = row.reached.costs.get(way) if row.reached else None
+    if row.reached is None or cost is None:
         return Item("not reached", quiet=True)
-    mean, half = spread(found.mean * scale, None if found.half is None else found.half * scale)
-    return Item(mean, half, found.mean, quiet=row.reached.n < row.reached.of)
+    mean, half = spread(cost.mean * scale, None if cost.half is None else cost.half * scale)
+    return Item(mean, half, cost.mean, quiet=row.reached.n < row.reached.of)

@@ -47,10 +47,10 @@ def main_table(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> Table:
 
     def add_quality(name: str, brief: bool) -> None:
         of, top = quantity(name), leader(rows, name)
-        found = estimates([row.finals.get(name) for row in rows], of, rows.index(top) if top else None)
+        items = estimates([row.finals.get(name) for row in rows], of, rows.index(top) if top else None)
         if name == metric:
-            found = [_marked(item, row) for item, row in zip(found, rows, strict=True)]
-        add(of.heading, of.unit, found, brief)
+            items = [_marked(item, row) for item, row in zip(items, rows, strict=True)]
+        add(of.heading, of.unit, items, brief)
 
     for key in analysis.grid.over:
         add(key.split(".")[-1], "chosen", [label_of(row.variant.chosen.values.get(key)) for row in rows], brief=False)
@@ -68,8 +68,8 @@ def main_table(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> Table:
     add("saving", "on the wire", amounts([row.saving for row in rows], suffix=TIMES))
     add("payload", "MB, counted", amounts(_means(rows, "payload_bytes"), 1e-6), brief=False)
     if analysis.target:
-        taken = [row.reached.taken.get("wire_bytes") if row.reached else None for row in rows]
-        items = amounts([found.mean if found else None for found in taken], 1e-6)
+        costs = [row.reached.costs.get("wire_bytes") if row.reached else None for row in rows]
+        items = amounts([cost.mean if cost else None for cost in costs], 1e-6)
         add("to target", "MB wire", [_partly(item, row) for item, row in zip(items, rows, strict=True)], brief=False)
     add("seconds", "measured", amounts(_means(rows, "seconds")))
     add("consensus", "distance", amounts([_agreed(mean) for mean in _means(rows, "consensus_distance")]), brief=False)
@@ -93,8 +93,8 @@ def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFr
     lines = []
     for row, modelled in zip(analysis.rows, main_columns(analysis, clocks), strict=True):
         line: dict[str, object] = {"variant": row.variant.name, **row.variant.labels, **row.variant.chosen.values}
-        for name, found in row.finals.items():
-            line |= spread_of(name, found)
+        for name, final in row.finals.items():
+            line |= spread_of(name, final)
         line |= spread_of(f"{analysis.metric}_minus_baseline", row.difference)
         line |= {"wire_saving": row.saving, "baseline": row.baseline.name if row.baseline else None}
         line |= {f"runs_{state}": count for state, count in count_states(row.variant.runs).items()}
@@ -103,7 +103,7 @@ def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFr
 
 
 def _means(rows: Sequence[TableRow], name: str) -> list[float | None]:
-    return [found.mean if (found := row.finals.get(name)) else None for row in rows]
+    return [final.mean if (final := row.finals.get(name)) else None for row in rows]
 
 
 def _agreed(distance: float | None) -> float | None:
@@ -144,13 +144,13 @@ def _partly(item: Item, row: TableRow) -> Item:
 
 def _reference(columns: list[Column], dense: HalfDense) -> list[Item]:
     """The line of the 16-bit dense baseline: its bytes are counted, its accuracy is nobody's guess."""
-    known = {
+    values = {
         "variant": Item(f"{DENSE['method']} with 16-bit numbers", mark=DOUBLE_DAGGER, quiet=True),
         "payload": amounts([dense.payload_bytes], 1e-6)[0],
         "wire": amounts([dense.wire_bytes], 1e-6)[0],
         "saving": amounts([dense.saving], suffix=TIMES)[0],
     }
-    return [known.get(column.heading, Item("")) for column in columns]
+    return [values.get(column.heading, Item("")) for column in columns]
 
 
 def _ranked(analysis: Analysis) -> str:

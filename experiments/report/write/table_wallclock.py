@@ -80,13 +80,13 @@ def cluster_table(clock: Wallclock) -> Table:
     ]
     data = []
     for row, line, out, inside in zip(rows, lines, exposed, hidden, strict=True):
-        found = row.to_target
+        seconds = row.to_target
         data.append(
             {"variant": row.variant.name, "modelled_step_seconds": line.step if line else None}
             | {"modelled_compute_seconds": line.compute if line else None}
             | {"modelled_exposed_seconds": out, "modelled_hidden_seconds": inside, "reached": len(row.steps_to_target)}
-            | {"of": row.ended, "modelled_seconds_to_target": found.mean if found else None}
-            | {"modelled_seconds_to_target_interval": found.half if found else None}
+            | {"of": row.ended, "modelled_seconds_to_target": seconds.mean if seconds else None}
+            | {"modelled_seconds_to_target_interval": seconds.half if seconds else None}
             | ratio_of("modelled_speed_up", row.speed_up)
             | {"loses": row.loses or None, "not_modelled": row.reason or None, "note": row.note or None}
         )
@@ -106,35 +106,35 @@ def main_columns(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[dict[s
     for row in analysis.rows:
         line: dict[str, object] = {}
         for clock in clocks:
-            name, found = clock.place.name, clock.of(row.variant)
-            mean = found.to_target
+            name, row_of = clock.place.name, clock.of(row.variant)
+            mean = row_of.to_target
             line |= {f"modelled_seconds_to_target_{name}": mean.mean if mean else None}
-            line |= ratio_of(f"modelled_speed_up_{name}", found.speed_up)
-            line |= {f"loses_{name}": found.loses or None, f"not_modelled_{name}": found.reason or None}
+            line |= ratio_of(f"modelled_speed_up_{name}", row_of.speed_up)
+            line |= {f"loses_{name}": row_of.loses or None, f"not_modelled_{name}": row_of.reason or None}
         lines.append(line)
     return lines
 
 
-def ratio_of(name: str, found: Ratio | None) -> dict[str, object]:
+def ratio_of(name: str, ratio: Ratio | None) -> dict[str, object]:
     """The columns of a CSV file that hold a ratio.
 
     >>> ratio_of("speed_up", Ratio(2.0, 1.5, 2.5, 3))
     {'speed_up': 2.0, 'speed_up_low': 1.5, 'speed_up_high': 2.5, 'speed_up_n': 3}
     """
-    if found is None:
+    if ratio is None:
         return {name: None}
-    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high, f"{name}_n": found.n}
+    return {name: ratio.mean, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_n": ratio.n}
 
 
 def _ratio(row: VariantSeconds) -> Item:
-    found = row.speed_up
+    ratio = row.speed_up
     if row.reason:
         return Item("not modelled", quiet=True)
-    if found is None:
+    if ratio is None:
         return Item(MISSING if row.steps_to_target else "not reached", quiet=True)
-    span = "" if found.low is None or found.high is None else f" ({found.low:.3g} to {found.high:.3g})"
-    tells = found.low is not None and found.high is not None and not found.low <= 1 <= found.high
-    return Item(f"{significant(found.mean)}{TIMES}", value=found.mean, mark=span, quiet=not tells)
+    span = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3g} to {ratio.high:.3g})"
+    tells = ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
+    return Item(f"{significant(ratio.mean)}{TIMES}", value=ratio.mean, mark=span, quiet=not tells)
 
 
 def _reached(row: VariantSeconds) -> Item:
@@ -145,8 +145,8 @@ def _reached(row: VariantSeconds) -> Item:
 
 
 def _seconds(row: VariantSeconds) -> Item:
-    found = row.to_target
-    if found is None:
+    seconds = row.to_target
+    if seconds is None:
         return Item(MISSING if row.reason else "not reached", quiet=True)
-    mean, half = spread(found.mean, found.half)
-    return Item(mean, half, found.mean, quiet=len(row.steps_to_target) < row.ended)
+    mean, half = spread(seconds.mean, seconds.half)
+    return Item(mean, half, seconds.mean, quiet=len(row.steps_to_target) < row.ended)

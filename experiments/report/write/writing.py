@@ -72,12 +72,12 @@ def write_report(
     clocks = [wallclock(analysis, place, modeller) for place in places]
     folder = out or store / "report"
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    found, faults = networks(analysis)
-    made = (main_table(analysis, clocks), *_modelled(analysis, clocks), *_details(analysis))
-    tables = {table.name: table for table in made if table is not None}
-    if found:
-        tables["topologies"] = table_details.topology_table(found)
-    every = [*wallclock_figures(analysis, clocks), *figures(analysis, found), scaling(analysis, clocks)]
+    topologies, faults = networks(analysis)
+    contents = (main_table(analysis, clocks), *_modelled(analysis, clocks), *_details(analysis))
+    tables = {table.name: table for table in contents if table is not None}
+    if topologies:
+        tables["topologies"] = table_details.topology_table(topologies)
+    every = [*wallclock_figures(analysis, clocks), *figures(analysis, topologies), scaling(analysis, clocks)]
     drawn = {figure.name: figure for figure in every if figure is not None}
     for figure in drawn.values():
         write(figure, folder / "figures")
