@@ -35,7 +35,7 @@ def payloads(strategy: Strategy, steps: int = 1) -> list[float]:
     """The payload of each step: bytes that a worker hands over, 4 for each number of a float32 vector.
 
     >>> from commeff.methods import local_sgd
-    >>> sent(local_sgd(SGD, period=2), steps=4)
+    >>> payloads(local_sgd(SGD, period=2), steps=4)
     [0, 400, 0, 400]
     """
     totals = [communicator.ledger.payload_bytes for _, communicator in _drive(strategy, steps, torch.float32)]

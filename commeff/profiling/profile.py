@@ -226,11 +226,11 @@ class _Play:
         """Whether two cycles in a row send the same."""
         posted = self._communicator.wire.operations
 
-        def sent(step: int, moved: int) -> list[Operation]:
+        def shift(step: int, moved: int) -> list[Operation]:
             a, b = self._bounds[step]
             return [operation.moved(moved)._replace(waited=0) for operation in posted[a:b]]
 
-        return all(sent(k, period) == sent(k + period, 0) for k in range(first, first + period))
+        return all(shift(k, period) == shift(k + period, 0) for k in range(first, first + period))
 
     def _play_to(self, end: int) -> None:
         for step in range(max(self._bounds) + 1, end):
