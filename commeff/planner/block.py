@@ -23,14 +23,24 @@ FORWARD_KERNELS, BACKWARD_KERNELS, TENSOR_KERNELS = 16, 36, 2  # of a GPT layer;
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """Seconds of one micro-batch through one piece of the model, forward and backward."""
+    """Seconds of one micro-batch through one piece of the model, forward and backward.
+
+    Attributes
+    ----------
+    forward : forward pass without communication.
+    backward : backward pass without communication and without what is recomputed.
+    weights : of `backward`: gradients of weights, which a zero-bubble schedule may do later.
+    recomputed : what the backward pass computes again.
+    tensor : exposed tensor-parallel communication, both ways and recomputed.
+    tensor_forward : of `tensor`, in the forward pass.
+    """
 
     forward: Numbers
-    backward: Numbers  # without what is recomputed
-    weights: Numbers  # of `backward`: gradients of weights, which a zero-bubble schedule may do later
-    recomputed: Numbers  # recomputed in the backward pass
-    tensor: Numbers  # exposed tensor-parallel communication, both ways and recomputed
-    tensor_forward: Numbers  # of it, in the forward pass
+    backward: Numbers
+    weights: Numbers
+    recomputed: Numbers
+    tensor: Numbers
+    tensor_forward: Numbers
 
     @property
     def forward_total(self) -> Numbers:
@@ -44,7 +54,15 @@ class Pass:
 
 
 def layer_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
-    """One layer."""
+    """Seconds of one micro-batch through one layer.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    cluster : the GPUs and the links between them.
+    constants : what a real machine reaches of its data sheet.
+    """
     gpu, t = cluster.gpu, policies.tensor
     dense, dense_input, dense_weights = _products(model, policies, gpu, constants)
     core, core_back = _attention(model, policies, gpu, constants)
@@ -72,6 +90,11 @@ def busy(work: Numbers, issue: Numbers) -> Numbers:
 
     The slower of the two where they are far apart, and 1.4 times either where they are equal: some kernels of a pass
     wait for the CPU and others for the GPU.
+
+    Parameters
+    ----------
+    work : seconds on the GPU.
+    issue : seconds on the CPU.
     """
     return np.sqrt(work**2 + issue**2)
 
@@ -79,6 +102,12 @@ def busy(work: Numbers, issue: Numbers) -> Numbers:
 def tensor_seconds(model: Model, policies: Policies, groups: Groups) -> Numbers:
     """Two all-reduces of b s h numbers each way (Shoeybi 2019); with sequence parallelism each is an all-gather and a
     reduce-scatter, of the same bytes (Korthikanti 2022).
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    groups : the ranks that talk to each other.
     """
     size = 2 * policies.tokens(model.sequence) * model.hidden
     split = 2 * collectives.reduce_scatter(groups, size)
@@ -90,6 +119,13 @@ def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Con
 
     Element-wise bytes for each logit: forward 30 (to fp32 6, maximum 4, shift and exponential 12, sum 4, division 4
     and a bit), backward 14 (softmax minus target 8, to 16 bits 6).
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    cluster : the GPUs and the links between them.
+    constants : what a real machine reaches of its data sheet.
     """
     gpu, t = cluster.gpu, policies.tensor
     tokens = policies.tokens(model.sequence)
@@ -115,6 +151,13 @@ def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Con
 def embedding_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
     """Lookup, positions and dropout: about 10 bytes for each number of b s h each way; an all-reduce over the tensor
     ranks forward.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    cluster : the GPUs and the links between them.
+    constants : what a real machine reaches of its data sheet.
     """
     numbers = policies.tokens(model.sequence) * model.hidden
     seconds = 10.0 * numbers / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)

@@ -12,6 +12,13 @@ MOST = 10**8  # of anything that is counted: beyond it 64-bit products of counts
 def counted(what: str, value: Any) -> None:
     """Refuse what is not a whole number from 1 to `MOST`.
 
+    Parameters
+    ----------
+    what : name of the value, for the message.
+    value : what must be a whole number.
+
+    Examples
+    --------
     >>> counted("tensor", 2.0)
     Traceback (most recent call last):
     ValueError: tensor must be a whole number from 1 on, got 2.0
@@ -25,6 +32,13 @@ def counted(what: str, value: Any) -> None:
 def switch(what: str, value: Any) -> None:
     """Refuse what is not True or False.
 
+    Parameters
+    ----------
+    what : name of the value, for the message.
+    value : what must be True or False.
+
+    Examples
+    --------
     >>> switch("gated", 1)
     Traceback (most recent call last):
     ValueError: gated must be true or false, got 1
@@ -36,6 +50,14 @@ def switch(what: str, value: Any) -> None:
 def chosen(what: str, value: str, names: Sequence[str]) -> None:
     """Refuse a name that is not known.
 
+    Parameters
+    ----------
+    what : name of the value, for the message.
+    value : the name to be looked up.
+    names : the names to choose from.
+
+    Examples
+    --------
     >>> chosen("schedule", "1f1d", ("naive", "gpipe", "1f1b"))
     Traceback (most recent call last):
     ValueError: schedule must be one of naive gpipe 1f1b, got '1f1d'; did you mean 1f1b?

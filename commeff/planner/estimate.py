@@ -29,6 +29,13 @@ from commeff.planner.worker_traffic import worker_traffic
 class StepParts:
     """Seconds of one micro-batch: a layer, the head, the embedding, and the boundary between two stages, which only
     overlap="full" hides, behind the layers of a piece: a stage waits for what it works on.
+
+    Attributes
+    ----------
+    layer : one layer.
+    head : logits and loss.
+    embedding : the lookup of tokens.
+    boundary : exposed seconds from a stage to the next.
     """
 
     layer: Pass
@@ -38,7 +45,7 @@ class StepParts:
 
     @classmethod
     def of(cls, model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> StepParts:
-        """On a cluster."""
+        """Price the pieces of a model on a cluster."""
         layer, boundary = layer_pass(model, policies, cluster, constants), boundary_seconds(model, policies, cluster)
         piece = model.layers / (policies.pipeline * policies.chunks) * layer.forward_total
         return cls(
@@ -51,19 +58,25 @@ class StepParts:
 
 @dataclass(frozen=True, eq=False)
 class StepEstimate:
-    """Arrays over the policies: seconds and bytes by part; their sums are the step and the fullest rank's memory."""
+    """Seconds and bytes by part, arrays over the policies; they add up to the step and to the fullest rank's memory.
+
+    Attributes
+    ----------
+    seconds : of a step by part, each an array over the policies.
+    bytes : on the fullest rank by part, each an array over the policies.
+    """
 
     seconds: dict[str, Numbers]
     bytes: dict[str, Numbers]
 
     @property
     def step_seconds(self) -> Numbers:
-        """Of one optimizer step."""
+        """Seconds of one optimizer step."""
         return np.sum(np.broadcast_arrays(*self.seconds.values()), axis=0)
 
     @property
     def memory_bytes(self) -> Numbers:
-        """On the fullest rank."""
+        """Bytes on the fullest rank."""
         return np.sum(np.broadcast_arrays(*self.bytes.values()), axis=0)
 
 
@@ -72,6 +85,16 @@ def estimate(
 ) -> StepEstimate:
     """Price policies with equal pieces. They are taken to be possible: `Policy.check` says which are not.
 
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    cluster : the GPUs and the links between them.
+    global_batch : sequences in a step, over all ranks.
+    constants : what a real machine reaches of its data sheet.
+
+    Examples
+    --------
     >>> from commeff.planner import Policy
     >>> model, cluster = Model(24, 2048, 16, 1024, 51200), Cluster.named("a100_selene", gpus=8)
     >>> many = Policies.of([Policy(data=8), Policy(tensor=8), Policy(tensor=2, pipeline=2, data=2)])
@@ -92,6 +115,12 @@ def estimate(
 def stage_parts(model: Model, policies: Policies, pieces: StepParts) -> tuple[dict[str, Numbers], StageSeconds]:
     """Seconds of one micro-batch on the slowest stage by part, and of all stages together. The stages have equal
     layers; the first has the embedding too and the last the head.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    pieces : seconds of one micro-batch through each piece.
     """
     layers, p = model.layers / policies.pipeline, policies.pipeline
     layer, head, embedding = pieces.layer, pieces.head, pieces.embedding
@@ -135,6 +164,17 @@ def finish(
     Gradients of a worker's ranks, and of workers where the method can send them in blocks, hide behind the last
     micro-batch's backward pass of a stage. What a method sends before it has the gradient, or waits for steps later,
     hides behind all computation that hides nothing else, and behind what is left of that, weights that ZeRO-3 gathers.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    cluster : the GPUs and the links between them.
+    constants : what a real machine reaches of its data sheet.
+    pieces : seconds of one micro-batch through each piece.
+    stages : what stands on each stage.
+    micro_batches : micro-batches of each rank in a step.
+    seconds : of the pipeline by part.
     """
     layers = model.layers / policies.pipeline
     each = stages.parameters(model, policies)

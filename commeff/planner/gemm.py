@@ -17,6 +17,12 @@ ALIGNMENT = 16  # bytes: rows that are not multiples of it are loaded at half th
 def multiprocessors(gpu: GPU) -> int:
     """Tiles that run at the same time; 1 (no wave quantisation) if the GPU is not known.
 
+    Parameters
+    ----------
+    gpu : the GPU.
+
+    Examples
+    --------
     >>> from commeff.cluster import Cluster
     >>> multiprocessors(Cluster.named("h200_400g").gpu)
     132
@@ -28,6 +34,14 @@ def seconds_per_flop(gpu: GPU, precision: str, constants: Constants) -> float:
     """1/(peak efficiency) + (width/T) / (operand_ratio x memory bandwidth): a tile of T x T loads 2 T operands for
     every 2 T^2 FLOPs.
 
+    Parameters
+    ----------
+    gpu : the GPU.
+    precision : of the operands.
+    constants : what a real machine reaches of its data sheet.
+
+    Examples
+    --------
     >>> from commeff.cluster import Cluster
     >>> from commeff.planner.constants import MEASURED
     >>> for name in ("a100_selene", "h100_400g"):
@@ -52,6 +66,16 @@ def gemm_seconds(
 
     All multiprocessors wait for the last wave, edges of tiles are computed in vain, and every tile pays a ramp. Rows
     of memory that are not a multiple of 16 bytes halve the rate (a vocabulary of 50257 is slower than one of 50304).
+
+    Parameters
+    ----------
+    rows : of the first matrix.
+    columns : of the second matrix.
+    inner : columns of the first matrix, which are rows of the second.
+    count : products that run at once.
+    gpu : the GPU.
+    precision : of the operands.
+    constants : what a real machine reaches of its data sheet.
     """
     units, width = multiprocessors(gpu), WIDTHS[precision]
     tiles = count * np.ceil(rows / TILE) * np.ceil(columns / TILE)

@@ -20,6 +20,11 @@ def layer_activations(model: Model, policies: Policies) -> Numbers:
     and two dropout masks, 10, on all tensor ranks unless sequence_parallel; queries, keys, values, context 8 and the
     inside of the feed-forward 16, split; softmax, mask and dropped softmax 5 for each score, kept by nobody with
     flash attention or selective recomputation.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
     """
     t, tokens = policies.tensor, policies.tokens(model.sequence)
     shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
@@ -31,8 +36,14 @@ def layer_activations(model: Model, policies: Policies) -> Numbers:
 
 
 def activations(model: Model, policies: Policies, stages: PipelineStages) -> Numbers:
-    """Of the layers of each stage. Full recomputation keeps the input of every layer, 2 s b h, and works through one
-    layer at a time.
+    """Bytes of activations of the layers of each stage. Full recomputation keeps the input of every layer, 2 s b h, and
+    works through one layer at a time.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    stages : what stands on each stage.
     """
     whole = layer_activations(model, policies)
     split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
@@ -42,7 +53,14 @@ def activations(model: Model, policies: Policies, stages: PipelineStages) -> Num
 
 
 def worker_memory(model: Model, policies: Policies, stages: PipelineStages) -> Numbers:
-    """What the method of the worker axis remembers on a rank of each stage before ZeRO, as its profile says."""
+    """What the method of the worker axis remembers on a rank of each stage before ZeRO, as its profile says.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    stages : what stands on each stage.
+    """
     rows = []
     for each in zip(*np.broadcast_arrays(stages.layers, stages.embeddings), strict=True):
         row = np.zeros(np.broadcast(*each, policies.workers, policies.tensor).shape)
@@ -57,6 +75,14 @@ def memory(
 ) -> dict[str, Numbers]:
     """Bytes by part on the fullest rank. `remembered` is `worker_memory`. Beside the layers, the first stage keeps a
     dropout mask of the embedding for each micro-batch in flight, and the last the fp32 logits of one.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    stages : what stands on each stage.
+    remembered : bytes of the method of the worker axis, before ZeRO.
+    constants : what a real machine reaches of its data sheet.
     """
     shard, parameters = policies.shard, stages.parameters(model, policies)
     weights, gradients, optimizer = STATES[policies.precision]

@@ -52,11 +52,13 @@ class Model:
             switch(name, getattr(self, name))
         if self.head_dim is None and self.hidden % self.heads:
             raise ValueError(
-                f"hidden={self.hidden} does not divide into heads={self.heads}; give head_dim, or other heads"
+                f"hidden must be a multiple of heads={self.heads}, got {self.hidden}: all heads have one width; "
+                "give head_dim, or other heads"
             )
         if self.heads % self.key_heads:
             raise ValueError(
-                f"heads={self.heads} cannot share kv_heads={self.kv_heads} evenly; take kv_heads that divides heads"
+                f"kv_heads must divide heads={self.heads}, got {self.kv_heads}: as many heads share each key; "
+                "take a divisor of heads"
             )
         counted("heads x head_dim", self.query_width)
 
@@ -103,7 +105,7 @@ class Model:
 
     @property
     def layer_parameters(self) -> int:
-        """Of one layer: matrices, norms, biases. 12 h^2 + 13 h for a GPT block."""
+        """Numbers in one layer: matrices, norms, biases. 12 h^2 + 13 h for a GPT block."""
         small = 2 * self.hidden  # the scales of two norms
         if not self.gated:  # their shifts, and the biases of the six matrices
             small += 4 * self.hidden + self.query_width + 2 * self.key_width + self.ffn_width
@@ -111,12 +113,12 @@ class Model:
 
     @property
     def embedding_parameters(self) -> int:
-        """Of one V x h matrix."""
+        """Numbers in one V x h matrix."""
         return self.vocab * self.hidden
 
     @property
     def parameters(self) -> int:
-        """All of them.
+        """Numbers in the whole model.
 
         >>> Model(96, 12288, 96, 2048, 50257).parameters / 1e9
         174.604259328
@@ -128,17 +130,17 @@ class Model:
 
     @property
     def attention_flops(self) -> float:
-        """Of scores and context, forward, one layer, one sequence: 4 s^2 h. The masked half counts, as in papers."""
+        """FLOPs of scores and context, forward, one layer and sequence: 4 s^2 h, the masked half counted."""
         return 4.0 * self.sequence**2 * self.query_width
 
     @property
     def layer_flops(self) -> float:
-        """Forward, one layer, one sequence: 24 s h^2 + 4 s^2 h for a GPT block."""
+        """FLOPs forward, one layer, one sequence: 24 s h^2 + 4 s^2 h for a GPT block."""
         return 2.0 * self.sequence * (self.attention_weights + self.ffn_weights) + self.attention_flops
 
     @property
     def head_flops(self) -> float:
-        """Forward, the logits of one sequence: 2 s h V."""
+        """FLOPs forward, the logits of one sequence: 2 s h V."""
         return 2.0 * self.sequence * self.embedding_parameters
 
     @property

@@ -63,6 +63,15 @@ def _embedding(model: Model, tensor: int) -> tuple[int, int]:
 def part_numbers(model: Model, tensor: Numbers, layers: Count, embeddings: Count) -> Numbers:
     """`ModelPart(...).layout(model).d` of many parts; a fraction of a layer has that fraction of its numbers.
 
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    tensor : ranks that share every matrix.
+    layers : layers of each part.
+    embeddings : V x h matrices of each part.
+
+    Examples
+    --------
     >>> model = Model(layers=2, hidden=12, heads=3, sequence=4, vocab=10, kv_heads=1)
     >>> int(part_numbers(model, np.array([3]), 2, 1)[0]) == ModelPart(3, 2, 1).layout(model).d
     True

@@ -72,11 +72,22 @@ class PartitionPlan:
 def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> PartitionPlan:
     """What a choice of cuts communicates, for widths of x, W_1 x, ..., y.
 
+    Parameters
+    ----------
+    cuts : of W_1, W_2, ...: row or column.
+    widths : widths of x, W_1 x, ..., y.
+    devices : number of devices.
+
+    Examples
+    --------
     >>> plan(("row", "column"), (4, 16, 4), devices=2)                # a feed-forward: Megatron-LM's choice
     PartitionPlan(cuts=('row', 'column'), forward=('all-reduce y',), backward=('all-reduce x',), numbers=8.0)
     """
     if len(widths) != len(cuts) + 1:
-        raise ValueError(f"{len(cuts)} matrices were cut but {len(widths)} widths given; give {len(cuts) + 1}")
+        raise ValueError(
+            f"widths must be one more than the {len(cuts)} cuts, got {len(widths)}: every matrix leads from one vector "
+            f"to the next; give {len(cuts) + 1}"
+        )
     counted("devices", devices)
     for cut in cuts:
         chosen("cut", cut, ("row", "column"))
@@ -94,6 +105,13 @@ def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> PartitionP
 def plans(widths: Sequence[int], devices: int) -> list[PartitionPlan]:
     """All choices, cheapest first.
 
+    Parameters
+    ----------
+    widths : widths of x, W_1 x, ..., y.
+    devices : number of devices.
+
+    Examples
+    --------
     >>> for choice in plans((1, 1, 1, 1), devices=2):                  # the lecture's y = W3 W2 W1 x, two devices
     ...     print(choice.numbers, *choice.cuts)
     3.0 row row column
@@ -113,6 +131,12 @@ def blocks(hidden: int) -> dict[str, tuple[int, ...]]:
     """Widths of chains in a transformer: the lecture's three equal matrices; the feed-forward h to 4 h to h; attention,
     in which heads act alone, as h to h (queries, keys and values make one head's output) to h.
 
+    Parameters
+    ----------
+    hidden : hidden size.
+
+    Examples
+    --------
     >>> {name: plans(widths, 8)[0].cuts for name, widths in blocks(1024).items()}
     {'W3 W2 W1': ('row', 'row', 'column'), 'feed-forward': ('row', 'column'), 'attention': ('row', 'column')}
     """

@@ -31,7 +31,12 @@ class Policies:
 
     Attributes
     ----------
-    methods : what the worker axis may do; `method` holds places in it.
+    tensor, pipeline, data, workers, micro_batch, chunks, zero : as in `Policy`.
+    schedule, recompute, overlap : places in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`.
+    sequence_parallel, partition_checkpoints, offload_checkpoints : as in `Policy`.
+    method : places in `methods`.
+    methods : what the worker axis may do.
+    precision : of all policies.
 
     Examples
     --------
@@ -125,7 +130,7 @@ class Policies:
         return np.array([0.0, partial, 1.0])[self.overlap]
 
     def tokens(self, sequence: int) -> Numbers:
-        """Of one micro-batch; a float, as products with other counts may be large."""
+        """Tokens of one micro-batch; a float, as products with other counts may be large."""
         return 1.0 * self.micro_batch * sequence
 
     def micro_batches(self, global_batch: Count) -> Numbers:

@@ -103,7 +103,7 @@ class Policy:
 
     @property
     def gpus(self) -> int:
-        """All ranks."""
+        """Number of GPUs: the product of all ranks."""
         return self.tensor * self.pipeline * self.data
 
     @property

@@ -43,8 +43,18 @@ class Prediction:
 def predict(
     model: Model, policy: Policy, cluster: Cluster, *, global_batch: int, constants: Constants = MEASURED
 ) -> Prediction:
-    """Price one policy.
+    """Predict the time, the memory and the utilisation of one step of a policy.
 
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policy : the policy to be priced.
+    cluster : the GPUs and the links between them.
+    global_batch : sequences in a step, over all ranks.
+    constants : what a real machine reaches of its data sheet.
+
+    Examples
+    --------
     >>> model = Model(layers=80, hidden=12288, heads=96, sequence=2048, vocab=51200)
     >>> policy = Policy(tensor=8, pipeline=8, data=24, recompute="full")
     >>> p = predict(model, policy, Cluster.named("a100_selene", gpus=1536), global_batch=2304)
@@ -77,7 +87,16 @@ def predict(
 def timeline(
     model: Model, policy: Policy, cluster: Cluster, *, global_batch: int, constants: Constants = MEASURED
 ) -> Timeline:
-    """The pipeline of one step, event by event, with the layers, embedding and head where the policy puts them."""
+    """The pipeline of one step, event by event, with the layers, embedding and head where the policy puts them.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policy : the policy to be priced.
+    cluster : the GPUs and the links between them.
+    global_batch : sequences in a step, over all ranks.
+    constants : what a real machine reaches of its data sheet.
+    """
     policy.check(model, cluster, global_batch)
     policies = Policies.of([policy])
     pieces = StepParts.of(model, policies, cluster, constants)

@@ -38,7 +38,13 @@ class PolicyContext(NamedTuple):
 
 
 class OwnRefusal(NamedTuple):
-    """What the fields of a policy do not allow together."""
+    """What the fields of a policy do not allow together.
+
+    Attributes
+    ----------
+    holds : for which policies it is true.
+    sentence : the message for one policy.
+    """
 
     holds: Callable[[Policies], Mask]
     sentence: Callable[[Policy], str]
@@ -168,6 +174,14 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
     """True where a policy makes sense by itself and fits the model, the cluster and the batch. Memory is not asked.
 
     With `uneven`, layers need not divide into equal pieces: yes where some `stages` would do.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    cluster : the GPUs and the links between them.
+    global_batch : sequences in a step, over all ranks.
+    uneven : whether layers may be cut into unequal stages.
 
     Examples
     --------

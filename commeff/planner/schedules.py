@@ -16,7 +16,14 @@ from commeff.planner.choices import SCHEDULES
 
 
 class StageTask(NamedTuple):
-    """A piece of work of one stage."""
+    """A piece of work of one stage.
+
+    Attributes
+    ----------
+    what : F, B or W.
+    micro_batch : which one, from 0.
+    chunk : which piece of the stage, from 0.
+    """
 
     what: str
     micro_batch: int
@@ -24,11 +31,18 @@ class StageTask(NamedTuple):
 
 
 class StageSeconds(NamedTuple):
-    """Seconds of one micro-batch on a stage, all chunks together; or on all stages, added up."""
+    """Seconds of one micro-batch on a stage, all chunks together; or on all stages, added up.
+
+    Attributes
+    ----------
+    forward : forward pass.
+    backward : whole backward pass.
+    weights : of `backward`: gradients of weights.
+    """
 
     forward: Numbers
     backward: Numbers
-    weights: Numbers  # of `backward`: gradients of weights
+    weights: Numbers
 
 
 def bubble_seconds(
@@ -50,6 +64,15 @@ def bubble_seconds(
         (p-1) (F + B - W) - min(m-1, p-1) min(W, B - W, F),    one third of 1F1B's where F = B - W = W,
 
     and at least (p-1) F, as the first micro-batch has to come. All five equal the event loop on equal stages.
+
+    Parameters
+    ----------
+    schedule : places in `SCHEDULES`.
+    stages : stages of the pipeline.
+    chunks : pieces of the model on each stage.
+    micro_batches : micro-batches of each rank in a step.
+    slowest : seconds of a micro-batch on the slowest stage.
+    total : seconds of a micro-batch on all stages together.
     """
     forward, backward, late = (
         np.where(stages > 1, all_of - own, 0.0) for all_of, own in zip(total, slowest, strict=True)
@@ -66,6 +89,15 @@ def bubble_seconds(
 def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Bubble over ideal time on equal stages whose backward pass takes twice the forward pass, half of it for weights.
 
+    Parameters
+    ----------
+    schedule : one of `SCHEDULES`.
+    stages : stages of the pipeline.
+    micro_batches : micro-batches of each rank in a step.
+    chunks : pieces of the model on each stage.
+
+    Examples
+    --------
     >>> [bubble_share(name, 4, 8) for name in ("gpipe", "1f1b", "zero_bubble", "naive")]
     [0.375, 0.375, 0.125, 3.0]
     >>> bubble_share("interleaved", 4, 8, chunks=3)
@@ -79,7 +111,15 @@ def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1
 
 
 def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> list[list[StageTask]]:
-    """What every stage does, in order."""
+    """The tasks of every stage, in the order in which it does them.
+
+    Parameters
+    ----------
+    schedule : one of `SCHEDULES`.
+    stages : stages of the pipeline.
+    micro_batches : micro-batches of each rank in a step.
+    chunks : pieces of the model on each stage.
+    """
     if schedule == "interleaved" and chunks > 1:
         return [_interleaved(stage, stages, micro_batches, chunks) for stage in range(stages)]
     return [

@@ -75,6 +75,11 @@ def micro_batches_in_flight(policies: Policies, micro_batches: Numbers) -> tuple
 
     Naive 1; GPipe m; 1F1B min(m, p - i) on stage i from 0; ZB-H1 min(m, p) on all, as late stages put off more
     gradients of weights; interleaved, the first stage, p (1 + (p-1)/(p v)) and the last (p (v-1) + 1)/v, at most m.
+
+    Parameters
+    ----------
+    policies : the policies to be priced.
+    micro_batches : micro-batches of each rank in a step.
     """
     m, p, v = micro_batches, policies.pipeline, policies.chunks
     kinds = ("naive", "gpipe", "zero_bubble")

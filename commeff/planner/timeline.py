@@ -12,7 +12,15 @@ MOST_TASKS = 500_000  # forward passes of pieces that are played: some seconds
 
 @dataclass(frozen=True)
 class Event:
-    """A task that ran."""
+    """A task that ran.
+
+    Attributes
+    ----------
+    stage : which ran it.
+    task : what ran.
+    start : second at which it started.
+    end : second at which it ended.
+    """
 
     stage: int
     task: StageTask
@@ -22,7 +30,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What happened.
+    """What every stage did in one step, and when.
 
     Parameters
     ----------
@@ -88,7 +96,8 @@ def play(
                 todo -= 1
         if todo == before:
             raise ValueError(
-                f"schedule={schedule} with {stages} stages and {micro_batches} micro-batches waits for itself"
+                f"micro-batches must come in rounds of the stages with chunks, got schedule={schedule} with {stages} "
+                f"stages and {micro_batches} micro-batches: it waits for itself; take a multiple of the stages"
             )
     return Timeline(events, max(clocks), [_peak(stage, "W" if split else "B") for stage in events])
 

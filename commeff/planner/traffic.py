@@ -18,6 +18,12 @@ from commeff.planner.policies import Policies
 def boundary_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
     """One micro-batch from a stage to the next: b s h 16-bit numbers, each tensor rank sending its part, which the
     receivers gather in the node unless they keep sequences split (Narayanan 2021, the scatter/gather optimisation).
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    cluster : the GPUs and the links between them.
     """
     t, size = policies.tensor, 2 * policies.tokens(model.sequence) * model.hidden
     groups = Groups.strided(cluster, policies.pipeline, t * policies.data)
@@ -27,10 +33,16 @@ def boundary_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numb
 
 
 class Sharing(NamedTuple):
-    """Seconds a step that ranks of one worker talk to each other."""
+    """Seconds a step that ranks of one worker talk to each other.
 
-    gradients: Numbers  # once a step, may hide behind the last backward pass
-    gathers: Numbers  # of weights (ZeRO-3) and scattered gradients in every micro-batch, may hide behind computation
+    Attributes
+    ----------
+    gradients : once a step; they may hide behind the last backward pass.
+    gathers : of weights (ZeRO-3) and scattered gradients in every micro-batch; they may hide behind computation.
+    """
+
+    gradients: Numbers
+    gathers: Numbers
 
 
 def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numbers, cluster: Cluster) -> Sharing:
@@ -39,6 +51,13 @@ def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numb
     ZeRO 0: all-reduce of gradients. 1: reduce-scatter of gradients, all-gather of weights. 2: the reduce-scatter in
     every micro-batch, as there is no room to add up whole gradients. 3: in every micro-batch two all-gathers of
     weights and a reduce-scatter: 3 Psi instead of 2 Psi for one micro-batch.
+
+    Parameters
+    ----------
+    parameters : on each rank, before ZeRO.
+    policies : the policies to be priced.
+    micro_batches : micro-batches of each rank in a step.
+    cluster : the GPUs and the links between them.
     """
     weights, gradients, _ = STATES[policies.precision]
     groups = policies.sharing(cluster)
@@ -55,6 +74,12 @@ def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numb
 def tied_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
     """The first and the last stage add up the gradients of their copies of a tied embedding. They are in one node only
     if everything is.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policies : the policies to be priced.
+    cluster : the GPUs and the links between them.
     """
     if not model.tied_embeddings:
         return np.zeros_like(policies.tensor, dtype=float)
@@ -69,6 +94,14 @@ def optimizer_seconds(
     """Adam reads weights, two moments and gradients and writes weights, two moments and their 16-bit copies, 30 bytes
     for each parameter; and what the method of the worker axis reads and writes of what it remembers. With ZeRO each
     rank does its share.
+
+    Parameters
+    ----------
+    parameters : on each rank, before ZeRO.
+    remembering : bytes that a step reads and writes of what the method remembers.
+    policies : the policies to be priced.
+    cluster : the GPUs and the links between them.
+    constants : what a real machine reaches of its data sheet.
     """
     moved = (30 * parameters + remembering) / np.where(policies.zero >= 1, policies.shard, 1)
     return moved / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)

@@ -101,10 +101,14 @@ class WorkerMethod:
         if self.compressor is not None and "compressor" not in takes:
             kin = " ".join(name for name in sorted(methods.__all__) if "compressor" in _parameters(name))
             raise ValueError(
-                f"compressor must be left out with method={self.name}: it has none; those with one are {kin}"
+                f"compressor must be left out with method={self.name}, got {self.compressor}: it has none; "
+                f"those with one are {kin}"
             )
         if self.compressor is None and "compressor" in takes:
-            raise ValueError(f"compressor must be given with method={self.name}, such as compressor=top_k")
+            raise ValueError(
+                f"compressor must be given with method={self.name}, got none: it sends compressed vectors; "
+                "give such as compressor=top_k"
+            )
         if isinstance(self.compressor, str):
             check_compressor(self.compressor)
 

@@ -189,7 +189,7 @@ class _Place:
         self.groups = Groups.strided(cluster, workers, stride)
 
     def seconds(self, sent: Sent, sizes: Numbers) -> Numbers:
-        """Of one round."""
+        """Seconds of one round."""
         if sent.matrix is None:
             return collective_seconds(sent.kind, self.groups, sizes, shards=sent.shards, parts=sent.shards)
         seconds = np.zeros_like(sizes)

@@ -78,7 +78,10 @@ def plan(
     with refusals():
         _agree(search, sweep, largest, timeline, figure)
         if not search and (method, budget, top, seed, every_way) != ("exhaustive", None, 10, 0, False):
-            raise ValueError("--method, --budget, --top, --seed and --ways say how to search; add --search")
+            raise ValueError(
+                "--method, --budget, --top, --seed and --ways must be left out without --search, got one of them: "
+                "they say how to search; add --search"
+            )
         from commeff.experiments.published.planner.question import read_question
 
         words = list(settings or [])
@@ -101,20 +104,35 @@ def plan(
 def _agree(search: bool, sweep: bool, largest: bool, timeline: Path | None, figure: Path | None) -> None:
     """Refuse options that cannot be had together."""
     if search + sweep + largest > 1:
-        raise ValueError("--search, --bandwidth-sweep and --largest are three questions; ask one at a time")
+        raise ValueError(
+            f"at most one of --search, --bandwidth-sweep and --largest must be given, got {search + sweep + largest}: "
+            "they are different questions; ask one at a time"
+        )
     if timeline is not None and (search or sweep or largest):
-        raise ValueError("--timeline draws one policy; leave out --search, --bandwidth-sweep and --largest")
+        raise ValueError(
+            "--timeline must be given for a single policy, got a search or a sweep: it draws one policy; "
+            "leave out --search, --bandwidth-sweep and --largest"
+        )
     if figure is not None and not (sweep or largest):
-        raise ValueError("--figure draws --bandwidth-sweep or --largest; the pipeline is --timeline FILE")
+        raise ValueError(
+            "--figure must be given with --bandwidth-sweep or --largest, got neither: it draws one of them; "
+            "add one, or draw the pipeline with --timeline FILE"
+        )
     for path in (timeline, figure):
         if path is not None and path.suffix not in FIGURES:
-            raise ValueError(f"{path} does not say what kind of figure it is; end it with one of {' '.join(FIGURES)}")
+            raise ValueError(
+                f"a figure's file must end with one of {' '.join(FIGURES)}, got {path}: the ending says what kind of "
+                "figure it is; give another name"
+            )
 
 
 def _leave(option: str, words: list[str]) -> None:
     """Refuse keys that an option chooses."""
     if words:
-        raise ValueError(f"{option} chooses {' '.join(words)} itself; leave them out, or leave {option} out")
+        raise ValueError(
+            f"{' '.join(words)} must be left out with {option}, got both: {option} chooses {' '.join(words)} itself; "
+            f"leave them out, or leave {option} out"
+        )
 
 
 def _predict(question: Question, as_json: bool) -> None:

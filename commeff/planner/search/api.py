@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
     @property
     def step_seconds(self) -> float:
-        """Of one step."""
+        """Seconds of one optimizer step."""
         return self.prediction.step_seconds
 
     @property
@@ -76,15 +76,20 @@ def search(
 
     Parameters
     ----------
+    model : the transformer to be trained.
+    cluster : the GPUs, all of which a plan uses.
+    global_batch : sequences in a step, over all ranks.
     budget : policies that may be priced; by default all of them (exhaustive, dp, ilp) or 1000.
     method : exhaustive prices every policy with equal stages, then cuts the layers of the best 1F1B and GPipe
         pipelines anew, by trying all cuts (or by dynamic programming, where there are more than 20,000); dp and ilp do
         the same and cut by dynamic and by integer programming. evolution, bayes, reinforce and random price some
         policies with equal stages.
     seed : of what is random; the same seed gives the same plans.
-    top : how many plans are wanted.
+    top : most plans to return.
     ways : what the worker axis may do. Without any, all replicas are averaged in every step. A method that
         communicates less is faster in every step and needs more steps: say with `WorkerMethod(steps=...)` how many.
+    precision, overlap : of every policy, as in `Policy`.
+    constants : what a real machine reaches of its data sheet.
 
     Raises
     ------
@@ -136,7 +141,7 @@ def _guided(
 
 
 def nothing(space: Space, smallest: float) -> str:
-    """Why a search found nothing."""
+    """The message of a search that ends without a plan."""
     where = f"{space.cluster.name} with gpus={space.cluster.gpus}"
     if smallest == float("inf"):
         return (

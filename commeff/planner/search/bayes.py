@@ -45,7 +45,7 @@ class Bayes(Searcher):
         return new[np.argsort(-self._improvement(new), kind="stable")[: 2 * count]]
 
     def tell(self, rows: Rows, values: Values) -> None:
-        """Keep all."""
+        """Keep all rows and values, from which the next are guessed."""
         rows, values = np.vstack([self.rows, rows]), np.append(self.values, values)
         _, first = np.unique(rows, axis=0, return_index=True)
         first = np.sort(first)

@@ -41,12 +41,12 @@ class CutChain:
 
     @property
     def stages(self) -> int:
-        """How many."""
+        """Number of stages."""
         return len(self.seconds)
 
     @property
     def layers(self) -> int:
-        """To be placed, all of them."""
+        """Number of layers to be placed."""
         return self.seconds.shape[1]
 
     @property
@@ -82,8 +82,8 @@ def every(chain: CutChain) -> Cuts:
     """
     if chain.ways > MOST:
         raise ValueError(
-            f"{chain.layers} layers on {chain.stages} stages can be cut in {chain.ways} ways, more than {MOST}; "
-            "use method=dp or method=ilp"
+            f"cuts must be at most {MOST:,} to try them all, got {chain.ways}: {chain.layers} layers on "
+            f"{chain.stages} stages can be cut in as many ways; use method=dp or method=ilp"
         )
     inner = np.array(list(combinations(range(1, chain.layers), chain.stages - 1)), dtype=int)
     ends = np.full((len(inner), 1), chain.layers)

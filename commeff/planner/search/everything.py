@@ -63,6 +63,13 @@ def scan(space: Space, keep: int, budget: int | None = None, constants: Constant
 
     With them, pipelines that 1F1B or GPipe could run with unequal stages are priced as if every stage had layers /
     pipeline layers, unless the model has more than `DEEP`.
+
+    Parameters
+    ----------
+    space : the policies to choose from.
+    keep : how many policies to return.
+    budget : policies that may be priced; None: all.
+    constants : what a real machine reaches of its data sheet.
     """
     even, to_cut = Best(keep), Best(RECUT)
     priced, smallest = 0, np.inf
@@ -88,7 +95,15 @@ def scan(space: Space, keep: int, budget: int | None = None, constants: Constant
 
 
 def recuts(space: Space, rows: Rows, solve: Solver, constants: Constants = MEASURED) -> list[tuple[Policy, float]]:
-    """Policies with layers cut by a solver, and the steps that each needs; only those whose stages come out unequal."""
+    """Policies with layers cut by a solver, and the steps that each needs; only those whose stages come out unequal.
+
+    Parameters
+    ----------
+    space : the policies to choose from.
+    rows : rows of the space: policies as whole numbers.
+    solve : finds the best cuts of a chain.
+    constants : what a real machine reaches of its data sheet.
+    """
     policies = []
     for row, steps in zip(rows, space.steps(rows), strict=True):
         policy = space.policy(row)

@@ -39,7 +39,7 @@ class Evolution(Searcher):
         return self.random.integers(0, living, size=(count, TOURNAMENT)).min(axis=1)
 
     def tell(self, rows: Rows, values: Values) -> None:
-        """Keep the best."""
+        """Keep the best rows as parents of the next."""
         rows, values = np.vstack([self.rows, rows]), np.append(self.values, values)
         rows, first = np.unique(rows, axis=0, return_index=True)
         order = np.argsort(values[first], kind="stable")[:PARENTS]

@@ -32,7 +32,13 @@ class Searcher(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What was priced, in order: rows and their values; as many as the budget, or all that there are."""
+    """What was priced, in order: rows and their values; as many as the budget, or all that there are.
+
+    Attributes
+    ----------
+    rows : what was priced, in order.
+    values : of each row, small being good.
+    """
 
     rows: Rows
     values: Values
@@ -69,11 +75,11 @@ class RandomSearch(Searcher):
         self.draw = Draw(problem, random)
 
     def ask(self, count: int) -> Rows:
-        """Drawn."""
+        """Rows drawn at random."""
         return self.draw(count)
 
     def tell(self, rows: Rows, values: Values) -> None:
-        """Forgotten."""
+        """Learn nothing: the next rows are random again."""
 
 
 def drive(searcher: Searcher, problem: Problem, budget: int, random: np.random.Generator) -> Trace:
@@ -82,6 +88,13 @@ def drive(searcher: Searcher, problem: Problem, budget: int, random: np.random.G
     An evaluation is one possible row priced for the first time. Whether a row is possible is asked for free, and no row
     is paid for twice. A searcher that keeps asking for what is known gets new rows at random instead; if there are none
     left either, it ends early.
+
+    Parameters
+    ----------
+    searcher : proposes rows and learns their values.
+    problem : says which rows are possible and prices them.
+    budget : evaluations that it may spend.
+    random : generator of all random numbers.
     """
     prices: dict[bytes, float] = {}
     priced: list[Rows] = []

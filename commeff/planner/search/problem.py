@@ -48,14 +48,14 @@ class EvenPolicies(Problem):
         return self.space.possible(rows)
 
     def price(self, rows: Rows) -> Values:
-        """One `estimate` for all."""
+        """Price all rows by one call of `estimate`."""
         space = self.space
         prices = estimate(space.model, space.policies(rows), space.cluster, space.global_batch, self.constants)
         limit = space.cluster.gpu.memory_bytes
         return penalised(prices.step_seconds * space.steps(rows), prices.memory_bytes / limit)
 
     def policy(self, row: Rows) -> Policy:
-        """What a row says."""
+        """The policy that a row stands for."""
         return self.space.policy(row)
 
 
@@ -63,6 +63,13 @@ def penalised(seconds: Values, filled: Values) -> Values:
     """log(seconds), and where more than the memory is filled, by how much it is, on top of what nothing that fits
     reaches by much: a search learns from what does not fit too.
 
+    Parameters
+    ----------
+    seconds : of a step.
+    filled : share of the memory that is filled.
+
+    Examples
+    --------
     >>> penalised(np.array([1.0, 1.0]), np.array([0.9, 2.0])).round(2)
     array([0.  , 2.69])
     """

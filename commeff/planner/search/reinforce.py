@@ -42,7 +42,7 @@ class Reinforce(Searcher):
         return np.stack(columns, axis=1)
 
     def tell(self, rows: Rows, values: Values) -> None:
-        """One step of gradient ascent."""
+        """Take one step of gradient ascent on the logits."""
         self.latest = np.append(self.latest, values)[-MEMORY:]
         beaten = (values[:, None] < self.latest).mean(axis=1) + (values[:, None] == self.latest).mean(axis=1) / 2
         for column, logits in zip(rows.T, self.logits, strict=True):

@@ -73,7 +73,7 @@ class Space:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Values of every axis."""
+        """Number of values of every axis."""
         return tuple(len(self.values[axis]) for axis in AXES)
 
     @cached_property
@@ -91,7 +91,7 @@ class Space:
         ]
 
     def policies(self, rows: Rows) -> Policies:
-        """What rows say, for `estimate`."""
+        """The policies that rows stand for, as `estimate` takes them."""
         columns: dict[str, Any] = {name: column[rows[:, i]] for i, name, column in self._columns}
         data = np.maximum(self.cluster.gpus // (columns["tensor"] * columns["pipeline"]), 1)
         never = np.zeros(len(rows), dtype=bool)
@@ -107,7 +107,7 @@ class Space:
         )
 
     def policy(self, row: Rows) -> Policy:
-        """What one row says."""
+        """The policy that one row stands for."""
         chosen = {
             name: value for axis, i in zip(AXES, row, strict=True) for name, value in self.values[axis][i].items()
         }
@@ -115,7 +115,7 @@ class Space:
         return Policy(data=data, precision=self.precision, overlap=self.overlap, **chosen)
 
     def steps(self, rows: Rows) -> NDArray[np.float64]:
-        """Of each row, in units of `psgd`'s."""
+        """Steps that each row needs, in units of `psgd`'s."""
         return np.array([way.steps for way in self.ways])[rows[:, -1]]
 
     def possible(self, rows: Rows, uneven: bool = False) -> Mask:
@@ -143,6 +143,12 @@ def is_canonical(policies: Policies) -> Mask:
     schedule without a pipeline, chunks of one, `psgd` between workers whose ranks share nothing, more neighbours than
     there are.
 
+    Parameters
+    ----------
+    policies : the policies to be judged.
+
+    Examples
+    --------
     >>> from commeff.planner.policy import Policy
     >>> is_canonical(Policies.of([Policy(tensor=t, sequence_parallel=True) for t in (1, 2)])).tolist()
     [False, True]
@@ -157,8 +163,14 @@ def is_canonical(policies: Policies) -> Mask:
 
 
 def divisors(number: int) -> list[int]:
-    """In order.
+    """All divisors of a number in ascending order.
 
+    Parameters
+    ----------
+    number : at least 1.
+
+    Examples
+    --------
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]
     """
@@ -169,6 +181,12 @@ def divisors(number: int) -> list[int]:
 def grid(sizes: Sequence[int]) -> Rows:
     """All rows, the last column fastest.
 
+    Parameters
+    ----------
+    sizes : number of values of each column.
+
+    Examples
+    --------
     >>> grid((2, 2)).tolist()
     [[0, 0], [0, 1], [1, 0], [1, 1]]
     """

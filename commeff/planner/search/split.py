@@ -32,6 +32,16 @@ def chain(
 ) -> CutChain:
     """Seconds and bytes of every stage with any number of layers.
 
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policy : a policy whose stages are to be cut.
+    cluster : the GPUs and the links between them.
+    global_batch : sequences in a step, over all ranks.
+    constants : what a real machine reaches of its data sheet.
+
+    Examples
+    --------
     >>> from commeff.planner.search.chain import dynamic
     >>> model = Model(layers=8, hidden=2048, heads=16, sequence=1024, vocab=256000)
     >>> policy = Policy(pipeline=4, data=2)
@@ -56,5 +66,11 @@ def chain(
 
 
 def recut(policy: Policy, cuts: Cuts) -> Policy:
-    """The policy with these layers on its stages."""
+    """The policy with these layers on its stages.
+
+    Parameters
+    ----------
+    policy : the policy to be changed.
+    cuts : layers of each stage; None: left as they are.
+    """
     return policy if cuts is None or len(set(cuts)) == 1 else replace(policy, stages=cuts)

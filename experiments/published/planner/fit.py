@@ -23,7 +23,15 @@ TABLES = ("vtrain_single", "korthikanti2022_layer", "megatron2021")
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """Relative errors, prediction / measurement - 1, and the rank correlation of megatron2021.csv."""
+    """Relative errors, prediction / measurement - 1, and the rank correlation of megatron2021.csv.
+
+    Attributes
+    ----------
+    vtrain : of vtrain_single.csv, by reading of its recomputation.
+    korthikanti : of korthikanti2022_layer.csv.
+    megatron : of megatron2021.csv.
+    spearman : rank correlation of megatron2021.csv.
+    """
 
     vtrain: dict[str, NDArray[np.float64]]  # under each reading of what is recomputed
     korthikanti: NDArray[np.float64]  # forward and backward, (5, 2)
@@ -49,7 +57,7 @@ class Measured:
         self._megatron = published.megatron()
 
     def errors(self, constants: Constants) -> Errors:
-        """Of a choice of constants, in all tables."""
+        """Errors of a choice of constants in all tables."""
         reached = self._megatron_tflops(constants)
         measured = self._megatron[1]
         return Errors(
@@ -60,7 +68,7 @@ class Measured:
         )
 
     def of_table(self, table: str, constants: Constants) -> NDArray[np.float64]:
-        """Of one table, flat; both readings of vtrain_single.csv one after the other."""
+        """Errors in one table, flat; both readings of vtrain_single.csv one after the other."""
         if table == "vtrain_single":
             return np.concatenate([self._vtrain_errors(reading, constants) for reading in self._vtrain])
         if table == "korthikanti2022_layer":

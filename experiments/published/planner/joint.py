@@ -40,7 +40,7 @@ class Joint(Problem):
         return np.hstack([rows[:, :CHOSEN], np.zeros((len(rows), len(AXES) - CHOSEN), dtype=np.int64)])
 
     def possible(self, rows: Rows) -> Mask:
-        """Pipelines that can be cut."""
+        """Rows whose pipelines can be cut."""
         plain = self._plain(rows)
         stages = self.pipelines[rows[:, AXES.index("pipeline")]]
         return self.space.possible(plain, uneven=True) & cuttable(self.space.policies(plain)) & (stages <= STAGES)
@@ -52,7 +52,7 @@ class Joint(Problem):
         return np.where(kept, rows, 0)
 
     def price(self, rows: Rows) -> Values:
-        """One event loop for each row."""
+        """Price each row by an event loop of its own."""
         predictions = [predict(MODEL, self.policy(row), self.space.cluster, global_batch=GLOBAL_BATCH) for row in rows]
         seconds = np.array([each.step_seconds for each in predictions])
         return penalised(
@@ -60,7 +60,7 @@ class Joint(Problem):
         )
 
     def policy(self, row: Rows) -> Policy:
-        """What a row says."""
+        """The policy that a row stands for."""
         policy = self.space.policy(self._plain(row[None])[0])
         return replace(policy, stages=shares(MODEL.layers, row[CHOSEN : CHOSEN + policy.pipeline] + 8))
 

@@ -26,7 +26,14 @@ MEANING = {
 
 
 def describe(question: Question, policy: Policy, prediction: Prediction) -> dict[str, Any]:
-    """All figures of one policy, for people and for `--json`."""
+    """All figures of one policy, for people and for `--json`.
+
+    Parameters
+    ----------
+    question : what `commeff plan` was called with.
+    policy : the policy to be priced.
+    prediction : what the policy costs.
+    """
     model, cluster = question.model, question.cluster
     tokens = question.global_batch * model.sequence
     parts = prediction.breakdown["seconds"]
@@ -83,7 +90,15 @@ def _value(value: Any) -> str:
 
 
 def run(tokens: float | None, each: int, seconds: float, cluster: Cluster) -> dict[str, float | None] | None:
-    """A training run of so many tokens, `each` of them in a step: days, GPU-hours, US dollars."""
+    """A training run of so many tokens, `each` of them in a step: days, GPU-hours, US dollars.
+
+    Parameters
+    ----------
+    tokens : of the whole run; None: no run was described.
+    each : tokens in a step.
+    seconds : of a step.
+    cluster : the GPUs and the links between them.
+    """
     if tokens is None:
         return None
     steps = tokens / each
@@ -95,7 +110,14 @@ def run(tokens: float | None, each: int, seconds: float, cluster: Cluster) -> di
 
 
 def fit(question: Question, policy: Policy, prediction: Prediction) -> str:
-    """Why it fits, or what fills the memory and the change that costs least time and makes room."""
+    """Why it fits, or what fills the memory and the change that costs least time and makes room.
+
+    Parameters
+    ----------
+    question : what `commeff plan` was called with.
+    policy : the policy to be priced.
+    prediction : what the policy costs.
+    """
     need, have = prediction.memory_bytes / GIB, question.cluster.gpu.memory_bytes / GIB
     if prediction.fits:
         return f"fits: {need:.1f} of {have:.1f} GiB on the fullest rank"

@@ -43,7 +43,7 @@ class Cases:
     places: list[int]
 
     def price(self, constants: Constants) -> StepEstimate:
-        """All of them."""
+        """Price all policies."""
         return estimate(self.model, self.policies, self.cluster, self.global_batch, constants)
 
 
@@ -131,7 +131,7 @@ def megatron_best(case: Cases, constants: Constants) -> tuple[float, int]:
 
 
 def tflops(case: Cases, seconds: float) -> float:
-    """Of a GPU, the recomputed forward pass counted."""
+    """TFLOP/s of a GPU, the recomputed forward pass counted."""
     flops = case.global_batch * (case.model.flops + case.model.recomputed_flops("full"))
     return float(flops / seconds / case.cluster.gpus / 1e12)
 
@@ -153,7 +153,7 @@ def korthikanti() -> tuple[list[tuple[Model, Policies, Cluster]], NDArray[np.flo
 
 
 def layer_seconds(case: tuple[Model, Policies, Cluster], constants: Constants) -> tuple[float, float]:
-    """Of one layer, forward and backward, tensor-parallel communication included."""
+    """Seconds of one layer, forward and backward, tensor-parallel communication included."""
     model, policies, cluster = case
     layer = StepParts.of(model, policies, cluster, constants).layer
     return float(layer.forward_total[0]), float(layer.backward_total[0])

@@ -136,7 +136,8 @@ def _model(values: dict[str, Any]) -> tuple[str, Model]:
     missing = [key for key in ("layers", "hidden", "heads", "sequence", "vocab") if key not in shape]
     if missing:
         raise ValueError(
-            f"model must be named, such as model=gpt3-175b, or have all sizes; missing: {' '.join(missing)}"
+            f"model must be named or have all sizes, got no {' '.join(missing)}: a model is its shape; "
+            "give such as model=gpt3-175b"
         )
     return "model", Model(**shape)
 

@@ -83,7 +83,7 @@ Largest difference of event loop and formula over {bubble_rows} cases: {bubble_g
 
 
 def write(out: Path, evaluations: int) -> None:
-    """Everything into `out`."""
+    """Write every table, and report.md, into `out`."""
     frames = {
         "llama": lectures.llama(),
         "gpt3": lectures.gpt3(),

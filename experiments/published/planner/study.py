@@ -194,7 +194,7 @@ def findings(tables: Mapping[str, pd.DataFrame], ways: Sequence[str]) -> list[st
 
 
 def steps_table(every: Sequence[Assumption], steps: Mapping[str, Mapping[int, float]]) -> pd.DataFrame:
-    """The factors."""
+    """A table of how many more steps each way needs."""
     return pd.DataFrame(
         {
             "method": way_label(each.way),

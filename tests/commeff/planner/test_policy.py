@@ -92,10 +92,10 @@ def test_a_policy_that_does_not_fit_is_refused(model, policy, batch, said):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ({"hidden": 2050}, "does not divide into heads"),
+        ({"hidden": 2050}, "hidden must be a multiple of heads=16, got 2050"),
         ({"layers": 0}, "layers must be .* got 0"),
         ({"vocab": -5}, "vocab must be .* got -5"),
-        ({"kv_heads": 5}, "cannot share kv_heads=5"),
+        ({"kv_heads": 5}, "kv_heads must divide heads=16, got 5"),
         ({"head_dim": 0}, "head_dim must be .* got 0"),
         ({"hidden": 10**30}, "at most 100,000,000"),
         ({"head_dim": 10**8}, "heads x head_dim"),
