@@ -7,7 +7,10 @@ Three methods as three fillings of the sandwich; `methods` holds the whole catal
     gossip SGD     Strategy(Local(optimizer), parameters=Gossip(topology))
     DiLoCo         Strategy(Local(optimizer), parameters=Every(16, Outer(Local(nesterov), Average())))
 
-Names are imported when they are first used, so that `import commeff` costs nothing.
+`Strategy` and the kinds of its parts (`Transform`, `LocalStep`, `Encoder`) are in `commeff.core`, the parts themselves
+in `commeff.transforms`, messages in `commeff.compressors`, graphs in `commeff.topologies`. `train` runs a strategy on a
+task, `DistributedOptimizer` puts a method into your own loop, `profile` says what a strategy sends. Names are imported
+when they are first used, so that `import commeff` costs nothing.
 """
 
 from __future__ import annotations

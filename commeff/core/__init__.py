@@ -1,4 +1,10 @@
-"""The idea: a strategy of three slots, the local steps and transforms that fill them, and steps that correct bias."""
+"""The idea: x <- parameters(local(x, gradients(g))), one `Strategy` of three slots.
+
+`strategy` has the strategy and what fills its slots: `Transform` for `gradients` and `parameters`, `LocalStep` for
+`local`, `Encoder` for what a transform sends. `local` runs torch's optimizers as local steps; `corrections` has those
+that remember what averaging did (D2, quasi-global momentum, control variates). Transforms that communicate are in
+`commeff.transforms`.
+"""
 
 from commeff.core.local import Grouped, Local, scheduled
 from commeff.core.strategy import Chain, Encoder, Keep, LocalStep, Stateful, Strategy, Transform

@@ -129,7 +129,9 @@ class Rehearsal(Communicator):
     def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle[Tensor]:
         """`mix`, begun now."""
         if matrix.n != self.n:
-            raise ValueError(f"the topology connects {matrix.n} workers but the run has {self.n}; make both equal")
+            raise ValueError(
+                f"the topology must connect the run's {self.n} workers, got one of {matrix.n}; make both equal"
+            )
         handle = super().post_mix(message, matrix, out)
         self.wire.operations[-1] = self.wire.operations[-1]._replace(matrix=matrix)
         return self._watched(handle)

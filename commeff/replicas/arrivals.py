@@ -1,4 +1,4 @@
-"""Hearing of gradients while the rest of them is still computed."""
+"""Calls a listener for each span of gradients that is final, while backward still computes the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a run is doing: the average model, and the workers' own models."""
+"""Evaluation: loss and accuracy of the average model and of the workers' own models, and their distance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Transforms: stateful maps (w, d) -> (w, d) that may talk, and the encoders they talk with."""
+"""Transforms: stateful maps (w, d) -> (w, d) that may communicate, and the encoders that make their messages.
+
+Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compressed kin `EF21`, `Diana`, `Choco`,
+`PowerSGD`. Those that wrap another: `Every` and `After` say when it runs, `Outer` treats its result as a gradient,
+`Delayed` and `Ahead` overlap it with computing, `Blocks` and `Buckets` run it on blocks of columns. `ErrorFeedback`
+and `Warmup` are encoders.
+"""
 
 from commeff.transforms.averaging import Average, Gossip, Partial, ThroughServer
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed

@@ -1,4 +1,4 @@
-"""What the commands share: arguments, how refusals are said, how tables are printed."""
+"""What the commands share: arguments, the printing of refusals and of tables."""
 
 from __future__ import annotations
 

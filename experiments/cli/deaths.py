@@ -1,4 +1,4 @@
-"""What a command that measures on several processes says when one of them dies."""
+"""The error message of a command that measures on several processes, when one of them dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that only look: list, show, sys-info."""
+"""Commands that read and change nothing: list, show, sys-info."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting a data set into place from files that the user has; nothing is downloaded unasked."""
+"""Prepare a data set from files that the user has; nothing is downloaded without --download."""
 
 from __future__ import annotations
 

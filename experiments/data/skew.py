@@ -1,4 +1,4 @@
-"""How differently the workers' data are: class counts, one number, one figure."""
+"""Label skew of a partition: class counts by worker, one number, one figure."""
 
 from __future__ import annotations
 

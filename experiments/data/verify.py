@@ -1,4 +1,4 @@
-"""What of the known data sets is in a data folder, and whether it is what it should be."""
+"""Which data sets are in a data folder, and whether their files are complete, by their MD5 sums."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Random changes of training images, as pure functions of (seed, step, worker, position in the batch).
 
-The numbers come from a counter-based generator, so a batch is the same whichever workers are hosted together, and any
-step can be asked first.
+The numbers come from a counter-based generator, so a batch is the same whichever workers are hosted together, and
+steps can be drawn in any order.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ def at_least(least: float, **values: float) -> None:
 
     >>> at_least(1, workers=0)
     Traceback (most recent call last):
-    ValueError: workers must be at least 1 and finite, not 0
+    ValueError: workers must be at least 1 and finite, got 0
     """
     for name, value in values.items():
         if not least <= value < float("inf"):
-            raise ValueError(f"{name} must be at least {least} and finite, not {value}")
+            raise ValueError(f"{name} must be at least {least} and finite, got {value}")
 
 
 def positive(name: str, value: float) -> None:
@@ -43,7 +43,7 @@ def positive(name: str, value: float) -> None:
 
     >>> positive("alpha", 0.0)
     Traceback (most recent call last):
-    ValueError: alpha must be a positive finite number, not 0.0
+    ValueError: alpha must be a positive finite number, got 0.0
     """
     if not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be a positive finite number, not {value}")
+        raise ValueError(f"{name} must be a positive finite number, got {value}")

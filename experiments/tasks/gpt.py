@@ -93,7 +93,7 @@ class GPT(nn.Module):
         if width % heads:
             raise ValueError(f"{heads} heads cannot share width {width} evenly: choose a multiple of {heads}")
         if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), not {dropout}")
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
         self.drop = nn.Dropout(dropout)

@@ -52,7 +52,7 @@ def load(source: Source, data_dir: str | None, dtype: torch.dtype) -> tuple[Samp
     inputs, labels = read(_locate(source.train, data_dir), source.train, source.features)
     values = np.unique(labels)
     if len(values) != 2:
-        raise DataError(f"{source.train.name} must hold two labels, not {len(values)}: {_remedy(source.train)}")
+        raise DataError(f"{source.train.name} must hold two labels, got {len(values)}: {_remedy(source.train)}")
     everything = _samples(inputs, labels, values, dtype)
     if source.test is not None:
         return everything, _samples(*read(_locate(source.test, data_dir), source.test, source.features), values, dtype)

@@ -30,7 +30,7 @@ class NetworkSettings:
         at_least(1, width=self.width)
         choose("norm", self.norm, NORMS)
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
 
 
 def linear(network: NetworkSettings) -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""Who holds which training sample: pure functions of (labels, workers, seed).
+"""Partitions of the training samples over the workers: pure functions of (labels, workers, seed).
 
 Three rules: `iid` (everybody sees the same distribution), `dirichlet` (label skew set by one number) and `shards`
 (every worker sees a few classes only). Each returns a `Partition`: every sample belongs to exactly one worker and no

@@ -1,6 +1,6 @@
 """What a worker draws at a step, as a pure function of (seed, step, worker): batches of samples, and gradient noise.
 
-Both come from a counter-based generator (Philox keyed by seed and worker), so any step can be asked first, and a
+Both come from a counter-based generator (Philox keyed by seed and worker), so steps can be drawn in any order, and a
 worker's stream is the same whoever else is hosted here. `Stream` remembers one window of steps per worker, which
 makes the usual walk through the steps cheap.
 """

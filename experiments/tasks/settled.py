@@ -1,4 +1,4 @@
-"""Settings that mean something else elsewhere become what they mean here, before a run is named after them."""
+"""Settings that depend on the machine, such as relative paths, are resolved before the run's name is computed."""
 
 from __future__ import annotations
 

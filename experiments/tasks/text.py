@@ -1,4 +1,4 @@
-"""Text as bytes: where the files lie, the three splits, whose piece is whose, and the windows cut from them."""
+"""Text as bytes: its files, the three splits, each worker's piece, and the windows cut from it."""
 
 from __future__ import annotations
 

@@ -235,17 +235,17 @@ def test_all_faults_of_a_site_are_told_at_once(tmp_path: Path) -> None:
         read_site(written(tmp_path, text))
     assert [fault.removeprefix("mine.yaml") for fault in caught.value.faults] == [
         " has no use for 'partion'; did you mean partition?",
-        ": cpus_per_task must be a whole number, not 'many'",
-        ": modules must be a list of texts in one line each, not a mapping",
-        ": environment must be variables and their values, such as {OMP_PROC_BIND: close}, not a list",
-        ": account must be text in one line, not 'a\\nb\\n'",
+        ": cpus_per_task must be a whole number, got 'many'",
+        ": modules must be a list of texts in one line each, got a mapping",
+        ": environment must be variables and their values, such as {OMP_PROC_BIND: close}, got a list",
+        ": account must be text in one line, got 'a\\nb\\n'",
         ": array_limit must be at least 1",
-        ": time must be as SLURM has it, such as 4:00:00 or 1-12:00:00, not 'soon'",
+        ": time must be as SLURM has it, such as 4:00:00 or 1-12:00:00, got 'soon'",
         ": options: --array is set by commeff; leave it out",
         ": options: 'mail' is no option of sbatch; write --name=value",
         ": options: --partition is the key partition",
     ]
-    assert "is short" in grid_error(tmp_path, "time: '2'\n")
+    assert "time must be at least 6 min, got 2" in grid_error(tmp_path, "time: '2'\n")
 
 
 def grid_error(folder: Path, site: str) -> str:

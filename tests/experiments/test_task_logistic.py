@@ -116,8 +116,8 @@ UNUSABLE = {
     "too many features": (mushrooms() + b"1 113:1\n", "corrupt or cut short"),
     "feature zero": (mushrooms(8123) + b"1 0:1\n", "corrupt or cut short"),
     "not a number": (mushrooms(8123) + b"1 3:nan\n", "not finite"),
-    "one label": (b"1 3:1\n" * 8124, "must hold two labels, not 1"),
-    "three labels": (mushrooms(8123) + b"3 3:1\n", "must hold two labels, not 3"),
+    "one label": (b"1 3:1\n" * 8124, "must hold two labels, got 1"),
+    "three labels": (mushrooms(8123) + b"3 3:1\n", "must hold two labels, got 3"),
 }
 
 

@@ -1,4 +1,4 @@
-"""How a process meets the others of a run, joins them in a group, and leaves it."""
+"""Process groups: the store at which the processes of a run meet, joining the group, and leaving it."""
 
 from __future__ import annotations
 

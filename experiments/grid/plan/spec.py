@@ -97,7 +97,7 @@ def text(value: Any) -> str:
 def _base(node: Any, overrides: Sequence[str], faults: list[str]) -> Settings:
     base: Settings = {}
     if node is not None and not isinstance(node, dict):
-        faults.append(f"base holds settings, such as {{task: digits}}, not {node!r}")
+        faults.append(f"base must hold settings, such as {{task: digits}}, got {node!r}")
     elif node:
         for key, value in node.items():
             if isinstance(value, dict):
@@ -117,13 +117,13 @@ def _base(node: Any, overrides: Sequence[str], faults: list[str]) -> Settings:
 def _items(raw: Mapping[str, Any], part: str, faults: list[str]) -> Iterator[tuple[int, dict[Any, Any]]]:
     items = raw.get(part) or []
     if not isinstance(items, list):
-        faults.append(f"{part} is a list of settings, not {items!r}")
+        faults.append(f"{part} must be a list of settings, got {items!r}")
         return
     for i, item in enumerate(items, 1):
         if isinstance(item, dict) and item:
             yield i, item
         else:
-            faults.append(f"{part}: entry {i} holds settings, such as {{method: dsgd}}, not {item!r}")
+            faults.append(f"{part}: entry {i} must hold settings, such as {{method: dsgd}}, got {item!r}")
 
 
 def _product(
@@ -168,7 +168,7 @@ def _seeds(
         faults.append(f"seeds given twice: in seeds and as seed in {', '.join(places)}; keep one")
     whole = isinstance(node, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in node)
     if not whole or not node:
-        faults.append(f"seeds is a list of whole numbers, such as [0, 1, 2], not {node!r}")
+        faults.append(f"seeds must be a list of whole numbers, such as [0, 1, 2], got {node!r}")
         return []
     twice = sorted({s for s in node if node.count(s) > 1})
     if twice:
@@ -204,7 +204,7 @@ def _select(
     if node is None:
         return None
     if not isinstance(node, dict) or set(node) != {"over", "by"}:
-        faults.append(f"select is {{over: optimizer.lr, by: val_accuracy}}, not {node!r}")
+        faults.append(f"select must be as {{over: optimizer.lr, by: val_accuracy}}, got {node!r}")
         return None
     over = [str(key) for key in (node["over"] if isinstance(node["over"], list) else [node["over"]])]
     swept = {key for axes, _ in products for key, values in axes.items() if len(values) > 1}
@@ -216,7 +216,7 @@ def _select(
     if str(node["by"]).startswith("test_"):
         faults.append(f"select.by: {node['by']} would choose by the test; choose by val_accuracy or val_loss")
     elif node["by"] not in ("val_accuracy", "val_loss", "train_loss"):
-        faults.append(f"select.by is val_accuracy, val_loss or train_loss, not {node['by']!r}")
+        faults.append(f"select.by must be val_accuracy, val_loss or train_loss, got {node['by']!r}")
     return {"over": over, "by": str(node["by"])}
 
 
@@ -228,7 +228,7 @@ def _target(node: Any, faults: list[str]) -> dict[str, float] | None:
         and len(node) == 1
         and all(isinstance(v, (int, float)) and isfinite(v) for v in node.values())
     ):
-        faults.append(f"target is one measurement and its level, such as {{val_accuracy: 0.95}}, not {node!r}")
+        faults.append(f"target must be one measurement and its level, such as {{val_accuracy: 0.95}}, got {node!r}")
         return None
     return {str(key): float(value) for key, value in node.items()}
 

@@ -97,7 +97,7 @@ def read_site(path: Path) -> Site:
             try:
                 values[key] = read(value)
             except ValueError:
-                faults.append(f"{path.name}: {key} must be {words}, not {_format(value)}")
+                faults.append(f"{path.name}: {key} must be {words}, got {_format(value)}")
     faults += [f"{path.name}: {fault}" for fault in _unfit(values)]
     if faults:
         raise ConfigError(faults)
@@ -146,9 +146,11 @@ def _unfit(values: Mapping[str, Any]) -> list[str]:
     faults = [f"{key} must be at least 1" for key in counts if values.get(key) == 0]
     seconds = _seconds(values["time"]) if "time" in values else LEAST
     if seconds is None:
-        faults.append(f"time must be as SLURM has it, such as 4:00:00 or 1-12:00:00, not {values['time']!r}")
+        faults.append(f"time must be as SLURM has it, such as 4:00:00 or 1-12:00:00, got {values['time']!r}")
     elif seconds < LEAST:
-        faults.append(f"time {values['time']} is short; a task is warned {WARNING} s before, give it {LEAST // 60} min")
+        faults.append(
+            f"time must be at least {LEAST // 60} min, got {values['time']}: tasks are warned {WARNING} s before"
+        )
     for option in values.get("options", ()):
         name = re.match(r"--([a-z][\w-]*)(?:=|$)", option)
         if name is None:
