@@ -284,3 +284,18 @@ def test_compute_is_refused_below_zero() -> None:
     for compute in (-0.1, float("nan")):
         with pytest.raises(ValueError, match="compute must be seconds, 0 or above"):
             modelled(Steady(), ETHERNET, steps=2, compute=compute)
+
+
+def test_the_centre_of_a_star_decodes_what_all_others_send() -> None:
+    codec, star = Codec(expansion=1.0, encode=1e15, decode=1e6), topologies.star(N)
+    rows = ledger_of(methods.dsgd(SGD, star))
+    plain, decoding = (played(rows, star, compute=0.0, codec=each) for each in (None, codec))
+    assert decoding.communication[0] - plain.communication[0] == pytest.approx((N - 1) * 4 * D / 1e6, rel=1e-6)
+
+
+def test_exposed_is_the_mean_over_workers() -> None:
+    """All wait for the slowest: one computes for a second more, so the others stand still for it."""
+    compute = np.ones((4, N))
+    compute[:, 0] = 2.0
+    run = modelled(Steady(), ETHERNET, steps=4, compute=compute)
+    assert run.exposed == pytest.approx(np.full(4, EACH + (N - 1) / N))

@@ -224,6 +224,7 @@ def test_what_is_modelled_is_called_so_and_shares_nothing_with_what_is_measured(
 
 def test_the_speed_up_is_the_first_figure_of_the_page(report: Report) -> None:
     page = report.html.read_text()
+    assert '<div class="legend"><span>' in page[page.index("<figure") :].split("</figure>")[0], "which colour is where"
     first = re.search(r'<section id="(\w+)"', page)
     assert first is not None
     assert first[1] == "speed_up"

@@ -117,6 +117,7 @@ class Figure:
     columns: int
     data: pd.DataFrame = field(repr=False)
     legend: Sequence[tuple[str, Look]] = ()
+    own_key: bool = False  # the legend is not of variants, whose key the page has anyway
     small: bool = False  # many to a line of the page
 
 

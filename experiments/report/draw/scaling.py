@@ -54,7 +54,7 @@ def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     words += " Panels that say modelled are not measured." if clocks else ""
     data = pd.DataFrame([vars(point) for point in points])
     legend = [(family, look(i)) for i, family in enumerate(families)]
-    return Figure("scaling", "Against the number of workers", words, parts, 2, data, legend)
+    return Figure("scaling", "Against the number of workers", words, parts, 2, data, legend, own_key=True)
 
 
 def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -> list[VariantPoint]:

@@ -56,7 +56,8 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     )
     part = Panel("all", draw, WIDE, 0.75 + ROW * len(names) * max(1.0, len(places) / 3), (NAMES, 0.15, 0.45, 0.1))
     legend = [(place, _look(i)) for i, place in enumerate(places)]
-    return Figure("speed_up", f"Modelled speed-up over {base} to {of.words} {level}", caption, [part], 1, data, legend)
+    title = f"Modelled speed-up over {base} to {of.words} {level}"
+    return Figure("speed_up", title, caption, [part], 1, data, legend, own_key=True)
 
 
 def assumptions(clocks: Sequence[Wallclock]) -> str:
@@ -187,7 +188,9 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
         f"left exposed, by kind of operation. {assumptions(clocks)}"
     )
     legend = [("computing", Look(RULE, "-", "s")), *((kind, Look(_colour(kind), "-", "s")) for kind in kinds)]
-    return Figure("step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend)
+    return Figure(
+        "step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend, own_key=True
+    )
 
 
 def _parts(row: VariantSeconds) -> list[tuple[str, str, float]]:

@@ -50,14 +50,17 @@ def figure(drawn: Figure, titled: bool) -> str:
     links = [tag("a", kind.upper(), href=f"figures/{drawn.name}.{kind}") for kind in ("pdf", "png", "csv")]
     caption = f"{escape(drawn.caption)} {tag('span', ' · '.join(links), ['files'])}"
     shape = ["panels", "small"] if drawn.small else ["panels"]
-    body = [heading(drawn.title, titled), tag("div", "\n".join(parts), shape), tag("figcaption", caption)]
+    key = [tag("span", swatch(look) + escape(name)) for name, look in drawn.legend] if drawn.own_key else []
+    legend = [tag("div", "".join(key), ["legend"])] if key else []
+    body = [heading(drawn.title, titled), tag("div", "\n".join(parts), shape), *legend, tag("figcaption", caption)]
     return tag("figure", "\n".join(body))
 
 
 def swatch(style: Look) -> str:
     """A sample of a variant's line with its marker."""
-    dash = "" if style.dash == "-" else " ".join(f"{length * style.width:g}" for length in style.dash[1])
-    line = tag("path", "", d="M0 5h30", stroke="currentColor", stroke_width=f"{style.width:g}", stroke_dasharray=dash)
+    dash = "" if style.dash in ("-", "") else " ".join(f"{length * style.width:g}" for length in style.dash[1])
+    width = f"{style.width:g}" if style.dash else "0"
+    line = tag("path", "", d="M0 5h30", stroke="currentColor", stroke_width=width, stroke_dasharray=dash)
     ink = f"color:{INKS[style.colour]}"
     shape = SHAPES[style.marker]
     return tag("svg", line + shape, ["swatch"], viewBox="0 0 30 10", aria_hidden="true", fill="currentColor", style=ink)
