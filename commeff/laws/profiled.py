@@ -10,7 +10,7 @@ from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, run, slope, start
 from commeff.profiling import Profile, profile
 from commeff.profiling.live import measure_memory, most
 
-LONG = 24  # steps that hold several periods
+LONG = 12  # steps that hold a period and a half of the longest default, 8
 
 
 def is_profiled(case: MethodCase) -> None:
