@@ -126,7 +126,7 @@ class Local(LocalStep):
     shared = ("settings", "last_lr")
 
     def __init__(self, optimizer: OptimizerFactory) -> None:
-        self._factory = optimizer
+        self._optimizer = optimizer
         if isinstance(optimizer, Optimizer):
             raise TypeError(
                 f"optimizer must be a factory, got a {type(optimizer).__name__} object, which belongs to one model: "
@@ -165,14 +165,14 @@ class Local(LocalStep):
     def _start_clock(self) -> tuple[Optimizer, LRScheduler | None]:
         """An optimizer of no coordinates whose options the schedule moves and all others follow, whoever is idle."""
         empty = [torch.zeros((0,) * max(1, len(run.shape))) for run in self._runs]
-        clock = self._factory(self._grouped([torch.nn.Parameter(tensor) for tensor in empty]))
-        return clock, self._factory.schedule(clock) if isinstance(self._factory, Scheduled) else None
+        clock = self._optimizer(self._grouped([torch.nn.Parameter(tensor) for tensor in empty]))
+        return clock, self._optimizer.schedule(clock) if isinstance(self._optimizer, Scheduled) else None
 
     def _build(self, hosts: Sequence[Tensor]) -> None:
         """One optimizer for each host: the (w, d) matrix of all rows, or one row."""
         self._stacked = hosts[0].ndim == 2
         self._parameters = [[torch.nn.Parameter(self._view(host, run)) for run in self._runs] for host in hosts]
-        self._optimizers = [self._factory(self._grouped(parameters)) for parameters in self._parameters]
+        self._optimizers = [self._optimizer(self._grouped(parameters)) for parameters in self._parameters]
         self._follow(_options(self._clock))
         # Multi-tensor and fused code writes into the gradients that it is given.
         groups = self._optimizers[0].param_groups

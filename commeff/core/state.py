@@ -78,6 +78,11 @@ class Stateful:
         """Whether it or any of its parts has a memory."""
         return bool(self.rows or self.shared) or any(part.remembers for _, part in self.parts())
 
+    @property
+    def essence(self) -> Stateful:
+        """What decides the results: itself, unless it only decides when another's messages are sent."""
+        return self
+
     def drain(self) -> None:
         """Wait for everything that still travels; what has arrived is kept until it is due."""
         for _, part in self.parts():

@@ -1,23 +1,48 @@
-"""Checkpoints of a run: everything that decides the future, in one file written by rename, and the one before it."""
+"""Checkpoints of a run: everything that decides the future, in one file written by rename, and the one before it.
+
+A file holds tensors, numbers, text and containers of them, and is read as such: nothing in it is ever executed. It says
+in which format it is written, which run it is of, and what that run's method is.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import pickle
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 LOG = logging.getLogger(__name__)
+FORMAT = 2  # 1 did not say whose it was
+
+
+class CheckpointRefused(ValueError):
+    """A checkpoint that the run must not go on from: of another run or format, or no file of ours at all."""
 
 
 class Checkpoints:
     """`folder/latest.pt`, replaced as a whole every `every` steps (0: only when a run is stopped).
 
-    The one that it replaces stays as `previous.pt`: a disk can damage a file that was written well.
+    The one that it replaces stays as `previous.pt`: a disk can damage a file that was written well. What is damaged is
+    passed over; what is whole but of another run, or holds more than data, is refused.
 
+    Parameters
+    ----------
+    folder : path
+        Where they lie.
+    every : int
+        Steps between two of them.
+    run : str
+        Whose they are. Unless given, `save` and `load` are told by their caller.
+
+    Examples
+    --------
     >>> import tempfile
     >>> checkpoints = Checkpoints(tempfile.mkdtemp(), every=10)
     >>> checkpoints.load() is None, checkpoints.due(9), checkpoints.due(10)
@@ -30,24 +55,32 @@ class Checkpoints:
     {'step': 10}
     """
 
-    def __init__(self, folder: str | Path, every: int = 0) -> None:
+    def __init__(self, folder: str | Path, every: int = 0, run: str = "") -> None:
         if every < 0:
             raise ValueError(
                 f"every must be at least 0, got {every}: it counts steps between checkpoints; 0 is none before the end"
             )
         self.path, self.previous, self.every = Path(folder) / "latest.pt", Path(folder) / "previous.pt", every
+        self.run = run
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint belongs after `step` steps."""
         return self.every > 0 and step % self.every == 0
 
-    def save(self, state: dict[str, Any]) -> None:
-        """Write the state so that a crash at any point leaves a whole file."""
+    def save(self, state: dict[str, Any], run: str = "", method: str = "") -> None:
+        """Write the state so that a crash at any point leaves a whole file.
+
+        Parameters
+        ----------
+        state : what to keep: tensors, numbers, text, and dicts, lists and tuples of them.
+        run, method : whose state it is, unless the run has been named already, and what its method is, in words.
+        """
+        document = {"format": FORMAT, "run": self.run or run, "method": method, "state": _plain(state)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".draft")
         try:
             with draft.open("wb") as file:
-                torch.save(state, file)
+                torch.save(document, file)
                 file.flush()
                 os.fsync(file.fileno())
         except BaseException as error:
@@ -59,27 +92,77 @@ class Checkpoints:
             os.replace(self.path, self.previous)
         os.replace(draft, self.path)
 
-    def load(self) -> dict[str, Any] | None:
-        """The last saved state, None before the first. A damaged one is told of, and the one before it is taken."""
+    def check(self) -> None:
+        """Refuse what `load` would refuse, without taking it into memory."""
+        self._newest(self.run, mapped=True)
+
+    def load(self, run: str = "") -> dict[str, Any] | None:
+        """The last saved state, None before the first. A damaged one is told of, and the one before it is taken.
+
+        Parameters
+        ----------
+        run : whose it must be, unless the run has been named already; "": anybody's.
+        """
+        return self._newest(self.run or run)
+
+    def _newest(self, run: str, mapped: bool = False) -> dict[str, Any] | None:
         faults: list[str] = []
         for path in filter(Path.exists, (self.path, self.previous)):
             try:
-                state = _read(path)
+                document = _read(path, mapped)
+            except CheckpointRefused as refusal:
+                raise CheckpointRefused(f"checkpoint {path} {refusal}; delete {path.parent} to start anew") from None
             except Exception as error:  # a damaged file can raise anything at all
                 faults.append(f"checkpoint {path} cannot be read ({' '.join(str(error).split())})")
                 continue
-            if faults:
+            if run and document["run"] != run:
+                whose = f"must be of the run {run}, got one of {document['run'] or 'a run without a name'}"
+                raise CheckpointRefused(f"checkpoint {path} {whose}; delete {path.parent} to start anew")
+            if faults and not mapped:
                 LOG.warning("%s; going on from %s", faults[0], path.name)
+            state: dict[str, Any] = document["state"]
             return state
         if faults:
-            raise ValueError(f"{' and '.join(faults)}; delete {self.path.parent} to start anew")
+            raise CheckpointRefused(f"{' and '.join(faults)}; delete {self.path.parent} to start anew")
         return None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """A checkpoint whose checksums are right, which torch does not look at."""
+def _read(path: Path, mapped: bool) -> dict[str, Any]:
+    """A checkpoint of our format whose checksums are right, which torch does not look at."""
     with zipfile.ZipFile(path) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise CheckpointRefused("is compressed, as commeff writes none")  # a small file could fill the memory
         if damaged := archive.testzip():
             raise ValueError(f"the checksum of {damaged} is wrong")
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
-    return state
+    try:
+        document = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError:
+        raise CheckpointRefused("holds more than tensors, numbers and text: commeff wrote no such file") from None
+    kind = document.get("format", 1) if isinstance(document, dict) else None
+    if kind != FORMAT:
+        raise CheckpointRefused(
+            f"must have format {FORMAT}, got {kind}: another version of commeff wrote it, which can go on from it"
+        )
+    texts = all(isinstance(document.get(name), str) for name in ("run", "method"))
+    if not texts or not isinstance(document.get("state"), dict):
+        raise CheckpointRefused("must hold a run, its method and its state, got something else")
+    return dict(document)
+
+
+def _plain(node: Any, where: str = "state") -> Any:
+    """The same as what can be read without executing anything: no types but Python's own, and tensors."""
+    if isinstance(node, Tensor):
+        return node.detach()
+    if isinstance(node, Mapping):
+        return {_plain(name, where): _plain(value, f"{where}/{name}") for name, value in node.items()}
+    if isinstance(node, (list, tuple)):
+        values = [_plain(value, f"{where}/{i}") for i, value in enumerate(node)]
+        return values if isinstance(node, list) else tuple(values)
+    for kind in (bool, int, float, str):  # a NumPy float64 is a float, too
+        if isinstance(node, kind):
+            return kind(node)
+    if node is None:
+        return None
+    if isinstance(node, np.generic):
+        return _plain(node.item(), where)
+    raise TypeError(f"{where} must be a tensor, number or text, got {type(node).__name__}: a checkpoint is only data")

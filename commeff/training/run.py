@@ -16,6 +16,7 @@ from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.evaluation import measure
+from commeff.training.identity import describe, run_identity
 from commeff.training.recorder import Recorder
 from commeff.training.resharding import gather_rows, shard_rows, to_device
 from commeff.training.task import Task
@@ -47,6 +48,8 @@ class Run:
         What all workers together have drawn; differs from the steps where gradients are accumulated.
     row : dict
         The last row of measurements.
+    identity, method : str
+        Which run this is, and its method, in words.
     """
 
     replicas: Stacked
@@ -59,12 +62,17 @@ class Run:
     exposed: float = 0.0
     samples: int = 0
     row: dict[str, Any] = field(default_factory=dict)
+    identity: str = ""
+    method: str = ""
 
     @classmethod
     def start(cls, replicas: Stacked, strategy: Strategy, communicator: Communicator) -> Run:
         """A run at step 0, its strategy started."""
+        identity = run_identity(strategy, communicator.n, communicator.seed, replicas.layout)
+        method = describe(strategy)
         strategy.start(replicas.parameters, replicas.layout, communicator)
-        return cls(replicas, strategy, communicator, losses=zeros_like(replicas.parameters[:, 0]))
+        losses = zeros_like(replicas.parameters[:, 0])
+        return cls(replicas, strategy, communicator, losses, identity=identity, method=method)
 
     def draw(self, task: Task) -> Batches:
         """The minibatches of the hosted workers for this step."""
@@ -121,11 +129,11 @@ class Run:
         """A checkpoint of all workers, written at rank 0; every process calls it."""
         whole = gather_rows(self.state_dict(), self.communicator) if checkpoints else None
         if checkpoints and whole is not None:
-            checkpoints.save(whole)
+            checkpoints.save(whole, self.identity, self.method)
 
     def resume(self, checkpoints: Checkpoints | None, recorder: Recorder | None, steps: int) -> None:
         """Go on from the last checkpoint, if there is one, and drop the rows that were recorded after it."""
-        whole = checkpoints.load() if checkpoints else None
+        whole = checkpoints.load(self.identity) if checkpoints else None
         if whole:
             if whole["step"] > steps:
                 raise ValueError(f"steps must be at least {whole['step']}, got {steps}: the checkpoint stands there")

@@ -59,7 +59,8 @@ def train(
     recorder : Recorder, optional
         Where the rows go; for rank 0 only.
     checkpoints : Checkpoints, optional
-        Where checkpoints go. The run goes on from the last one in the same folder.
+        Where checkpoints go. The run goes on from the last one in the same folder, which must be its own: of the same
+        method, workers, seed and model, unless the checkpoints name their run themselves.
     progress : callable
         Is called with the step and the last row after every step.
     should_stop : callable

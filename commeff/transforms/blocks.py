@@ -14,6 +14,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.flow import Flow, Stages
+from commeff.core.state import Stateful
 from commeff.core.strategy import Keep, Strategy, Transform, stages_of
 
 BUCKET_MB = 25.0  # of gradients that travel together, as in DistributedDataParallel
@@ -178,6 +179,10 @@ class Buckets(Blocks):
             )
         super().__init__(inner, ())
         self.megabytes = megabytes
+
+    @property
+    def essence(self) -> Stateful:
+        return self._inner
 
     def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
         most = self.megabytes * 1e6 / v.element_size()

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,10 +25,10 @@ from commeff.experiments.run.devices import check_device
 from commeff.experiments.run.launch.membership import timeout_seconds
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
-from commeff.experiments.run.store import FINISHED, RunFolder
+from commeff.experiments.run.store import FINISHED, RunFolder, run_id
 from commeff.experiments.run.system import launch_info, sys_info, whereabouts
 from commeff.training.allocator import keep_freed_memory
-from commeff.training.checkpoint import Checkpoints
+from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.on_device import OnDevice
 from commeff.training.recorder import Recorder
 from commeff.training.trainer import train
@@ -70,7 +71,8 @@ def run_one(
 
     Raises
     ------
-    ConfigError : parts that do not fit, or a folder that cannot be written; nothing has been written then.
+    ConfigError : parts that do not fit, a folder that cannot be written, or a checkpoint there that is not this run's;
+        nothing has been written then.
     RunBusy : another process runs it.
     RunFailed : an error during training.
     """
@@ -129,7 +131,10 @@ def claim(
         if not own:
             who = run.read("status.json").get("pid", "unknown")
             raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
+        Checkpoints(run.path / "checkpoints", run=run_id(config)).check()
         run.create(config, {**sys_info(), **facts})
+    except CheckpointRefused as error:
+        raise ConfigError([str(error)]) from None
     except OSError as error:
         reason = error.strerror or error
         raise ConfigError([f"{run.path} cannot be written ({reason}); choose another --store"]) from None
@@ -189,7 +194,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
             evaluate_every=config["evaluate_every"],
             l2=config["l2"],
             recorder=Recorder(run.path) if communicator.transport.rank == 0 else None,
-            checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"]),
+            checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
             progress=progress,
             should_stop=stop,
         )
@@ -200,8 +205,8 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
 class _ReadByFirst(Checkpoints):
     """Checkpoints that rank 0 reads for everybody: all go on from one step, whatever their hosts see of the disk."""
 
-    def load(self) -> dict[str, Any] | None:
-        return from_first(super().load)
+    def load(self, run: str = "") -> dict[str, Any] | None:
+        return from_first(partial(super().load, run))
 
 
 @dataclass

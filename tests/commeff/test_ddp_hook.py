@@ -14,7 +14,7 @@ from commeff import Communicator, Encoder, ErrorFeedback
 from commeff.adapters.ddp_hook import HookState, average_hook
 from commeff.compressors import QSGD, Dense, Layout, PerTensor, ScaledSign, TopK
 from commeff.transforms.encoders import as_encoder
-from tests.laws.processes import on_processes
+from tests.laws.processes import on_processes, through_a_file
 
 STEPS, N = 5, 2
 SGD = partial(torch.optim.SGD, lr=0.01)
@@ -120,7 +120,7 @@ def test_saved_memories_are_gone_on_with() -> None:
         for step in range(3):
             gradients(model, step, torch.distributed.get_rank())
         second = HookState(ErrorFeedback(TopK(ratio=0.1)))
-        second.load_state_dict(first.state_dict())
+        second.load_state_dict(through_a_file(first.state_dict()))
         model = hooked(second)
         gradients(model, 3, 0)  # the dense step
         model.zero_grad()

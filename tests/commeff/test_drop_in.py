@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from commeff import Communicator, DistributedOptimizer, Strategy, methods, topologies
 from commeff.compressors import ScaledSign
 from commeff.replicas import Stacked
-from tests.laws.processes import on_processes
+from tests.laws.processes import on_processes, through_a_file
 
 STEPS = 6
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
@@ -114,7 +114,7 @@ def test_a_loop_goes_on_from_its_state() -> None:
         again = net()
         again.load_state_dict(parameters)
         resumed = DistributedOptimizer(again, METHODS["mem_sgd"](2))
-        resumed.load_state_dict(saved)
+        resumed.load_state_dict(through_a_file(saved))
         for step in range(2, STEPS):
             resumed.step(lambda step=step: _backward(resumed, again, step, rank))
         return row(model), row(again)

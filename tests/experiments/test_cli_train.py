@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -17,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import RunFolder, run_id
 from tests.forks import command
@@ -234,8 +236,24 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     run_one(config, tmp_path)
     (tmp_path / "summary.json").unlink()
     (tmp_path / "checkpoints" / "latest.pt").write_bytes(b"junk")
-    with pytest.raises(RunFailed, match=r"latest\.pt cannot be read"):
+    with pytest.raises(ConfigError, match=r"latest\.pt cannot be read"):
         run_one(config, tmp_path)
+
+
+@pytest.mark.parametrize("nproc", [1, 2])
+def test_a_checkpoint_of_another_run_is_refused_and_nothing_is_written(nproc: int, tmp_path: Path) -> None:
+    words = ["task=quadratic", "steps=4", "workers=2", f"nproc={nproc}"]
+    for seed in (1, 2):
+        assert train(tmp_path / str(seed), *words, f"seed={seed}").exit_code == 0
+    folder, other = only_run(tmp_path / "1"), only_run(tmp_path / "2")
+    (folder / "summary.json").unlink()
+    shutil.copy(other / "checkpoints" / "latest.pt", folder / "checkpoints" / "latest.pt")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    refused = train(tmp_path / "1", *words, "seed=1")
+    assert refused.exit_code == 2
+    (line,) = refused.stderr.splitlines()
+    assert f"must be of the run {folder.name}, got one of {other.name}; delete " in line
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_steps_and_samples_are_counted_apart(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,15 @@ from commeff.experiments.run.crew import Fork, crew
 
 TIMEOUT = 60.0  # seconds that a process waits for another
 GRACE = 5.0  # seconds that the others have to check what they see, once one has failed
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    """The state after it was saved and read as data, nothing of it being executed."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded: dict[str, Any] = torch.load(file, weights_only=True)
+    return loaded
 
 
 def on_processes(n: int, function: Callable[[], Any]) -> list[Any]:

@@ -16,7 +16,8 @@ import pytest
 
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import adopt
-from commeff.experiments.run.runner import RunFailed, run_one
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
@@ -151,6 +152,6 @@ def test_two_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     config = stopped(tmp_path)
     for name in ("latest.pt", "previous.pt"):
         flip(tmp_path / "checkpoints" / name)
-    with pytest.raises(RunFailed, match=r"latest\.pt cannot be read .* and .*previous\.pt cannot be read .*; delete"):
+    with pytest.raises(ConfigError, match=r"latest\.pt cannot be read .* and .*previous\.pt cannot be read .*; delete"):
         run_one(config, tmp_path)
-    assert RunFolder(tmp_path).state == "failed"
+    assert RunFolder(tmp_path).state == "killed"

@@ -1,0 +1,147 @@
+"""Checkpoints are data: nothing in them is executed, and a run goes on from its own only."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from commeff import Communicator, Strategy, methods, topologies
+from commeff.compressors import TopK
+from commeff.experiments.tasks import Quadratic
+from commeff.training.checkpoint import CheckpointRefused, Checkpoints
+from commeff.training.identity import describe
+from commeff.training.trainer import train
+from commeff.transforms import bucketed
+
+SGD = partial(torch.optim.SGD, lr=0.1)
+
+
+class Harmful:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def psgd(lr: float = 0.1) -> Strategy:
+    return methods.psgd(partial(torch.optim.SGD, lr=lr))
+
+
+def run(folder: Path, strategy: Strategy, steps: int = 4, workers: int = 2, seed: int = 0) -> dict[str, Any]:
+    task = Quadratic(workers, dimension=3)
+    communicator = Communicator(workers=workers, seed=seed)
+    return train(task, strategy, communicator, steps=steps, checkpoints=Checkpoints(folder))
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["with one before it", "alone"])
+def test_nothing_in_a_checkpoint_is_executed(kept: bool, tmp_path: Path) -> None:
+    checkpoints, sentinel = Checkpoints(tmp_path), tmp_path / "executed"
+    if kept:
+        checkpoints.save({"step": 1})
+        checkpoints.save({"step": 2})
+    torch.save({"format": 2, "run": "", "method": "", "state": {"step": Harmful(sentinel)}}, checkpoints.path)
+    with pytest.raises(CheckpointRefused, match="holds more than tensors, numbers and text"):
+        checkpoints.load()
+    checkpoints.path.write_bytes(pickle.dumps(Harmful(sentinel)))
+    assert (checkpoints.load() == {"step": 1}) if kept else _refuses(checkpoints.load)
+    assert not sentinel.exists()
+
+
+def _refuses(load: Callable[[], Any]) -> bool:
+    with pytest.raises(CheckpointRefused, match="cannot be read"):
+        load()
+    return True
+
+
+def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    with zipfile.ZipFile(checkpoints.path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(10**6))
+    with pytest.raises(CheckpointRefused, match="is compressed"):
+        checkpoints.load()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"step": 3, "replicas": {}}, "must have format 2, got 1: another version of commeff wrote it"),
+        ({"format": 99, "run": "", "method": "", "state": {}}, "must have format 2, got 99"),
+        ([1, 2], "must have format 2, got None"),
+        ({"format": 2, "run": 7, "method": "", "state": {}}, "must hold a run, its method and its state"),
+        ({"format": 2, "run": "", "method": "", "state": []}, "must hold a run, its method and its state"),
+    ],
+)
+def test_other_formats_are_refused(content: Any, reason: str, tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({"step": 1})
+    checkpoints.save({"step": 2})
+    torch.save(content, checkpoints.path)
+    for read in (checkpoints.load, checkpoints.check):
+        with pytest.raises(CheckpointRefused, match=rf"latest\.pt {reason}.*; delete {tmp_path} to start anew"):
+            read()
+
+
+def test_another_runs_checkpoint_is_refused_also_where_ones_own_is_damaged(tmp_path: Path) -> None:
+    own, other = (Checkpoints(tmp_path, run=name) for name in ("own", "other"))
+    other.save({"step": 1})
+    own.save({"step": 2})
+    assert own.load() == {"step": 2}
+    own.path.write_bytes(own.path.read_bytes()[:-50])
+    for read in (own.load, own.check):
+        with pytest.raises(CheckpointRefused, match=r"previous\.pt must be of the run own, got one of other; delete"):
+            read()
+    assert other.load() == {"step": 1}
+    assert Checkpoints(tmp_path).load() == {"step": 1}, "who only looks may read any"
+
+
+OTHERS: dict[str, Callable[[Path], Any]] = {
+    "method": lambda folder: run(folder, methods.dsgd(SGD, topologies.ring(2)), 8),
+    "setting": lambda folder: run(folder, psgd(0.2), 8),
+    "workers": lambda folder: run(folder, psgd(), 8, workers=3),
+    "seed": lambda folder: run(folder, psgd(), 8, seed=1),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_train_goes_on_from_its_own_run_only(other: str, tmp_path: Path) -> None:
+    run(tmp_path, psgd())
+    with pytest.raises(CheckpointRefused, match=r"must be of the run Strategy\(.* with "):
+        OTHERS[other](tmp_path)
+    assert run(tmp_path, bucketed(psgd(), 1e-3), 8)["steps"] == 8, "buckets do not make another run"
+
+
+def test_methods_are_told_apart_by_what_they_were_given() -> None:
+    graphs = [topologies.ring(4), topologies.lazy(topologies.ring(4)), topologies.ring(5), topologies.complete(4)]
+    texts = [describe(methods.dsgd(SGD, graph)) for graph in graphs]
+    texts += [describe(methods.compressed_sgd(SGD, TopK(k=k))) for k in (1, 2)]
+    texts += [describe(methods.psgd(partial(torch.optim.SGD, lr=0.1, momentum=m))) for m in (0.0, 0.9)]
+    assert len({*texts}) == len(texts)
+    assert texts[0] == describe(methods.dsgd(SGD, topologies.ring(4)))
+    assert not any("0x" in text for text in texts), "no addresses"
+
+
+def test_what_is_saved_are_plain_types(tmp_path: Path) -> None:
+    state = {"a": np.float64(0.5), "b": (np.int64(3), True, None), "c": Counter([2, 2, 5]), "d": torch.ones(2)}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state)
+    loaded = checkpoints.load()
+    assert loaded is not None
+    assert torch.equal(loaded.pop("d"), state.pop("d"))
+    assert loaded == {"a": 0.5, "b": (3, True, None), "c": {2: 2, 5: 1}}
+    assert [type(value) for value in (loaded["a"], loaded["b"][0], loaded["c"])] == [float, int, dict]
+    with pytest.raises(TypeError, match="state/e/1 must be a tensor, number or text, got set"):
+        checkpoints.save({"e": [1, {2}]})
+    assert checkpoints.load() is not None, "the last one stays"
