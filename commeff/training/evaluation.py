@@ -29,9 +29,24 @@ def measure(task: Task, replicas: Stacked, communicator: Communicator) -> dict[s
 
 
 def measure_final(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
-    """What is measured once, at the end: the average model on test data, and the workers' own models."""
-    model, _ = average_model(task, replicas, communicator)
-    return task.test(model) | measure_locals(task, replicas, communicator)
+    """What is measured once, at the end: the average model on test data, the workers' own models, the yardsticks."""
+    model, mean = average_model(task, replicas, communicator)
+    return (
+        task.test(model) | measure_locals(task, replicas, communicator) | yardsticks(task, float(mean.double().norm()))
+    )
+
+
+def yardsticks(task: Task, norm: float) -> dict[str, float]:
+    """What the end of a run is held against; see `commeff.training.verdict`.
+
+    `start_loss` is the loss of the initial model, `parameter_norm` the larger of two norms: of the initial parameters,
+    and of the average model's, `norm`.
+    """
+    model = calibrate(task.model(), task.calibration())
+    initial = math.sqrt(sum(float(value.detach().double().square().sum()) for value in model.parameters()))
+    quality = task.evaluate(model)
+    loss = quality.get("val_loss", quality.get("train_loss"))
+    return {"parameter_norm": max(norm, initial)} | ({} if loss is None else {"start_loss": loss})
 
 
 def measure_locals(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:

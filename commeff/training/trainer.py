@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 from commeff.training.stop_vote import StopVote
 from commeff.training.task import Task
+from commeff.training.verdict import blown_up, not_finite
 
 ENGINES = {"loop": Stacked, "vmap": Vmapped}
 
@@ -69,11 +69,12 @@ def train(
     Returns
     -------
     dict
-        The last row, and `state`: "done", "diverged" (a loss is no longer finite) or "stopped" (a checkpoint was
-        written). `seconds` is the time of the steps alone, up to when they are over everywhere; on several processes
-        `exposed_seconds` is the part of it in which rank 0 waited for others. Losses and accuracies are those of the
-        average model with re-estimated BatchNorm statistics, `test_*` on data that nothing was chosen by; `local_*` are
-        means over the workers' own models with their own statistics.
+        The last row, and `state`: "done", "diverged" (a loss is no longer finite, or out of all proportion at the end;
+        `reason` says so in words) or "stopped" (a checkpoint was written). `seconds` is the time of the steps alone,
+        up to when they are over everywhere; on several processes `exposed_seconds` is the part of it in which rank 0
+        waited for others. Losses and accuracies are those of the average model with re-estimated BatchNorm statistics,
+        `test_*` on data that nothing was chosen by; `local_*` are means over the workers' own models with their own
+        statistics; `start_loss` and `parameter_norm` are what the end is held against.
     """
     if task.workers != communicator.n:
         raise ValueError(f"the task must have the run's {communicator.n} workers, got {task.workers}: make both equal")
@@ -100,8 +101,8 @@ def train(
             run.meet()
         if records:
             row = run.record(task, recorder)
-            if not all(math.isfinite(value) for value in row.values()):
-                return {"state": "diverged", "steps": run.step, "workers": communicator.n} | row
+            if reason := not_finite(row):
+                return {"state": "diverged", "reason": reason, "steps": run.step, "workers": communicator.n} | row
         progress(run.step, run.row)
         if saves or last:
             run.save(checkpoints)
@@ -110,5 +111,7 @@ def train(
 
     stop_vote.end()
     strategy.drain()
-    final = measure_final(task, replicas, communicator)
-    return {"state": "done", "steps": steps, "workers": communicator.n} | run.row | final
+    final = run.row | measure_final(task, replicas, communicator)
+    reason = blown_up(final)
+    verdict = {"state": "diverged", "reason": reason} if reason else {"state": "done"}
+    return verdict | {"steps": steps, "workers": communicator.n} | final

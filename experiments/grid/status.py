@@ -10,7 +10,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.cells import in_words
 from commeff.experiments.run.store import COUNTS, STATES, RunFolder, check_version, read_json
 
-FACTS = ("step", "steps", "error", "host", "pid", *COUNTS)
+FACTS = ("step", "steps", "error", "reason", "host", "pid", *COUNTS)
 
 
 def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
@@ -64,7 +64,7 @@ def print_status(table: dict[str, Any], everything: bool) -> None:
         for cell in grid["cells"]:
             if everything or cell["state"] not in ("done", "queued"):
                 where = f"{cell['step']}/{cell['steps']}" if "step" in cell and "steps" in cell else ""
-                words = [cell[key] for key in ("what", "error") if key in cell]
+                words = [cell[key] for key in ("what", "error", "reason") if key in cell]
                 words += [_times(cell["preemptions"])] if "preemptions" in cell else []
                 listing.add_row("", cell["state"], where, cell["run"], *(Text(line, overflow="fold") for line in words))
         if listing.row_count:

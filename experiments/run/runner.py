@@ -155,7 +155,8 @@ def supervise(
         else:
             run.write("summary.json", summary)
         wall = max(time.monotonic() - start, summary.get("seconds", 0.0))
-        run.mark(summary["state"], step=summary["steps"], steps=steps, wall=wall)
+        why = {"reason": summary["reason"]} if "reason" in summary else {}
+        run.mark(summary["state"], step=summary["steps"], steps=steps, **why, wall=wall)
     except KeyboardInterrupt:
         run.mark("killed")
         raise

@@ -80,8 +80,9 @@ class Watch:
         self._rows.pop(cell, None)
         self._states[state] += 1
         folder = RunFolder(cell.folder)
-        reason = error or folder.read("status.json").get("error")
-        result = quality(folder.read("summary.json")) if state not in BAD else reason
+        status = folder.read("status.json")
+        reason = error or status.get("error") or status.get("reason")
+        result = reason if state in BAD else reason or quality(folder.read("summary.json"))
         outcome = result or NOTHING.get(state, "it goes on from a checkpoint")
         took = clock(seconds) if seconds else "by another runner"
         done = sum(self._states.values())

@@ -22,6 +22,7 @@ from commeff.experiments.report.data.variants import (
     group,
     open_choice,
 )
+from commeff.experiments.run.store import FINISHED
 
 FINALS = (
     "val_accuracy",
@@ -52,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Reached:
-    """What it took to get to the target, over the seeds that did; `of` is how many are finished."""
+    """What it took to get to the target, over the seeds that did and ended well; `of` is how many ended."""
 
     n: int
     of: int
@@ -246,12 +247,12 @@ def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | 
 
 
 def _reached(variant: Variant, goal: Target) -> Reached:
-    ended = [run.record for run in variant.runs if run.record.state in ("done", "diverged")]
-    finished = [record for record in ended if not record.curve.empty]
-    firsts = [first_reached(record.curve, goal.metric, goal.level) for record in finished]
+    ended = [run.record for run in variant.runs if run.record.state in FINISHED and not run.record.curve.empty]
+    done = [record for record in ended if record.state == "done"]  # what diverges has reached nothing
+    firsts = [first_reached(record.curve, goal.metric, goal.level) for record in done]
     table = pd.DataFrame([first for first in firsts if first is not None])
     costs = {way: value for way in WAYS if way in table and (value := estimate(table[way]))}
-    return Reached(len(table), len(finished), costs)
+    return Reached(len(table), len(ended), costs)
 
 
 def _half_dense(rows: tuple[TableRow, ...]) -> HalfDense | None:

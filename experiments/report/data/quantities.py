@@ -10,6 +10,8 @@ from commeff.experiments.report.data.statistics import Estimate
 
 MINUS, TIMES, MISSING = "−", "×", "–"
 AGREEMENT = 1e-10  # a consensus distance below this is rounding
+ABSURD = 1e6  # what is shown with decimals does not get so large
+APART = 1000.0  # times the lower end of a ratio's interval: beyond, the upper end says nothing
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,12 @@ def decimals(estimates: Iterable[Estimate | None], of: Quantity) -> int:
 
 
 def fixed(value: float, places: int, signed: bool = False) -> str:
-    """A number with a true minus sign.
+    """A number with a true minus sign; an absurdly large one as a power of ten.
 
-    >>> fixed(-1.25, 1), fixed(0.04, 1, signed=True), fixed(3.0, 0, signed=True)
-    ('−1.2', '0.0', '+3')
+    >>> fixed(-1.25, 1), fixed(0.04, 1, signed=True), fixed(3.0, 0, signed=True), fixed(-1e37, 2)
+    ('−1.2', '0.0', '+3', '−1.0e+37')
     """
-    text = f"{abs(value):.{places}f}"
+    text = f"{abs(value):.{places}f}" if abs(value) < ABSURD else f"{abs(value):.1e}"
     if float(text) == 0:
         return text
     return (MINUS if value < 0 else "+" if signed else "") + text
@@ -103,13 +105,45 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:,.{places}f}".replace("-", MINUS)
 
 
+def half_width(value: Estimate, of: Quantity, places: int) -> str:
+    """Half the width of an interval, "" if there is none; one that holds more than there are values says so.
+
+    >>> accuracy, loss = quantity("val_accuracy"), quantity("val_loss")
+    >>> [half_width(Estimate(0.5, half, 2), accuracy, 1) for half in (None, 0.012, 1.27)]
+    ['', '1.2', 'over 100']
+    >>> half_width(Estimate(0.5, 1e37, 2), loss, 3)
+    '1.0e+37'
+    """
+    if value.half is None:
+        return ""
+    half = value.half * of.scale
+    return "over 100" if of.unit == "%" and half > 100 else fixed(half, places)
+
+
+def between(low: float | None, high: float | None) -> str:
+    """The interval of a ratio in brackets, "" if there is none; one that spans decades says only that.
+
+    >>> between(1.5, 2.5), between(None, None), between(1e-30, 1e37)
+    (' (1.5 to 2.5)', '', ' (not determined: over 1000× wide)')
+    """
+    if low is None or high is None:
+        return ""
+    if high > APART * low:
+        return f" (not determined: over {APART:g}{TIMES} wide)"
+    return f" ({low:.3g} to {high:.3g})"
+
+
 def spread(mean: float, half: float | None) -> tuple[str, str]:
     """A mean and the half width of its interval, both down to the second digit of the half width.
 
     >>> spread(83.333, 19.4), spread(0.0891, 0.00291), spread(38.3, None), spread(40.0, 0.0)
     (('83', '19'), ('0.0891', '0.0029'), ('38.3', ''), ('40.0', '0'))
+    >>> spread(2.0, 1e37)
+    ('2.00', '1.0e+37')
     """
     if not half:
         return significant(mean), "" if half is None else "0"
+    if max(abs(mean), half) >= ABSURD:
+        return significant(mean), significant(half)
     places = min(max(0, 1 - math.floor(math.log10(half))), 6)
     return f"{mean:,.{places}f}".replace("-", MINUS), f"{half:,.{places}f}"

@@ -14,6 +14,7 @@ import yaml
 
 from commeff.experiments.config.targets import current
 from commeff.experiments.run.store import RunFolder, check_version
+from commeff.training.verdict import blown_up
 
 STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
 ENDED_BADLY = ("diverged", "failed", "oom", "timeout", "killed", "skipped")
@@ -34,6 +35,7 @@ class Record:
     summary: Mapping[str, Any] = field(default_factory=dict)
     curve: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     error: str = ""
+    reason: str = ""  # why it counts as diverged
     faults: tuple[str, ...] = ()
 
     def final(self, metric: str) -> float:
@@ -67,16 +69,21 @@ def read_record(folder: Path) -> Record:
     status = _mapping(folder / "status.json", json.loads, faults)
     unmeasured = status.get("state") == "done" and not (folder / "metrics.jsonl").is_file()
     lacking = [f"{folder.name}/metrics.jsonl is missing"] * unmeasured
+    state = _state(folder, faults)
+    summary = _mapping(folder / "summary.json", json.loads, faults, expected=status.get("state") == "done")
+    curve = _curve(folder / "metrics.jsonl", faults)
+    reason = str(summary.get("reason") or "") or _blown_up(summary, curve)
     return Record(
         id=folder.name,
         folder=folder,
-        state=_state(folder, faults),
+        state="diverged" if state == "done" and reason else state,
         config=current(_mapping(folder / "config.yaml", yaml.safe_load, faults)),
         environment=_mapping(folder / "env.json", json.loads, faults),
         status=status,
-        summary=_mapping(folder / "summary.json", json.loads, faults, expected=status.get("state") == "done"),
-        curve=_curve(folder / "metrics.jsonl", faults),
+        summary=summary,
+        curve=curve,
         error=_last_words(folder / "error.txt"),
+        reason=reason,
         faults=(*faults, *lacking),
     )
 
@@ -122,6 +129,14 @@ def _curve(path: Path, faults: list[str]) -> pd.DataFrame:
     if not rows:
         return pd.DataFrame()
     return pd.DataFrame(rows).apply(pd.to_numeric, errors="coerce").drop_duplicates("step", keep="last")
+
+
+def _blown_up(summary: Mapping[str, Any], curve: pd.DataFrame) -> str:
+    """Why a run has diverged by today's rule; one older than the rule began with its first evaluation."""
+    loss = next((name for name in ("val_loss", "train_loss") if name in summary and name in curve), None)
+    first = {"start_loss": float(curve[loss].iloc[0])} if loss else {}
+    numbers = {name: value for name, value in summary.items() if value is None or isinstance(value, (int, float))}
+    return blown_up(first | numbers)
 
 
 def _last_words(path: Path) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from commeff.experiments.report.data.analysis import Analysis, TableRow, allowance, differs_from_best
-from commeff.experiments.report.data.quantities import TIMES, decimals, fixed, quantity, significant
+from commeff.experiments.report.data.analysis import Analysis, TableRow, allowance
+from commeff.experiments.report.data.quantities import TIMES, decimals, fixed, half_width, quantity, significant
 from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.data.variants import RecordedRun
 from commeff.experiments.run.store import FINISHED
@@ -129,8 +129,11 @@ def _best(measured: Sequence[TableRow], analysis: Analysis) -> str:
     column = [row.finals[analysis.metric] for row in measured]
     number = _number(top.finals[analysis.metric], column, analysis)
     line = f"Best mean {quantity(analysis.metric).words} of {len(measured)} variants: {top.variant.name}, {number}"
-    alike = [row.variant.name for row in measured if differs_from_best(row) is False]
-    return f"{line}; these seeds do not tell it from {listed(alike)}." if alike else f"{line}."
+    alike = [row for row in measured if row.from_best and not row.from_best.tells]
+    if not alike:
+        return f"{line}."
+    names = listed([row.variant.name for row in alike])
+    return f"{line}. {top.variant.name} and {names} are not separated by {_seeds([row.from_best for row in alike])}."
 
 
 def _cheapest(measured: Sequence[TableRow], analysis: Analysis) -> str:
@@ -146,8 +149,32 @@ def _cheapest(measured: Sequence[TableRow], analysis: Analysis) -> str:
     return (
         f"Fewest bytes with a mean within {near} of {row.baseline.name}: {row.variant.name} sends "
         f"{significant(row.saving)}{TIMES} less on the wire, at a difference of "
-        f"{_number(row.difference, differences, analysis, signed=True)}."
+        f"{_number(row.difference, differences, analysis, signed=True)}{_caveat(row, analysis, near)}."
     )
+
+
+def _caveat(row: TableRow, analysis: Analysis, near: str) -> str:
+    """What the interval of a difference leaves of the claim that it is small."""
+    difference, base = row.difference, row.baseline.final(analysis.metric) if row.baseline else None
+    if difference is None or base is None:
+        return ""
+    seeds, caveats = _seeds([difference]), []
+    if not difference.tells:
+        caveats.append("do not separate the two" if difference.n > 1 else "does not separate the two")
+    if abs(difference.mean) + (difference.half or 0.0) > allowance(base.mean, analysis.metric):
+        caveats.append(f"leave room for more than {near}")
+    return f"; {seeds} {' and '.join(caveats)}" if caveats else ""
+
+
+def _seeds(differences: Sequence[Estimate | None]) -> str:
+    """Over how many seeds differences were taken.
+
+    >>> _seeds([Estimate(0.1, None, 1)]), _seeds([Estimate(0.1, 0.2, 3), Estimate(0.1, 0.2, 5), None])
+    ('1 seed', '3 to 5 seeds')
+    """
+    counts = sorted({each.n for each in differences if each})
+    most = f" to {counts[-1]}" if len(counts) > 1 else ""
+    return f"{counts[0]}{most} seed{'s' if counts[-1] > 1 else ''}"
 
 
 def _within(row: TableRow, analysis: Analysis) -> bool:
@@ -182,7 +209,7 @@ def _number(value: Estimate, column: Sequence[Estimate | None], analysis: Analys
     of = quantity(analysis.metric)
     places = decimals(column, of)
     unit = " points" if signed and of.unit == "%" else " %" if of.unit == "%" else ""
-    half = "" if value.half is None else f" ± {fixed(value.half * of.scale, places)}"
+    half = "" if value.half is None else f" ± {half_width(value, of, places)}"
     return f"{fixed(value.mean * of.scale, places, signed)}{half}{unit}"
 
 

@@ -84,6 +84,11 @@ class Variant:
         measured = [run for run in self.runs if not run.record.curve.empty]
         return tuple(run for run in measured if run.record.state == "done") or tuple(measured)
 
+    @property
+    def diverged(self) -> bool:
+        """Do its curves show nothing but runs that diverged?"""
+        return bool(self.drawn) and all(run.record.state == "diverged" for run in self.drawn)
+
     @cached_property
     def curves(self) -> pd.DataFrame:
         """The evaluations of the drawn runs, with columns run and seed."""

@@ -24,9 +24,9 @@ from commeff.experiments.report.data.computing import Work, work
 from commeff.experiments.report.data.cross_over import cross_over
 from commeff.experiments.report.data.statistics import Estimate, Ratio, estimate, first_reached, paired_ratio
 from commeff.experiments.report.data.variants import RecordedRun, Variant
+from commeff.experiments.run.store import FINISHED
 from commeff.profiling import Profile, profile
 
-ENDED = ("done", "diverged")
 INFINITE = 1e30  # bytes/s, with which latency alone is left
 
 
@@ -148,7 +148,7 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
 
 
 def _modelled(variant: Variant, place: Place, modeller: Modeller, target: Target | None) -> VariantSeconds:
-    ended = [run for run in variant.runs if run.record.state in ENDED and not run.record.curve.empty]
+    ended = [run for run in variant.runs if run.record.state in FINISHED and not run.record.curve.empty]
     runs = {run.cell.run: run for run in (*ended, *variant.drawn) if run.record.config}
     if not runs:
         return VariantSeconds(variant, "no run of it has measured anything yet")
@@ -166,7 +166,8 @@ def _modelled(variant: Variant, place: Place, modeller: Modeller, target: Target
 
 
 def _steps_to(run: RecordedRun, target: Target | None) -> int | None:
-    first = first_reached(run.record.curve, target.metric, target.level) if target else None
+    done = run.record.state == "done"  # what diverges has reached nothing
+    first = first_reached(run.record.curve, target.metric, target.level) if target and done else None
     return None if first is None else int(first["step"])
 
 

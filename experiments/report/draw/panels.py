@@ -23,16 +23,21 @@ EARLY = 0.15  # the part of training that does not decide the limits of an accur
 LOGARITHMIC = ("wire_bytes", "modelled_seconds")
 ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding
 STARTS = 3.0  # a loss above so many times where all began is off the panel
+BEYOND = 100.0  # times what is shown at most: what is above is drawn there
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A variant to be drawn: its number and name, its look, and its means over seeds (`statistics.mean_curve`)."""
+    """A variant to be drawn: its number and name, its look, and its means over seeds (`statistics.mean_curve`).
+
+    One that diverged has no say in what a panel shows.
+    """
 
     number: int
     name: str
     look: Look
     means: pd.DataFrame
+    diverged: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,9 @@ class Spot:
 
 def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -> None:
     """Means and bands of all variants against one thing; `place` is where modelled seconds are those of."""
+    top = _top(lines)
     for line in lines:
-        _curve(axes, line, quantity(x).scale)
+        _curve(axes, line, quantity(x).scale, top)
     _scales(axes, lines, x, y)
     axes.set(xlabel=quantity(x).axis)
     axes.set_title(f"{quantity(y).words} on {place}" if place else quantity(y).words, color=INK)
@@ -58,10 +64,12 @@ def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -
 
 def before_all(axes: Axes, line: Line, lines: Sequence[Line], y: str) -> None:
     """One variant in colour against bytes, the baseline in ink, the others pale."""
+    top = _top(lines)
     for other in lines:
         colour = INK if other.look.colour == INK else RULE
-        axes.plot(other.means["x"] * quantity("wire_bytes").scale, other.means["y"], color=colour, linewidth=0.9)
-    _curve(axes, line, quantity("wire_bytes").scale)
+        values = other.means["y"].clip(upper=top)
+        axes.plot(other.means["x"] * quantity("wire_bytes").scale, values, color=colour, linewidth=0.9)
+    _curve(axes, line, quantity("wire_bytes").scale, top)
     _scales(axes, lines, "wire_bytes", y)
     axes.set_title(line.name, fontsize=8, color=line.look.colour)
     axes.set_xlabel("MB on the wire", fontsize=7.5)
@@ -78,6 +86,9 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
     axes.margins(x=0.12, y=0.08)
     logarithmic(axes, "x")
     low, high = axes.get_ylim()
+    bottom, top = _shown(spots)  # wide intervals of few seeds do not decide the scale
+    low, high = max(low, bottom), min(high, top)
+    axes.set_ylim(low, high)
     if min(spot.value for spot in spots) >= 0:
         axes.set_ylim(max(low, 0.0), min(high, 1.0) if higher_is_better(metric) else high)
     _percent(axes, metric)
@@ -89,6 +100,13 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
     bars = [(s.cost, s.value - s.half, s.cost, s.value + s.half) for s in spots]
     steps = [(one.cost, one.value, other.cost, one.value) for one, other in pairwise(front)]
     place(axes, [Label(s.cost, s.value, s.name, s.look.colour, s.number) for s in spots], [*bars, *steps])
+
+
+def _shown(spots: Sequence[Spot]) -> tuple[float, float]:
+    """The values, and as much again on either side; all intervals where the values are equal."""
+    values = [spot.value for spot in spots]
+    room = max(values) - min(values) or max(2 * spot.half for spot in spots) or 1.0
+    return min(values) - room, max(values) + room
 
 
 def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tuple[float, float]) -> None:
@@ -129,8 +147,19 @@ def network(axes: Axes, name: str, n: int, first: NDArray[np.int64], later: NDAr
     axes.set_title(name, fontsize=8, loc="center")
 
 
-def _curve(axes: Axes, line: Line, scale: float) -> None:
+def sound(lines: Sequence[Line]) -> Sequence[Line]:
+    """The lines that decide what a panel shows: all that did not diverge, if there are any."""
+    return [line for line in lines if not line.diverged] or lines
+
+
+def _top(lines: Sequence[Line]) -> float:
+    """Above every panel: where curves that explode are cut."""
+    return BEYOND * max(float(line.means["high"].max()) for line in sound(lines))
+
+
+def _curve(axes: Axes, line: Line, scale: float, top: float) -> None:
     means, look, gid = line.means, line.look, f"variant-{line.number}"
+    means = means.assign(**{name: means[name].clip(upper=top) for name in ("y", "low", "high")})
     if (means["high"] > means["low"]).any():
         band = (means["x"] * scale, means["low"], means["high"])
         axes.fill_between(*band, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
@@ -151,6 +180,7 @@ def _scales(axes: Axes, lines: Sequence[Line], x: str, y: str) -> None:
     """Limits that show what matters: the late part of an accuracy, a loss from where it began; bytes by logarithm."""
     if x in LOGARITHMIC:
         logarithmic(axes, "x")
+    lines = sound(lines)
     means = pd.concat([line.means for line in lines])
     low, high = float(means["y"].min()), float(means["high"].max())
     if higher_is_better(y):

@@ -15,6 +15,7 @@ from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.figures import Figure, Look, Panel, look
 from commeff.experiments.report.draw.networks import UsedTopology
 from commeff.experiments.report.draw.panels import Line, Spot
+from commeff.experiments.run.store import FINISHED
 
 MANY = 8  # more variants than this also get a panel each
 VIEWS = ("step", "epoch", "wire_bytes", "seconds")
@@ -54,13 +55,11 @@ def convergence(analysis: Analysis) -> Figure | None:
         for (view, metric), lines in drawn.items()
     ]
     caption = f"{_bands(every)} Bytes are counted, per worker, on a logarithmic scale. {clock(analysis)}"
+    caption += gone([variant.name for variant in every if variant.diverged])
     early = [variant.name for variant in every if _unfinished(variant)]
     caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
     styles = looks(analysis)
-    legend = [
-        (f"{variant.name} (unfinished)" if _unfinished(variant) else variant.name, styles[variant.number])
-        for variant in every
-    ]
+    legend = [(f"{variant.name}{_standing(variant)}", styles[variant.number]) for variant in every]
     data = pd.concat([variant.curves.assign(variant=variant.name) for variant in every], ignore_index=True)
     width = len({metric for _, metric in drawn})
     return Figure("convergence", "Convergence", caption, parts, width, data, legend)
@@ -78,6 +77,7 @@ def one_by_one(analysis: Analysis) -> Figure | None:
     ]
     base = f"{analysis.baselines[0].name} is drawn in black, " if analysis.baselines else ""
     caption = f"Each variant in colour; {base}the others in grey. {_bands(analysis.variants)}"
+    caption += gone([line.name for line in lines if line.diverged])
     return Figure("one_by_one", "One by one", caption, parts, 4, _data(lines), small=True)
 
 
@@ -115,8 +115,8 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     seeds = _count([row.finals[metric].n for row in sending])
     caption = (
         f"Final {quantity(metric).words} against all that a worker sends over the run, counted, on a logarithmic "
-        f"scale. Bars are 95 % intervals over seeds (Student's t, {seeds}). The line is the Pareto front: no variant "
-        "has a better mean with fewer bytes."
+        f"scale. Bars are 95 % intervals over seeds (Student's t, {seeds}), cut where they leave the figure. The line "
+        "is the Pareto front: no variant has a better mean with fewer bytes."
     )
     caption += f" Not shown, since nothing was sent: {', '.join(silent)}." if silent else ""
     draw = partial(panels.tradeoff, spots=spots, metric=metric, reference=reference)
@@ -133,6 +133,7 @@ def consensus(analysis: Analysis) -> Figure | None:
     agreeing = [line.name for line in lines if line not in apart]
     caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
     caption += f" Always in agreement, so not drawn: {', '.join(agreeing)}." if agreeing else ""
+    caption += gone([line.name for line in apart if line.diverged])
     part = Panel("step", partial(panels.curves, lines=apart, x="step", y="consensus_distance"), 7.6, 3.0)
     legend = [(line.name, line.look) for line in apart]
     return Figure("consensus", "Consensus distance", caption, [part], 1, _data(apart), legend)
@@ -163,7 +164,7 @@ def sweep(analysis: Analysis, key: str) -> Figure | None:
     others = [other for other in analysis.grid.over if other != key]
     caption = (
         f"Final {quantity(by).words} for each value of {key} that was tried; dots are seeds, the line their mean, "
-        "the ring the value chosen."
+        "the ring the value chosen. Runs that diverged have none; losses that are far off are drawn at the edge."
     )
     caption += f" {', '.join(others)} at the chosen value." if others else ""
     name = f"sweep_{key.replace('.', '_')}"
@@ -218,12 +219,25 @@ def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
         means = mean_curve(variant.curves, x, y)
         means = means[means["x"] > 0] if x == "wire_bytes" else means
         if not means.empty:
-            lines.append(Line(variant.number, variant.name, styles[variant.number], means))
+            lines.append(Line(variant.number, variant.name, styles[variant.number], means, variant.diverged))
     return lines
 
 
 def _unfinished(variant: Variant) -> bool:
-    return any(run.record.state != "done" for run in variant.drawn)
+    return any(run.record.state not in FINISHED for run in variant.drawn)
+
+
+def _standing(variant: Variant) -> str:
+    return " (diverged)" if variant.diverged else " (unfinished)" if _unfinished(variant) else ""
+
+
+def gone(names: Sequence[str]) -> str:
+    """What a caption says of variants all of whose runs diverged.
+
+    >>> gone(["dsgd", "d2"]), gone([])
+    (' Diverged, and cut where they leave the panels: dsgd, d2.', '')
+    """
+    return f" Diverged, and cut where they leave the panels: {', '.join(names)}." if names else ""
 
 
 def _data(lines: Sequence[Line]) -> pd.DataFrame:

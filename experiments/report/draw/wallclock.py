@@ -15,7 +15,7 @@ from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.figures import COLOURS, INK, MARKERS, QUIET, RULE, Figure, Look, Panel
 from commeff.experiments.report.draw.panels import Line, logarithmic
-from commeff.experiments.report.draw.plots import looks, shown_metric
+from commeff.experiments.report.draw.plots import gone, looks, shown_metric
 
 KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
@@ -133,6 +133,7 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
         "Lines are means over seeds, bands their range, against modelled seconds on a logarithmic scale: nothing here "
         f"was measured in time. {assumptions(clocks)}"
     )
+    caption += gone([row.variant.name for row in clocks[0].rows if row.variant.diverged and not row.reason])
     caption += f" Not modelled, see the table: {', '.join(absent)}." if absent else ""
     styles = looks(analysis)
     legend = [(row.variant.name, styles[row.variant.number]) for row in clocks[0].rows if not row.reason]
@@ -155,7 +156,7 @@ def _line(analysis: Analysis, row: VariantSeconds, metric: str) -> Line | None:
     means = mean_curve(pd.concat(frames), "modelled_seconds", metric)
     means = means[means["x"] > 0]
     look = looks(analysis)[row.variant.number]
-    return None if means.empty else Line(row.variant.number, row.variant.name, look, means)
+    return None if means.empty else Line(row.variant.number, row.variant.name, look, means, row.variant.diverged)
 
 
 def step_time(clocks: Sequence[Wallclock]) -> Figure | None:

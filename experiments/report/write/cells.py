@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commeff.experiments.report.data.quantities import MISSING, Quantity, decimals, fixed, significant
+from commeff.experiments.report.data.quantities import MISSING, Quantity, decimals, fixed, half_width, significant
 from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.data.variants import is_number
 from commeff.experiments.report.write.table import Item
@@ -24,7 +24,7 @@ def estimates(column: Sequence[Estimate | None], of: Quantity, best: int | None 
         if value is None
         else Item(
             fixed(value.mean * of.scale, places),
-            "" if value.half is None else fixed(value.half * of.scale, places),
+            half_width(value, of, places),
             value.mean,
             best=position == best,
             mark=" (n=1)" if mixed and value.n == 1 else "",
@@ -41,7 +41,7 @@ def differences(column: Sequence[Estimate | None], of: Quantity) -> list[Item]:
         if value is None
         else Item(
             fixed(value.mean * of.scale, places, signed=True),
-            "" if value.half is None else fixed(value.half * of.scale, places),
+            half_width(value, of, places),
             value.mean,
             quiet=not value.tells,
         )

@@ -95,7 +95,7 @@ def failure_table(analysis: Analysis) -> Table | None:
         status = run.record.status
         step, reason = status.get("step"), run.record.error or str(status.get("error") or "")
         if run.record.state == "diverged":
-            step, reason = run.record.summary.get("step", step), reason or "a loss is no longer finite"
+            step, reason = run.record.summary.get("step", step), run.record.reason or "a loss is no longer finite"
         where = f"{step if step is not None else '?'} of {status.get('steps', '?')}"
         command = command_of(run, analysis)
         rows.append([word(run.cell.run), word(run.record.state), word(where), word(reason), word(command)])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from commeff.experiments.report.data.analysis import Analysis
-from commeff.experiments.report.data.quantities import MISSING, TIMES, significant, spread
+from commeff.experiments.report.data.quantities import MISSING, TIMES, between, significant, spread
 from commeff.experiments.report.data.statistics import Ratio
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.wallclock import assumptions
@@ -132,7 +132,7 @@ def _ratio(row: VariantSeconds) -> Item:
         return Item("not modelled", quiet=True)
     if ratio is None:
         return Item(MISSING if row.steps_to_target else "not reached", quiet=True)
-    span = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3g} to {ratio.high:.3g})"
+    span = between(ratio.low, ratio.high)
     tells = ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
     return Item(f"{significant(ratio.mean)}{TIMES}", value=ratio.mean, mark=span, quiet=not tells)
 
