@@ -47,8 +47,7 @@ class Dense(Compressor):
             raise ValueError(f"Dense: dtype must be None or one of {', '.join(_DTYPES)}, got {self.dtype!r}")
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> DenseMessage:
-        values = vectors if self.dtype is None else vectors.to(self._dtype)
-        return DenseMessage((contiguous_rows(values),), vectors.shape[1], vectors.dtype)
+        return DenseMessage.of(vectors, None if self.dtype is None else self._dtype)
 
     def omega(self, d: int) -> float | None:
         return 0.0 if self._relative_error == 0 else None
@@ -68,8 +67,3 @@ class Dense(Compressor):
     @classmethod
     def samples(cls) -> list[Self]:
         return [cls(), cls("float32"), cls("bfloat16")]
-
-
-def contiguous_rows(values: Tensor) -> Tensor:
-    """The values, copied only if the numbers of one row do not lie side by side."""
-    return values if values.stride(1) == 1 or values.shape[1] < 2 else values.contiguous()

@@ -137,6 +137,16 @@ class Tiled(Message, ABC):
 class DenseMessage(Tiled):
     """Every coordinate as it is. Wire format: d numbers, in the dtype of ``parts[0]``."""
 
+    @classmethod
+    def of(cls, vectors: Tensor, dtype: torch.dtype | None = None) -> DenseMessage:
+        """The message of all the numbers, which travel in their own dtype or in another.
+
+        They are copied only if that differs, or if those of one row do not lie side by side.
+        """
+        values = vectors if dtype is None else vectors.to(dtype)
+        together = values.stride(1) == 1 or values.shape[1] < 2
+        return cls((values if together else values.contiguous(),), vectors.shape[1], vectors.dtype)
+
     @property
     def summable(self) -> bool:
         return True

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.base import Compressor, Scope
-from commeff.compressors.bitcast import words
 from commeff.compressors.message import Tiled
-from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
+from commeff.compressors.packing import pack_into, packed_bytes, unpack_from, words
 from commeff.compressors.random import WorkerRandom
 
 _BITS, _MANTISSA, _INFINITY = 9, 23, 0x7F800000

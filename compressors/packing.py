@@ -1,4 +1,4 @@
-"""Codes of any width from 0 to 32 bits, packed without gaps into the bytes of each row.
+"""The bits of numbers, and codes of any width from 0 to 32 bits, packed without gaps into the bytes of each row.
 
 Wire format of ``count`` codes of ``bits`` bits (``packed_bytes`` = ceil(count * bits / 8) bytes): first the lowest 8
 bits of every code, one byte each, then the next 8, and so on; the remaining r < 8 bits follow as one little-endian
@@ -16,7 +16,17 @@ from torch.nn.functional import pad
 
 from commeff.compressors.tiling import tiles
 
+_WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _LANES = {8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
+
+
+def words(vectors: Tensor) -> Tensor:
+    """A view of the numbers as signed integers: negative where the sign bit is set.
+
+    >>> words(torch.tensor([1.0, -0.0])).tolist()
+    [1065353216, -2147483648]
+    """
+    return vectors.view(_WORDS[vectors.element_size()])
 
 
 def packed_bytes(count: int, bits: int) -> int:

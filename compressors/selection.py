@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from commeff.compressors.bitcast import words
+from commeff.compressors.packing import words
 from commeff.compressors.selection_cpu import largest_of_row
 
 LONG = 1 << 12

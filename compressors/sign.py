@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.base import Compressor, Scope, wide
-from commeff.compressors.bitcast import words
 from commeff.compressors.message import Tiled
-from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
+from commeff.compressors.packing import pack_into, packed_bytes, unpack_from, words
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_sum
 from commeff.compressors.tiling import tiles

@@ -12,9 +12,9 @@ from torch.futures import Future
 
 from commeff.communicator import Communicator
 from commeff.communicator.communicator import Handle
-from commeff.compressors import Compressor, Layout
+from commeff.compressors import Compressor, DenseMessage, Layout
 from commeff.core.strategy import Encoder
-from commeff.transforms.encoders import as_encoder, dense
+from commeff.transforms.encoders import as_encoder
 
 
 class HookState:
@@ -59,7 +59,7 @@ class HookState:
         communicator.device = vectors.device
         self._first = communicator.step if self._first is None else self._first
         if communicator.step == self._first:
-            return communicator.post_average(dense(vectors))
+            return communicator.post_average(DenseMessage.of(vectors))
         places = tuple(parameter.data_ptr() for parameter in bucket.parameters())
         if self._places.get(number) != places:
             self._places[number] = places

@@ -12,7 +12,8 @@ from commeff.communicator import Communicator
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked, write_row
-from commeff.replicas.arrivals import Arrivals, trainable
+from commeff.replicas.arrivals import Arrivals
+from commeff.replicas.stacked import trainable
 from commeff.training.allocator import keep_freed_memory
 from commeff.transforms import BUCKET_MB, bucketed
 
@@ -92,7 +93,7 @@ class DistributedOptimizer:
         for tensor in (self._replicas.parameters, *self._replicas.buffers.values()):
             self.communicator.transport.broadcast(tensor)
         strategy.start(self._replicas.parameters, self._replicas.layout, self.communicator)
-        self._arrivals = Arrivals([model], self._replicas.layout, overlap.awaited(strategy))
+        self._arrivals = Arrivals([trainable(model)], self._replicas.layout, overlap.awaited(strategy))
         self._early = bool(overlap.awaited(strategy)) and strategy.accumulate == 1
         self._begin_anew()
 

@@ -1,5 +1,8 @@
 """How communication hides behind computing. No method needs any of it: results are the same without.
 
+A transform in *stages* is a generator: it yields a handle wherever its equation needs what others have sent, and is
+resumed with the handle's result, so that something else can be done in between.
+
 A few transforms can do more than be called, and may be any of these three; a transform says so by having the methods.
 
     StartsEarly      can send before the gradient is computed, because it needs x alone      (`Ahead`)
@@ -11,15 +14,56 @@ Whoever drives a strategy calls the functions below, which do nothing for all ot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from commeff.communicator import Communicator
+    from commeff.communicator import Communicator, Handle
     from commeff.core.strategy import Strategy, Transform
+
+Stages = Generator["Handle[Any]", Any, Tensor]
+
+
+class Flow:
+    """Stages under way: they have run up to their first communication, which travels meanwhile.
+
+    Attributes
+    ----------
+    handle : Handle or None
+        What is waited for; None at the end.
+
+    Examples
+    --------
+    >>> def stages():
+    ...     return 2 * (yield Handle(lambda: torch.ones(1)))
+    >>> from commeff.communicator import Handle
+    >>> import torch
+    >>> flow = Flow(stages())
+    >>> flow.handle is None, flow.finish()
+    (False, tensor([2.]))
+    """
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self.handle: Handle[Any] | None = None
+        self._result: Tensor
+        self.send(None)
+
+    def send(self, arrived: Any) -> None:
+        """Resume with what has arrived, up to the next communication."""
+        try:
+            self.handle = self._stages.send(arrived)
+        except StopIteration as end:
+            self.handle, self._result = None, end.value
+
+    def finish(self) -> Tensor:
+        """Wait for all that is left, and give the result."""
+        while self.handle is not None:
+            self.send(self.handle.wait())
+        return self._result
 
 
 @runtime_checkable

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from commeff.compressors import Layout, Message
 from commeff.core import overlap
-from commeff.core.flow import Flow, Stages
+from commeff.core.overlap import Flow, Stages
 from commeff.core.state import Scope, Stateful
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from commeff.compressors import Compressor, Dense, Repeated, contractive
+from commeff.compressors import Compressor, Repeated, contractive
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy, Transform
 from commeff.transforms import Average, BatchedPowerSGD, ErrorFeedback, Scaled, Sharded, ThroughServer
@@ -32,7 +32,7 @@ def psgd(optimizer: OptimizerFactory) -> Strategy:
     >>> payloads(psgd(SGD)), bias(psgd(SGD)) < 1e-12
     ([400], True)
     """
-    return Strategy(Local(optimizer), gradients=Average(Dense()))
+    return Strategy(Local(optimizer), gradients=Average())
 
 
 def compressed_sgd(optimizer: OptimizerFactory, compressor: Compressor) -> Strategy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -14,18 +14,24 @@ from commeff.compressors import Layout
 Listener = Callable[[int, int], None]  # columns [start, stop) of the gradients are final
 
 
-def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that a run moves, by name; frozen ones stay as they are, in each replica."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
 class Arrivals:
     """Says of each of the `awaited` spans of columns when all models have their gradients of it, if anybody listens.
 
     A span that ends inside a tensor goes with the next one.
+
+    Parameters
+    ----------
+    models : sequence of dict
+        The parameters of each model by name, in the order of the layout.
+    layout : Layout
+        Where they lie in a row.
+    awaited : sequence of (start, stop)
+        The spans of columns.
     """
 
-    def __init__(self, models: Sequence[nn.Module], layout: Layout, awaited: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, models: Sequence[Mapping[str, nn.Parameter]], layout: Layout, awaited: Sequence[tuple[int, int]]
+    ) -> None:
         self._layout, self._models = layout, len(models)
         between = {field.start for field in layout.fields}
         begins = [start for start, _ in awaited if start in between]
@@ -36,7 +42,7 @@ class Arrivals:
         self._left: list[int] = []
         self._listener: Listener | None = None
         for model in models:
-            for i, parameter in enumerate(trainable(model).values()):
+            for i, parameter in enumerate(model.values()):
                 parameter.register_post_accumulate_grad_hook(partial(self._arrived, i))
 
     def listen(self, listener: Listener | None) -> None:

@@ -11,12 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from commeff.compressors import Layout, WorkerRandom
-from commeff.replicas import joint_backward
-from commeff.replicas.arrivals import Arrivals, Listener, trainable
+from commeff.replicas.arrivals import Arrivals, Listener
 
 Loss = Callable[..., Tensor]
 Batch = tuple[Tensor, ...]
 T = TypeVar("T")
+
+TOGETHER = 2**19  # parameters of the models that go backward together: beyond, arithmetic is what costs
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that a run moves, by name; frozen ones stay as they are, in each replica."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 class Stacked:
@@ -82,7 +88,7 @@ class Stacked:
         for i, replica in enumerate(self.models):
             for name, buffer in replica.named_buffers():
                 buffer.data = self.buffers[name][i]
-        self._together = joint_backward.group_size(self.layout.d)
+        self._together = max(1, TOGETHER // self.layout.d)
         self._draws: bool | None = None  # whether the model uses torch's randomness: seen at the first minibatch
         self._arrivals: Arrivals | None = None
 
@@ -122,7 +128,7 @@ class Stacked:
         """
         torch.mul(self.parameters, l2, out=self.gradients) if l2 else self.gradients.zero_()
         if awaited and self._arrivals is None:
-            self._arrivals = Arrivals(self.models, self.layout, awaited)
+            self._arrivals = Arrivals([trainable(model) for model in self.models], self.layout, awaited)
         losses = []
         with nullcontext() if self._draws is False else torch.random.fork_rng():
             for r, batch in enumerate(batches):
@@ -139,9 +145,7 @@ class Stacked:
             partial(self._on_own_stream, partial(loss, replica, *parts), worker, step, r)
             for worker, replica, parts in rows
         ]
-        if self._together > 1:
-            return joint_backward.run(forwards, weight, self._together)
-        return backward(forwards, weight)
+        return backward(forwards, weight, self._together)
 
     def _on_own_stream(self, forward: Callable[[], T], worker: int, step: int, r: int) -> T:
         """Dropout and its kin draw from torch's generators: seeded for each worker and step, if the model draws."""
@@ -173,11 +177,14 @@ class Stacked:
             self.buffers[name].copy_(value)
 
 
-def backward(forwards: Sequence[Callable[[], Tensor]], weight: float) -> Tensor:
-    """One model after the other: its loss, and `weight` times its gradients; gives the losses."""
+def backward(forwards: Sequence[Callable[[], Tensor]], weight: float, together: int) -> Tensor:
+    """Adds `weight` times the gradients of every loss; gives the losses.
+
+    `together` models go backward in one call, which costs small ones less than a call each; the numbers are the same.
+    """
     losses = []
-    for forward in forwards:
-        value = forward()
-        value.backward(torch.full_like(value, weight))
-        losses.append(value.detach())
-    return torch.stack(losses)
+    for first in range(0, len(forwards), together):
+        values = torch.stack([forward() for forward in forwards[first : first + together]])
+        values.backward(torch.full_like(values, weight))
+        losses.append(values.detach())
+    return losses[0] if len(losses) == 1 else torch.cat(losses)

@@ -9,7 +9,7 @@ and `Warmup` are encoders.
 from commeff.transforms.averaging import Average, Gossip, Partial, ThroughServer
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.delayed import Delayed
-from commeff.transforms.encoders import ErrorFeedback, Plain, Warmup, as_encoder, dense
+from commeff.transforms.encoders import ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Smooth
 from commeff.transforms.fragments import Fragments
 from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking
@@ -54,5 +54,4 @@ __all__ = [
     "as_encoder",
     "blocked",
     "bucketed",
-    "dense",
 ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.compressors import Compressor, Dense, Layout
-from commeff.core.flow import Stages
+from commeff.compressors import Compressor, DenseMessage, Layout
+from commeff.core.overlap import Stages
 from commeff.core.strategy import Encoder, Transform
 from commeff.topologies import Topology
-from commeff.transforms.encoders import as_encoder, dense
+from commeff.transforms.encoders import Uncompressed, as_encoder
 
-DENSE = Dense()
+UNCOMPRESSED = Uncompressed()
 
 
 class Average(Transform):
@@ -25,7 +25,7 @@ class Average(Transform):
         What each worker sends its vector by; all its numbers unless given.
     """
 
-    def __init__(self, encoder: Encoder | Compressor = DENSE) -> None:
+    def __init__(self, encoder: Encoder | Compressor = UNCOMPRESSED) -> None:
         self.encoder = as_encoder(encoder)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
@@ -115,8 +115,8 @@ class Gossip(Transform):
         check_size(self.topology, communicator)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        return (yield communicator.post_mix(dense(vectors), self.topology.at(communicator.step)))
+        return (yield communicator.post_mix(DenseMessage.of(vectors), self.topology.at(communicator.step)))
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         out = vectors if vectors.is_contiguous() else None
-        return communicator.mix(dense(vectors), self.topology.at(communicator.step), out)
+        return communicator.mix(DenseMessage.of(vectors), self.topology.at(communicator.step), out)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.flow import Flow, Stages
+from commeff.core.overlap import Flow, Stages
 from commeff.core.state import Stateful
 from commeff.core.strategy import Keep, Strategy, Transform, stages_of
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.flow import Flow
+from commeff.core.overlap import Flow
 from commeff.core.strategy import Transform, stages_of
 
 

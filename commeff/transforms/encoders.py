@@ -7,8 +7,14 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout, Message, contractive
-from commeff.compressors.dense import contiguous_rows
 from commeff.core.strategy import Encoder
+
+
+class Uncompressed(Encoder):
+    """v -> v: all the numbers as they are, without memory."""
+
+    def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
+        return DenseMessage.of(vectors)
 
 
 class Plain(Encoder):
@@ -35,11 +41,6 @@ def as_encoder(encoder: Encoder | Compressor) -> Encoder:
     if not isinstance(encoder, (Encoder, Compressor)):
         raise TypeError(f"an encoder or compressor is needed, got {encoder!r}: give one, such as TopK(ratio=0.01)")
     return encoder if isinstance(encoder, Encoder) else Plain(encoder)
-
-
-def dense(vectors: Tensor) -> DenseMessage:
-    """The vectors as a message of all their numbers."""
-    return DenseMessage((contiguous_rows(vectors),), vectors.shape[1], vectors.dtype)
 
 
 class ErrorFeedback(Encoder):

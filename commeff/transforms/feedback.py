@@ -7,7 +7,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
-from commeff.core.flow import Stages
+from commeff.core.overlap import Stages
 from commeff.core.strategy import Encoder, Scope, Transform
 from commeff.transforms.encoders import Plain, as_encoder
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout, contractive
-from commeff.core.flow import Flow, Stages
+from commeff.core.overlap import Flow, Stages
 from commeff.core.strategy import Transform, stages_of
 from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size, fitting

@@ -5,13 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.compressors import Layout
-from commeff.core.flow import Stages
+from commeff.compressors import DenseMessage, Layout
+from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform
 from commeff.topologies import Topology
 from commeff.topologies.nodes import sharded
 from commeff.transforms.averaging import fitting
-from commeff.transforms.encoders import dense
 
 
 class Hierarchical(Transform):
@@ -47,7 +46,7 @@ class Hierarchical(Transform):
             with communicator.together():
                 below = communicator.child(name)
                 handles = [
-                    below.columns(a).post_mix(dense(out[:, a:b]), getattr(rounds, name).at(step))
+                    below.columns(a).post_mix(DenseMessage.of(out[:, a:b]), getattr(rounds, name).at(step))
                     for rounds, (a, b) in zip(self._rounds, self._spans, strict=True)
                 ]
             for handle, (a, b) in zip(handles, self._spans, strict=True):

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.flow import Stages
 from commeff.core.local import Local, OptimizerFactory, one_rate
+from commeff.core.overlap import Stages
 from commeff.core.strategy import LocalStep, Transform, stages_of
 
 

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Handle
-from commeff.compressors import Layout
+from commeff.compressors import DenseMessage, Layout
 from commeff.compressors.layout import Field
-from commeff.core.flow import Stages
+from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform
-from commeff.transforms.encoders import dense
 
 
 class PowerSGD(Transform):
@@ -89,5 +88,5 @@ def orthonormal(matrix: Tensor) -> Tensor:
 
 def _mean(matrices: Tensor, communicator: Communicator) -> Generator[Handle[Tensor], Tensor, Tensor]:
     """(w, a, b) -> (a, b): the mean over all workers."""
-    mean = yield communicator.post_average(dense(matrices.flatten(1)))
+    mean = yield communicator.post_average(DenseMessage.of(matrices.flatten(1)))
     return mean[0].view(matrices.shape[1:])

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Handle
-from commeff.compressors import Layout
-from commeff.core.flow import Stages
-from commeff.transforms.encoders import dense
+from commeff.compressors import DenseMessage, Layout
+from commeff.core.overlap import Stages
 from commeff.transforms.powersgd import PowerSGD, matrix_shape, orthonormal
 
 
@@ -104,7 +103,7 @@ class BatchedPowerSGD(PowerSGD):
         flat = torch.cat([*(f.reshape(w, -1) for f in factors), rest], dim=1)
         if not flat.shape[1]:
             return [], rest[:1]
-        mean = (yield communicator.post_average(dense(flat)))[:1]
+        mean = (yield communicator.post_average(DenseMessage.of(flat)))[:1]
         sizes = [f.numel() // w for f in factors]
         *parts, last = mean.split_with_sizes([*sizes, rest.shape[1]], dim=1)
         return [part.reshape(1, *f.shape[1:]) for part, f in zip(parts, factors, strict=True)], last

@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.compressors import Layout
-from commeff.core.flow import Stages
+from commeff.compressors import DenseMessage, Layout
+from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform
 from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size
-from commeff.transforms.encoders import dense
 
 
 class PushSum(Transform):
@@ -47,7 +46,7 @@ class PushSum(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         moved = self.numerator + (vectors - self.ratio)
-        message = dense(torch.cat([moved, self.weight], dim=1))
+        message = DenseMessage.of(torch.cat([moved, self.weight], dim=1))
         mixed = yield communicator.post_mix(message, self.topology.at(communicator.step))
         self.numerator, self.weight = mixed[:, :-1].clone(), mixed[:, -1:].clone()
         self.ratio = self.numerator / self.weight

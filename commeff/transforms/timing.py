@@ -11,8 +11,8 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core import overlap
-from commeff.core.flow import Stages
 from commeff.core.local import one_rate
+from commeff.core.overlap import Stages
 from commeff.core.strategy import Keep, LocalStep, Transform, stages_of
 
 

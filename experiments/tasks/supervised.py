@@ -1,4 +1,6 @@
-"""What every task on labelled samples shares: the split over workers, batches, the loss, evaluation on all data."""
+"""What tasks on labelled samples share: the split over workers, batches, the loss, evaluation on all data, and
+classification as the usual case.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from commeff.experiments.tasks.checks import at_least
-from commeff.experiments.tasks.models import has_batch_norm
+from commeff.experiments.tasks.models import has_batch_norm, seeded
 from commeff.experiments.tasks.partition import split
 from commeff.experiments.tasks.sampler import Sampler
 
@@ -186,6 +189,62 @@ class Supervised(ABC):
                 loss += float(self.losses(outputs, targets).sum(dtype=torch.float64))
                 hits += float(self.hits(outputs, targets).sum())
         return loss / len(samples), hits / len(samples)
+
+
+class Classifier(Supervised):
+    """Classify by cross-entropy with the network that `build` makes.
+
+    Parameters
+    ----------
+    build : makes the network; its random initial parameters are decided by `seed`.
+    dtype : of the parameters and the inputs.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], nn.Module],
+        dtype: torch.dtype,
+        train: Samples,
+        validation: Samples,
+        test: Samples,
+        *,
+        workers: int,
+        seed: int,
+        batch: int,
+        partition: str,
+        alpha: float,
+        shards: int,
+        weighted: bool,
+        probe: int | None = None,
+    ) -> None:
+        self._build, self._dtype, self._seed = build, dtype, seed
+        if has_batch_norm(self.model()) and batch < 2:  # making a model also refuses what the model cannot have
+            raise ValueError("norm batch needs more than one sample a batch: use batch >= 2 or norm=group")
+        super().__init__(
+            train,
+            validation,
+            test,
+            workers=workers,
+            seed=seed,
+            batch=batch,
+            partition=partition,
+            alpha=alpha,
+            shards=shards,
+            weighted=weighted,
+            probe=probe,
+        )
+
+    def model(self) -> nn.Module:
+        """A fresh network; the same initial parameters at every call."""
+        return seeded(self._build, self._seed).to(self._dtype)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy of each sample."""
+        return F.cross_entropy(outputs, targets, reduction="none")
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Is the largest output that of the label?"""
+        return outputs.argmax(-1) == targets
 
 
 def held_out(labels: NDArray, size: int) -> tuple[Tensor, Tensor]:

@@ -228,7 +228,7 @@ def test_sums_by_shared_memory_can_be_waited_for_in_any_order(order: tuple[int, 
 def test_arrivals_are_told_by_span_and_a_cut_tensor_goes_with_the_next() -> None:
     models = [nn.ParameterList(torch.zeros(size) for size in (2, 3, 4)) for _ in range(2)]
     layout = Layout.of([(str(size), (size,)) for size in (2, 3, 4)])
-    arrivals = Arrivals(models, layout, [(0, 2), (2, 7), (7, 9)])
+    arrivals = Arrivals([dict(model.named_parameters()) for model in models], layout, [(0, 2), (2, 7), (7, 9)])
     heard: list[tuple[int, int]] = []
     arrivals.listen(lambda start, stop: heard.append((start, stop)))
     for model, expected in zip(models, ([], [(2, 9), (0, 2)]), strict=True):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from commeff.replicas import Stacked, Vmapped, calibrate, joint_backward, write_row
+from commeff.replicas import Stacked, Vmapped, calibrate, stacked, write_row
 
 W, B = 4, 6
 
@@ -63,7 +63,7 @@ def moved(replicas):
 def test_models_that_go_backward_together_are_those_that_go_one_after_the_other(name, groups, monkeypatch):
     def found(together):
         size = sum(parameter.numel() for parameter in model(name)().parameters())
-        monkeypatch.setattr(joint_backward, "TOGETHER", together * size)
+        monkeypatch.setattr(stacked, "TOGETHER", together * size)
         replicas = moved(Stacked(model(name), range(W), seed=3))
         results = [replicas.compute(loss, [batch(step), batch(step + 10)], step, l2=0.01) for step in range(3)]
         return [tensor.clone() for result in results for tensor in result] + list(replicas.buffers.values())

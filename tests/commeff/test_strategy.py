@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from commeff import Communicator, ErrorFeedback, Layout, Local, LocalStep, Strategy, Transform, methods, topologies
-from commeff.compressors import Dense, TopK
+from commeff.compressors import Dense, DenseMessage, TopK
 from commeff.core import Grouped, scheduled
 from commeff.laws import LAYOUT, cases, run, slope, start
-from commeff.transforms import Average, Blocks, Choco, Every, Gossip, Warmup, blocked, dense
+from commeff.transforms import Average, Blocks, Choco, Every, Gossip, Warmup, blocked
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 RING = topologies.ring(4)
@@ -90,9 +90,10 @@ def test_oracle_is_offered_and_x_left_alone():
 
 def test_handles_can_be_waited_for_twice():
     communicator, x = Communicator(workers=4), start()
-    handle = communicator.post_mix(dense(x), RING.at(0))
+    message = DenseMessage.of(x)
+    handle = communicator.post_mix(message, RING.at(0))
     assert torch.equal(handle.wait(), handle.wait())
-    torch.testing.assert_close(communicator.post_average(dense(x)).wait(), communicator.average(dense(x)))
+    torch.testing.assert_close(communicator.post_average(message).wait(), communicator.average(message))
 
 
 def test_muon_runs_tensor_by_tensor():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from commeff.compressors import RandomK, TopK, WorkerRandom
-from commeff.compressors.bitcast import words
+from commeff.compressors.packing import words
 from commeff.compressors.selection import LONG, largest_by_threshold, largest_magnitudes
 
 D = 3 * LONG + 17

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from commeff import Communicator, Local, Strategy, methods
 from commeff.experiments.measure.bench.timing import MeasuredRatio, one_thread, ratio, time_interleaved
 from commeff.replicas import Stacked, Vmapped
-from commeff.replicas.joint_backward import TOGETHER
+from commeff.replicas.stacked import TOGETHER
 
 LR, MOMENTUM = 0.01, 0.9
 SGD = partial(torch.optim.SGD, lr=LR, momentum=MOMENTUM)

@@ -3,8 +3,9 @@
 import torch
 
 from commeff import Local, Strategy, Transform
+from commeff.compressors import DenseMessage
 from commeff.core.local import OptimizerFactory
-from commeff.transforms import Average, dense
+from commeff.transforms import Average
 
 
 class _Scales(Transform):
@@ -27,7 +28,7 @@ class _Remembers(Transform):
 
     def __call__(self, vectors, communicator):
         self.velocity = 0.9 * self.velocity + vectors
-        return communicator.average(dense(self.velocity))
+        return communicator.average(DenseMessage.of(self.velocity))
 
 
 def keeps_undeclared_memory(optimizer: OptimizerFactory) -> Strategy:
@@ -37,7 +38,7 @@ def keeps_undeclared_memory(optimizer: OptimizerFactory) -> Strategy:
 
 class _Branches(Transform):
     def __call__(self, vectors, communicator):
-        mean = communicator.average(dense(vectors))
+        mean = communicator.average(DenseMessage.of(vectors))
         return mean if len(communicator.workers) == communicator.n else 0.5 * mean
 
 
@@ -58,7 +59,7 @@ def averages_for_free(optimizer: OptimizerFactory) -> Strategy:
 
 class _Noisy(Transform):
     def __call__(self, vectors, communicator):
-        return communicator.average(dense(vectors)) * (1 + 0.1 * torch.rand(1))
+        return communicator.average(DenseMessage.of(vectors)) * (1 + 0.1 * torch.rand(1))
 
 
 def draws_globally(optimizer: OptimizerFactory) -> Strategy:
@@ -69,7 +70,7 @@ def draws_globally(optimizer: OptimizerFactory) -> Strategy:
 class _OnlyHere(Transform):
     def __call__(self, vectors, communicator):
         if 0 in communicator.workers:
-            return communicator.average(dense(vectors))
+            return communicator.average(DenseMessage.of(vectors))
         return vectors
 
 
