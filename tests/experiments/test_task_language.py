@@ -19,8 +19,8 @@ from commeff import methods
 from commeff.communicator import Communicator
 from commeff.experiments.data.manifest import DATA_SETS
 from commeff.experiments.tasks import DataError, Language
-from commeff.experiments.tasks.gpt import GPT
-from commeff.experiments.tasks.text import load, spaced
+from commeff.experiments.tasks.language.gpt import GPT
+from commeff.experiments.tasks.language.text import load, spaced
 from commeff.replicas import Stacked, Vmapped
 from commeff.training.trainer import train
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.experiments.tasks.checks import DTYPES, at_least, choose
-from commeff.experiments.tasks.gpt import GPT
+from commeff.experiments.tasks.language.gpt import GPT
+from commeff.experiments.tasks.language.text import KNOWN, load, pieces, spaced, windows
 from commeff.experiments.tasks.models import seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.supervised import evaluating
-from commeff.experiments.tasks.text import KNOWN, load, pieces, spaced, windows
 
 VOCABULARY = 256  # all bytes, whether the text has them or not
 CHUNK = 8192  # about as many bytes evaluated at a time

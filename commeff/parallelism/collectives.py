@@ -1,0 +1,118 @@
+"""What ranks of one axis of the mesh do together, forward and backward, and the bytes that it costs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import Tensor
+
+ALONG = -2  # the dimension of (b, t, d) by which sequence parallelism deals activations
+
+
+class Axis:
+    """One axis of the mesh, as the rank sees it: its group, its place in it, and what it has sent there.
+
+    Attributes
+    ----------
+    name : str
+        Of the axis.
+    size, rank : int
+        How many ranks the group has, and which one this is.
+    bytes : float
+        What this rank has sent in the group: 2 (n-1)/n of a tensor for a sum, (n-1)/n of the longer side for a gather
+        or a scatter. What compiled code sends is not counted.
+    """
+
+    def __init__(self, name: str, size: int = 1, rank: int = 0, group: Any = None) -> None:
+        self.name, self.size, self.rank, self.group = name, size, rank, group
+        self.bytes = 0.0
+        self._within: dict[int, Axis] = {}
+
+    def within(self, size: int) -> Axis:
+        """The axis of the `size` consecutive ranks that this one is among; all ranks of the axis ask for it at once."""
+        if size not in self._within:
+            first = self.rank - self.rank % size
+            members = dist.get_process_group_ranks(self.group)[first : first + size]
+            group = dist.new_group(members, use_local_synchronization=True)
+            self._within[size] = Axis(self.name, size, self.rank % size, group)
+        return self._within[size]
+
+    def reduce(self, x: Tensor, op: str = "sum") -> Tensor:
+        """The sum (or "max") over the ranks, at every rank, without a gradient."""
+        if self.size == 1:
+            return x
+        self._sent(2 * x.nbytes * (self.size - 1) / self.size)
+        return functional.wait_tensor(functional.all_reduce(x.contiguous(), op, self.group))
+
+    def gather(self, x: Tensor, dim: int) -> Tensor:
+        """The ranks' tensors one after the other along `dim`, without a gradient."""
+        if self.size == 1:
+            return x
+        self._sent(x.nbytes * (self.size - 1))
+        return functional.wait_tensor(functional.all_gather_tensor(x.contiguous(), dim % x.ndim, self.group))
+
+    def scatter(self, x: Tensor, dim: int) -> Tensor:
+        """This rank's part along `dim` of the sum over the ranks, without a gradient."""
+        if self.size == 1:
+            return x
+        if x.shape[dim] % self.size:
+            raise ValueError(
+                f"the length of dimension {dim % x.ndim} must be a multiple of {self.name} = {self.size}, got "
+                f"{x.shape[dim]}: each rank takes an equal part; pad it, or take another degree"
+            )
+        self._sent(x.nbytes * (self.size - 1) / self.size)
+        return functional.wait_tensor(functional.reduce_scatter_tensor(x.contiguous(), "sum", dim % x.ndim, self.group))
+
+    def _sent(self, count: float) -> None:
+        if not torch.compiler.is_compiling():
+            self.bytes += count
+
+
+class _Conjugate(torch.autograd.Function):
+    """One function forward and another one backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, there: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.back = back
+        out = there(x)
+        return out.view_as(out) if out is x else out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.back(gradients[0]), None, None
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def copy_in(x: Tensor, axis: Axis) -> Tensor:
+    """x, which all ranks have alike, enters work that they share; its gradient is the sum of theirs.
+
+    Backward is an all-reduce. The conjugate of `sum_out` (f and g of arXiv 1909.08053).
+    """
+    return _Conjugate.apply(x, _same, axis.reduce)
+
+
+def sum_out(x: Tensor, axis: Axis) -> Tensor:
+    """The sum of the ranks' shares of a result, by an all-reduce; the gradient of each share is that of the sum."""
+    return _Conjugate.apply(x, axis.reduce, _same)
+
+
+def gather_in(x: Tensor, axis: Axis) -> Tensor:
+    """(b, t/n, d) at each rank -> (b, t, d), which enters work that they share (arXiv 2205.05198).
+
+    Forward gathers, backward scatters the sum of the gradients.
+    """
+    gather, scatter = (lambda v: axis.gather(v, ALONG)), (lambda v: axis.scatter(v, ALONG))
+    return _Conjugate.apply(x, gather, scatter)
+
+
+def scatter_out(x: Tensor, axis: Axis) -> Tensor:
+    """The sum of the ranks' shares (b, t, d), of which each keeps its own (b, t/n, d). The conjugate of `gather_in`."""
+    gather, scatter = (lambda v: axis.gather(v, ALONG)), (lambda v: axis.scatter(v, ALONG))
+    return _Conjugate.apply(x, scatter, gather)

@@ -1,0 +1,167 @@
+"""Llama: RMS norms, rotary positions, grouped-query attention, a gated feed-forward (arXiv 2302.13971, 2307.09288)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from commeff.experiments.tasks.checks import at_least
+from commeff.experiments.tasks.language.gpt import initialise
+
+
+def rotate(x: Tensor, base: float) -> Tensor:
+    """Rotary positions (arXiv 2104.09864): number pair (i, i + w/2) of position t is turned by t base^(-2i/w).
+
+    Parameters
+    ----------
+    x : (b, heads, t, w)
+        Queries or keys; w is even.
+    base : float
+        The slowest pair turns by about 1/base a position.
+
+    Examples
+    --------
+    The product of a query and a key depends on how far apart they are, not on where:
+
+    >>> q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
+    >>> turned = [rotate(v.expand(1, 1, 5, 8), base=100.0)[0, 0] for v in (q, k)]
+    >>> bool(torch.isclose(turned[0][1] @ turned[1][3], turned[0][2] @ turned[1][4]))
+    True
+    """
+    half = x.shape[-1] // 2
+    rates = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
+    angles = torch.arange(x.shape[-2], device=x.device, dtype=torch.float32)[:, None] * rates  # (t, w/2)
+    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    left, right = x[..., :half], x[..., half:]
+    return torch.cat((left * cosine - right * sine, right * cosine + left * sine), -1)
+
+
+class GroupedAttention(nn.Module):
+    """Causal self-attention in which several query heads share a head of keys and values (arXiv 2305.13245)."""
+
+    def __init__(self, width: int, heads: int, kv_heads: int, base: float) -> None:
+        super().__init__()
+        self.head_width, self.base = width // heads, base
+        self.queries = nn.Linear(width, width, bias=False)
+        self.keys = nn.Linear(width, kv_heads * self.head_width, bias=False)
+        self.values = nn.Linear(width, kv_heads * self.head_width, bias=False)
+        self.project = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, t, width) -> (b, t, width). How many heads there are is read from the widths of what comes out."""
+        queries, keys, values = (
+            linear(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+            for linear in (self.queries, self.keys, self.values)
+        )
+        queries, keys = rotate(queries, self.base), rotate(keys, self.base)
+        shared = queries.shape[1] // keys.shape[1]
+        keys, values = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        out: Tensor = self.project(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+class GatedFeedforward(nn.Module):
+    """project(silu(gate(x)) * widen(x)), SwiGLU (arXiv 2002.05202)."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, inner, bias=False)
+        self.widen = nn.Linear(width, inner, bias=False)
+        self.project = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, t, width) -> (b, t, width)."""
+        out: Tensor = self.project(F.silu(self.gate(x)) * self.widen(x))
+        return out
+
+
+class LlamaBlock(nn.Module):
+    """x + attention(norm(x)), then x + feedforward(norm(x))."""
+
+    def __init__(self, width: int, heads: int, kv_heads: int, inner: int, base: float) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(width, eps=1e-5)
+        self.attention = GroupedAttention(width, heads, kv_heads, base)
+        self.feedforward_norm = nn.RMSNorm(width, eps=1e-5)
+        self.feedforward = GatedFeedforward(width, inner)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, t, width) -> (b, t, width)."""
+        x = x + self.attention(self.attention_norm(x))
+        out: Tensor = x + self.feedforward(self.feedforward_norm(x))
+        return out
+
+
+class Llama(nn.Module):
+    """Tokens (b, t) -> logits of the token after each of them (b, t, vocabulary).
+
+    It knows nothing of parallelism: `commeff.parallelism` splits it by the names of its modules.
+
+    Parameters
+    ----------
+    vocabulary : int
+        Number of different tokens.
+    layers : int
+        Number of blocks.
+    width : int
+        Of the residual stream.
+    heads : int
+        Of queries; they share the width evenly.
+    kv_heads : int, optional
+        Of keys, and as many of values; a divisor of `heads`, which is the default.
+    inner : int, optional
+        Width inside the feed-forward; 8/3 of the width, up to a multiple of 256, unless given.
+    tied : bool
+        The output layer is the token embedding itself.
+    base : float
+        Of the rotary positions.
+
+    Examples
+    --------
+    >>> model = Llama(vocabulary=64, layers=4, width=32, heads=4, kv_heads=2, inner=64)
+    >>> sum(p.numel() for p in model.parameters())
+    41248
+    >>> model(torch.zeros(2, 5, dtype=torch.long)).shape
+    torch.Size([2, 5, 64])
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        layers: int,
+        width: int,
+        heads: int,
+        kv_heads: int | None = None,
+        inner: int | None = None,
+        tied: bool = False,
+        base: float = 10000.0,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
+        inner = -(-8 * width // (3 * 256)) * 256 if inner is None else inner
+        at_least(1, vocabulary=vocabulary, layers=layers, width=width, heads=heads, kv_heads=self.kv_heads, inner=inner)
+        if width % heads or width // heads % 2:
+            raise ValueError(
+                f"width must be an even multiple of heads={heads}, got {width}: heads have one width, and rotary "
+                f"positions turn pairs of numbers; take a multiple of {2 * heads}"
+            )
+        if heads % self.kv_heads:
+            raise ValueError(
+                f"kv_heads must divide heads={heads}, got {self.kv_heads}: as many query heads share each head of "
+                "keys; take a divisor"
+            )
+        self.tokens = nn.Embedding(vocabulary, width)
+        blocks = (LlamaBlock(width, heads, self.kv_heads, inner, base) for _ in range(layers))
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.RMSNorm(width, eps=1e-5)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        if tied:
+            self.head.weight = self.tokens.weight
+        initialise(self, width, layers)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone."""
+        logits: Tensor = self.head(self.norm(self.blocks(self.tokens(tokens))))
+        return logits

@@ -1,0 +1,207 @@
+"""Exactness: a method over models that are split over tensor parallel ranks is the method over whole models."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from commeff import Communicator, DistributedOptimizer, methods, topologies
+from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
+from commeff.parallelism import Axis, Column, Mesh, Row, cross_entropy, split
+from commeff.replicas import Stacked
+from tests.laws.processes import on_processes
+
+STEPS, VOCABULARY = 4, 64
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+METHODS = {
+    "psgd": lambda n: methods.psgd(SGD),
+    "dsgd": lambda n: methods.dsgd(SGD, topologies.ring(n)),
+    "gossip_pga": lambda n: methods.gossip_pga(SGD, topologies.ring(n), period=3),
+    "diloco": lambda n: methods.diloco(SGD, period=2),
+}
+
+
+def llama(**changes):
+    torch.manual_seed(1)
+    shape = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "inner": 64} | changes
+    return Llama(VOCABULARY, **shape).double()
+
+
+def gpt():
+    torch.manual_seed(2)
+    model = GPT(VOCABULARY, layers=2, heads=4, width=32, context=16, bias=True).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))  # biases and norms that are not 0 and 1
+    return model
+
+
+MODELS = {  # how a whole model is made, and its plan
+    "llama": (llama, llama_plan),
+    "llama tied": (partial(llama, tied=True), llama_plan),
+    "gpt": (gpt, gpt_plan),
+}
+
+
+def batch(step, worker):
+    generator = torch.Generator().manual_seed(100 * step + worker)
+    return torch.randint(VOCABULARY, (2, 9), generator=generator)
+
+
+def whole_loss(model, tokens):
+    return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def on_one_process(make, strategy, n):
+    """(n, d) parameters after STEPS steps of whole models, stacked in this process; and how far they went."""
+    communicator = Communicator(workers=n)
+    replicas = Stacked(make, communicator.workers)
+    first = replicas.parameters.clone()
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+    for communicator.step in range(STEPS):
+        tokens = torch.stack([batch(communicator.step, worker) for worker in range(n)])
+        gradient, _ = replicas.compute(whole_loss, [(tokens,)], communicator.step)
+        replicas.load(strategy.step(replicas.parameters, gradient, communicator))
+    assert (replicas.parameters - first).abs().max() > 0.02, "nothing moved: the comparison says nothing"
+    return replicas
+
+
+def on_a_mesh(make, plan, strategy, workers, tensor, sequence):
+    """What each rank holds after the same steps: {name: piece}, and how it was cut."""
+    mesh = Mesh(worker=workers, tensor=tensor)
+    axis, model = mesh.axis("tensor"), make()
+    cuts = split(model, plan(model), axis, sequence=sequence)
+    optimizer = DistributedOptimizer(model, strategy, group=mesh.group("worker"), bucket_mb=0.01)
+    for step in range(STEPS):
+        tokens = batch(step, mesh.coordinates["worker"])
+        optimizer.zero_grad()
+        cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], axis).backward()
+        optimizer.step()
+    return mesh.coordinates["worker"], {n: p.detach() for n, p in model.named_parameters()}, cuts, axis.bytes
+
+
+@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
+@pytest.mark.parametrize("name", MODELS)
+def test_two_workers_of_two_ranks_train_as_two_whole_models(name, sequence):
+    agrees(name, "diloco", 2, 2, sequence)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_over_pieces_is_the_method_over_whole_models(method):
+    agrees("llama", method, 2, 2, sequence=False)
+
+
+@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
+def test_four_ranks_share_two_heads_of_keys(sequence):
+    agrees("llama", "psgd", 1, 4, sequence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dsgd", "gossip_pga"])
+def test_four_workers_of_two_ranks_gossip(method):
+    agrees("llama", method, 4, 2, sequence=True)
+
+
+def agrees(name, method, workers, tensor, sequence):
+    make, plan = MODELS[name]
+    reference = on_one_process(make, METHODS[method](workers), workers)
+    whole = {f.name: reference.parameters[:, f.start : f.stop] for f in reference.layout.fields}
+    shapes = {f.name: f.shape for f in reference.layout.fields}
+    outcomes = on_processes(
+        workers * tensor, lambda: on_a_mesh(make, plan, METHODS[method](workers), workers, tensor, sequence)
+    )
+    held = dict.fromkeys(shapes, 0)
+    for worker, pieces, cuts, _ in outcomes:
+        assert list(pieces) == list(shapes)
+        for key, piece in pieces.items():
+            expected = cuts[key].take(whole[key][worker].view(shapes[key]))
+            assert (piece - expected).abs().max() <= 1e-12, (key, worker)
+            held[key] += piece.numel() / cuts[key].copies
+    assert all(held[key] == workers * torch.Size(shapes[key]).numel() for key in shapes), "a coordinate is at no rank"
+
+
+@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
+def test_bytes_of_the_tensor_axis_are_the_formula(sequence):
+    """4 L + 2 all-reduces of b t d numbers (gathers and scatters cost as much), and 3 numbers a token for the loss.
+
+    With sequence parallelism, the gradients of 2 L + 1 norms are summed beside them.
+    """
+    layers, width, (b, t) = 2, 32, (2, 8)
+    outcomes = on_processes(2, lambda: on_a_mesh(llama, llama_plan, METHODS["psgd"](1), 1, 2, sequence))
+    numbers = (4 * layers + 2) * b * t * width + 3 * b * t + sequence * (2 * layers + 1) * width
+    assert [sent for _, _, _, sent in outcomes] == [STEPS * 8 * numbers] * 2
+
+
+def test_the_loss_is_that_of_the_whole_model():
+    tokens = batch(0, 0)
+
+    def member():
+        axis, model = Mesh(tensor=2).axis("tensor"), gpt()
+        split(model, gpt_plan(model), axis, sequence=True)
+        return cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], axis).item()
+
+    assert on_processes(2, member) == pytest.approx([whole_loss(gpt(), tokens).item()] * 2, abs=1e-14)
+
+
+def refuse(make, plan, size, words, change=lambda model, plan: plan):
+    model = make()
+    with pytest.raises(ValueError, match=words) as refusal:
+        split(model, change(model, dict(plan(model))), Axis("tensor", size, 0))
+    return str(refusal.value)
+
+
+def test_what_does_not_divide_is_refused_all_at_once():
+    said = refuse(partial(llama, inner=40), llama_plan, 16, "tensor = 16 must divide")
+    assert len([line for line in said.splitlines() if "queries" in line or "gate" in line]) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda model, plan: plan | {"blocks.*.qweries": Column()}, "got 'blocks.*.qweries': no name matches"),
+        (lambda model, plan: {k: v for k, v in plan.items() if k != "norm"}, "lacks that of norm.weight"),
+        (lambda model, plan: plan | {"norm": Row()}, "Row must name a linear layer, got norm"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_refused(change, words):
+    refuse(llama, llama_plan, 2, words, change)
+
+
+def test_dropout_is_refused():
+    refuse(lambda: GPT(64, 1, 4, 32, 16, dropout=0.1), gpt_plan, 2, "dropout must be 0")
+
+
+def test_a_mesh_of_another_size_than_the_run_is_refused():
+    def member():
+        with pytest.raises(ValueError, match="as there are processes, 2, got worker 2 x tensor 2 = 4"):
+            Mesh(worker=2, tensor=2)
+        with pytest.raises(ValueError, match="tensor must be at least 1, got 0"):
+            Mesh(tensor=0)
+        return str(Mesh(tensor=2))
+
+    assert on_processes(2, member) == ["tensor 0", "tensor 1"]
+
+
+def test_a_sequence_that_cannot_be_dealt_is_refused():
+    def member():
+        mesh = Mesh(tensor=2)
+        model = llama()
+        split(model, llama_plan(model), mesh.axis("tensor"), sequence=True)
+        with pytest.raises(ValueError, match="length of dimension 1 must be a multiple of tensor = 2, got 7"):
+            model(torch.zeros(2, 7, dtype=torch.long))
+
+    on_processes(2, member)
+
+
+def test_a_model_on_one_rank_is_left_whole():
+    model = llama(tied=True)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    cuts = split(model, llama_plan(model), Axis("tensor"))
+    assert isinstance(model.head, nn.Linear)
+    assert model.head.weight is model.tokens.weight
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    assert {cut.copies for cut in cuts.values()} == {1}
