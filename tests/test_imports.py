@@ -167,6 +167,7 @@ FACES = (  # modules that name what the rooms below them offer, and so belong to
     "commeff",  # the words of the README
     "commeff.__main__",  # the command
     "commeff.planner",  # the planner's words, `search` among them
+    "commeff.experiments.tasks",  # the tasks, those of the rooms below among them
 )
 
 

@@ -13,22 +13,30 @@ workers form the worker axis's groups, in which the strategy talks: a method act
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.mesh import AXES, Mesh
 from commeff.parallelism.pieces import Cut
-from commeff.parallelism.plan import Column, Input, Plan, Row, Sequence, Style, Vocabulary
+from commeff.parallelism.plan import (
+    ColumnParallel,
+    ParallelInput,
+    Plan,
+    RowParallel,
+    SequenceParallel,
+    Style,
+    VocabularyParallel,
+)
 from commeff.parallelism.tensor import split
 from commeff.parallelism.vocabulary import cross_entropy
 
 __all__ = [
     "AXES",
     "Axis",
-    "Column",
+    "ColumnParallel",
     "Cut",
-    "Input",
     "Mesh",
+    "ParallelInput",
     "Plan",
-    "Row",
-    "Sequence",
+    "RowParallel",
+    "SequenceParallel",
     "Style",
-    "Vocabulary",
+    "VocabularyParallel",
     "cross_entropy",
     "split",
 ]

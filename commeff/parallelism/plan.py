@@ -1,6 +1,7 @@
 """The words by which a model says how its modules are split over tensor parallel ranks.
 
-A plan is `{pattern of module names: style}`, such as `{"blocks.*.widen": Column(), "blocks.*.project": Row()}`.
+A plan is `{pattern of module names: style}`, such as
+`{"blocks.*.widen": ColumnParallel(), "blocks.*.project": RowParallel()}`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ class Style:
 
 
 @dataclass(frozen=True)
-class Input(Style):
+class ParallelInput(Style):
     """What this module gets, all ranks have alike, or each a part of the sequence; inside, each does its share.
 
     All linear layers inside share one collective, forward or backward.
@@ -23,8 +24,8 @@ class Input(Style):
 
 
 @dataclass(frozen=True)
-class Column(Style):
-    """A linear layer inside an `Input` module, of which each rank computes some of the outputs.
+class ColumnParallel(Style):
+    """A linear layer inside an `ParallelInput` module, of which each rank computes some of the outputs.
 
     Attributes
     ----------
@@ -43,15 +44,15 @@ class Column(Style):
 
 
 @dataclass(frozen=True)
-class Row(Style):
-    """A linear layer of which each rank holds some of the inputs, those that `Column` layers left there.
+class RowParallel(Style):
+    """A linear layer of which each rank holds some of the inputs, those that `ColumnParallel` layers left there.
 
     The ranks' shares are summed; the bias is added once, after that.
     """
 
 
 @dataclass(frozen=True)
-class Vocabulary(Style):
+class VocabularyParallel(Style):
     """Each rank holds some of the tokens: an embedding, whose rows are summed, or the linear layer to the logits.
 
     The logits stay split, (b, t, vocabulary / ranks), for `cross_entropy`.
@@ -59,7 +60,7 @@ class Vocabulary(Style):
 
 
 @dataclass(frozen=True)
-class Sequence(Style):
+class SequenceParallel(Style):
     """All ranks hold it: norms, learned positions. With sequence parallelism, each acts on its part of the sequence."""
 
 

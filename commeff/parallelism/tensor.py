@@ -16,7 +16,15 @@ from torch.nn import functional as F
 
 from commeff.parallelism.collectives import ALONG, Axis, copy_in, gather_in, scatter_out, sum_out
 from commeff.parallelism.pieces import Cut, cut_evenly, whole
-from commeff.parallelism.plan import Column, Input, Plan, Row, Sequence, Style, Vocabulary
+from commeff.parallelism.plan import (
+    ColumnParallel,
+    ParallelInput,
+    Plan,
+    RowParallel,
+    SequenceParallel,
+    Style,
+    VocabularyParallel,
+)
 
 Collective = Callable[[Tensor], Tensor]
 
@@ -120,16 +128,16 @@ def _faults(model: nn.Module, styled: dict[str, Style], axis: Axis) -> Iterator[
     n = axis.size
     for name, module in model.named_modules():
         style = styled.get(name)
-        if isinstance(style, Column) and isinstance(module, nn.Linear):
+        if isinstance(style, ColumnParallel) and isinstance(module, nn.Linear):
             units = style.units or module.out_features // style.parts
             if units % n and not (style.repeat and n % units == 0):
                 also = f", or {n} a multiple of them" if style.repeat else ""
                 yield f"{axis.name} = {n} must divide the {units} units of {name}{also}: take another degree"
-        if isinstance(style, Row) and isinstance(module, nn.Linear) and module.in_features % n:
+        if isinstance(style, RowParallel) and isinstance(module, nn.Linear) and module.in_features % n:
             yield f"{axis.name} = {n} must divide the {module.in_features} inputs of {name}: take another degree"
-        if isinstance(style, Vocabulary) and (size := next(module.parameters()).shape[0]) % n:
+        if isinstance(style, VocabularyParallel) and (size := next(module.parameters()).shape[0]) % n:
             yield f"{axis.name} = {n} must divide the vocabulary of {name}, {size}: pad it, or take another degree"
-        if isinstance(style, Column | Row) and not isinstance(module, nn.Linear):
+        if isinstance(style, ColumnParallel | RowParallel) and not isinstance(module, nn.Linear):
             kind = type(style).__name__
             yield f"{kind} must name a linear layer, got {name}, {type(module).__name__}: change the plan"
 
@@ -138,20 +146,20 @@ def _cut(style: Style, key: str, parameter: Tensor, axis: Axis) -> Cut:
     """Which part of a module's parameter this rank holds."""
     length, n, rank = parameter.shape[0], axis.size, axis.rank
     match style:
-        case Column(units=units, repeat=True) if units is not None and units < n:
+        case ColumnParallel(units=units, repeat=True) if units is not None and units < n:
             return cut_evenly(0, length, units, rank * units // n)._replace(copies=n // units)
-        case Column(parts=parts):
+        case ColumnParallel(parts=parts):
             return cut_evenly(0, length, n, rank, parts)
-        case Vocabulary():
+        case VocabularyParallel():
             return cut_evenly(0, length, n, rank)
-        case Row() if key == "weight":
+        case RowParallel() if key == "weight":
             return cut_evenly(1, parameter.shape[1], n, rank)
     return whole(0, length, n)
 
 
 def _summed_over(style: Style, cut: Cut, axis: Axis, key: str, sequence: bool) -> Axis | None:
     """The ranks that each have a share of the gradient of what they all hold; None where each has all of it."""
-    if isinstance(style, Column):
+    if isinstance(style, ColumnParallel):
         return axis.within(cut.copies) if cut.copies > 1 else None
     shares = sequence and cut.copies > 1
     return axis if shares else None
@@ -166,16 +174,16 @@ def _connect(module: nn.Module, style: Style, axis: Axis, sequence: bool) -> Non
     """Let activations meet: where work that the ranks share begins, and where it ends."""
     enter = partial(gather_in if sequence else copy_in, axis=axis)
     leave = partial(scatter_out if sequence else sum_out, axis=axis)
-    if isinstance(style, Input) or (isinstance(style, Vocabulary) and isinstance(module, nn.Linear)):
+    if isinstance(style, ParallelInput) or (isinstance(style, VocabularyParallel) and isinstance(module, nn.Linear)):
         module.register_forward_pre_hook(lambda _, inputs: (enter(inputs[0]), *inputs[1:]))
-    elif isinstance(style, Row):
+    elif isinstance(style, RowParallel):
         module.__class__ = RowLinear
         module.leave = leave  # type: ignore[assignment]
-    elif isinstance(style, Vocabulary):
+    elif isinstance(style, VocabularyParallel):
         module.__class__ = SplitEmbedding
         module.leave = leave  # type: ignore[assignment]
         module.first = axis.rank * next(module.parameters()).shape[0]  # type: ignore[assignment]
-    elif isinstance(style, Sequence) and sequence and isinstance(module, nn.Embedding):
+    elif isinstance(style, SequenceParallel) and sequence and isinstance(module, nn.Embedding):
         module.register_forward_hook(partial(_own_part, axis))
 
 

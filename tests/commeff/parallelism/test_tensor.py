@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
-from commeff.parallelism import Axis, Column, Mesh, Row, cross_entropy, split
+from commeff.parallelism import Axis, ColumnParallel, Mesh, RowParallel, cross_entropy, split
 from commeff.replicas import Stacked
 from tests.laws.processes import on_processes
 
@@ -162,9 +162,9 @@ def test_what_does_not_divide_is_refused_all_at_once():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda model, plan: plan | {"blocks.*.qweries": Column()}, "got 'blocks.*.qweries': no name matches"),
+        (lambda model, plan: plan | {"blocks.*.qweries": ColumnParallel()}, "got 'blocks.*.qweries': no name matches"),
         (lambda model, plan: {k: v for k, v in plan.items() if k != "norm"}, "lacks that of norm.weight"),
-        (lambda model, plan: plan | {"norm": Row()}, "Row must name a linear layer, got norm"),
+        (lambda model, plan: plan | {"norm": RowParallel()}, "RowParallel must name a linear layer, got norm"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(change, words):
