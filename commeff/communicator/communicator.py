@@ -1,24 +1,29 @@
-"""The one communicator: rows hosted here are combined in place, rows hosted elsewhere come over a process group. It
-alone bills.
-"""
+"""The one communicator: rows hosted here are combined in place, others come over a process group. It alone bills."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody, mean
+from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody
 from commeff.communicator.collectives import collective as named
-from commeff.communicator.hosting import Common, Hosting
-from commeff.communicator.mixing import MixPlan
+from commeff.communicator.ledger import Ledger
+from commeff.communicator.mixing import MixPlan, MixPlans
+from commeff.communicator.server import post_down, post_up
 from commeff.communicator.wire.transport import Transport, processes
-from commeff.compressors import DenseMessage, Message
+from commeff.compressors import Message, WorkerRandom
 from commeff.topologies import MixingMatrix
 
 T = TypeVar("T")
+
+SERVER = -1  # the server's id in the keys of its randomness
 
 
 class Handle(Generic[T]):
@@ -36,7 +41,16 @@ class Handle(Generic[T]):
         return self._result
 
 
-class Communicator(Hosting):
+@dataclass
+class Now:
+    """What changes, for all views of a communicator at once."""
+
+    step: int = 0
+    device: torch.device | str = "cpu"
+    active: Tensor | None = None
+
+
+class Communicator:
     """n workers, of which this process hosts some; method code knows no more than that.
 
     `Communicator(workers=n)` hosts all n: simulation. `Communicator(workers=n, group=group)` on every process of a
@@ -76,6 +90,8 @@ class Communicator(Hosting):
         What was sent, per worker.
     transport : Transport
         The processes, and the bytes handed to them.
+    path, start, home : tuple of str, int, int
+        What this view is of: the place in the strategy, from which column on, and the worker with the server's row.
 
     Examples
     --------
@@ -106,18 +122,104 @@ class Communicator(Hosting):
                 f"{workers} workers need at most {workers} processes, got {transport.size}: each hosts at least one"
             )
         bounds = [workers * r // transport.size for r in range(transport.size + 1)]
-        self._common = Common(workers, seed, transport, bounds, named(collective))
-        self._views = {}
-        self.path = ()
+        self.n, self.seed, self.transport, self.ledger = workers, seed, transport, Ledger()
+        self.workers: Sequence[int] = range(bounds[transport.rank], bounds[transport.rank + 1])
+        self.path: tuple[str, ...] = ()
+        self.start, self.home = 0, 0
+        self._bounds, self._collective, self._now = bounds, named(collective), Now()
+        self._plans = MixPlans(bounds, transport.rank)
+        self._views: dict[Any, Self] = {}
         self._label = ""
-        self.start = 0
-        self.home = 0
-        self.workers = range(bounds[transport.rank], bounds[transport.rank + 1])
 
     @classmethod
     def per_process(cls, seed: int = 0, group: Any = None, collective: str = "auto") -> Communicator:
         """One worker on each process of a torch.distributed group, the default one unless given."""
         return cls(processes(group), seed, group, distributed=True, collective=collective)
+
+    def _view(self, key: Any, path: tuple[str, ...], start: int, home: int, workers: Sequence[int]) -> Self:
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = copy(self)
+            view.path, view.start, view.home, view.workers = path, start, home, workers
+            view._label, view._views = "/".join(path), {}
+        return view
+
+    def child(self, name: str) -> Self:
+        """One level deeper in the path that keys randomness and labels the ledger."""
+        return self._view(name, (*self.path, name), self.start, self.home, self.workers)
+
+    at = child
+
+    def columns(self, start: int) -> Self:
+        """The communicator of the columns from `start` on: the same streams of random numbers, from there on."""
+        return self._view(start, self.path, self.start + start, self.home, self.workers)
+
+    def homed(self, worker: int) -> Self:
+        """The communicator whose server row is with that worker: one shard of a sharded server."""
+        return self._view(("home", worker), self.path, self.start, worker, self.workers)
+
+    @contextmanager
+    def at_step(self, step: int) -> Iterator[None]:
+        """The clock set to another step, for the rest of what was begun then."""
+        now, self.step = self.step, step
+        try:
+            yield
+        finally:
+            self.step = now
+
+    def together(self, linger: bool = False) -> AbstractContextManager[None]:
+        """Posts everything begun inside as one operation, at the end, so that exchanges do not queue behind each other.
+
+        With `linger` it waits even longer, until a result is needed, where that costs nothing.
+        """
+        return self.transport.together(linger)
+
+    @property
+    def server(self) -> Self:
+        """A view whose only rows are the server's: its randomness, its rows."""
+        return self._view(None, (*self.path, "server"), self.start, self.home, (SERVER,) * self.servers)
+
+    @property
+    def servers(self) -> int:
+        """1 if the server's row is hosted here, else 0."""
+        return int(self.transport.rank == self._host)
+
+    @property
+    def _host(self) -> int:
+        """The process that hosts the server's row."""
+        return bisect_right(self._bounds, self.home) - 1
+
+    @property
+    def step(self) -> int:
+        """Model updates since the start; the driver moves it."""
+        return self._now.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self._now.step = value
+
+    @property
+    def active(self) -> Tensor | None:
+        """(w,) bool: who takes part in this step; None = all."""
+        return self._now.active
+
+    @active.setter
+    def active(self, value: Tensor | None) -> None:
+        self._now.active = value
+
+    @property
+    def device(self) -> torch.device | str:
+        """Where random numbers are drawn: `Strategy.start` sets it to where the rows are. They are equal anywhere."""
+        return self._now.device
+
+    @device.setter
+    def device(self, value: torch.device | str) -> None:
+        self._now.device = value
+
+    def random(self, purpose: str) -> WorkerRandom:
+        """A stream for each hosted row, keyed by (seed, step, worker, path, purpose): equal on every engine."""
+        path = (*self.path, purpose)
+        return WorkerRandom(self.seed, self.workers, self._now.step, path, self.start, self._now.device)
 
     def average(self, message: Message) -> Tensor:
         """(1/n) sum_j decode(m_j), as (w, d); the rows may be views of one row."""
@@ -129,33 +231,17 @@ class Communicator(Hosting):
 
     def post_average(self, message: Message) -> Handle[Tensor]:
         """`average`, begun now."""
-        chosen = self._common.collective or (ALL_REDUCE if message.summable else ALL_GATHER)
+        chosen = self._collective or (ALL_REDUCE if message.summable else ALL_GATHER)
         chosen.check(message)
         self._bill(chosen.kind, message, wire=chosen.wire(self.n), messages=min(1, self.n - 1))
-        arrived = chosen.post(message, self.n, self._common.bounds, self.transport)
+        arrived = chosen.post(message, self.n, self._bounds, self.transport)
         return Handle(lambda: arrived().expand(len(self.workers), -1))
 
     def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle[Tensor]:
         """`mix`, begun now. The message's memory is read until the result is there."""
         plan = self._plan(matrix)
         self._bill("mix", message, wire=plan.out_degree, messages=plan.out_degree, senders=plan.senders)
-        arrived = self._receive(message, plan)
-
-        def wait() -> Tensor:
-            own, received = message.decode(), arrived()
-            mixed = own.clone(memory_format=torch.contiguous_format) if out is None else out
-            if out is not None and out.data_ptr() != own.data_ptr():
-                out.copy_(own)
-            if received and isinstance(message, DenseMessage):
-                return plan.all.run(mixed, [row for part in received for row in part.decode()])
-            plan.local.run(mixed)
-            first = 0
-            for part in received:
-                part.add_to(mixed, plan.weights[:, first : first + part.rows].to(mixed))
-                first += part.rows
-            return mixed
-
-        return Handle(wait)
+        return Handle(plan.post(message, self.transport, out))
 
     def gather(self, message: Message) -> Message:
         """All n messages in worker order, at every process."""
@@ -164,7 +250,7 @@ class Communicator(Hosting):
     def post_gather(self, message: Message) -> Handle[Message]:
         """`gather`, begun now."""
         self._bill("all_gather", message, wire=self.n - 1, messages=min(1, self.n - 1))
-        return Handle(everybody(message, self._common.bounds, self.transport))
+        return Handle(everybody(message, self._bounds, self.transport))
 
     def to_server(self, message: Message) -> Tensor:
         """The mean of all messages at the server: (s, d)."""
@@ -173,20 +259,7 @@ class Communicator(Hosting):
     def post_to_server(self, message: Message) -> Handle[Tensor]:
         """`to_server`, begun now."""
         self._bill("to_server", message, wire=1, messages=1)
-        transport, bounds, host = self.transport, self._common.bounds, self._host
-        rows = message.to_buffer() if transport.size > 1 else torch.empty(0)
-        others = [rank for rank in range(transport.size) if rank != host and self.servers]
-        incoming = {rank: rows.new_empty(bounds[rank + 1] - bounds[rank], message.row_bytes) for rank in others}
-        done = transport.exchange("to_server", {} if self.servers else {host: rows}, incoming)
-
-        def wait() -> Tensor:
-            arrived = done()
-            if not self.servers:
-                return torch.empty(0, message.d, dtype=message.dtype, device=message.parts[0].device)
-            everything = [rows if rank == host else arrived[rank] for rank in range(transport.size)]
-            return mean(message.from_buffer(torch.cat(everything)) if others else message)
-
-        return Handle(wait)
+        return Handle(post_up(message, self._bounds, self._host, self.transport))
 
     def from_server(self, message: Message) -> Tensor:
         """The server's message at every worker: (w, d)."""
@@ -195,26 +268,11 @@ class Communicator(Hosting):
     def post_from_server(self, message: Message) -> Handle[Tensor]:
         """`from_server`, begun now."""
         self._bill("from_server", message, wire=1, messages=1)
-        transport, host = self.transport, self._host
-        device = message.parts[0].device
-        if self.servers:
-            answer = message.to_buffer() if transport.size > 1 else torch.empty(0)
-            done = transport.exchange("from_server", {r: answer for r in range(transport.size) if r != host}, {})
-        else:
-            answer = torch.empty(1, message.row_bytes, dtype=torch.uint8, device=device)
-            done = transport.exchange("from_server", {}, {host: answer})
-
-        def wait() -> Tensor:
-            received = done()
-            answered = message if self.servers else message.from_buffer(received[host].clone())
-            return answered.decode().expand(len(self.workers), -1)
-
-        return Handle(wait)
+        arrived = post_down(message, self._host, self.transport)
+        return Handle(lambda: arrived().expand(len(self.workers), -1))
 
     def observe(self, rows: Tensor) -> Tensor:
-        """The mean of (w, ...) rows over all workers in float64, for measuring and logging: no part of a method, not
-        billed.
-        """
+        """The mean of (w, ...) rows over all workers in float64, for measuring: no part of a method, not billed."""
         return self.post_observe(rows).wait()
 
     def post_observe(self, rows: Tensor) -> Handle[Tensor]:
@@ -231,38 +289,9 @@ class Communicator(Hosting):
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
         """Bill what another worker receives; `senders` is the share of workers whose message anybody receives."""
-        size, count, common = message.row_bytes, message.count if messages else 0, self._common
+        size, count = message.row_bytes, message.count if messages else 0
         payload = size * senders if messages else 0
-        common.ledger.bill(common.step, self._label, kind, payload, wire * size, messages * count, count)
-
-    def _receive(self, message: Message, plan: MixPlan) -> Callable[[], list[Message]]:
-        """Posts what the plan says; gives the messages that come in, in the order of the plan's weights."""
-        if not plan.outgoing and not plan.incoming:
-            return list
-        rows = message.to_buffer()
-        outgoing = {peer: _rows(rows, indices) for peer, indices in plan.outgoing.items()}
-        incoming = {peer: rows.new_empty(count, rows.shape[1]) for peer, count in plan.incoming.items()}
-        done = self.transport.exchange("mix", outgoing, incoming)
-        return lambda: [message.from_buffer(part) for part in done().values()]
+        self.ledger.bill(self.step, self._label, kind, payload, wire * size, messages * count, count)
 
     def _plan(self, matrix: MixingMatrix) -> MixPlan:
-        """The exchange for a matrix, remembered for matrices that come back (the matrix is kept, so its id stays its
-        own).
-        """
-        plans = self._common.plans
-        if id(matrix) not in plans:
-            if matrix.n != self.n:
-                raise ValueError(
-                    f"the topology must connect the run's {self.n} workers, got one of {matrix.n}: make both equal"
-                )
-            if len(plans) > 64:
-                plans.clear()
-            plans[id(matrix)] = matrix, MixPlan.plan(matrix, self._common.bounds, self.transport.rank)
-        return plans[id(matrix)][1]
-
-
-def _rows(rows: Tensor, indices: list[int]) -> Tensor:
-    """Some rows, without a copy where they lie together; row by row is many times faster than by index."""
-    if indices[-1] - indices[0] == len(indices) - 1:
-        return rows[indices[0] : indices[-1] + 1]
-    return torch.cat([rows[i : i + 1] for i in indices])
+        return self._plans.of(matrix)

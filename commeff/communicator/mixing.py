@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from commeff.communicator.wire.transport import Transport
+from commeff.compressors import DenseMessage, Message
 from commeff.topologies import MixingMatrix
 
 SparseRows = Sequence[tuple[Sequence[int], Sequence[float]]]
@@ -114,6 +116,9 @@ class MixPlan:
     @staticmethod
     def plan(matrix: MixingMatrix, bounds: Sequence[int], rank: int) -> MixPlan:
         """Worker ids bounds[r] .. bounds[r + 1] - 1 live at process r."""
+        n = bounds[-1]
+        if matrix.n != n:
+            raise ValueError(f"the topology must connect the run's {n} workers, got one of {matrix.n}: make both equal")
         owner = [r for r in range(len(bounds) - 1) for _ in range(bounds[r], bounds[r + 1])]
         mine = range(bounds[rank], bounds[rank + 1])
         local: list[tuple[list[int], list[float]]] = [([], []) for _ in mine]
@@ -147,3 +152,62 @@ class MixPlan:
             out_degree=float(matrix.out_degrees.mean()),
             senders=float((matrix.out_degrees > 0).mean()),
         )
+
+    def post(self, message: Message, transport: Transport, out: Tensor | None) -> Callable[[], Tensor]:
+        """Sends the rows that others need; gives the mixed rows, in the memory of `out` if there is one."""
+        arrive = self._exchange(message, transport)
+
+        def wait() -> Tensor:
+            own, received = message.decode(), arrive()
+            mixed = own.clone(memory_format=torch.contiguous_format) if out is None else out
+            if out is not None and out.data_ptr() != own.data_ptr():
+                out.copy_(own)
+            if received and isinstance(message, DenseMessage):
+                return self.all.run(mixed, [row for part in received for row in part.decode()])
+            self.local.run(mixed)
+            first = 0
+            for part in received:
+                part.add_to(mixed, self.weights[:, first : first + part.rows].to(mixed))
+                first += part.rows
+            return mixed
+
+        return wait
+
+    def _exchange(self, message: Message, transport: Transport) -> Callable[[], list[Message]]:
+        """Gives the messages that come in, in the order of `weights`."""
+        if not self.outgoing and not self.incoming:
+            return list
+        rows = message.to_buffer()
+        outgoing = {peer: _rows(rows, indices) for peer, indices in self.outgoing.items()}
+        incoming = {peer: rows.new_empty(count, rows.shape[1]) for peer, count in self.incoming.items()}
+        done = transport.exchange("mix", outgoing, incoming)
+        return lambda: [message.from_buffer(part) for part in done().values()]
+
+
+class MixPlans:
+    """The plans of one process, remembered for matrices that come back.
+
+    Parameters
+    ----------
+    bounds, rank : as of `MixPlan.plan`.
+    """
+
+    def __init__(self, bounds: Sequence[int], rank: int) -> None:
+        self._bounds, self._rank = bounds, rank
+        self._plans: dict[int, tuple[MixingMatrix, MixPlan]] = {}
+
+    def of(self, matrix: MixingMatrix) -> MixPlan:
+        """The plan for a matrix, which is kept, so that its id stays its own."""
+        plans = self._plans
+        if id(matrix) not in plans:
+            if len(plans) > 64:
+                plans.clear()
+            plans[id(matrix)] = matrix, MixPlan.plan(matrix, self._bounds, self._rank)
+        return plans[id(matrix)][1]
+
+
+def _rows(rows: Tensor, indices: list[int]) -> Tensor:
+    """Some rows, without a copy where they lie together; row by row is many times faster than by index."""
+    if indices[-1] - indices[0] == len(indices) - 1:
+        return rows[indices[0] : indices[-1] + 1]
+    return torch.cat([rows[i : i + 1] for i in indices])
