@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import typer
 
-from commeff.experiments.cli import data, grid, lab, look, plan, runs, scale, tools
+from commeff.experiments.cli import data, ending, grid, lab, look, plan, runs, scale, tools
 from commeff.experiments.cli.report import report_command
 
 app = typer.Typer(
@@ -23,7 +25,8 @@ app = typer.Typer(
     Settings are `key=value` words: `task= model= method= compressor= topology= optimizer= schedule= workers= steps=
     seed= data_dir=`, and dotted keys inside a part, such as `optimizer.lr=0.05 compressor.ratio=0.01 method.period=4`.
 
-    Exit codes: 0 good (a diverged run is a result), 1 a run failed, 2 bad usage, 3 outside tolerance, 130 interrupted.
+    Exit codes: 0 good (a diverged run is a result), 1 a run failed or the output cannot be written, 2 bad usage,
+    3 outside tolerance, 130 interrupted, 141 nobody reads the output any more.
     """,
     epilog="Begin with `commeff train method=dsgd topology=exponential`, `commeff list`, `commeff show method=choco`.",
 )
@@ -47,6 +50,6 @@ app.add_typer(data.app, name="data")
 app.add_typer(lab.app, name="lab")
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    app()
+def main(words: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of the console script: do what the words say (None: those of the command line), and exit."""
+    sys.exit(ending.exit_code(app, words))

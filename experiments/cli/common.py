@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from commeff.experiments.config.contained import ProcessEnding
+from commeff.experiments.escape import visible
+
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice
 
@@ -36,15 +39,21 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        for line in str(error).splitlines():
-            typer.echo(f"commeff: {line}", err=True)
+        for line in str(error).splitlines() or [type(error).__name__]:
+            complain(line)
         raise typer.Exit(2) from None
-    except BrokenPipeError:  # whoever reads the output has had enough, as `head` does
-        raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        typer.echo(f"commeff: {place}{error.strerror or error}", err=True)
+        complain(f"{place}{error.strerror or error}")
         raise typer.Exit(2) from None
+    except ProcessEnding as error:
+        complain(str(error))
+        raise typer.Exit(2) from None
+
+
+def complain(line: str) -> None:
+    """Print a line on stderr that says what is wrong."""
+    typer.echo(f"commeff: {visible(line)}", err=True)
 
 
 def adopted(plugins: list[str] | None) -> list[Choice]:
@@ -53,7 +62,7 @@ def adopted(plugins: list[str] | None) -> list[Choice]:
 
     choices, complaints = adopt(plugins or [])
     for complaint in complaints:
-        typer.echo(f"commeff: {complaint}", err=True)
+        complain(complaint)
     return choices
 
 
@@ -68,7 +77,7 @@ def report(rows: Mapping[str, Any], as_json: bool) -> None:
 
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in rows.items():
-        table.add_row(name, Text(format_value(value)))
+        table.add_row(Text(visible(name)), Text(visible(format_value(value))))
     Console(soft_wrap=True, width=page_width()).print(table)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, format_value, page_width, refusals
+from commeff.experiments.escape import visible
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -139,9 +140,11 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         folds = column == columns[-1] and not numbers
-        table.add_column(column, justify="right" if numbers else "left", no_wrap=not folds, overflow="fold")
+        table.add_column(
+            Text(visible(column)), justify="right" if numbers else "left", no_wrap=not folds, overflow="fold"
+        )
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(visible(word)) for word in row))
     Console(soft_wrap=True, width=page_width()).print(table)
 
 

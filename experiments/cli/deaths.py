@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import typer
 
+from commeff.experiments.cli.common import complain
+
 
 @contextmanager
 def deaths() -> Iterator[None]:
@@ -14,5 +16,5 @@ def deaths() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        typer.echo(f"commeff: {error}", err=True)
+        complain(str(error))
         raise typer.Exit(1) from None

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, report
+from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, complain, refusals, report
 
 
 def train(
@@ -62,7 +62,7 @@ def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping
         with reporter(config["steps"], folder) as progress:
             summary = run_one(config, folder, progress)
     except RunFailed as error:
-        typer.echo(f"commeff: {error}", err=True)
+        complain(str(error))
         return 1
     return tell(folder, summary)
 

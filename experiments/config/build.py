@@ -18,9 +18,10 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
+from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.sources import raised_at
-from commeff.experiments.config.targets import locate, plugin_files
+from commeff.experiments.config.sources import plugin_files, raised_at
+from commeff.experiments.config.targets import locate
 from commeff.topologies import Topology
 from commeff.training.task import Task
 from commeff.training.trainer import ENGINES
@@ -67,7 +68,10 @@ def instantiate(node: Any, parts: Mapping[str, Any]) -> Any:
         return node
     arguments = {name: instantiate(value, parts) for name, value in node.items() if not name.startswith("_")}
     target = locate(node["_target_"])
-    return partial(target, **arguments) if node.get("_partial_") else target(**arguments)
+    if node.get("_partial_"):
+        return partial(target, **arguments)
+    with contained():
+        return target(**arguments)
 
 
 def build(config: Mapping[str, Any], task: Task | None = None) -> Parts:
@@ -167,8 +171,9 @@ def refused(name: str, faults: list[str]) -> Iterator[None]:
     An error that is no refusal names the line of the plug-in through which it came.
     """
     try:
-        yield
-    except (ValueError, OSError) as error:
+        with contained():
+            yield
+    except (ValueError, OSError, ProcessEnding) as error:
         faults.append(f"{name}: {' '.join(str(error).split())}")
     except TypeError as error:
         faults.append(f"{name}: {' '.join(str(error).split())}{raised_at(error, plugin_files())}")

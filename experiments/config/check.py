@@ -13,6 +13,7 @@ import commeff.compressors.laws
 import commeff.experiments.tasks.laws
 import commeff.laws
 import commeff.topologies.laws
+from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.plugins import Choice, choices, unfinished
 from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.config.targets import again, load, locate, split
@@ -59,9 +60,10 @@ def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
     file = load(split(choice.node["_target_"])[0]).__file__ or ""
     verdict = partial(Verdict, name, choice.group)
     try:
-        cases = list(code.cases(value))
-        laws = [*code.LAWS, *([_history(value, cases)] if choice.group == "compressor" else [])]
-    except (Exception, SystemExit) as error:  # whatever the user's own code raises
+        with contained():
+            cases = list(code.cases(value))
+            laws = [*code.LAWS, *([_history(value, cases)] if choice.group == "compressor" else [])]
+    except Exception as error:  # whatever the user's own code raises
         yield verdict("form", "broken", describe_error(error, file))
         return
     yield verdict("form", "holds")
@@ -85,8 +87,9 @@ def _tried(law: Law, cases: Sequence[Any], file: str) -> str:
     sentences = []
     for case in cases:
         try:
-            law(case)
-        except (Exception, SystemExit) as error:  # a law that does not hold, or whatever the user's own code raises
+            with contained():
+                law(case)
+        except Exception as error:  # a law that does not hold, or whatever the user's own code raises
             sentences.append(describe_error(error, file))
     others = f" (and {len(sentences) - 1} more of its {len(cases)} configurations)" if len(sentences) > 1 else ""
     return sentences[0] + others if sentences else ""
@@ -96,7 +99,7 @@ def _history(kind: Any, cases: Sequence[commeff.compressors.Compressor]) -> Law:
     """The law that compares with compressors out of a fresh execution of the plug-in's file."""
     try:
         fresh = again(kind)
-    except (Exception, SystemExit):  # a file that cannot be executed twice is compared with nothing
+    except Exception:  # a file that cannot be executed twice is compared with nothing
         fresh = None
     twins: Mapping[Any, Any] = dict(zip(cases, fresh.samples(), strict=True)) if fresh else {}
 
@@ -111,7 +114,7 @@ def _history(kind: Any, cases: Sequence[commeff.compressors.Compressor]) -> Law:
 def describe_error(error: BaseException, file: str) -> str:
     """A broken law's sentence; any other error with its kind and its line in the plug-in."""
     text = " ".join(str(error).split())
-    if isinstance(error, AssertionError) and text:
+    if isinstance(error, (AssertionError, ProcessEnding)) and text:
         return text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     where = f" (line {lines[-1]} of {file})" if lines else ""

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from commeff.experiments.config.contained import ProcessEnding
 from commeff.experiments.config.groups import built_in
 from commeff.experiments.config.schema import parameters, returned
 from commeff.experiments.config.sources import raised_at
@@ -126,7 +127,9 @@ def choices(plugin: str, installed: bool = False) -> list[Choice]:
     """
     try:
         module = load(plugin)
-    except (Exception, SystemExit) as error:  # whatever the user's own code raises
+    except ProcessEnding as error:
+        raise ValueError(f"plug-in {plugin} cannot be loaded: {error}") from error
+    except Exception as error:  # whatever the user's own code raises
         reason = " ".join(str(error).split()) + raised_at(error, [Path(plugin)])
         if isinstance(error, ModuleNotFoundError) and error.name == plugin:
             reason += "; a plug-in is a file that ends in .py, or a module that is installed"

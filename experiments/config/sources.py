@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 OURS = ("commeff", "torch")
+PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
 LIBRARIES = ("site-packages", "dist-packages")  # folders in which files lie side by side without belonging together
 
 
@@ -19,6 +20,12 @@ def theirs(name: str) -> bool:
     (False, False, True)
     """
     return name.partition(".")[0] not in {*OURS, *sys.stdlib_module_names}
+
+
+def plugin_files() -> list[Path]:
+    """The plug-in files that this process has executed, or executes."""
+    loaded = [module for name, module in sys.modules.items() if name.startswith(PREFIX)]
+    return [Path(module.__file__) for module in loaded if module.__file__]
 
 
 def helpers(file: Path) -> dict[str, Path]:

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from commeff.experiments.config.sources import helpers, mistaken, theirs
+from commeff.experiments.config.contained import contained, importing
+from commeff.experiments.config.sources import PREFIX, helpers, mistaken, plugin_files, theirs
 
-PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
 ONCE_APART = ("compressors", "experiments", "topologies")  # were packages beside commeff; run names still say so
 
 
@@ -86,7 +86,10 @@ def load(module: str) -> ModuleType:
     module : a dotted name, or a path that ends in .py.
     """
     if not module.endswith(".py"):
-        return importlib.import_module(module)
+        if module in sys.modules or not theirs(module):
+            return importlib.import_module(module)
+        with importing(module):
+            return importlib.import_module(module)
     path = Path(module).resolve()
     name = f"{PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
     if name not in sys.modules:
@@ -97,19 +100,14 @@ def load(module: str) -> ModuleType:
         if str(path.parent) not in sys.path:
             sys.path.append(str(path.parent))
         try:
-            spec.loader.exec_module(sys.modules[name])
+            with importing(str(path)):
+                spec.loader.exec_module(sys.modules[name])
             if (clash := mistaken(path, plugin_files())) is not None:
                 raise ValueError(f"it imports {clash[0]} and gets {clash[1]}, not the file beside it; rename that")
         except BaseException:
             del sys.modules[name]
             raise
     return sys.modules[name]
-
-
-def plugin_files() -> list[Path]:
-    """The plug-in files that this process has executed."""
-    loaded = [module for name, module in sys.modules.items() if name.startswith(PREFIX)]
-    return [Path(module.__file__) for module in loaded if module.__file__]
 
 
 def again(found: Any) -> Any:
@@ -123,7 +121,8 @@ def again(found: Any) -> Any:
         return None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        with contained():
+            spec.loader.exec_module(module)
     finally:
         del sys.modules[spec.name]
     return getattr(module, found.__name__, None)

@@ -19,7 +19,9 @@ import torch
 from commeff.communicator import Communicator
 from commeff.communicator.wire.group import backend, from_first
 from commeff.experiments.config.build import Parts, build
+from commeff.experiments.config.contained import ProcessEnding, contained, interrupt, is_interrupt
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.devices import check_device
 from commeff.experiments.run.launch.membership import timeout_seconds
@@ -157,16 +159,17 @@ def supervise(
         wall = max(time.monotonic() - start, summary.get("seconds", 0.0))
         why = {"reason": summary["reason"]} if "reason" in summary else {}
         run.mark(summary["state"], step=summary["steps"], steps=steps, **why, wall=wall)
-    except KeyboardInterrupt:
-        run.mark("killed")
-        raise
-    except Exception as error:
-        kind, text = f"{type(error).__name__}: ", " ".join(str(error).split())
-        if isinstance(error, MemberLost):
+    except BaseException as error:
+        if is_interrupt(error):
+            run.mark("killed")
+            raise
+        kind, where = f"{type(error).__name__}: ", raised_at(error, plugin_files())
+        text = " ".join(str(error).split()) + where
+        if isinstance(error, (MemberLost, ProcessEnding)):
             kind = ""
         with suppress(OSError):  # a full disk takes neither
             (run.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-            run.mark("oom" if _out_of_memory(error) else "failed", error=kind + str(error))
+            run.mark("oom" if _out_of_memory(error) else "failed", error=kind + str(error) + where)
         raise RunFailed(f"{kind}{text}; see {run.path / 'error.txt'}") from error
     return summary
 
@@ -186,19 +189,20 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
         kind, task = Checkpoints if communicator.transport.size == 1 else _ReadByFirst, parts.task
         if config["device"] != "cpu":
             task = OnDevice(task, torch.device("cuda", torch.cuda.current_device()))
-        return train(
-            task,
-            parts.strategy,
-            communicator,
-            steps=config["steps"],
-            engine=config["engine"],
-            evaluate_every=config["evaluate_every"],
-            l2=config["l2"],
-            recorder=Recorder(run.path) if communicator.transport.rank == 0 else None,
-            checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
-            progress=progress,
-            should_stop=stop,
-        )
+        with contained():
+            return train(
+                task,
+                parts.strategy,
+                communicator,
+                steps=config["steps"],
+                engine=config["engine"],
+                evaluate_every=config["evaluate_every"],
+                l2=config["l2"],
+                recorder=Recorder(run.path) if communicator.transport.rank == 0 else None,
+                checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
+                progress=progress,
+                should_stop=stop,
+            )
 
     return train_here
 
@@ -239,7 +243,7 @@ def stop_on_signals(stop: Stop, again: bool = True) -> Iterator[None]:
     def request(number: int, frame: FrameType | None) -> None:
         stop.requested = True
         if again:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, interrupt)
 
     before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

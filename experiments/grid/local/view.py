@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from commeff.experiments.escape import visible
 from commeff.experiments.grid.local.scheduler import BAD
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.progress import quality
@@ -105,7 +106,7 @@ class Watch:
 
     def say(self, line: str) -> None:
         """Print a line above the table."""
-        self.console.print(Text(line))
+        self.console.print(Text(visible(line)))
 
     def _table(self) -> Group:
         table = Table.grid(padding=(0, 2, 0, 0))

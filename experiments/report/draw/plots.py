@@ -7,6 +7,7 @@ from functools import partial
 
 import pandas as pd
 
+from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.quantities import AGREEMENT, quantity
 from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
@@ -167,7 +168,7 @@ def sweep(analysis: Analysis, key: str) -> Figure | None:
         "the ring the value chosen. Runs that diverged have none; losses that are far off are drawn at the edge."
     )
     caption += f" {', '.join(others)} at the chosen value." if others else ""
-    name = f"sweep_{key.replace('.', '_')}"
+    name = f"sweep_{file_name(key)}"
     return Figure(name, f"Sensitivity to {key}", caption, parts, min(4, len(parts)), every, small=True)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from string import Template
 
+from commeff.experiments.escape import html_text
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.summary import facts, findings, standing
 from commeff.experiments.report.draw.figures import Figure
@@ -36,14 +38,16 @@ def page(
 ) -> str:
     """The whole document."""
     sections = [section for section in _sections(analysis, tables, figures, faults, out) if section.body]
+    script = _file("page.js")
     return Template(_file("page.html")).substitute(
-        title=escape(analysis.grid.title),
+        title=html_text(analysis.grid.title),
         style=_file("page.css"),
         head=_head(analysis),
-        contents="\n".join(tag("a", escape(section.title), href=f"#{section.id}") for section in sections),
+        contents="\n".join(tag("a", html_text(section.title), href=f"#{section.id}") for section in sections),
         body=_body(sections, _key(analysis)),
         foot=FOOT,
-        script=_file("page.js"),
+        script=script,
+        digest=b64encode(sha256(script.encode()).digest()).decode(),
     )
 
 
@@ -90,7 +94,7 @@ def _body(sections: Sequence[Section], key: str) -> str:
         if section.under_key != inside:
             parts.append(f"<div>{key}" if section.under_key else "</div>")
             inside = section.under_key
-        parts.append(tag("section", f"\n<h2>{escape(section.title)}</h2>\n{section.body}\n", id=section.id))
+        parts.append(tag("section", f"\n<h2>{html_text(section.title)}</h2>\n{section.body}\n", id=section.id))
     return "\n".join([*parts, *(["</div>"] if inside else [])])
 
 
@@ -99,13 +103,13 @@ def _head(analysis: Analysis) -> str:
     states = analysis.states
     tone = ["warn"] if analysis.unfinished or not states.get("done") else []
     bar = "".join(tag("i", "", [state], style=f"flex:{count}") for state, count in states.items())
-    counts = "".join(tag("li", escape(f"{count} {state}"), [state]) for state, count in states.items())
+    counts = "".join(tag("li", html_text(f"{count} {state}"), [state]) for state, count in states.items())
     wide = [("store", str(analysis.store)), ("command", analysis.grid.command or "")]
     rows = [tag("div", _fact(name, value)) for name, value in facts(analysis)]
     rows += [tag("div", _fact(name, value), ["wide"]) for name, value in wide if value]
     parts = [
-        tag("h1", escape(analysis.grid.title)),
-        tag("p", escape(standing(analysis)), tone),
+        tag("h1", html_text(analysis.grid.title)),
+        tag("p", html_text(standing(analysis)), tone),
         tag("div", bar, ["states"], aria_hidden="true"),
         tag("ul", counts, ["counts"]),
         tag("dl", "".join(rows), ["facts"]),
@@ -114,7 +118,7 @@ def _head(analysis: Analysis) -> str:
 
 
 def _fact(name: str, value: str) -> str:
-    return tag("dt", escape(name)) + tag("dd", escape(value))
+    return tag("dt", html_text(name)) + tag("dd", html_text(value))
 
 
 def _key(analysis: Analysis) -> str:
@@ -123,7 +127,7 @@ def _key(analysis: Analysis) -> str:
     buttons = [
         tag(
             "button",
-            samples[variant.number] + escape(variant.name),
+            samples[variant.number] + html_text(variant.name),
             type="button",
             data_variant=str(variant.number),
             aria_pressed="false",
@@ -138,7 +142,7 @@ def _samples(analysis: Analysis) -> dict[int, str]:
 
 
 def _list(lines: Sequence[str], kinds: Sequence[str] = ()) -> str:
-    return tag("ul", "".join(tag("li", escape(line)) for line in lines), kinds) if lines else ""
+    return tag("ul", "".join(tag("li", html_text(line)) for line in lines), kinds) if lines else ""
 
 
 def _folded(body: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from commeff.experiments.escape import html_text
 from commeff.experiments.report.data.analysis import Analysis, TableRow
 from commeff.experiments.report.data.quantities import MISSING, quantity, significant
 from commeff.experiments.report.data.variants import RecordedRun
@@ -48,9 +48,9 @@ def figure(drawn: Figure, titled: bool) -> str:
     single = ["single"] if len(drawn.panels) == 1 else []
     parts = [tag("div", svg(drawn, panel), ["panel", *single]) for panel in drawn.panels]
     links = [tag("a", kind.upper(), href=f"figures/{drawn.name}.{kind}") for kind in ("pdf", "png", "csv")]
-    caption = f"{escape(drawn.caption)} {tag('span', ' · '.join(links), ['files'])}"
+    caption = f"{html_text(drawn.caption)} {tag('span', ' · '.join(links), ['files'])}"
     shape = ["panels", "small"] if drawn.small else ["panels"]
-    key = [tag("span", swatch(look) + escape(name)) for name, look in drawn.legend] if drawn.own_key else []
+    key = [tag("span", swatch(look) + html_text(name)) for name, look in drawn.legend] if drawn.own_key else []
     legend = [tag("div", "".join(key), ["legend"])] if key else []
     body = [heading(drawn.title, titled), tag("div", "\n".join(parts), shape), *legend, tag("figcaption", caption)]
     return tag("figure", "\n".join(body))
@@ -68,7 +68,7 @@ def swatch(style: Look) -> str:
 
 def heading(title: str, titled: bool) -> str:
     """A heading, but for what is alone in a section that has the same."""
-    return tag("h3", escape(title)) if titled else ""
+    return tag("h3", html_text(title)) if titled else ""
 
 
 def _runs(analysis: Analysis, row: TableRow, out: Path) -> str:
@@ -77,12 +77,12 @@ def _runs(analysis: Analysis, row: TableRow, out: Path) -> str:
     runs, tuned = [*row.variant.runs, *others], list(analysis.grid.over)
     metrics = [name for name in RUN_COLUMNS if any(math.isfinite(run.record.final(name)) for run in runs)]
     heads = ["run", *tuned, "seed", "state", *(quantity(name).heading for name in metrics)]
-    lines = [tag("tr", "".join(tag("th", escape(head), ["words"] if head == "run" else []) for head in heads))]
+    lines = [tag("tr", "".join(tag("th", html_text(head), ["words"] if head == "run" else []) for head in heads))]
     for run in runs:
         labels = [run.cell.labels.get(key, MISSING) for key in tuned]
         words = [*labels, str(run.seed), run.record.state, *(_final(run, name) for name in metrics)]
-        cells = tag("td", _link(run, out), ["words", "code"]) + "".join(tag("td", escape(text)) for text in words)
-        command = tag("td", escape(command_of(run, analysis)), ["words", "code", "command"], colspan=str(len(heads)))
+        cells = tag("td", _link(run, out), ["words", "code"]) + "".join(tag("td", html_text(text)) for text in words)
+        command = tag("td", html_text(command_of(run, analysis)), ["words", "code", "command"], colspan=str(len(heads)))
         lines += [tag("tr", cells, ["quiet"] if run in others else []), tag("tr", command)]
     plural = "run" if len(runs) == 1 else "runs"
     tried = f" at {len(row.variant.trials)} tuned values" if len(row.variant.trials) > 1 else ""
@@ -97,6 +97,6 @@ def _final(run: RecordedRun, metric: str) -> str:
 def _link(run: RecordedRun, out: Path) -> str:
     """The run's name, leading to its folder where there is one."""
     if not run.record.folder.is_dir():
-        return escape(run.cell.run)
+        return html_text(run.cell.run)
     way = Path(os.path.relpath(run.record.folder, out)).as_posix()
-    return tag("a", escape(run.cell.run), href=f"{quote(way)}/")
+    return tag("a", html_text(run.cell.run), href=f"{quote(way)}/")

@@ -14,33 +14,15 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
 
+from commeff.experiments.escape import html_text, latex_text, markdown_text, visible
+
 LONG_HTML, LONG_LATEX = 36, 60  # characters from which a cell of words may be broken into lines
 UNATTENDED = 140  # characters a line where there is no terminal
-LATEX = {
-    "\\": r"\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "−": r"$-$",
-    "×": r"$\times$",
-    "–": "--",
-    "±": r"$\pm$",
-    "†": r"$^\dagger$",
-    "‡": r"$^\ddagger$",
-    "ρ": r"$\rho$",
-    "‖": r"$\|$",
-    "₂": r"$_2$",
-    "<": r"$<$",
-    ">": r"$>$",
-    "|": r"$|$",
-    '"': r"\textquotedbl{}",
-}
 PREAMBLE = r"""% Compiles by itself: pdflatex tables.tex. A table copied from here needs the packages below.
 \documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
@@ -136,18 +118,13 @@ def markdown(table: Table) -> list[str]:
     heads = [f"{column.heading} {f'({column.under})' if column.under else ''}".strip() for column in table.columns]
     rule = "|".join(":--" if column.words else "--:" for column in table.columns)
     cells = [[_markdown_cell(item) for item in row] for row in table.rows]
-    head, *rows = [f"| {' | '.join(line)} |" for line in [[plain(head) for head in heads], *cells]]
+    head, *rows = [f"| {' | '.join(line)} |" for line in [[markdown_text(head) for head in heads], *cells]]
     return [head, f"|{rule}|", *rows]
 
 
 def _markdown_cell(item: Item) -> str:
-    text = f"**{plain(item.text)}**" if item.best else plain(item.text)
+    text = f"**{markdown_text(item.text)}**" if item.best else markdown_text(item.text)
     return text + (f" ± {item.half}" if item.half else "") + item.mark
-
-
-def plain(text: str) -> str:
-    """Text that Markdown leaves alone: no bars, no underscores that become italics, no line breaks."""
-    return " ".join(text.split()).replace("|", "\\|").replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;")
 
 
 def csv(table: Table, path: Path) -> None:
@@ -204,16 +181,6 @@ def _latex_cell(item: Item) -> str:
     return text + (rf" $\pm$ {latex_text(item.half)}" if item.half else "") + latex_text(item.mark)
 
 
-def latex_text(text: str) -> str:
-    r"""Text as LaTeX prints it; what it has no sign for becomes a question mark.
-
-    >>> print(latex_text("top_k 2 % & more"))
-    top\_k 2 \% \& more
-    """
-    escaped = "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
-    return escaped.encode("latin-1", "replace").decode("latin-1")
-
-
 def tag(name: str, body: str, kinds: Sequence[str] = (), **attributes: str) -> str:
     """An HTML element; `body` is markup, attributes are text.
 
@@ -221,7 +188,7 @@ def tag(name: str, body: str, kinds: Sequence[str] = (), **attributes: str) -> s
     '<td class="quiet" title="&quot;a&quot;"><b>1</b></td>'
     """
     all_attributes = ({"class": " ".join(kinds)} if kinds else {}) | attributes
-    opened = "".join(f' {key.replace("_", "-")}="{escape(value)}"' for key, value in all_attributes.items())
+    opened = "".join(f' {key.replace("_", "-")}="{html_text(value)}"' for key, value in all_attributes.items())
     return f"<{name}{opened}>{body}</{name}>"
 
 
@@ -237,7 +204,7 @@ def html_frame(table: Table, kind: str, bodies: Sequence[str]) -> str:
     heads = [
         tag(
             "th",
-            escape(column.heading) + (tag("small", escape(column.under)) if column.under else ""),
+            html_text(column.heading) + (tag("small", html_text(column.under)) if column.under else ""),
             ["words"] if column.words else [],
             scope="col",
             **sort,
@@ -246,7 +213,7 @@ def html_frame(table: Table, kind: str, bodies: Sequence[str]) -> str:
     ]
     head = tag("thead", tag("tr", "".join(heads)))
     box = tag("div", tag("table", "\n".join([head, *bodies]), [kind]), ["box"], tabindex="0")
-    notes = "".join(tag("p", escape(note)) for note in table.notes)
+    notes = "".join(tag("p", html_text(note)) for note in table.notes)
     file = tag("p", tag("a", f"{table.name}.csv", href=f"figures/{table.name}.csv"), ["files"])
     return "\n".join([box, tag("div", notes, ["notes"]) if notes else "", file])
 
@@ -263,11 +230,11 @@ def _html_cell(column: Column, item: Item, before: str) -> str:
     long = column.words and len(item.text) > LONG_HTML
     kinds = {"words": column.words, "quiet": item.quiet, "code": column.code}
     kinds |= {"command": long and column.code, "wrap": long and not column.code}
-    text = tag("b", escape(item.text)) if item.best else escape(item.text)
+    text = tag("b", html_text(item.text)) if item.best else html_text(item.text)
     if item.half:
-        text += tag("span", f"± {escape(item.half)}", ["half"])
+        text += tag("span", f"± {html_text(item.half)}", ["half"])
     if item.mark:
-        text += tag("span", escape(item.mark), ["mark" if len(item.mark) == 1 else "aside"])
+        text += tag("span", html_text(item.mark), ["mark" if len(item.mark) == 1 else "aside"])
     finite = item.value is not None and math.isfinite(item.value)
     value = {"data_value": repr(item.value)} if finite else {}
     return tag("td", before + text, [kind for kind, is_so in kinds.items() if is_so], **value)
@@ -281,11 +248,12 @@ def print_table(table: Table) -> None:
     from rich.text import Text
 
     brief = [i for i, column in enumerate(table.columns) if column.brief]
-    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=table.title, title_justify="left", title_style="bold")
+    title = Text(visible(table.title))
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left", title_style="bold")
     for column in (table.columns[i] for i in brief):
         heading = f"{column.heading}\n{column.under}".strip()
-        grid.add_column(heading, justify="left" if column.words else "right", no_wrap=True)
+        grid.add_column(Text(visible(heading)), justify="left" if column.words else "right", no_wrap=True)
     for row in table.rows:
         styles = ("bold" if row[i].best else "dim" if row[i].quiet else "" for i in brief)
-        grid.add_row(*(Text(row[i].plain, style=style) for i, style in zip(brief, styles, strict=True)))
+        grid.add_row(*(Text(visible(row[i].plain), style=style) for i, style in zip(brief, styles, strict=True)))
     Console(width=None if sys.stdout.isatty() else UNATTENDED, highlight=False).print(grid)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.quantities import MISSING, TIMES, between, significant, spread
 from commeff.experiments.report.data.statistics import Ratio
@@ -97,7 +98,9 @@ def cluster_table(clock: Wallclock) -> Table:
         f"computing covers. {assumptions([clock])}",
         LOSES,
     ]
-    return Table(f"modelled_{name}", f"Modelled on {name}", columns, transpose(cells), notes, pd.DataFrame(data))
+    return Table(
+        f"modelled_{file_name(name)}", f"Modelled on {name}", columns, transpose(cells), notes, pd.DataFrame(data)
+    )
 
 
 def main_columns(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:

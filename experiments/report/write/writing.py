@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from commeff.experiments.escape import markdown_block, markdown_text
 from commeff.experiments.report.data.analysis import Analysis, analyse
 from commeff.experiments.report.data.summary import facts, findings, standing
 from commeff.experiments.report.data.wallclock import Modeller, Wallclock, places_of, wallclock
@@ -15,7 +16,7 @@ from commeff.experiments.report.draw.plots import figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.wallclock import wallclock_figures
 from commeff.experiments.report.write import html, table_details
-from commeff.experiments.report.write.table import Table, csv, latex_document, markdown, plain
+from commeff.experiments.report.write.table import Table, csv, latex_document, markdown
 from commeff.experiments.report.write.table_main import main_table
 from commeff.experiments.report.write.table_wallclock import cluster_table, speed_up_table
 
@@ -108,18 +109,19 @@ def _markdown_document(
     analysis: Analysis, tables: Iterable[Table], figures: Iterable[Figure], faults: Sequence[str]
 ) -> str:
     """The report as Markdown: the same tables, and figures as PNG files beside it."""
-    parts = [f"# {plain(analysis.grid.title)}", standing(analysis)]
-    parts.append("\n".join(f"- **{name}**: {plain(value)}" for name, value in facts(analysis)))
+    parts = [f"# {markdown_text(analysis.grid.title)}", markdown_text(standing(analysis))]
+    parts.append("\n".join(f"- **{name}**: {markdown_text(value)}" for name, value in facts(analysis)))
     if analysis.grid.command:
-        parts.append(f"```\n{analysis.grid.command}\n```")
-    parts.append("\n".join(f"- {plain(line)}" for line in findings(analysis)))
+        parts.append(markdown_block(analysis.grid.command))
+    parts.append("\n".join(f"- {markdown_text(line)}" for line in findings(analysis)))
     for table in tables:
-        notes = [f"\n{plain(note)}" for note in table.notes]
-        parts.append("\n".join([f"## {table.title}", "", *markdown(table), *notes]))
+        notes = [f"\n{markdown_text(note)}" for note in table.notes]
+        parts.append("\n".join([f"## {markdown_text(table.title)}", "", *markdown(table), *notes]))
     for figure in figures:
-        parts.append(f"## {figure.title}\n\n![{figure.title}](figures/{figure.name}.png)\n\n{plain(figure.caption)}")
-    parts += [f"- {plain(warning)}" for warning in analysis.warnings]
-    parts.append("\n".join(f"- {plain(fault)}" for fault in faults))
+        title = markdown_text(figure.title)
+        parts.append(f"## {title}\n\n![{title}](figures/{figure.name}.png)\n\n{markdown_text(figure.caption)}")
+    parts += [f"- {markdown_text(warning)}" for warning in analysis.warnings]
+    parts.append("\n".join(f"- {markdown_text(fault)}" for fault in faults))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -1,0 +1,63 @@
+"""How a command ends: always with an exit code, and with a line for whatever went wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from commeff.experiments.cli.common import complain
+from commeff.experiments.cli.streams import OutputLost, dependable
+from commeff.experiments.config.contained import interrupt
+
+FAILED, MISUSED, INTERRUPTED, UNREAD = 1, 2, 130, 141  # 128 + the number of the signal, as shells have it
+TRACEBACK = "COMMEFF_TRACEBACK"  # the environment variable that shows the traceback of a fault of ours
+MISUSE: Any = typer.BadParameter.__mro__[2]  # ClickException, which typer does not export
+
+
+def exit_code(app: typer.Typer, words: Sequence[str] | None) -> int:
+    """Run a command; its exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    with dependable():
+        try:
+            code = app(None if words is None else [*words], prog_name="commeff", standalone_mode=False)
+            sys.stdout.flush()
+            return code if isinstance(code, int) else 0
+        except MISUSE as error:
+            return _misused(error)
+        except (KeyboardInterrupt, typer.Abort):
+            return INTERRUPTED
+        except OutputLost as error:
+            if not error.closed:
+                complain(f"standard output cannot be written: {error}")
+            return UNREAD if error.closed else FAILED
+        except BaseException as error:
+            return _unforeseen(error)
+
+
+def _misused(error: Any) -> int:
+    """A command line that cannot be understood; without a command, the help."""
+    context: Any = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(context.get_help(), err=True)
+    else:
+        where = context.command_path if context is not None else "commeff"
+        complain(f"{error.format_message()} See `{where} --help`.")
+    return MISUSED
+
+
+def _unforeseen(error: BaseException) -> int:
+    """What no command has foreseen: a fault of commeff, or of a plug-in in a place that nobody thought of."""
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = "".join(f" (line {frame.lineno} of {frame.filename})" for frame in last)
+    reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    complain(f"{reason}{where}: this should not happen; {TRACEBACK}=1 in the environment shows the traceback")
+    return FAILED

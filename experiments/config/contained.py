@@ -1,0 +1,87 @@
+"""Code of others, kept inside: it may fail, but neither end this process nor speak on its standard output.
+
+`sys.exit()`, `raise KeyboardInterrupt` and their like, written in a plug-in, would pass by every handler of errors;
+they become errors here. Ctrl-C stays what it is: a command raises `Interrupt` for it, which plug-ins do not know.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from types import FrameType
+from typing import NoReturn
+
+from commeff.experiments.config.sources import plugin_files, raised_at
+
+PATIENCE = 10.0  # seconds of an import until a line says which one it is
+
+
+class Interrupt(KeyboardInterrupt):
+    """Somebody pressed Ctrl-C."""
+
+
+class ProcessEnding(RuntimeError):
+    """A plug-in raised what is no error: SystemExit, KeyboardInterrupt, GeneratorExit or a BaseException of its own."""
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """The handler of Ctrl-C. A second one ends the process at once, whatever the code under way makes of the first."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    raise Interrupt
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether somebody pressed Ctrl-C, as far as one can know: Python's own handler raises what a plug-in may raise."""
+    unknown = isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return unknown or isinstance(error, Interrupt)
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Run code of a plug-in: what it prints goes to stderr, and whatever it raises is an error.
+
+    Raises
+    ------
+    ProcessEnding : with the kind of what was raised, and its line in the plug-in.
+
+    Examples
+    --------
+    >>> with contained():
+    ...     raise SystemExit(0)
+    Traceback (most recent call last):
+    commeff.experiments.config.contained.ProcessEnding: SystemExit: 0: a plug-in must return or raise an error
+    """
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except Exception:
+        raise
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+        where = raised_at(error, plugin_files())
+        raise ProcessEnding(f"{reason}{where}: a plug-in must return or raise an error") from error
+
+
+@contextmanager
+def importing(place: str) -> Iterator[None]:
+    """Import a plug-in: a line says which one, when that takes long or when Ctrl-C ends it."""
+
+    def say() -> None:
+        print(f"commeff: still importing {place} after {PATIENCE:g} s; Ctrl-C ends it", file=sys.stderr, flush=True)
+
+    note = threading.Timer(PATIENCE, say)
+    note.daemon = True
+    note.start()
+    try:
+        with contained():
+            yield
+    except KeyboardInterrupt:
+        print(f"commeff: interrupted while importing {place}", file=sys.stderr)
+        raise
+    finally:
+        note.cancel()

@@ -1,0 +1,106 @@
+r"""Text that somebody else wrote, made fit for a terminal, a page, Markdown and LaTeX: it is shown, and does nothing.
+
+>>> name = "a_b|<b>[x](http://y)"
+>>> print(html_text(name), markdown_text(name), latex_text(name), sep="\n")
+a_b|&lt;b&gt;[x](http://y)
+a\_b\|&lt;b>\[x\](http\://y)
+a\_b$|$$<$b$>${[}x{]}(http://y)
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+# Control characters but line breaks and tabs, what turns the direction of text, what is invisible, half characters.
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{sign: f"{{{sign}}}" for sign in "[]*"},  # the first of a line would be an argument of the \\ before it
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "−": r"$-$",
+    "×": r"$\times$",
+    "–": "--",
+    "±": r"$\pm$",
+    "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "ρ": r"$\rho$",
+    "‖": r"$\|$",
+    "₂": r"$_2$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    '"': r"\textquotedbl{}",
+}
+MARKDOWN = (  # a pattern, and what is written for it
+    (r"([\\`*_|~\[\]])", r"\\\1"),
+    (r"&(?=#?\w+;)", "&amp;"),
+    (r"<", "&lt;"),
+    (r"^>", "&gt;"),
+    (r"^(?=[#+=-]+( |$))", r"\\"),  # headings, lists and rules
+    (r"(?i)\b(https?|ftp):(?=//)", r"\1\\:"),  # links
+    (r"(?i)\bwww\.", r"www\\."),
+)
+
+
+def visible(text: str) -> str:
+    r"""Text without signs that a reader does not see but a terminal obeys; they are written as Python writes them.
+
+    >>> visible("red \x1b[31m\ttext\n")
+    'red \\x1b[31m\ttext\n'
+    """
+    return HIDDEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """The words of a text in one line."""
+    return visible(" ".join(re.split(r"[ \t\r\n]+", text.strip())))
+
+
+def html_text(text: str) -> str:
+    """Text in HTML, also inside the quotes of an attribute."""
+    return html.escape(visible(text))
+
+
+def markdown_text(text: str) -> str:
+    """Text in a line or a cell of Markdown: no markup, no links, no line breaks."""
+    line = one_line(text)
+    for pattern, written in MARKDOWN:
+        line = re.sub(pattern, written, line)
+    return line
+
+
+def markdown_block(text: str) -> str:
+    """A line as a block of code, in a fence that is longer than any in the line.
+
+    >>> print(markdown_block("commeff report ```runs```"))
+    ````
+    commeff report ```runs```
+    ````
+    """
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
+    return f"{fence}\n{one_line(text)}\n{fence}"
+
+
+def latex_text(text: str) -> str:
+    r"""Text in LaTeX; what it has no sign for becomes a question mark.
+
+    >>> print(latex_text(r"top_k 2 % & \input{x}"))
+    top\_k 2 \% \& \textbackslash{}input\{x\}
+    """
+    escaped = "".join(LATEX.get(sign, sign) for sign in one_line(text))
+    return escaped.encode("latin-1", "replace").decode("latin-1")
+
+
+def file_name(text: str) -> str:
+    """Text as a part of a file's name.
+
+    >>> file_name("optimizer.lr"), file_name("../../x")
+    ('optimizer_lr', 'x')
+    """
+    return re.sub(r"[^\w-]+", "_", text, flags=re.ASCII).strip("_") or "_"
