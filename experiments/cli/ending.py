@@ -42,13 +42,12 @@ def exit_code(app: typer.Typer, words: Sequence[str] | None) -> int:
 
 
 def _misused(error: Any) -> int:
-    """A command line that cannot be understood; without a command, the help."""
-    context: Any = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        typer.echo(context.get_help(), err=True)
-    else:
+    """A command line that cannot be understood. Where there is no word at all, typer has printed the help."""
+    if type(error).__name__ != "NoArgsIsHelpError":
+        context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "commeff"
-        complain(f"{error.format_message()} See `{where} --help`.")
+        reason = " ".join(error.format_message().split()).rstrip(".")
+        complain(f"{reason}; see `{where} --help`")
     return MISUSED
 
 

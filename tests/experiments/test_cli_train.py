@@ -150,7 +150,7 @@ def test_an_error_in_a_run_is_kept_and_told_in_one_line(tmp_path: Path) -> None:
     )
     result = train(tmp_path / "store", "--plugin", str(plugin), "method=mem_sgd", "compressor=broken")
     assert result.exit_code == 1
-    assert result.stderr.startswith("commeff: RuntimeError: out of order; see ")
+    assert result.stderr.startswith(f"commeff: RuntimeError: out of order (line 10 of {plugin}); see ")
     assert len(result.stderr.splitlines()) == 1
     folder = only_run(tmp_path / "store")
     assert RunFolder(folder).state == "failed"
