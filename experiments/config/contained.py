@@ -49,10 +49,12 @@ def contained() -> Iterator[None]:
 
     Examples
     --------
-    >>> with contained():
-    ...     raise SystemExit(0)
-    Traceback (most recent call last):
-    commeff.experiments.config.contained.ProcessEnding: SystemExit: 0: a plug-in must return or raise an error
+    >>> try:
+    ...     with contained():
+    ...         raise SystemExit(0)
+    ... except ProcessEnding as error:
+    ...     print(error)
+    SystemExit: 0: a plug-in must return or raise an error
     """
     try:
         with redirect_stdout(sys.stderr):

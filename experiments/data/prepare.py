@@ -9,10 +9,10 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder
 from commeff.experiments.data.manifest import DataSet, find
+from commeff.experiments.temporary import private_folder
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ def prepare(name: str, source: Path | None, to: Path | None, download: bool) -> 
         )
     from commeff.experiments.data.torchvision_images import fetch  # late: torchvision takes seconds
 
-    with TemporaryDirectory() as fetched:
-        if not fetch(data.title, Path(fetched)):
+    with private_folder() as fetched:
+        if not fetch(data.title, fetched):
             raise ValueError(f"{name} is not downloaded: get it from {data.origin}, and give it with --from")
-        return install(data, Path(fetched), folder)
+        return install(data, fetched, folder)
 
 
 def install(data: DataSet, source: Path, data_dir: Path) -> Installed:

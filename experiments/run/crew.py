@@ -14,7 +14,6 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -31,6 +30,7 @@ import torch
 
 from commeff.communicator.wire.group import joined, store_in_file
 from commeff.experiments.run.launch.rendezvous import MemberLost
+from commeff.experiments.temporary import private_folder
 
 POLL = 0.5  # seconds between two looks whether the parent lives and whether the run should stop
 GRACE = 0.5  # seconds that the others have to report, once one has failed
@@ -173,11 +173,11 @@ def crew(size: int, work: Callable[[Fork], T], prepare: Callable[[int], None] = 
     prepare : called first with the rank, before a fork has any other thread, such as to enter a network namespace.
     """
     context, forks = multiprocessing.get_context("fork"), Crew[T]()
-    with tempfile.TemporaryDirectory() as folder:
+    with private_folder() as folder:
         try:
             for rank in range(size):
                 ours, theirs = context.Pipe()
-                fork = Fork(rank, size, Stop(), Path(folder, "meeting"), theirs)
+                fork = Fork(rank, size, Stop(), folder / "meeting", theirs)
                 process: BaseProcess = context.Process(target=_run, args=(fork, work, prepare))
                 process.start()
                 theirs.close()

@@ -1,0 +1,78 @@
+"""Temporary folders of this user's commands: private, and removed also where a command was killed with SIGKILL.
+
+A folder belongs to whoever holds the lock in it. The kernel releases a lock when its last holder is gone, on whatever
+host or in whatever container that was, so what can be locked has been left behind; the next command removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+LOCK = "lock"
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder that only this user may enter (0700), for as long as the context lasts or a fork of this process lives.
+
+    >>> with private_folder() as folder:
+    ...     oct(folder.stat().st_mode & 0o777)
+    '0o700'
+    >>> folder.exists()
+    False
+    """
+    place = Path(tempfile.gettempdir())
+    sweep(place)
+    folder, lock = _make(place)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.close()
+
+
+def sweep(place: Path) -> None:
+    """Remove this user's folders in `place` that nobody holds any more."""
+    for folder in place.glob(f"{_prefix()}*"):
+        with suppress(OSError):
+            facts = folder.lstat()
+            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+                continue
+            if not (folder / LOCK).exists():
+                folder.rmdir()  # killed before it locked; whoever is about to lock makes another
+                continue
+            with (folder / LOCK).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+
+
+def _make(place: Path) -> tuple[Path, IO[bytes]]:
+    """A folder, and its lock, held; once more where another process has swept it in between."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=place))
+        try:
+            lock = (folder / LOCK).open("wb")
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            swept = not os.fstat(lock.fileno()).st_nlink
+        except BlockingIOError:
+            swept = True
+        except OSError:  # a file system without locks, where nobody sweeps either
+            swept = False
+        if not swept:
+            return folder, lock
+        lock.close()
+
+
+def _prefix() -> str:
+    return f"commeff-{os.getuid()}-"
