@@ -17,6 +17,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from commeff.experiments.cli import app
+from commeff.experiments.config.contained import Interrupt
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.runner import RunFailed, run_one
@@ -196,7 +197,7 @@ def test_a_checkpoint_that_knows_more_rows_than_there_are_is_refused(tmp_path: P
 
 def _interrupt(now: bool) -> None:
     if now:
-        raise KeyboardInterrupt
+        raise Interrupt
 
 
 def test_what_a_killed_run_wrote_after_its_last_checkpoint_is_written_once(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_what_a_killed_run_wrote_after_its_last_checkpoint_is_written_once(tmp_p
 
     def die(step: int, row: dict[str, Any]) -> None:
         if step == 3:
-            raise KeyboardInterrupt
+            raise Interrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_one(config, tmp_path, die)
