@@ -17,8 +17,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from commeff.experiments.cli import app
-from commeff.experiments.config.contained import Interrupt
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.contained import Interrupt
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import RunFolder, run_id
