@@ -15,7 +15,7 @@ from commeff.replicas import Stacked, write_row
 from commeff.replicas.arrivals import Arrivals
 from commeff.replicas.stacked import trainable
 from commeff.training.allocator import keep_freed_memory
-from commeff.transforms import BUCKET_MB, bucketed
+from commeff.transforms import BUCKET_MB, bucketed, clipped
 
 
 class DistributedOptimizer:
@@ -29,8 +29,8 @@ class DistributedOptimizer:
             loss_function(model(inputs), targets).backward()
             optimizer.step()
 
-    Gradients are sent while backward still runs, so they are final when backward has made them: to clip them, to change
-    them otherwise, or to go backward several times before a step, give bucket_mb=0.
+    Gradients are sent while backward still runs, so they are final when backward has made them: to change them, or to
+    go backward several times before a step, give bucket_mb=0. To clip them, give `clip`.
 
     All models begin as that of rank 0, buffers too. From there on a worker's parameters are its own, wherever the
     method lets them differ: evaluate `average_into(another model)`. BatchNorm statistics are never averaged. Schedules
@@ -49,6 +49,8 @@ class DistributedOptimizer:
         The processes; the default group unless given.
     bucket_mb : float
         About how many megabytes of gradients travel together; 0: all of them, after backward.
+    clip : float, optional
+        The largest norm of a gradient: of the average where the method averages gradients, else of the worker's own.
     collective : str
         How averages travel, as in `Communicator`.
 
@@ -74,6 +76,7 @@ class DistributedOptimizer:
         seed: int = 0,
         group: Any = None,
         bucket_mb: float = BUCKET_MB,
+        clip: float | None = None,
         collective: str = "auto",
     ) -> None:
         if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -82,7 +85,7 @@ class DistributedOptimizer:
                 "give model.module"
             )
         self.communicator, self._model = Communicator.per_process(seed, group, collective), model
-        self.strategy = strategy = bucketed(strategy, bucket_mb)
+        self.strategy = strategy = clipped(bucketed(strategy, bucket_mb), clip)
         keep_freed_memory()
         self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
         fields, row = self._replicas.layout.fields, self._replicas.gradients[0]
@@ -124,8 +127,8 @@ class DistributedOptimizer:
         changed = self._sent not in (None, replicas.gradients._version)
         if changed or (self._gather() and self._sent is not None):
             raise RuntimeError(
-                "the gradients were changed after backward, when some of them had been sent; to clip them or to change "
-                "them otherwise before the step, give bucket_mb=0"
+                "the gradients were changed after backward, when some of them had been sent; to clip them, give "
+                "clip=NORM; to change them otherwise before the step, give bucket_mb=0"
             )
         with torch.no_grad():
             self._post()

@@ -2,12 +2,13 @@
 
 Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compressed kin `EF21`, `Diana`, `Choco`,
 `PowerSGD`. Those that wrap another: `Every` and `After` say when it runs, `Outer` treats its result as a gradient,
-`Delayed` and `Ahead` overlap it with computing, `Blocks` and `Buckets` run it on blocks of columns. `ErrorFeedback`
-and `Warmup` are encoders.
+`Delayed` and `Ahead` overlap it with computing, `Blocks` and `Buckets` run it on blocks of columns, `Clipped` bounds
+the norm of its result. `ErrorFeedback` and `Warmup` are encoders.
 """
 
 from commeff.transforms.averaging import Average, Gossip, Partial, ThroughServer
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
+from commeff.transforms.clipping import Clipped, clipped
 from commeff.transforms.delayed import Delayed
 from commeff.transforms.encoders import ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Smooth
@@ -31,6 +32,7 @@ __all__ = [
     "Blocks",
     "Buckets",
     "Choco",
+    "Clipped",
     "Delayed",
     "Diana",
     "ErrorFeedback",
@@ -54,4 +56,5 @@ __all__ = [
     "as_encoder",
     "blocked",
     "bucketed",
+    "clipped",
 ]

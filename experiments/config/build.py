@@ -25,7 +25,7 @@ from commeff.experiments.config.targets import locate
 from commeff.topologies import Topology
 from commeff.training.task import Task
 from commeff.training.trainer import ENGINES
-from commeff.transforms import bucketed
+from commeff.transforms import bucketed, clipped
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def build(config: Mapping[str, Any], task: Task | None = None) -> Parts:
         raise ConfigError(faults)
     parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     with refused("method", faults):
-        strategy: Strategy = bucketed(instantiate(config["method"], parts), config["bucket_mb"])
+        strategy = _driven(instantiate(config["method"], parts), config)
         size = rehearse(config, parts["task"], strategy)
     if faults:
         raise ConfigError(faults)
@@ -126,8 +126,12 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
     parts = {name: instantiate(config[name], {}) for name in names}
     if "schedule" in parts:
         parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
-    result: Strategy = instantiate(config["method"], parts)
-    return bucketed(result, config.get("bucket_mb", 25))
+    return _driven(instantiate(config["method"], parts), config)
+
+
+def _driven(method: Strategy, config: Mapping[str, Any]) -> Strategy:
+    """A method as a run drives it: in buckets, and clipped; keys that an old configuration lacks change nothing."""
+    return clipped(bucketed(method, config.get("bucket_mb", 25)), config.get("clip"))
 
 
 def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> int:

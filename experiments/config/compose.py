@@ -50,6 +50,7 @@ RUN: dict[str, tuple[Any, float]] = {
     "engine": (Literal["loop", "vmap"], 0),
     "threads": (int, 1),
     "l2": (float, 0),
+    "clip": (float | None, 0),
     "evaluate_every": (int, 0),
     "checkpoint_every": (int, 0),
 }

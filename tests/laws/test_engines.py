@@ -17,7 +17,7 @@ from commeff.communicator.collectives import COLLECTIVES
 from commeff.communicator.wire import shared_memory as shared
 from commeff.compressors import QSGD, Dense, Natural, RandomK, ScaledSign, TopK
 from commeff.core import Chain
-from commeff.transforms import Average, Choco, Delayed, Gossip, ThroughServer, bucketed
+from commeff.transforms import Average, Choco, Delayed, Gossip, ThroughServer, bucketed, clipped
 from tests.laws.processes import on_processes
 
 N = laws.WORKERS
@@ -72,6 +72,8 @@ METHODS = {
     "scaffold": lambda: methods.scaffold(SGD, period=2),
     "streaming_diloco": lambda: methods.streaming_diloco(SGD, period=2, fragments=3),
     "sparse_loco": lambda: methods.sparse_loco(SGD, TopK(k=3), period=2),
+    "psgd clipped": lambda: clipped(bucketed(methods.psgd(SGD), 1e-5), 0.3),
+    "local_sgd clipped": lambda: clipped(methods.local_sgd(SGD, period=2), 0.3),
     "sparta": lambda: methods.sparta(SGD, ratio=0.3),
 }
 

@@ -1,0 +1,75 @@
+"""Clipping: the norm that the local step sees, whatever the engine."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from commeff import Communicator, DistributedOptimizer, Layout, methods
+from commeff.transforms import bucketed, clipped
+from tests.laws.processes import on_processes
+
+SGD = partial(torch.optim.SGD, lr=1.0)
+GRADIENT = torch.tensor([[3.0, 0.0, 4.0], [0.0, -0.3, 0.4], [3.0, -3.0, 0.0]], dtype=torch.float64)
+
+
+def one_step(strategy, gradient):
+    communicator, x = Communicator(workers=len(gradient)), torch.zeros_like(gradient)
+    strategy.start(x, Layout.of([("a", (1,)), ("b", (2,))]), communicator)
+    return -strategy.step(x, gradient, communicator)
+
+
+@pytest.mark.parametrize("megabytes", [0, 8e-6], ids=["whole", "in buckets"])
+def test_an_average_is_clipped_after_it_was_made(megabytes):
+    mean = GRADIENT.mean(0, keepdim=True)
+    step = one_step(clipped(bucketed(methods.psgd(SGD), megabytes), 0.5), GRADIENT)
+    assert torch.allclose(step, (mean * 0.5 / (mean.norm() + 1e-6)).expand(3, -1), atol=1e-14)
+
+
+def test_gradients_that_stay_are_clipped_one_by_one():
+    step = one_step(clipped(methods.local_sgd(SGD, period=2), 1.0), GRADIENT)
+    norms = GRADIENT.norm(dim=1, keepdim=True)
+    assert torch.allclose(step, GRADIENT * (1 / (norms + 1e-6)).clamp(max=1), atol=1e-14)
+    assert torch.equal(step[1], GRADIENT[1]), "a gradient below the norm is left alone"
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_norm_that_bounds_nothing_is_refused(clip):
+    with pytest.raises(ValueError, match="clip must be a positive number"):
+        clipped(methods.psgd(SGD), clip)
+
+
+def network():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).double()
+
+
+def trained(model, optimizer, clip=None):
+    generator, first = torch.Generator().manual_seed(dist.get_rank()), next(model.parameters()).detach().clone()
+    for _ in range(4):
+        optimizer.zero_grad()
+        inputs = torch.randn(5, 6, generator=generator, dtype=torch.float64)
+        (model(inputs) ** 2).mean().backward()
+        if clip:
+            assert nn.utils.clip_grad_norm_(model.parameters(), clip) > clip, "nothing was clipped"
+        optimizer.step()
+    assert not torch.allclose(next(model.parameters()), first)
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_psgd_with_a_clip_is_ddp_with_clip_grad_norm():
+    clip = 0.05
+
+    def member():
+        momentum = partial(torch.optim.SGD, lr=0.5, momentum=0.9)
+        theirs = nn.parallel.DistributedDataParallel(network())
+        expected = trained(theirs, momentum(theirs.parameters()), clip)
+        model = network()
+        optimizer = DistributedOptimizer(model, methods.psgd(momentum), bucket_mb=2e-4, clip=clip)
+        return float((trained(model, optimizer) - expected).abs().max())
+
+    assert max(on_processes(2, member)) <= 1e-12
