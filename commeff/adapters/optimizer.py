@@ -64,8 +64,8 @@ class DistributedOptimizer:
     Raises
     ------
     ValueError
-        There is no process group, the model is wrapped in DDP, or the strategy does not fit the model or the number of
-        processes.
+        There is no process group, the model is wrapped in DDP, or the strategy does not fit the model, a split one, or
+        the number of processes.
     """
 
     def __init__(
@@ -83,6 +83,13 @@ class DistributedOptimizer:
             raise ValueError(
                 "the model is wrapped in DistributedDataParallel, which averages gradients beside the method; "
                 "give model.module"
+            )
+        if strategy.scope != "coordinate" and any(hasattr(parameter, "cut") for parameter in model.parameters()):
+            unit = {"whole": "whole vectors", "tensor": "whole tensors"}[strategy.scope]
+            raise ValueError(
+                "a method over a model that is split must work on coordinates one by one, got one that works on "
+                f"{unit}: a process holds a piece of them, and pieces would drift apart; choose psgd, gossip, local "
+                "SGD or DiLoCo"
             )
         self.communicator, self._model = Communicator.per_process(seed, group, collective), model
         self.strategy = strategy = clipped(bucketed(strategy, bucket_mb), clip)

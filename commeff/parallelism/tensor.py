@@ -56,7 +56,7 @@ class SplitEmbedding(nn.Embedding):
 def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -> dict[str, Cut]:
     """Leave this rank its piece of the model, in place. Every rank of the axis calls it on the same whole model.
 
-    Tensors that were tied stay tied.
+    Tensors that were tied stay tied. Every parameter gets its `Cut` as the attribute `cut`.
 
     Parameters
     ----------
@@ -91,6 +91,7 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
             if parameter not in pieces:
                 cut = _cut(style, key, parameter, axis)
                 piece = nn.Parameter(cut.take(parameter.detach()), requires_grad=parameter.requires_grad)
+                piece.cut = cut  # type: ignore[attr-defined]
                 pieces[parameter] = piece, cut
                 if axis.size > 1:
                     _sum_gradients(piece, _summed_over(style, cut, axis, key, sequence))

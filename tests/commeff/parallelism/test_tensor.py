@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
+from commeff.compressors import TopK
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.parallelism import Axis, ColumnParallel, Mesh, RowParallel, cross_entropy, split
 from commeff.replicas import Stacked
@@ -195,6 +196,22 @@ def test_a_sequence_that_cannot_be_dealt_is_refused():
             model(torch.zeros(2, 7, dtype=torch.long))
 
     on_processes(2, member)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "unit"),
+    [
+        (methods.mem_sgd(SGD, TopK(ratio=0.1)), "whole vectors"),
+        (methods.streaming_diloco(SGD, period=2, fragments=2), "whole vectors"),
+        (methods.power_sgd(SGD, rank=1), "whole tensors"),
+    ],
+    ids=["mem_sgd", "streaming_diloco", "power_sgd"],
+)
+def test_a_method_that_needs_the_whole_vector_is_refused_over_pieces(strategy, unit):
+    model = llama()
+    split(model, llama_plan(model), Axis("tensor", 2, 0))
+    with pytest.raises(ValueError, match=f"got one that works on {unit}"):
+        DistributedOptimizer(model, strategy)
 
 
 def test_a_model_on_one_rank_is_left_whole():
