@@ -28,8 +28,8 @@ ONLY_IN = {  # modules with few homes
     "scipy": ("commeff.topologies", "commeff.planner", APPLICATION),
     "yaml": ("commeff.cluster", APPLICATION),
     "torch.distributed": ("commeff.communicator", "commeff.parallelism", "commeff.experiments.measure.bench"),
-    "hydra": ("commeff.experiments.config.compose",),
-    "omegaconf": ("commeff.experiments.config.compose",),
+    "hydra": ("commeff.experiments.config.compose", "commeff.experiments.config.selection"),
+    "omegaconf": ("commeff.experiments.config.selection",),
     "torchvision": ("commeff.experiments.data",),
 }
 ABOVE = ("methods", "replicas", "training", "adapters", "laws", "cluster", "planner")

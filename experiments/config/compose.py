@@ -8,32 +8,24 @@ once, each in one line with what to write instead. Nothing is built and nothing 
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_module
-from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
-from commeff.communicator.collectives import COLLECTIVES
 from commeff.experiments.config import schema
 from commeff.experiments.config.groups import GROUPS, OPTIONAL, built_in, node, takes
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
 from commeff.experiments.config.targets import locate, split
-from commeff.experiments.tasks.settled import MISSING, Settled
 
 SHORTHANDS = {"model": "task.model"}
-FOLLOWS = ("${optimizer}", "${compressor}", "${topology}", "${workers}")  # keys with these values are not set by hand
 
 FREE = ("topology.n",)  # follows like others, but a topology between nodes of several workers is set by hand
 
@@ -41,7 +33,7 @@ FREE = ("topology.n",)  # follows like others, but a topology between nodes of s
 RUN: dict[str, tuple[Any, float]] = {
     "workers": (int, 1),
     "nproc": (int, 1),
-    "collective": (Literal[tuple(COLLECTIVES)], 0),
+    "collective": (Literal["auto", "all_reduce", "ring", "tree", "all_gather", "server"], 0),
     "bucket_mb": (float, 0),
     "steps": (int, 1),
     "seed": (int, 0),
@@ -79,14 +71,13 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: b
     """
     faults: list[str] = []
     values, signed = _parse(tokens, faults)
-    config, places, unknown = _choose(values, plugins, faults)
-    raw: Any = OmegaConf.to_container(config, resolve=False)
-    used = [group for group in GROUPS if group not in OPTIONAL or group in takes(raw["method"])]
-    leaves = dict(_leaves(raw))
+    chosen, unknown = _choose(values, plugins, faults)
+    raw, used, leaves, places = chosen.raw, chosen.used, chosen.leaves, chosen.places
     names = [*(key for key, value in leaves.items() if value not in FOLLOWS or key in FREE), *places]
     faults += [
         f"{token!r}: keys are neither added nor removed{did_you_mean(key, names)}" for token, key in signed.items()
     ]
+    good: dict[str, Any] = {}
     for key, value in values.items():
         group = _part(key)
         if group in unknown or (key in places and group in used) or ("method" in unknown and group in OPTIONAL):
@@ -98,15 +89,16 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: b
         elif leaves[key] in FOLLOWS and key not in FREE:
             source = leaves[key][2:-1]
             faults.append(f"{key} follows {source}; set {source}=... instead")
-        elif (fault := _fault(config, key, value)) is not None:
+        elif (fault := _fault(raw, key, value)) is not None:
             faults.append(fault)
         else:
-            OmegaConf.update(config, key, value)
+            good[key] = value
     missing = [key for key, value in leaves.items() if value == MISSING and key not in values and _part(key) in used]
     faults += [f"{key} has no default; set {key}=..." for key in missing if not unfinished]
-    resolved = _resolve(config, used, faults)
-    if config["nproc"] > config["workers"]:
-        nproc, workers = config["nproc"], config["workers"]
+    resolved, unresolved = chosen.resolve(good, [*RUN])
+    faults += unresolved
+    if resolved["nproc"] > resolved["workers"]:
+        nproc, workers = resolved["nproc"], resolved["workers"]
         faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")
     if faults:
         raise ConfigError(faults)
@@ -115,6 +107,8 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: b
 
 def _settled(task: dict[str, Any]) -> dict[str, Any]:
     """The settings of a task; paths and names that depend on where the command is typed are resolved here."""
+    from commeff.experiments.tasks.settled import Settled  # with torch, when all else is right
+
     kind = locate(task["_target_"])
     return kind.settled(task) if inspect.isclass(kind) and issubclass(kind, Settled) else task
 
@@ -135,17 +129,18 @@ def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], di
         if not equals or not key:
             faults.append(f"{token!r} is no setting; write key=value")
             continue
-        override = _override(key, text)
+        override = _override(text)
         if override.is_sweep_override():
             faults.append(
                 f"{token!r} asks for several runs; `commeff train` makes one, sweeps belong to `commeff grid`"
             )
             continue
-        values[SHORTHANDS.get(key, key)] = override.value()
+        values[SHORTHANDS.get(key, key)] = copy_tree(override.value())
     return values, signed
 
 
-def _override(key: str, text: str) -> Override:
+@lru_cache(maxsize=4096)
+def _override(text: str) -> Override:
     """Parse a value as hydra does; text outside its grammar is plain text."""
     parser = OverridesParser.create()
     try:
@@ -155,45 +150,25 @@ def _override(key: str, text: str) -> Override:
         return parser.parse_override(f"key='{quoted}'")
 
 
-def _choose(
-    values: Mapping[str, Any], plugins: Sequence[Choice], faults: list[str]
-) -> tuple[DictConfig, dict[str, str], set[str]]:
-    """Compose the chosen parts: the config, {where a part stands: its group}, and the groups with an unknown choice."""
-    for plugin in plugins:
-        ConfigStore.instance().store(group=plugin.group, name=plugin.name, node=plugin.node)
+def _choose(values: Mapping[str, Any], plugins: Sequence[Choice], faults: list[str]) -> tuple[Selection, set[str]]:
+    """Compose the chosen parts; and the groups with an unknown choice."""
     chosen: dict[str, str] = {}
     broken: set[str] = set()
-    places = {group: group for group in GROUPS}
-    with initialize_config_module("commeff.experiments.conf", version_base="1.3"):
-        while True:
-            choices = {place: str(values[place]) for place in places if place in values and place not in chosen}
-            for place, name in choices.items():
-                names = built_in(places[place]) + [p.name for p in plugins if p.group == places[place]]
-                match = next((n for n in names if _plain(n) == _plain(name)), None)
-                if match is None:
-                    faults.append(
-                        f"no {places[place]} {name!r}{did_you_mean(name, names)}; choose from {', '.join(names)}"
-                    )
-                    broken.add(place.split(".")[0])
-                chosen[place] = match or ""
-            overrides = [f"{g if p == g else f'{g}@{p}'}={chosen[p]}" for p, g in places.items() if chosen.get(p)]
-            key = tuple(sorted((plugin.group, plugin.name, str(plugin.node)) for plugin in plugins))
-            config, places = _composed(tuple(overrides), key)
-            if not any(place in values and place not in chosen for place in places):
-                break
-    return copy.deepcopy(config), places, broken
-
-
-@cache
-def _composed(overrides: tuple[str, ...], plugins: tuple[tuple[str, ...], ...]) -> tuple[DictConfig, dict[str, str]]:
-    """The configuration of a choice of parts, and {where a part stands: its group}; cached for the cells of a grid."""
-    config = hydra_compose("config", list(overrides), return_hydra_config=True)
-    places = {
-        key.split("@")[-1]: key.split("@")[0] for key in config.hydra.runtime.choices if not key.startswith("hydra/")
-    }
-    with open_dict(config):
-        del config["hydra"]
-    return config, places
+    places: Mapping[str, str] = {group: group for group in GROUPS}
+    while True:
+        choices = {place: str(values[place]) for place in places if place in values and place not in chosen}
+        for place, name in choices.items():
+            names = built_in(places[place]) + [p.name for p in plugins if p.group == places[place]]
+            match = next((n for n in names if _plain(n) == _plain(name)), None)
+            if match is None:
+                faults.append(f"no {places[place]} {name!r}{did_you_mean(name, names)}; choose from {', '.join(names)}")
+                broken.add(place.split(".")[0])
+            chosen[place] = match or ""
+        overrides = [f"{g if p == g else f'{g}@{p}'}={chosen[p]}" for p, g in places.items() if chosen.get(p)]
+        selection = select(tuple(overrides), tuple(plugins))
+        places = selection.places
+        if not any(place in values and place not in chosen for place in places):
+            return selection, broken
 
 
 def _takes_none(method: Mapping[str, Any], group: str, key: str) -> str:
@@ -202,7 +177,7 @@ def _takes_none(method: Mapping[str, Any], group: str, key: str) -> str:
     return f"method {name} takes no {group}; drop {key}=... or choose a method that does: {', '.join(takers)}"
 
 
-def _fault(config: DictConfig, key: str, value: Any) -> str | None:
+def _fault(raw: Mapping[str, Any], key: str, value: Any) -> str | None:
     """Why a key cannot have a value."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{key} must be finite, got {value}"
@@ -213,53 +188,13 @@ def _fault(config: DictConfig, key: str, value: Any) -> str | None:
         if isinstance(value, (int, float)) and not least <= value < 2**63:
             return f"{key} must be at least {least} and less than 2^63, got {value}"
         return None
-    part, _, name = key.rpartition(".")
-    needed = schema.misfit(OmegaConf.select(config, part)["_target_"], name, value)
+    *parts, name = key.split(".")
+    holder = raw
+    for part in parts:
+        holder = holder[part]
+    needed = schema.misfit(holder["_target_"], name, value)
     return f"{key} must be {needed}, got {value!r}" if needed else None
-
-
-def _resolve(config: DictConfig, used: Sequence[str], faults: list[str]) -> dict[str, Any]:
-    """Resolve all references but those of the method to whole parts."""
-    raw: Any = OmegaConf.to_container(config["method"], resolve=False)
-    references = {name: value for name, value in raw.items() if value in FOLLOWS}
-    OmegaConf.update(config, "method", dict.fromkeys(references))
-    resolved: dict[str, Any] = {}
-    for group in used:
-        try:
-            resolved[group] = OmegaConf.to_container(config[group], resolve=True)
-        except OmegaConfBaseException as error:
-            faults.append(f"{group}: {str(error).splitlines()[0].split('resolving interpolation: ')[-1]}")
-    return resolved | {"method": resolved["method"] | references} | {key: config[key] for key in RUN}
-
-
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key that can be set, dotted, with its raw value."""
-    for name, value in node.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{name}.")
-        elif not name.startswith("_"):
-            yield f"{prefix}{name}", value
 
 
 def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
-
-
-def _rows(workers: int) -> int:
-    """The shorter side of the squarest rectangle."""
-    return max(side for side in range(1, math.isqrt(workers) + 1) if workers % side == 0)
-
-
-def _divide(whole: int, part: int) -> int:
-    if part < 1 or whole % part:
-        raise ValueError(f"{whole} workers cannot be dealt into {part} equal rows or groups; choose a divisor")
-    return whole // part
-
-
-def _unless(value: Any, default: Any) -> Any:
-    """A default that counts only where another key is not set."""
-    return default if value is None else None
-
-
-for resolver in (_rows, _divide, _unless):
-    OmegaConf.register_new_resolver(resolver.__name__[1:], resolver, replace=True)

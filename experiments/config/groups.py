@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -17,12 +19,22 @@ def built_in(group: str) -> list[str]:
     >>> built_in("optimizer")
     ['adam', 'adamw', 'nesterov', 'sgd']
     """
-    files = resources.files("commeff.experiments.conf").joinpath(group).iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+    return [*_names(group)]
 
 
 def node(group: str, name: str) -> dict[str, Any]:
     """The YAML file of a choice, as it is written."""
+    return copy.deepcopy(_read(group, name))
+
+
+@cache
+def _names(group: str) -> tuple[str, ...]:
+    files = resources.files("commeff.experiments.conf").joinpath(group).iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+
+
+@cache
+def _read(group: str, name: str) -> dict[str, Any]:
     text = resources.files("commeff.experiments.conf").joinpath(group, f"{name}.yaml").read_text(encoding="utf-8")
     tree: dict[str, Any] = yaml.safe_load(text)
     return tree

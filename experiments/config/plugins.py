@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -57,7 +57,7 @@ class Choice:
 
     group: str
     name: str
-    node: dict[str, Any]
+    node: dict[str, Any] = field(hash=False)
 
 
 def snake_case(name: str) -> str:

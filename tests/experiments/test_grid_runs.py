@@ -266,7 +266,7 @@ def test_cells_take_as_many_slots_as_they_have_processes(tmp_path: Path) -> None
     text = f"base: {{task: quadratic, workers: 4}}\ngrid: {products}\n"
     cells, _ = prepare(Request(written(tmp_path, text), store=tmp_path / "store"), rehearsed=False)
     assert [cell.slots(3) for cell in cells] == [1, 2, 3]
-    seconds = total(cells, {"[]": [0.5]}, 3)
+    seconds = total(cells, {"[]": 0.5}, 3)
     assert seconds == pytest.approx(cells[0].config["steps"] * 0.5 * 6 / 3)
     one, two, four = cells
     limits = Limits(jobs=3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from statistics import mean
+from statistics import fmean
 from typing import Any
 
 from commeff.experiments.grid.plan.cells import Cell
@@ -17,17 +17,17 @@ KINDS: tuple[tuple[str, ...], ...] = (  # nearest first
 )
 
 
-def seconds_of(cell: Cell, per_step: Mapping[str, Iterable[float]]) -> float | None:
+def seconds_of(cell: Cell, per_step: Mapping[str, float]) -> float | None:
     """Seconds of a cell: its steps times the mean seconds a step of the finished cells that are most like it."""
     for kind in KINDS:
-        per_kind = list(per_step.get(_kind(cell.config, kind), ()))
-        if per_kind:
-            return mean(per_kind) * cell.config["steps"]
+        seconds = per_step.get(_kind(cell.config, kind))
+        if seconds is not None:
+            return seconds * cell.config["steps"]
     return None
 
 
-def rates(cells: Iterable[Cell]) -> dict[str, list[float]]:
-    """Wall-clock seconds a step of the finished cells, by what they have in common."""
+def rates(cells: Iterable[Cell]) -> dict[str, float]:
+    """Mean wall-clock seconds a step of the finished cells, by what they have in common."""
     by_kind: dict[str, list[float]] = {}
     for cell in cells:
         folder = RunFolder(cell.folder)
@@ -37,10 +37,10 @@ def rates(cells: Iterable[Cell]) -> dict[str, list[float]]:
         if status.get("step") and status.get("wall"):
             for kind in KINDS:
                 by_kind.setdefault(_kind(cell.config, kind), []).append(status["wall"] / status["step"])
-    return by_kind
+    return {kind: fmean(seconds) for kind, seconds in by_kind.items()}
 
 
-def total(cells: Iterable[Cell], per_step: Mapping[str, Iterable[float]], jobs: int) -> float | None:
+def total(cells: Iterable[Cell], per_step: Mapping[str, float], jobs: int) -> float | None:
     """Seconds of all unfinished cells on `jobs` processes; None where nothing is known.
 
     A cell keeps as many of them busy as it has processes of its own; one of unknown length counts like the mean.
@@ -50,7 +50,7 @@ def total(cells: Iterable[Cell], per_step: Mapping[str, Iterable[float]], jobs: 
     estimates = [seconds for seconds in each if seconds is not None]
     if not estimates:
         return None
-    filled = [mean(estimates) if seconds is None else seconds for seconds in each]
+    filled = [fmean(estimates) if seconds is None else seconds for seconds in each]
     return sum(seconds * cell.slots(jobs) for seconds, cell in zip(filled, unfinished, strict=True)) / jobs
 
 

@@ -30,21 +30,31 @@ def rehearse(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     return sized, faults.lines()
 
 
+BUILT = ("method", "compressor", "topology", "schedule", "workers", "collective", "bucket_mb", "engine")
+
+
 class Rehearsals:
-    """Builds each kind of cell once: seeds change neither what fits nor how large it is.
+    """Builds each kind of cell once: seeds, steps and rates above 0 change neither what fits nor how large it is.
 
     Cells that follow each other with one task share its data, which are read once.
+
+    Attributes
+    ----------
+    count : how many cells were built.
     """
 
     def __init__(self) -> None:
+        self.count = 0
         self._results: dict[str, int | ConfigError] = {}
         self._task: tuple[str, Task | None] = ("", None)
 
     def checkpoint(self, config: Mapping[str, Any]) -> int:
         """Bytes of the checkpoint of a run, or `ConfigError`."""
         task = json.dumps({**config["task"], "seed": None}, sort_keys=True)
-        kind = json.dumps({**config, "seed": None, "task": task}, sort_keys=True)
+        built = {name: config.get(name) for name in BUILT} | {"optimizer": _of_any_rate(config["optimizer"])}
+        kind = json.dumps({**built, "task": task}, sort_keys=True)
         if kind not in self._results:
+            self.count += 1
             try:
                 parts = build(config, self._task[1] if self._task[0] == task else None)
                 self._task, self._results[kind] = (task, parts.task), parts.checkpoint
@@ -54,3 +64,13 @@ class Rehearsals:
         if isinstance(result, ConfigError):
             raise result
         return result
+
+
+def _of_any_rate(optimizer: Mapping[str, Any]) -> dict[str, Any]:
+    """An optimizer's settings but for its rate, if that is above 0.
+
+    >>> _of_any_rate({"lr": 0.1, "momentum": 0.9}), _of_any_rate({"lr": -1})
+    ({'lr': 'above 0', 'momentum': 0.9}, {'lr': -1})
+    """
+    rate = optimizer.get("lr")
+    return {**optimizer, "lr": "above 0"} if isinstance(rate, (int, float)) and rate > 0 else dict(optimizer)
