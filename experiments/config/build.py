@@ -1,4 +1,4 @@
-"""From a resolved configuration to objects: the one module that instantiates.
+"""From a resolved configuration to objects: the one module that instantiates, and only what the registry knows.
 
 Configurations are plain dicts here: a worker process that reads a run's config.yaml needs neither hydra nor its parent.
 """
@@ -19,9 +19,9 @@ from commeff.compressors import Layout
 from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import ProcessEnding, contained
+from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
-from commeff.experiments.config.targets import locate
 from commeff.topologies import Topology
 from commeff.training.task import Task
 from commeff.training.trainer import ENGINES
@@ -49,25 +49,36 @@ def instantiate(node: Any, parts: Mapping[str, Any]) -> Any:
 
     Parameters
     ----------
-    node : {"_target_": ...} is a call, or with `_partial_` a function; "${compressor}" is the part of that name.
+    node : {"_target_": ...} is a call, or with `_partial_` a function; "${compressor}" is the part of that name. Other
+        keys that begin with _ mean nothing, and so does any other ${...}.
     parts : those that may be referred to.
+
+    Raises
+    ------
+    ValueError : for a name that this command does not know, before anything inside its node is built.
 
     Examples
     --------
 
-    >>> instantiate({"_target_": "fractions.Fraction", "numerator": 1, "denominator": "${half}"}, {"half": 2})
-    Fraction(1, 2)
-    >>> instantiate({"_target_": "builtins.int", "_partial_": True, "base": 2}, {})("101")
-    5
+    >>> instantiate({"_target_": "commeff.topologies.torus", "rows": 2, "cols": "${width}"}, {"width": 3}).n
+    6
+    >>> instantiate({"_target_": "commeff.topologies.ring", "_partial_": True}, {})(4).n
+    4
+    >>> instantiate({"_target_": "builtins.eval", "source": "1"}, {})
+    Traceback (most recent call last):
+    commeff.experiments.config.registry.UnknownPart: 'builtins.eval' is unknown here: name its file or module with \
+--plugin if you trust it
     """
     if isinstance(node, str) and node.startswith("${"):
+        if node[2:-1] not in parts:
+            raise ValueError(f"{node!r} must refer to one of the parts {', '.join(parts) or '(none here)'}")
         return parts[node[2:-1]]
     if isinstance(node, list):
         return [instantiate(item, parts) for item in node]
     if not isinstance(node, dict):
         return node
-    arguments = {name: instantiate(value, parts) for name, value in node.items() if not name.startswith("_")}
-    target = locate(node["_target_"])
+    target = locate(node.get("_target_"))
+    arguments = {name: instantiate(value, parts) for name, value in node.items() if not str(name).startswith("_")}
     if node.get("_partial_"):
         return partial(target, **arguments)
     with contained():

@@ -15,8 +15,9 @@ import commeff.laws
 import commeff.topologies.laws
 from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.plugins import Choice, choices, unfinished
+from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import did_you_mean
-from commeff.experiments.config.targets import again, load, locate, split
+from commeff.experiments.config.targets import again, load, split
 
 CODES: dict[str, ModuleType] = {
     "compressor": commeff.compressors.laws,

@@ -21,9 +21,10 @@ from hydra.errors import HydraException
 from commeff.experiments.config import schema
 from commeff.experiments.config.groups import GROUPS, OPTIONAL, built_in, node, takes
 from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
-from commeff.experiments.config.targets import locate, split
+from commeff.experiments.config.targets import split
 
 SHORTHANDS = {"model": "task.model"}
 

@@ -12,8 +12,8 @@ from rich.syntax import Syntax
 
 from commeff.experiments.config.groups import GROUPS, built_in, node, takes
 from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import did_you_mean
-from commeff.experiments.config.targets import locate
 
 
 def overview(plugins: Sequence[Choice]) -> dict[str, str]:

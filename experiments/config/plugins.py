@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -25,9 +25,10 @@ from typing import Any
 
 from commeff.experiments.config.contained import ProcessEnding
 from commeff.experiments.config.groups import built_in
-from commeff.experiments.config.schema import parameters, returned
+from commeff.experiments.config.registry import locate, offer
+from commeff.experiments.config.schema import ConfigError, parameters, returned
 from commeff.experiments.config.sources import raised_at
-from commeff.experiments.config.targets import defined_in, load, locate
+from commeff.experiments.config.targets import defined_in, foreign, load, split, targets_in
 
 ENTRY_POINTS = "commeff.plugins"
 WIRES = {
@@ -100,6 +101,20 @@ def adopt(plugins: Sequence[str]) -> tuple[list[Choice], list[str]]:
     return list(union.values()), complaints
 
 
+def admit(plugins: Sequence[str], config: Mapping[str, Any]) -> None:
+    """Adopt the given and the installed plug-ins in a process that has not yet, if a configuration needs any.
+
+    Raises
+    ------
+    ConfigError : for a given plug-in that cannot be used.
+    """
+    try:
+        if any(isinstance(target, str) and foreign(target) for target in targets_in(config)):
+            adopt(plugins)
+    except ValueError as error:
+        raise ConfigError(str(error).splitlines()) from None
+
+
 def _unite(choices: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> dict[tuple[str, str], Choice]:
     """All choices by group and name; two that share a name are refused, unless they are the same object."""
     united = dict(choices)
@@ -142,6 +157,8 @@ def choices(plugin: str, installed: bool = False) -> list[Choice]:
     for choice in added:
         if choice.name in built_in(choice.group):
             raise ValueError(f"plug-in {plugin} hides the built-in {choice.group} {choice.name!r}; choose another name")
+    targets = [choice.node["_target_"] for choice in added]
+    offer({target: getattr(module, split(target)[1]) for target in targets})
     return added
 
 

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, Union, get_args, get_origin
 
-from commeff.experiments.config.targets import locate
+from commeff.experiments.config.registry import locate
 
 WORDS = {
     int: "a whole number",

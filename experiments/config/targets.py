@@ -1,4 +1,4 @@
-"""What a `_target_` of the configuration refers to: an importable name, or one in a plug-in file.
+"""Names of parts, as a `_target_` of the configuration has them, and the loading of plug-ins that a user has named.
 
 commeff.methods.choco          an attribute of a module, ours or of an installed plug-in
 folder/mine.py:SignOfMean      an attribute of a file, or of a module, named on the command line: a plug-in
@@ -11,32 +11,15 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from commeff.experiments.config.contained import contained, importing
-from commeff.experiments.config.sources import PREFIX, helpers, mistaken, plugin_files, theirs
+from commeff.experiments.config.sources import PREFIX, mistaken, plugin_files, theirs
 
 ONCE_APART = ("compressors", "experiments", "topologies")  # were packages beside commeff; run names still say so
-
-
-def locate(target: str) -> Callable[..., Any]:
-    """The function or class that `target` names.
-
-    Parameters
-    ----------
-    target : "module.name", or "file.py:name" of a plug-in.
-
-    Examples
-    --------
-    >>> locate("fractions.Fraction")("1/3")
-    Fraction(1, 3)
-    """
-    module, name = split(target)
-    value: Callable[..., Any] = getattr(load(module), name)
-    return value
 
 
 def split(target: str) -> tuple[str, str]:
@@ -59,6 +42,17 @@ def lasting(target: str) -> str:
     return inner if inner.split(".")[0] in ONCE_APART else target
 
 
+def targets_in(node: Any) -> Iterator[Any]:
+    """Every `_target_` of a configuration.
+
+    >>> [*targets_in({"method": {"_target_": "mine.py:mine", "outer": {"_target_": "torch.optim.SGD"}}, "steps": 3})]
+    ['mine.py:mine', 'torch.optim.SGD']
+    """
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            yield from [value] if name == "_target_" else targets_in(value)
+
+
 def current(node: Any) -> Any:
     """A stored configuration with today's names of targets that were outside commeff when it was written.
 
@@ -76,7 +70,9 @@ def _current(target: Any) -> Any:
 
 
 def load(module: str) -> ModuleType:
-    """Import a module by its name, or by its file, which is executed once in a process.
+    """Import a plug-in by its name, or by its file, which is executed once in a process.
+
+    Only what the user of this command has named or installed comes here, never what a configuration names.
 
     The folder of a file is searched for what it imports, after all other places. A file beside it whose name is taken,
     by an installed module or by another plug-in's, would silently not be imported, and so is refused.
@@ -146,21 +142,3 @@ def foreign(target: str) -> bool:
     [True, True]
     """
     return ":" in target or theirs(split(target)[0])
-
-
-def source_digest(target: str) -> str:
-    """SHA-256 of the source behind a target.
-
-    It covers its file and those beside it that it imports, or every Python file of the package it comes from.
-    """
-    place = split(target)[0]
-    module = load(place if place.endswith(".py") else place.partition(".")[0])
-    folders = [Path(folder) for folder in getattr(module, "__path__", [])]
-    files = sorted((str(file.relative_to(folder)), file) for folder in folders for file in folder.rglob("*.py"))
-    if not files:
-        file = Path(inspect.getsourcefile(module) or "")
-        files = [("", file), *sorted(helpers(file).items())]
-    digest = hashlib.sha256()
-    for name, file in files:
-        digest.update(name.encode() + file.read_bytes())
-    return digest.hexdigest()

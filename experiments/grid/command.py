@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.plugins import Choice, adopt
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import BAD, Launch, Limits, Scheduler
 from commeff.experiments.grid.local.server import ForkServer
@@ -69,11 +69,6 @@ class Request:
         return shlex.join(["commeff", "grid", str(self.file), *self.overrides, *files, *place])
 
     @property
-    def files(self) -> Sequence[str]:
-        """The plug-in files."""
-        return self.listed.plugins if self.listed else self.plugins
-
-    @property
     def place(self) -> Path:
         """The store: the given one, or runs/NAME."""
         return self.listed.store if self.listed else self.store or Path("runs") / self.file.stem
@@ -128,6 +123,8 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
     if request.listed is None:
         from commeff.experiments.grid.plan.expand import expand  # with torch and hydra, which only this needs
 
+        if request.choices:
+            adopt(request.plugins)  # this may be another process than the one that parsed the command
         cells, faults = expand(read_grid(request.file, request.overrides), request.place, request.choices)
         if rehearsed:
             from commeff.experiments.grid.plan.rehearsal import rehearse
@@ -139,9 +136,11 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
             raise ConfigError(faults)
         return cells
     added = [f"{word!r}" for word in request.overrides] + ["--store"] * (request.store is not None)
-    added += ["--plugin"] * bool(request.plugins)
     if added:
         raise ConfigError([f"{', '.join(added)}: the cells of {request.file.name} are settled; change the grid file"])
+    unknown = request.listed.unknown
+    if unknown:
+        raise ConfigError([f"{request.file.name}: {line}" for line in unknown])
     return list(request.listed.cells)
 
 
@@ -155,7 +154,7 @@ def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
         seconds = None if state in FINISHED else seconds_of(cell, per_step)
         rows.append(
             {"cell": cell.number, "run": cell.folder.name, "what": cell.title, "state": state, "seconds": seconds}
-            | {"command": cell.command(request.place, request.files)}
+            | {"command": cell.command(request.place, request.plugins)}
         )
     return rows, cost(chosen, cells, request.limits.jobs)
 
@@ -174,12 +173,12 @@ def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
 def run(request: Request) -> Outcome:
     """Run what is not finished."""
     server = ForkServer()
-    scheduler = Scheduler(request.limits, server, request.launch, request.files)
+    scheduler = Scheduler(request.limits, server, request.launch, request.plugins)
     cells, chosen = prepare(request) if request.listed else server.call(prepare, request)
     title = describe(request, cells)
     unfinished = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
     remaining = total(unfinished, rates(cells), request.limits.jobs)
-    with Watch(unfinished, request.place, request.files, remaining) as watch:
+    with Watch(unfinished, request.place, request.plugins, remaining) as watch:
         watch.say(f"{title}: {cost(chosen, cells, request.limits.jobs)}; store {request.place}")
         scheduler.run(unfinished, watch)
     outcome = _outcome(chosen)

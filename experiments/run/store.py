@@ -16,8 +16,9 @@ from typing import IO, Any
 
 import yaml
 
+from commeff.experiments.config.registry import source_digest
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.targets import foreign, lasting, source_digest, split
+from commeff.experiments.config.targets import foreign, lasting, split, targets_in
 
 VERSION = 1  # of the store's layout
 # Keys that do not decide the result, wherever they stand.
@@ -47,7 +48,7 @@ def run_id(config: Mapping[str, Any]) -> str:
     (True, False)
     """
     relevant = _relevant(config)
-    plugins = {target: [split(target)[1], source_digest(target)] for target in _targets(relevant) if foreign(target)}
+    plugins = {target: [split(target)[1], source_digest(target)] for target in targets_in(relevant) if foreign(target)}
     text = json.dumps(_lasting(relevant), sort_keys=True)
     for target, identity in plugins.items():
         text = text.replace(json.dumps(target), json.dumps(identity))
@@ -69,12 +70,6 @@ def _lasting(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     return {name: lasting(value) if name == "_target_" else _lasting(value) for name, value in node.items()}
-
-
-def _targets(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from [value] if name == "_target_" else _targets(value)
 
 
 def check_version(store: Path) -> None:

@@ -15,8 +15,9 @@ from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.groups import GROUPS, built_in, node
 from commeff.experiments.config.plugins import signature_node, snake_case
+from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.targets import locate, split
+from commeff.experiments.config.targets import split
 from commeff.experiments.run.runner import run_one
 from tests.experiments import image_files
 

@@ -188,7 +188,7 @@ def test_what_is_settled_is_not_changed_afterwards(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "'steps=7', --store: the cells of cells.jsonl are settled" in result.stderr
     plugin.write_text(plugin.read_text() + "\n\nNEW = 1\n")
-    result = grid(cells)
+    result = grid(cells, "--plugin", plugin)
     assert result.exit_code == 2
     assert "its plug-in has changed since" in result.stderr
     cells.write_text(cells.read_text()[:-40])

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+from commeff.experiments.config.plugins import admit
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.exit_codes import BUSY, CLOSED
 from commeff.experiments.grid.local.gpus import VISIBLE
@@ -31,6 +32,7 @@ def run_cell(
     forks: Forks = LOCAL,
     orphaned: float = GRACE,
     gpus: Sequence[str] = (),
+    plugins: Sequence[str] = (),
 ) -> None:
     """Run a cell, and report its progress and its failure to the runner. What it prints goes to log.txt.
 
@@ -44,6 +46,7 @@ def run_cell(
     forks : how the processes of a run of several are forked.
     orphaned : seconds by which the cell may outlive its runner.
     gpus : those that this process may use, as CUDA_VISIBLE_DEVICES has them; none: as they are.
+    plugins : those that the runner was given.
     """
     to_log(folder)
     faulthandler.enable()
@@ -58,6 +61,7 @@ def run_cell(
     threading.Thread(target=_stop_on_message, args=(connection, stop, orphaned), daemon=True).start()
     code = 0
     try:
+        admit(plugins, config)
         run_one(config, folder, Throttled(lambda step, row: send((step, row))), stop, forks)
     except RunBusy:
         code = BUSY

@@ -87,7 +87,7 @@ class Scheduler:
     limits : how many processes at a time, how long a cell may take, how many may fail.
     server : starts the processes of cells.
     launch : starts the processes of a cell that has several; None: the cell does so itself.
-    plugins : the plug-in files, for `launch`.
+    plugins : the plug-ins that cells may need.
 
     Attributes
     ----------
@@ -158,7 +158,9 @@ class Scheduler:
         if self._launch and cell.processes > 1:
             process, connection = self._server.start(self._launch, cell, self._plugins)
         else:
-            process, connection = self._server.start(_run_cell, dict(cell.config), cell.folder, self._take_gpus(cell))
+            process, connection = self._server.start(
+                _run_cell, dict(cell.config), cell.folder, self._take_gpus(cell), self._plugins
+            )
         self._running.append(_Running(cell, process, connection))
         self._view.started(cell)
 
@@ -248,10 +250,12 @@ class Scheduler:
                 signal.signal(number, handler)
 
 
-def _run_cell(config: dict[str, Any], folder: Path, gpus: tuple[str, ...], connection: Connection) -> None:
+def _run_cell(
+    config: dict[str, Any], folder: Path, gpus: tuple[str, ...], plugins: tuple[str, ...], connection: Connection
+) -> None:
     from commeff.experiments.grid.local.cell import run_cell  # with torch, which only the cell needs
 
-    run_cell(config, folder, connection, gpus=gpus)
+    run_cell(config, folder, connection, gpus=gpus, plugins=plugins)
 
 
 def as_step(cell: Cell, plugins: Sequence[str], connection: Connection) -> None:

@@ -1,19 +1,21 @@
 """cells.jsonl: the cells of a grid as they were composed, so that another machine runs the same.
 
 The first line names the grid, every other line is a cell with its resolved configuration. Nothing is composed again
-when such a file is run, and a plug-in that has changed in between is noticed.
+when such a file is run, and a plug-in that has changed in between is noticed. The file is data: who runs it names its
+plug-ins again, as the scripts do that are written beside it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commeff.experiments.config.registry import UnknownPart, known
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.targets import current
+from commeff.experiments.config.targets import current, targets_in
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import replace, run_id
 
@@ -30,7 +32,7 @@ class CellList:
     ----------
     name, title : of the grid.
     store : the folder of its runs.
-    plugins : files or modules.
+    plugins : files or modules with which they were composed.
     cells : in the order of the grid.
     """
 
@@ -40,11 +42,21 @@ class CellList:
     plugins: tuple[str, ...]
     cells: tuple[Cell, ...]
 
+    @property
+    def unknown(self) -> list[str]:
+        """A line for each name in the cells that this command does not know."""
+        targets = {str(target): target for cell in self.cells for target in targets_in(cell.config)}
+        return [str(UnknownPart(target)) for target in targets.values() if not known(target)]
+
+
+def absolute(plugins: Sequence[str]) -> list[str]:
+    """Plug-ins as they are named from any folder."""
+    return [str(Path(p).absolute()) if p.endswith(".py") else p for p in plugins]
+
 
 def write_cells(path: Path, listed: CellList) -> None:
     """Write a list, with full paths for the store and the files of plug-ins."""
-    plugins = [str(Path(p).absolute()) if p.endswith(".py") else p for p in listed.plugins]
-    head = {"version": VERSION, "name": listed.name, "title": listed.title, "plugins": plugins}
+    head = {"version": VERSION, "name": listed.name, "title": listed.title, "plugins": absolute(listed.plugins)}
     lines: list[dict[str, Any]] = [head | {"store": str(listed.store.absolute())}]
     lines += [{"run": cell.folder.name} | {part: getattr(cell, part) for part in PARTS} for cell in listed.cells]
     replace(path, "".join(json.dumps(line) + "\n" for line in lines))
@@ -57,17 +69,26 @@ def read_cells(path: Path) -> CellList:
         if head["version"] != VERSION:
             raise ConfigError([f"cell list {path} has version {head['version']}, this commeff knows {VERSION}"])
         store = Path(head["store"])
+        if not all(_harmless(line) for line in lines):
+            raise TypeError
         parts = [{part: line[part] for part in PARTS} | {"config": current(line["config"])} for line in lines]
         cells = [Cell(**own, folder=store / line["run"]) for own, line in zip(parts, lines, strict=True)]
         return CellList(head["name"], head["title"], store, tuple(head["plugins"]), tuple(cells))
     except OSError as error:
         raise ConfigError([f"cell list {path} cannot be read: {error.strerror}"]) from None
-    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError):
+    except (KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError):
         raise ConfigError([f"cell list {path} is damaged; write it anew with --launcher sbatch"]) from None
     except ConfigError:
         raise
     except ValueError:  # no line at all
         raise ConfigError([f"cell list {path} is empty; write it anew with --launcher sbatch"]) from None
+
+
+def _harmless(line: Mapping[str, Any]) -> bool:
+    """Whether a run is a folder in its store, and no setting is an option of the command that it becomes a word of."""
+    run, settings = line["run"], line["settings"]
+    options = [key for key in settings if key.startswith("-")]
+    return Path(run).name == run and isinstance(line["config"], dict) and not options
 
 
 def changed(cells: Sequence[Cell]) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.command import Request, describe, prepare
 from commeff.experiments.grid.local.srun_step import own_command
-from commeff.experiments.grid.plan.cell_list import CellList, write_cells
+from commeff.experiments.grid.plan.cell_list import CellList, absolute, write_cells
 from commeff.experiments.grid.slurm.script import array, collect, shapes, submit
 from commeff.experiments.grid.slurm.site import Site
 from commeff.experiments.run.store import replace
@@ -36,13 +36,14 @@ def emit(request: Request, site: Site, folder: Path | None, reports: bool) -> Em
         return Emitted(None, f"all {len(chosen)} cells are finished; nothing to submit")
     title = describe(request, cells)
     place = _make_folder(folder, request).absolute()
-    write_cells(place / "cells.jsonl", CellList(request.name, title, request.place, tuple(request.files), unfinished))
+    write_cells(place / "cells.jsonl", CellList(request.name, title, request.place, tuple(request.plugins), unfinished))
     command = site.command or shlex.join(own_command())
-    limit = [f"--timeout {request.limits.timeout:g}"] if request.limits.timeout else []
+    plugins = [f"--plugin {shlex.quote(plugin)}" for plugin in absolute(request.plugins)]
+    limit = [*plugins, *([f"--timeout {request.limits.timeout:g}"] if request.limits.timeout else [])]
     arrays = shapes(unfinished, site)
     for shape in arrays:
         _script(place / shape.name, array(shape, site, title, place, command, limit))
-    _script(place / "collect.sh", collect(site, place, command, [] if reports else ["--no-report"]))
+    _script(place / "collect.sh", collect(site, place, command, [*plugins, *([] if reports else ["--no-report"])]))
     _script(place / "submit.sh", submit([shape.name for shape in arrays], place))
     (place / "logs").mkdir()
     kinds = ", ".join(f"{shape.name} ({shape.cells} cells in {shape.tasks} tasks)" for shape in arrays)

@@ -19,4 +19,6 @@ def run_in_lab(nodes: Sequence[Node], cell: Cell, plugins: Sequence[str], line: 
     the cell ends at once.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE  # of every node
-    run_cell(cell.config, cell.folder, line, Forks(LAUNCHER, lambda rank: nodes[rank].enter()), orphaned=0.0)
+    run_cell(
+        cell.config, cell.folder, line, Forks(LAUNCHER, lambda rank: nodes[rank].enter()), orphaned=0.0, plugins=plugins
+    )
