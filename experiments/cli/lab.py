@@ -105,6 +105,7 @@ def lab_report(
     grid: Annotated[
         str | None, typer.Option("--grid", help="Which grid, where several were run.", show_default=False)
     ] = None,
+    plugin: Plugins = None,
 ) -> None:
     """Write how much sooner than the baseline each method came to the target, measured beside modelled.
 
@@ -113,8 +114,10 @@ def lab_report(
     with refusals():
         from commeff.experiments.measure.lab.report import report as write
 
+        adopted(plugin)
         words = ["commeff", "lab", "report", str(store), *(["--out", str(out)] if out else [])]
         words += ["--grid", grid] if grid else []
+        words += [word for each in plugin or [] for word in ("--plugin", each)]
         for path in write(store, out or store / "report", shlex.join(words), grid):
             typer.echo(str(path))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, refusals
+from commeff.experiments.cli.common import Json, Plugins, adopted, refusals
 
 if TYPE_CHECKING:
     from commeff.experiments.report import Report
@@ -57,6 +57,7 @@ def report_command(
             show_default=False,
         ),
     ] = None,
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Write a report of the runs in STORE: a page that opens offline, Markdown, LaTeX, and figures with their data.
@@ -68,13 +69,19 @@ def report_command(
     With clusters it also says how long runs would take there, in figures and columns marked "modelled": computing
     (FLOPs of the run's own model over 40 % of the GPU's peak, or as many seconds as are given) and the communication
     that computing does not hide. It can be written at any time; what is not finished is said to be so.
+
+    What a store says is data. Modelled seconds and pictures of topologies take parts that are built: those of plug-ins
+    are built only if this command names them with `--plugin`.
     """
     with refusals():
         from commeff.experiments.report import write_report
 
+        adopted(plugin)
         written = write_report(
             store, out, grid, metric, target, settings(baseline), cluster or [], step_seconds, efficiency
         )
+    for line in written.analysis.unknown:
+        typer.echo(f"commeff: {line}", err=True)
     show(written, as_json)
 
 

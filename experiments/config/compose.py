@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -29,6 +30,8 @@ from commeff.experiments.config.targets import split
 SHORTHANDS = {"model": "task.model"}
 
 FREE = ("topology.n",)  # follows like others, but a topology between nodes of several workers is set by hand
+
+REFERENCE = re.compile(r"\$\{[\w.]+\}")  # to another key; functions (oc.env) are for the files of this package
 
 # The keys of config.yaml that belong to no group: type, and the least value of a number.
 RUN: dict[str, tuple[Any, float]] = {
@@ -182,6 +185,8 @@ def _fault(raw: Mapping[str, Any], key: str, value: Any) -> str | None:
     """Why a key cannot have a value."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{key} must be finite, got {value}"
+    if "${" in REFERENCE.sub("", str(value)):
+        return f"{key} must be a value or a reference such as ${{workers}}, got {str(value)!r}: settings call nothing"
     if key in RUN:
         hint, least = RUN[key]
         if not schema.fits(value, hint):

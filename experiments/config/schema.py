@@ -102,7 +102,7 @@ def words(hint: Any) -> str:
 def misfit(target: str, name: str, value: Any) -> str | None:
     """The type of a parameter of `target` in words, if `value` is of another; else None.
 
-    >>> misfit("fractions.Fraction", "numerator", 3), misfit("commeff.methods.choco", "gamma", "big")
+    >>> misfit("commeff.topologies.ring", "n", 3), misfit("commeff.methods.choco", "gamma", "big")
     (None, 'a number')
     """
     parameter = parameters(locate(target)).get(name)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from commeff.experiments.config.registry import UnknownPart, known
+from commeff.experiments.config.targets import targets_in
 from commeff.experiments.report.data.grids import StoredGrid, choose
 from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, read_record, read_store
 from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached, higher_is_better, paired
@@ -126,6 +128,13 @@ class Analysis:
     def faults(self) -> list[str]:
         """What could not be read."""
         return [fault for record in self.records for fault in record.faults]
+
+    @property
+    def unknown(self) -> list[str]:
+        """A line for each name in the configurations that this command does not know, and so builds nothing of."""
+        found = ((record.id, target) for record in self.records for target in targets_in(record.config))
+        first = {str(target): (run, target) for run, target in reversed([*found])}
+        return [f"{run}: {UnknownPart(target)}" for run, target in first.values() if not known(target)]
 
     @property
     def warnings(self) -> list[str]:

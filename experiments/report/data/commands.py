@@ -18,13 +18,17 @@ RUN_KEYS = ("workers", "steps", "seed")
 def train_command(settings: Sequence[str], config: Mapping[str, Any], store: Path) -> str:
     """What a reader types to run one cell alone; the plug-ins that its configuration comes from are named.
 
+    Settings that begin with - would be options of the command, and are left out.
+
     >>> train_command(["method=mine", "topology=ring"], {"method": {"_target_": "mine.py:Mine"}}, Path("runs"))
     'commeff train --plugin mine.py method=mine topology=ring --store runs'
     """
-    targets = [part["_target_"] for part in config.values() if isinstance(part, Mapping) and "_target_" in part]
+    targets = [str(part["_target_"]) for part in config.values() if isinstance(part, Mapping) and "_target_" in part]
     plugins = dict.fromkeys(split(target)[0] for target in targets if ":" in target)
     files = [word for file in plugins for word in ("--plugin", file)]
-    return shlex.join(["commeff", "train", *files, *settings, "--store", str(store)])
+    return shlex.join(
+        ["commeff", "train", *files, *(word for word in settings if word[:1] != "-"), "--store", str(store)]
+    )
 
 
 def settings_of(config: Mapping[str, Any]) -> list[str] | None:
@@ -37,7 +41,6 @@ def settings_of(config: Mapping[str, Any]) -> list[str] | None:
     ['method=choco', 'task=digits', 'optimizer.lr=0.5', 'workers=16', 'steps=400', 'seed=3']
     """
     from commeff.experiments.config.compose import compose
-    from commeff.experiments.config.schema import ConfigError
 
     try:
         chosen = {group: _choice(group, config[group]) for group in GROUPS if group in config}
@@ -54,7 +57,7 @@ def settings_of(config: Mapping[str, Any]) -> list[str] | None:
         settings = [*parts, *other, *numbers]
         reached = dict(_leaves(compose(settings)))
         return settings if all(reached.get(key) == value for key, value in leaves.items()) else None
-    except (ConfigError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):  # whatever stands in a configuration of somebody else's
         return None
 
 

@@ -19,6 +19,7 @@ from commeff.training.verdict import blown_up
 STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
 ENDED_BADLY = ("diverged", "failed", "oom", "timeout", "killed", "skipped")
 UNFINISHED = ("running", "queued", "killed")
+MOST, DEEPEST = 20_000, 32  # values and levels in a file of a run
 MARKS = ("config.yaml", "status.json", "metrics.jsonl")  # a folder with one of these is a run's
 
 
@@ -104,13 +105,34 @@ def _mapping(path: Path, parse: Any, faults: list[str], expected: bool = True) -
         if expected:
             faults.append(f"{path.parent.name}/{path.name} is missing")
         return {}
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         faults.append(f"{path.parent.name}/{path.name} cannot be read")
         return {}
     if not isinstance(value, dict):
         faults.append(f"{path.parent.name}/{path.name} holds no names and values")
         return {}
+    if excessive(value):
+        faults.append(f"{path.parent.name}/{path.name} holds more than {MOST:,} values, or levels beyond {DEEPEST}")
+        return {}
     return value
+
+
+def excessive(value: Any) -> bool:
+    """Whether a file holds more than any run writes: YAML can repeat or hold itself, at no length.
+
+    >>> endless = {}; endless["more"] = endless
+    >>> excessive({"workers": 4, "betas": [0.9, 0.99]}), excessive(endless), excessive([0] * 100_000)
+    (False, True, True)
+    """
+    waiting, seen = [(value, 0)], 0
+    while waiting and seen <= MOST:
+        node, depth = waiting.pop()
+        seen += 1
+        inner = node.values() if isinstance(node, dict) else node if isinstance(node, (list, tuple, set)) else ()
+        if inner and depth >= DEEPEST:
+            return True
+        waiting += [(each, depth + 1) for each in inner]
+    return seen > MOST
 
 
 def _curve(path: Path, faults: list[str]) -> pd.DataFrame:

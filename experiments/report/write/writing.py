@@ -85,7 +85,7 @@ def write_report(
     for table in tables.values():
         if table.name not in drawn:
             csv(table, folder / "figures" / f"{table.name}.csv")
-    unread = [*analysis.faults, *faults]
+    unread = [*analysis.faults, *analysis.unknown, *faults]
     _write(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
     _write(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
     _write(folder / "tables.tex", latex_document(tables.values()))
