@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from commeff.cluster import Cluster
 from commeff.experiments.cli.report import report_command, show
 from commeff.experiments.config.clusters import Place, read_place
+from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.report import Report, write_report
@@ -163,6 +164,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     config.write_text(config.read_text().replace("commeff.methods.psgd", "gone.py:psgd"))
     config = store / plugin.name / "config.yaml"
     config.write_text(config.read_text().replace("commeff.methods.psgd", f"{PLUGIN}:random_share"))
+    adopt([str(PLUGIN)])
     return write_report(store, clusters=[ETHERNET, "v100_25g"], step_seconds=0.001)
 
 
@@ -172,7 +174,7 @@ def test_every_variant_has_a_line_and_what_cannot_be_modelled_is_said(report: Re
     assert len(lines) == len(report.analysis.rows) == 6
     remarks = {name: row[-1].text for name, row in lines.items()}
     (gone,) = (text for name, text in remarks.items() if "0.3" in name)
-    assert gone.startswith("not modelled: no plug-in file")
+    assert gone.startswith("not modelled: 'gone.py:psgd' is unknown here: name its file")
     assert sum(text.startswith("not modelled") for text in remarks.values()) == 1
 
 
