@@ -65,6 +65,8 @@ def fits(value: Any, hint: Any) -> bool:
 
     >>> fits(3, float), fits("fast", float), fits(None, int | None), fits(True, int), fits("awc", Literal["atc", "awc"])
     (True, False, True, False, True)
+    >>> fits(True, Literal[1, 2]), fits([True], list[float]), fits(False, bool | float)
+    (False, False, True)
     >>> fits([1, 2], list[int]), fits([0.9, 0.999], tuple[float, float]), fits(["a"], list[int])
     (True, True, False)
     """
@@ -74,7 +76,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(fits(value, choice) for choice in arguments)
     if origin is Literal:
-        return value in arguments
+        return any(value == each and type(value) is type(each) for each in arguments)
     if isinstance(value, list):
         inner = [a for a in arguments if a is not Ellipsis] or [Any]
         return (origin or hint) not in WORDS.keys() - {list} and any(all(fits(v, i) for v in value) for i in inner)

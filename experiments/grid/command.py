@@ -122,10 +122,13 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
     """The cells of the file; `ConfigError` with everything that is wrong with any of them."""
     if request.listed is None:
         from commeff.experiments.grid.plan.expand import expand  # with torch and hydra, which only this needs
+        from commeff.experiments.grid.plan.goals import unmeasured
 
         if request.choices:
             adopt(request.plugins)  # this may be another process than the one that parsed the command
-        cells, faults = expand(read_grid(request.file, request.overrides), request.place, request.choices)
+        grid = read_grid(request.file, request.overrides)
+        cells, faults = expand(grid, request.place, request.choices)
+        faults += unmeasured(grid, cells)
         if rehearsed:
             from commeff.experiments.grid.plan.rehearsal import rehearse
 

@@ -226,7 +226,7 @@ def _target(node: Any, faults: list[str]) -> dict[str, float] | None:
     if not (
         isinstance(node, dict)
         and len(node) == 1
-        and all(isinstance(v, (int, float)) and isfinite(v) for v in node.values())
+        and all(isinstance(v, (int, float)) and not isinstance(v, bool) and isfinite(v) for v in node.values())
     ):
         faults.append(f"target must be one measurement and its level, such as {{val_accuracy: 0.95}}, got {node!r}")
         return None
@@ -237,9 +237,31 @@ def _baseline(node: Any, points: Sequence[Point], faults: list[str]) -> Settings
     if node is None:
         return None
     if not isinstance(node, dict) or not node or not any(_matches(point.settings, node) for point in points):
-        faults.append(f"baseline {node!r} is no cell of the grid; name one by its settings, such as {{method: psgd}}")
+        near = meant(node, [point.settings for point in points]) if isinstance(node, dict) else ""
+        faults.append(
+            f"baseline {node!r} is no cell of the grid{near}; name one by its settings, such as {{method: psgd}}"
+        )
         return None
     return {str(key): text(value) for key, value in node.items()}
+
+
+def meant(rule: Mapping[Any, Any], cells: Sequence[Mapping[str, str]]) -> str:
+    """'; did you mean ...?' for the first setting of a rule that no cell has, or nothing.
+
+    >>> cells = [{"method": "psgd", "topology": "ring"}, {"method": "dsgd", "topology": "star"}]
+    >>> meant({"methud": "psgd"}, cells), meant({"topology": "starr"}, cells), meant({"topology": "star"}, cells)
+    ('; did you mean method?', '; did you mean star?', '')
+    """
+    values: dict[str, list[str]] = {}
+    for cell in cells:
+        for key, value in cell.items():
+            values.setdefault(key, []).append(value)
+    for key, value in rule.items():
+        if str(key) not in values:
+            return did_you_mean(str(key), values)
+        if text(value) not in values[str(key)]:
+            return did_you_mean(text(value), dict.fromkeys(values[str(key)]))
+    return ""
 
 
 def _clusters(raw: Mapping[str, Any], folder: Path, faults: list[str]) -> list[dict[str, Any]] | None:

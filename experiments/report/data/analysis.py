@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from commeff.experiments.config.registry import UnknownPart, known
+from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.config.targets import targets_in
 from commeff.experiments.report.data.grids import StoredGrid, choose
 from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, read_record, read_store
@@ -140,7 +141,12 @@ class Analysis:
     def warnings(self) -> list[str]:
         """What a reader should know about the tuned keys."""
         edges = [warning for variant in self.variants for warning in edge_warnings(variant, self.grid, self.by)]
-        return edges + [warning for variant in self.variants for warning in open_choice(variant, self.grid)]
+        goal = self.target.metric if self.target else ""
+        seen = dict.fromkeys(name for run in self.runs for name in run.record.curve)
+        lost = [f"the target counts to {goal}, which no run measures{did_you_mean(goal, seen)}"] * bool(
+            goal and seen and goal not in seen
+        )
+        return lost + edges + [warning for variant in self.variants for warning in open_choice(variant, self.grid)]
 
     def measured(self, metric: str) -> bool:
         """Does any run have the metric on its way?"""
@@ -177,7 +183,8 @@ def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
     if chosen is not None:
         if names and chosen not in names:
             choices = ", ".join(name for name in FINALS if name in names)
-            raise ValueError(f"--metric must be one of {choices}, got {chosen!r}: no run has measured it")
+            near = did_you_mean(chosen, names)
+            raise ValueError(f"--metric must be one of {choices}, got {chosen!r}: no run has measured it{near}")
         return chosen
     preferred = (*([plan.by] if plan.by else []), *plan.target, "val_accuracy", "val_loss", "train_loss")
     return next((name for name in preferred if name in names), plan.by or "val_accuracy")
@@ -189,7 +196,8 @@ def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tu
     if settings and not matching:
         words = " ".join(f"{key}={value}" for key, value in settings.items())
         names = ", ".join(variant.name for variant in variants)
-        raise ValueError(f"--baseline must be the settings of a variant, got {words}; choose from {names}")
+        near = did_you_mean(words, [f"{key}={value}" for variant in variants for key, value in variant.labels.items()])
+        raise ValueError(f"--baseline must be the settings of a variant, got {words}{near}; choose from {names}")
     return matching
 
 

@@ -72,7 +72,7 @@ def read_grid(path: Path) -> StoredGrid:
             cells=tuple(_cell(cell) for cell in content["cells"]),
             over=tuple(select.get("over") or ()),
             by=select.get("by"),
-            target={metric: float(value) for metric, value in (content.get("target") or {}).items()},
+            target={metric: _level(value) for metric, value in (content.get("target") or {}).items()},
             baseline={key: str(value) for key, value in (content.get("baseline") or {}).items()},
             clusters=tuple(content.get("clusters") or ()),
         )
@@ -80,6 +80,12 @@ def read_grid(path: Path) -> StoredGrid:
         raise ValueError(
             f"{path} cannot be read as a grid ({type(error).__name__}: {error}); let `commeff grid` write it anew"
         ) from None
+
+
+def _level(value: Any) -> float:
+    if isinstance(value, bool):
+        raise ValueError("a level must be a number, got true or false")
+    return float(value)
 
 
 def _cell(cell: Mapping[str, Any]) -> StoredCell:
