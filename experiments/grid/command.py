@@ -122,13 +122,15 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
     """The cells of the file; `ConfigError` with everything that is wrong with any of them."""
     if request.listed is None:
         from commeff.experiments.grid.plan.expand import expand  # with torch and hydra, which only this needs
-        from commeff.experiments.grid.plan.goals import unmeasured
 
         if request.choices:
             adopt(request.plugins)  # this may be another process than the one that parsed the command
         grid = read_grid(request.file, request.overrides)
         cells, faults = expand(grid, request.place, request.choices)
-        faults += unmeasured(grid, cells)
+        if cells:
+            from commeff.experiments.grid.plan.goals import unmeasured  # with the tasks
+
+            faults += unmeasured(grid, cells)
         if rehearsed:
             from commeff.experiments.grid.plan.rehearsal import rehearse
 
