@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 from typing import NamedTuple
 
@@ -11,38 +12,49 @@ from torch import Tensor
 
 
 class Field(NamedTuple):
-    """One tensor of the model: columns ``start`` to ``stop`` of the flat vector, in parameter group ``group``."""
+    """One tensor of the model: columns ``start`` to ``stop`` of the flat vector, in parameter group ``group``.
+
+    Where a vector lies in pieces on several ranks, ``copies`` of them hold this one.
+    """
 
     name: str
     shape: tuple[int, ...]
     start: int
     stop: int
     group: int = 0
+    copies: int = 1
+
+
+def alone(values: Tensor) -> Tensor:
+    """Of a vector that lies in one piece: what has been added up is the sum."""
+    return values
 
 
 @dataclass(frozen=True)
 class Layout:
     """The fields of a vector of d coordinates, consecutive and without gaps.
 
-    Built by `flat` (a bare vector) or `of` (named shapes); ``slice`` gives the layout of a block of columns.
+    Built by `flat` (a bare vector) or `of` (named shapes); ``slice`` gives the layout of a block of columns. A vector
+    may lie in pieces on several ranks; then ``add`` gives, at each of them, the sum of what they have.
 
     >>> layout = Layout.of([("weight", (2, 3)), ("bias", (2,))])
     >>> layout.d, layout.boundaries
     (8, (0, 6, 8))
     >>> layout.slice(4, 8).fields[0]
-    Field(name='weight', shape=(2,), start=0, stop=2, group=0)
+    Field(name='weight', shape=(2,), start=0, stop=2, group=0, copies=1)
     >>> layout.cuts_tensor(4, 8), layout.cuts_tensor(6, 8)
     (True, False)
     """
 
     fields: tuple[Field, ...]
+    add: Callable[[Tensor], Tensor] = alone
 
     @classmethod
     def flat(cls, d: int) -> Layout:
         """A bare vector of d coordinates: one anonymous field.
 
         >>> Layout.flat(5).fields
-        (Field(name='', shape=(5,), start=0, stop=5, group=0),)
+        (Field(name='', shape=(5,), start=0, stop=5, group=0, copies=1),)
         """
         return cls.of([("", (d,))])
 
@@ -84,15 +96,42 @@ class Layout:
                 "others"
             )
         overlapping = (field for field in self.fields if max(field.start, start) < min(field.stop, stop))
-        return Layout(tuple(_piece(field, start, stop) for field in overlapping))
+        return replace(self, fields=tuple(_piece(field, start, stop) for field in overlapping))
 
-    def row_sum(self, values: Tensor) -> Tensor:
-        """Sum over the last dimension, kept as a dimension of 1: the sum over everything that belongs to one row."""
-        return values.sum(-1, keepdim=True)
+    def in_pieces(self, copies: Sequence[int], add: Callable[[Tensor], Tensor]) -> Layout:
+        """The layout of one of several ranks' pieces: field i is at ``copies[i]`` ranks."""
+        fields = (field._replace(copies=count) for field, count in zip(self.fields, copies, strict=True))
+        return Layout(tuple(fields), add)
+
+    def row_sum(self, vectors: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+        """(w, 1): what ``of`` gives for blocks of columns (w, c), summed over all that belongs to a row.
+
+        What several ranks hold counts once: the sum that all others would have it add to is that of the whole vector.
+
+        Parameters
+        ----------
+        vectors : (w, d)
+            The rows, or this rank's pieces of them.
+        of : callable
+            Takes columns (w, c) to (w, 1), as a sum over them.
+
+        Examples
+        --------
+        >>> from torch import ones
+        >>> pieces = Layout.of([("a", (3,)), ("b", (2,))]).in_pieces([1, 2], add=lambda own: 2 * own)  # equal ranks
+        >>> pieces.row_sum(ones(1, 5), lambda block: block.sum(1, keepdim=True))  # 2 x 3 + 2
+        tensor([[8.]])
+        """
+        if self.add is alone:
+            return of(vectors)
+        runs = (list(run) for _, run in groupby(self.fields, key=lambda field: field.copies))
+        return self.add(
+            sum((of(vectors[:, r[0].start : r[-1].stop]) / r[0].copies for r in runs), vectors.new_zeros(1))
+        )
 
 
 def _piece(field: Field, start: int, stop: int) -> Field:
     """The part of a field that lies in columns [start, stop), counted from ``start``."""
     first, last = max(field.start, start), min(field.stop, stop)
     shape = field.shape if (first, last) == (field.start, field.stop) else (last - first,)
-    return Field(field.name, shape, first - start, last - start, field.group)
+    return Field(field.name, shape, first - start, last - start, field.group, field.copies)

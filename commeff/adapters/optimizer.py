@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from commeff.adapters.pieces import layout_of
 from commeff.communicator import Communicator
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
+from commeff.parallelism import Mesh
 from commeff.replicas import Stacked, write_row
 from commeff.replicas.arrivals import Arrivals
 from commeff.replicas.stacked import trainable
@@ -47,6 +49,8 @@ class DistributedOptimizer:
         The key of the method's randomness.
     group : ProcessGroup, optional
         The processes; the default group unless given.
+    mesh : Mesh, optional
+        The processes of all workers, where each lies on several: the model is this process's piece of its worker.
     bucket_mb : float
         About how many megabytes of gradients travel together; 0: all of them, after backward.
     clip : float, optional
@@ -75,6 +79,7 @@ class DistributedOptimizer:
         *,
         seed: int = 0,
         group: Any = None,
+        mesh: Mesh | None = None,
         bucket_mb: float = BUCKET_MB,
         clip: float | None = None,
         collective: str = "auto",
@@ -84,25 +89,21 @@ class DistributedOptimizer:
                 "the model is wrapped in DistributedDataParallel, which averages gradients beside the method; "
                 "give model.module"
             )
-        if strategy.scope != "coordinate" and any(hasattr(parameter, "cut") for parameter in model.parameters()):
-            unit = {"whole": "whole vectors", "tensor": "whole tensors"}[strategy.scope]
-            raise ValueError(
-                "a method over a model that is split must work on coordinates one by one, got one that works on "
-                f"{unit}: a process holds a piece of them, and pieces would drift apart; choose psgd, gossip, local "
-                "SGD or DiLoCo"
-            )
+        if mesh is not None:
+            group = mesh.group("worker")
         self.communicator, self._model = Communicator.per_process(seed, group, collective), model
+        self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
+        layout = layout_of(model, self._replicas.layout, strategy, mesh)
         self.strategy = strategy = clipped(bucketed(strategy, bucket_mb), clip)
         keep_freed_memory()
-        self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
-        fields, row = self._replicas.layout.fields, self._replicas.gradients[0]
+        fields, row = layout.fields, self._replicas.gradients[0]
         self._places = {
             field.start: (parameter, row[field.start : field.stop].view(field.shape))
             for parameter, field in zip(trainable(model).values(), fields, strict=True)
         }
         for tensor in (self._replicas.parameters, *self._replicas.buffers.values()):
             self.communicator.transport.broadcast(tensor)
-        strategy.start(self._replicas.parameters, self._replicas.layout, self.communicator)
+        strategy.start(self._replicas.parameters, layout, self.communicator)
         self._arrivals = Arrivals([trainable(model)], self._replicas.layout, overlap.awaited(strategy))
         self._early = bool(overlap.awaited(strategy)) and strategy.accumulate == 1
         self._begin_anew()

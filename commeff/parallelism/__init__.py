@@ -5,7 +5,7 @@ workers form the worker axis's groups, in which the strategy talks: a method act
 
     mesh = Mesh(worker=2, tensor=2)                                  # 4 processes
     split(model, llama_plan(model), mesh.axis("tensor"))             # this process keeps its piece of each matrix
-    optimizer = DistributedOptimizer(model, strategy, group=mesh.group("worker"))
+    optimizer = DistributedOptimizer(model, strategy, mesh=mesh)
     cross_entropy(model(tokens), targets, mesh.axis("tensor")).backward()
     optimizer.step()
 """

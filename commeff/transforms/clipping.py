@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from commeff.communicator import Communicator
+from commeff.compressors import Layout
 from commeff.compressors.reductions import row_norm
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Strategy, Transform, stages_of
@@ -32,8 +33,10 @@ class Clipped(Transform):
     --------
     >>> import torch
     >>> from commeff.core import Keep
-    >>> clipped = Clipped(1.0, Keep())(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), Communicator(workers=2))
-    >>> clipped.round(decimals=4)
+    >>> gradients, communicator = torch.tensor([[3.0, 4.0], [0.3, 0.4]]), Communicator(workers=2)
+    >>> clipped = Clipped(1.0, Keep())
+    >>> clipped.start(gradients, Layout.flat(2), communicator)
+    >>> clipped(gradients, communicator).round(decimals=4)
     tensor([[0.6000, 0.8000],
             [0.3000, 0.4000]])
     """
@@ -45,10 +48,15 @@ class Clipped(Transform):
             raise ValueError(f"clip must be a positive number, got {max_norm}: it is the largest norm of a gradient")
         self.max_norm, self.inner = max_norm, inner
 
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self._layout = layout
+
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         out = yield from stages_of(self.inner, vectors, communicator.child("inner"))
         rows = out[:1] if out.stride(0) == 0 else out  # rows that are one memory are clipped once
-        factor = (self.max_norm / (row_norm(rows) + 1e-6)).clamp(max=1)
+        squares = self._layout.row_sum(rows, lambda block: row_norm(block).double().square())
+        factor = (self.max_norm / (squares.sqrt() + 1e-6)).clamp(max=1)
         return (rows * factor.to(rows.dtype)).expand_as(out)
 
     def awaited(self) -> Sequence[tuple[int, int]]:

@@ -14,6 +14,7 @@ from commeff.compressors import TopK
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.parallelism import Axis, ColumnParallel, Mesh, RowParallel, cross_entropy, split
 from commeff.replicas import Stacked
+from commeff.transforms import clipped
 from tests.laws.processes import on_processes
 
 STEPS, VOCABULARY = 4, 64
@@ -57,11 +58,12 @@ def whole_loss(model, tokens):
     return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def on_one_process(make, strategy, n):
+def on_one_process(make, strategy, n, clip=None):
     """(n, d) parameters after STEPS steps of whole models, stacked in this process; and how far they went."""
     communicator = Communicator(workers=n)
     replicas = Stacked(make, communicator.workers)
     first = replicas.parameters.clone()
+    strategy = clipped(strategy, clip)
     strategy.start(replicas.parameters, replicas.layout, communicator)
     for communicator.step in range(STEPS):
         tokens = torch.stack([batch(communicator.step, worker) for worker in range(n)])
@@ -71,12 +73,12 @@ def on_one_process(make, strategy, n):
     return replicas
 
 
-def on_a_mesh(make, plan, strategy, workers, tensor, sequence):
+def on_a_mesh(make, plan, strategy, workers, tensor, sequence, clip=None):
     """What each rank holds after the same steps: {name: piece}, and how it was cut."""
     mesh = Mesh(worker=workers, tensor=tensor)
     axis, model = mesh.axis("tensor"), make()
     cuts = split(model, plan(model), axis, sequence=sequence)
-    optimizer = DistributedOptimizer(model, strategy, group=mesh.group("worker"), bucket_mb=0.01)
+    optimizer = DistributedOptimizer(model, strategy, mesh=mesh, bucket_mb=0.01, clip=clip)
     for step in range(STEPS):
         tokens = batch(step, mesh.coordinates["worker"])
         optimizer.zero_grad()
@@ -101,19 +103,25 @@ def test_four_ranks_share_two_heads_of_keys(sequence):
     agrees("llama", "psgd", 1, 4, sequence)
 
 
+@pytest.mark.parametrize(("method", "sequence"), [("psgd", True), ("diloco", False)])
+def test_a_clip_sees_the_norm_of_the_whole_gradient(method, sequence):
+    """Copied columns count once: at norms that bite at every step, ranks that clipped their pieces would drift."""
+    agrees("gpt", method, 2, 2, sequence, clip=0.6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dsgd", "gossip_pga"])
 def test_four_workers_of_two_ranks_gossip(method):
     agrees("llama", method, 4, 2, sequence=True)
 
 
-def agrees(name, method, workers, tensor, sequence):
+def agrees(name, method, workers, tensor, sequence, clip=None):
     make, plan = MODELS[name]
-    reference = on_one_process(make, METHODS[method](workers), workers)
+    reference = on_one_process(make, METHODS[method](workers), workers, clip)
     whole = {f.name: reference.parameters[:, f.start : f.stop] for f in reference.layout.fields}
     shapes = {f.name: f.shape for f in reference.layout.fields}
     outcomes = on_processes(
-        workers * tensor, lambda: on_a_mesh(make, plan, METHODS[method](workers), workers, tensor, sequence)
+        workers * tensor, lambda: on_a_mesh(make, plan, METHODS[method](workers), workers, tensor, sequence, clip)
     )
     held = dict.fromkeys(shapes, 0)
     for worker, pieces, cuts, _ in outcomes:
@@ -208,10 +216,16 @@ def test_a_sequence_that_cannot_be_dealt_is_refused():
     ids=["mem_sgd", "streaming_diloco", "power_sgd"],
 )
 def test_a_method_that_needs_the_whole_vector_is_refused_over_pieces(strategy, unit):
-    model = llama()
-    split(model, llama_plan(model), Axis("tensor", 2, 0))
-    with pytest.raises(ValueError, match=f"got one that works on {unit}"):
-        DistributedOptimizer(model, strategy)
+    def member():
+        mesh = Mesh(tensor=2)
+        model = llama()
+        split(model, llama_plan(model), mesh.axis("tensor"))
+        with pytest.raises(ValueError, match=f"got one that works on {unit}"):
+            DistributedOptimizer(model, strategy, mesh=mesh)
+        with pytest.raises(ValueError, match="mesh must be given for a model that is split"):
+            DistributedOptimizer(model, methods.psgd(SGD))
+
+    on_processes(2, member)
 
 
 def test_a_model_on_one_rank_is_left_whole():
