@@ -29,6 +29,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import torch
 
 from commeff.communicator.wire.group import joined, store_in_file
+from commeff.communicator.wire.mailbox import enough_files
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.temporary import private_folder
 
@@ -72,7 +73,12 @@ class Fork:
         self.connection.send_bytes(pickle.dumps((kind, value)))
 
     def group(self, timeout: float, device: torch.device | str = "cpu") -> AbstractContextManager[None]:
-        """Join the torch.distributed group of all forks; who waits for another gives up after `timeout` seconds."""
+        """Join the torch.distributed group of all forks; who waits for another gives up after `timeout` seconds.
+
+        They talk over the loopback, where nobody else listens, unless GLOO_SOCKET_IFNAME names another interface.
+        """
+        if sys.platform == "linux":
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         return joined(self.rank, self.size, store_in_file(self.meeting, self.size), timeout, device)
 
 
@@ -176,10 +182,11 @@ def crew(size: int, work: Callable[[Fork], T], prepare: Callable[[int], None] = 
     with private_folder() as folder:
         try:
             for rank in range(size):
-                ours, theirs = context.Pipe()
-                fork = Fork(rank, size, Stop(), folder / "meeting", theirs)
-                process: BaseProcess = context.Process(target=_run, args=(fork, work, prepare))
-                process.start()
+                with enough_files(size):
+                    ours, theirs = context.Pipe()
+                    fork = Fork(rank, size, Stop(), folder / "meeting", theirs)
+                    process: BaseProcess = context.Process(target=_run, args=(fork, work, prepare))
+                    process.start()
                 theirs.close()
                 forks.processes.append(process)
                 forks.connections.append(ours)

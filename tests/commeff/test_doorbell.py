@@ -11,13 +11,13 @@ import pytest
 import torch.distributed as dist
 
 from commeff.communicator.wire.doorbell import Doorbells
+from commeff.communicator.wire.records import share_json
 from tests.laws.processes import on_processes
 
 
 def create(timeout: float = 30.0) -> tuple[Doorbells, int]:
     """The doorbells of a group of processes of this machine, and our rank."""
-    rank, pids = dist.get_rank(), [0] * dist.get_world_size()
-    dist.all_gather_object(pids, os.getpid())
+    rank, pids = dist.get_rank(), share_json(os.getpid())
     return Doorbells(None, rank, pids, set(range(len(pids))) - {rank}, timeout), rank
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from commeff import compressors
 from commeff.cluster import GPU, Cluster, Link
 from commeff.cluster.simulation import ring
+from commeff.communicator.wire.records import share_json
 from commeff.compressors.laws import concrete
 from commeff.experiments.cli import tools
 from commeff.experiments.cli.comm import comm as command
@@ -65,9 +66,7 @@ def test_a_ping_pong_is_two_messages_of_the_pair_alone():
 
 
 def _everywhere(value):
-    found = [None] * dist.get_world_size()
-    dist.all_gather_object(found, value)
-    return found
+    return share_json(value)
 
 
 def test_busbw_of_everything_that_meets_the_bandwidth_of_its_links_is_that_bandwidth():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import struct
 import time
 import weakref
@@ -18,7 +17,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-import torch.distributed as dist
+from commeff.communicator.wire.mailbox import exchange_files
 
 FORMAT = struct.Struct("3q")
 
@@ -65,24 +64,18 @@ class Doorbells:
         self._in: dict[int, int] = {}
         self._out: dict[int, int] = {}
         self._wake_fds: dict[int, int] = {}
-        addresses: list[Any] = [None] * len(pids)
         if not near:
-            dist.all_gather_object(addresses, None, group=group)
+            exchange_files(group, rank, pids, {}, timeout)
             return
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
-        with _datagrams() as mailbox:
-            mailbox.bind("")  # the kernel finds a name
-            dist.all_gather_object(addresses, mailbox.getsockname(), group=group)
-            for peer in near:
-                self._in[peer], end = os.pipe2(os.O_NONBLOCK)
-                with _datagrams() as sender:
-                    sender.connect(addresses[peer])
-                    socket.send_fds(sender, [rank.to_bytes(8)], [end, self._wake_fd])
-                os.close(end)  # so that the pipe ends with the process at its other end
-            for _ in near:
-                peer_bytes, fds, _, _ = socket.recv_fds(mailbox, 8, 2)
-                peer = int.from_bytes(peer_bytes)
-                self._out[peer], self._wake_fds[peer] = fds
+        ends: dict[int, int] = {}
+        for peer in near:
+            self._in[peer], ends[peer] = os.pipe2(os.O_NONBLOCK)
+        given = {peer: [end, self._wake_fd] for peer, end in ends.items()}
+        for peer, (pipe, wake_fd) in exchange_files(group, rank, pids, given, timeout).items():
+            self._out[peer], self._wake_fds[peer] = pipe, wake_fd
+        for end in ends.values():
+            os.close(end)  # so that the pipe ends with the process at its other end
         self._pid_fds = {peer: os.pidfd_open(pids[peer]) for peer in near}
         own = [self._wake_fd, *self._in.values(), *self._pid_fds.values()]
         weakref.finalize(self, _close, own, list(self._out.values()), list(self._wake_fds.values()))
@@ -137,10 +130,6 @@ class Doorbells:
             return False
         self._arrived[peer].extend(FORMAT.iter_unpack(data))
         return not data
-
-
-def _datagrams() -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
 def _close(own: list[int], pipes: list[int], wake_fds: list[int]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +14,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
+from commeff.communicator.wire.mailbox import enough_files
+from commeff.communicator.wire.records import broadcast_state
+
+LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1"}  # addresses that nobody else reaches
 Store = dist.Store
 T = TypeVar("T")
 
@@ -22,9 +28,22 @@ def store_in_file(path: Path, size: int) -> Store:
 
 
 def store_at(address: str, port: int, *, serve: bool, timeout: float) -> Store:
-    """Where processes of many machines meet: a TCP store, which the one that is told to serve opens."""
-    wait = timedelta(seconds=timeout)
-    return dist.TCPStore(address, port, is_master=serve, timeout=wait, wait_for_workers=False, multi_tenant=True)
+    """Where processes of many machines meet: a TCP store, which the one that is told to serve opens.
+
+    torch's store listens on every interface; where the address says that all are on this machine, on that alone.
+    """
+    make = partial(
+        dist.TCPStore,
+        address,
+        port,
+        is_master=serve,
+        timeout=timedelta(seconds=timeout),
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
+    if serve and address in LOOPBACK:
+        return make(master_listen_fd=socket.create_server((LOOPBACK[address], port)).detach())
+    return make()
 
 
 def within(store: Store, name: str) -> Store:
@@ -54,24 +73,23 @@ def joined(rank: int, size: int, store: Store, timeout: float, device: torch.dev
     place = torch.device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    dist.init_process_group(
-        backend(place),
-        store=store,
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=timeout),
-        device_id=place if place.type == "cuda" else None,
-    )
+    with enough_files(size):
+        dist.init_process_group(
+            backend(place),
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout),
+            device_id=place if place.type == "cuda" else None,
+        )
     yield
     dist.barrier()  # nobody closes a connection that another still reads
     dist.destroy_process_group()
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """What `make` gives at rank 0, at every process of the group; the others do not call it."""
-    box = [make() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(box, src=0)
-    value: T = box[0]  # type: ignore[assignment]
+    """What `make` gives at rank 0, a state, at every process of the group; the others do not call it."""
+    value: T = broadcast_state(make() if dist.get_rank() == 0 else None)
     return value
 
 

@@ -6,9 +6,11 @@ writes into the block's head when it has read it, so that the sender knows when 
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import sys
+import tempfile
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from commeff.communicator.wire.doorbell import Doorbells, Notification
+from commeff.communicator.wire.records import share_json
 
 LEAST = 2**9  # bytes below which a message is sent like those to other machines
 SWITCH = "COMMEFF_SHARED_MEMORY"  # the environment variable that switches it off: 0
@@ -60,12 +63,11 @@ class SharedMemory:
         weakref.finalize(self, _close, self._own)
         self._theirs: dict[tuple[int, int], SharedBlock] = {}
         probe = _probe() if os.environ.get(SWITCH) != "0" else -1
-        everybody: list[Any] = [None] * size
-        dist.all_gather_object(everybody, (_machine(), os.getpid(), probe), group=group)
+        everybody = share_json([_machine(), os.getpid(), probe], group)
         self._pids = [pid for _, pid, _ in everybody]
         same = [r for r, (machine, _, fd) in enumerate(everybody) if machine == _machine() and fd >= 0 and probe >= 0]
-        readable = {r for r in same if _opens(self._pids[r], everybody[r][2])}
-        dist.all_gather_object(everybody, readable, group=group)
+        readable = [r for r in same if _opens(self._pids[r], everybody[r][2])]
+        everybody = share_json(readable, group)
         if probe >= 0:
             os.close(probe)  # everybody has tried it
         self.near = {r for r in readable if rank in everybody[r] and r != rank}
@@ -128,29 +130,35 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def _probe() -> int:
-    """Memory for others to try whether they see it; -1 where the system, or a sandbox, lacks what sharing takes."""
+    """Memory for others to try whether they see it; -1 where the system, or a sandbox, lacks what sharing takes: it,
+    and a private folder.
+    """
     if sys.platform != "linux":
         return -1
     try:
         for end in (os.eventfd(0), os.pidfd_open(os.getpid())):
             os.close(end)
+        os.rmdir(tempfile.mkdtemp())
         return _new_memory(1)
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            raise
         return -1
 
 
 def _new_memory(length: int) -> int:
-    """A file without a name, which is gone with the last process that has it open."""
+    """A file without a name, for this user only, which is gone with the last process that has it open."""
     fd = os.memfd_create("commeff")
+    os.fchmod(fd, 0o600)
     os.ftruncate(fd, length)
     return fd
 
 
-def _machine() -> tuple[str, ...]:
+def _machine() -> list[str]:
     """What processes have in common that see each other's memory, and whose network goes nowhere."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     spaces = (f"/proc/self/ns/{kind}" for kind in ("pid", "net"))
-    return (boot.read_text(), *map(os.readlink, spaces)) if boot.exists() else ()
+    return [boot.read_text(), *map(os.readlink, spaces)] if boot.exists() else []
 
 
 def _opens(pid: int, fd: int) -> bool:

@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from commeff.communicator.wire.exchange import Exchange, WireOperation
+from commeff.communicator.wire.mailbox import enough_files
+from commeff.communicator.wire.records import gather_tensors
 from commeff.communicator.wire.shared_memory import SharedMemory
 from commeff.communicator.wire.sums import InPlaceSum, NetworkSum, PackedSum, SharedSum
 
@@ -55,7 +57,8 @@ class Transport:
         self.size = 1 if alone else processes(group)
         self.rank = 0 if alone else dist.get_rank(group)
         self._nccl = not alone and "nccl" in dist.get_backend(group)
-        self._shared_memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
+        with enough_files(self.size):
+            self._shared_memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
         self._together = False
         self._held: list[WireOperation] = []
         self._joints: dict[Any, PackedSum] = {}
@@ -157,11 +160,9 @@ class Transport:
             if moved is not tensor:
                 tensor.copy_(moved)
 
-    def gather(self, values: Any) -> list[Any] | None:
-        """Everybody's values in rank order at rank 0, None elsewhere: for checkpoints. Not counted."""
-        everybody: list[Any] | None = [None] * self.size if self.rank == 0 else None
-        dist.gather_object(values, everybody, group=self.group, group_dst=0)
-        return everybody
+    def gather(self, tensors: Sequence[Tensor]) -> list[list[Tensor]] | None:
+        """Everybody's tensors in rank order at rank 0, None elsewhere: for checkpoints. Not counted."""
+        return gather_tensors(tensors, self.group)
 
     def exchange(
         self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TypeVar, cast
@@ -28,6 +29,8 @@ PRELOAD = (
     "sklearn.datasets",
     "sklearn.model_selection",
 )
+LONGEST = 70  # bytes of a path: a socket has 107, its own name included
+SHORT = ("/tmp", "/var/tmp", "/dev/shm")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # handled by this process, which tells those it starts
 T = TypeVar("T")
 
@@ -36,6 +39,7 @@ class ForkServer:
     """A fork server, started with the first process; it ends with this one. Each process has a connection to us."""
 
     def __init__(self) -> None:
+        short_temporary_folder()
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["__main__", *PRELOAD])
 
@@ -75,6 +79,20 @@ class ForkServer:
         if not succeeded:
             raise answer
         return cast(T, answer)
+
+
+def short_temporary_folder() -> None:
+    """Let `multiprocessing` put its sockets where their path fits, if TMPDIR is too long for that.
+
+    The folder is private to this user, as it is elsewhere, and removed with this process.
+    """
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
+        tempfile.tempdir = next((place for place in SHORT if os.access(place, os.W_OK | os.X_OK)), before)
+    try:
+        util.get_temp_dir()
+    finally:
+        tempfile.tempdir = before
 
 
 @contextmanager

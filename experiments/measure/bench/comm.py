@@ -19,10 +19,11 @@ from commeff import Communicator
 from commeff.cluster import GPU, Cluster
 from commeff.cluster.collectives import all_reduce
 from commeff.cluster.groups import Groups
+from commeff.communicator.wire.records import share_json
 from commeff.experiments.measure.bench import codecs, collectives, links
 from commeff.experiments.measure.bench.codecs import CODECS, Speed
 from commeff.experiments.measure.bench.collectives import Timing
-from commeff.experiments.measure.bench.job import gather, on_job
+from commeff.experiments.measure.bench.job import on_job
 from commeff.experiments.measure.bench.links import Pair
 from commeff.experiments.measure.bench.processor import WIDTH, processor
 from commeff.experiments.measure.bench.profile import describe
@@ -101,7 +102,7 @@ def run(nproc: int | None = None, effort: Effort = Effort()) -> Measurements | N
 
 def among(effort: Effort, communicator: Communicator) -> Between:
     """Measure pairs and collectives, in every process."""
-    names = gather(socket.gethostname())
+    names = share_json(socket.gethostname())
     hosts = tuple([*dict.fromkeys(names)].index(name) for name in names)
     with ticking(2 * len(effort.sizes) if dist.get_rank() == 0 else 0, "links and collectives") as tick:
         pairs = links.measure(communicator, effort.rounds, effort.sizes, tick)

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-import torch.distributed as dist
-
 from commeff import Communicator
 from commeff.communicator.wire.group import joined, store_at, within
 from commeff.experiments.measure.bench.forks import TIMEOUT, on_forks
@@ -46,10 +44,3 @@ def on_job(measure: Callable[[Communicator], T], nproc: int | None) -> T | None:
     with one_thread(), joined(member.rank, member.size, meeting, TIMEOUT):
         result = measure(Communicator.per_process())
     return result if member.rank == 0 else None
-
-
-def gather(value: T) -> list[T]:
-    """The value of each process, in the order of ranks, at every process."""
-    values: list[T | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values  # type: ignore[return-value]
