@@ -19,6 +19,7 @@ from commeff.communicator import Transport
 from commeff.communicator.wire import mailbox
 from commeff.communicator.wire.mailbox import Mailbox, enough_files, exchange_files
 from commeff.communicator.wire.records import share_json
+from commeff.communicator.wire.temporary import private_folder
 from commeff.experiments.grid.local.server import short_temporary_folder
 from tests.laws.processes import on_processes
 
@@ -43,8 +44,8 @@ def send(place: str, secret: str, rank: int, files: list[int]) -> None:
         socket.send_fds(sender, [bytes.fromhex(secret) + rank.to_bytes(8)], files)
 
 
-def test_what_strangers_send_is_dropped() -> None:
-    with closing(Mailbox()) as box, tempfile.TemporaryFile() as file:
+def test_what_strangers_send_is_dropped(tmp_path: Path) -> None:
+    with closing(Mailbox(tmp_path)) as box, tempfile.TemporaryFile() as file:
         number, secret = box.address
         place, ours, files = f"/proc/{os.getpid()}/fd/{number}/doorbell", {3: os.getpid()}, [file.fileno()]
         before = len(os.listdir("/proc/self/fd"))
@@ -63,28 +64,25 @@ def test_what_strangers_send_is_dropped() -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_finds_no_way_in() -> None:
-    with closing(Mailbox()) as box:
+    def visit(place: str, secret: str) -> Callable[[], None]:
+        def work() -> None:
+            os.setuid(65534)
+            send(place, secret, 3, [0])
+
+        return work
+
+    with private_folder() as folder, closing(Mailbox(folder)) as box:
         number, secret = box.address
-        (folder,) = [Path(os.readlink(f"/proc/self/fd/{number}"))]
-
-        def visit(place: str) -> Callable[[], None]:
-            def work() -> None:
-                os.setuid(65534)
-                send(place, secret, 3, [0])
-
-            return work
-
         for place in (f"/proc/{os.getpid()}/fd/{number}/doorbell", str(folder / "doorbell")):
-            assert in_fork(visit(place)) == 1
-        assert folder.stat().st_mode & 0o077 == 0
-    assert not folder.exists()
+            assert in_fork(visit(place, secret)) == 1
+            send(place, secret, 3, [0])
 
 
 def test_who_does_not_come_is_named() -> None:
     def run() -> str:
         rank, pids = dist.get_rank(), share_json(os.getpid())
         if rank == 2:
-            with closing(Mailbox()) as box:
+            with private_folder() as folder, closing(Mailbox(folder)) as box:
                 share_json(box.address)
                 share_json("it takes part in all calls, and hands over nothing")
             return ""
@@ -97,14 +95,14 @@ def test_who_does_not_come_is_named() -> None:
     assert on_processes(3, run) == [line, line, ""]
 
 
-def test_who_has_left_is_named() -> None:
+def test_who_has_left_is_named(tmp_path: Path) -> None:
     gone = os.fork()
     if not gone:
         os._exit(0)
     os.waitpid(gone, 0)
     places = {1: (f"/proc/{gone}/fd/3/doorbell", "00")}
     left = "process 1 of the group left before the doorbells were connected"
-    with closing(Mailbox()) as box, pytest.raises(RuntimeError, match=left):
+    with closing(Mailbox(tmp_path)) as box, pytest.raises(RuntimeError, match=left):
         mailbox._hand_over(box, 0, {1: gone}, places, {1: [0]}, 60.0)
 
 
@@ -119,7 +117,7 @@ def test_a_long_temporary_folder_is_no_obstacle(tmp_path: Path, monkeypatch: pyt
         assert ours._shared_memory is not None
         return len(ours._shared_memory.near), len([*long.glob("commeff-*")])
 
-    assert on_processes(3, run) == [(2, 0)] * 3
+    assert on_processes(3, run) == [(2, 1)] * 3, "the folder of the crew is still there, and no other"
     assert not [*long.iterdir()]
 
 

@@ -12,16 +12,16 @@ import os
 import resource
 import secrets
 import select
-import shutil
 import socket
 import struct
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from commeff.communicator.wire.records import share_json
+from commeff.communicator.wire.temporary import private_folder
 
 CREDENTIALS = struct.Struct("3i")  # process, user, group
 SECRET = 16  # bytes
@@ -54,12 +54,16 @@ class Mailbox:
     """Where this process is handed the files of others of its machine.
 
     The folder is reached by its number (/proc/PID/fd), so that its path may be long, and lie where others do not see
-    it. It is gone once the mailbox is closed.
+    it.
+
+    Parameters
+    ----------
+    folder : path
+        Private to this user, and empty.
     """
 
-    def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="commeff-")  # for this user only
-        self._number = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+    def __init__(self, folder: Path) -> None:
+        self._number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self._secret = secrets.token_bytes(SECRET)
         self._socket = _datagrams()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -74,7 +78,6 @@ class Mailbox:
         """Take nothing more."""
         self._socket.close()
         os.close(self._number)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def fileno(self) -> int:
         """For `poll`."""
@@ -121,7 +124,7 @@ def exchange_files(
     if not files:
         share_json(None, group)
         return {}
-    with closing(Mailbox()) as mailbox:
+    with private_folder() as folder, closing(Mailbox(folder)) as mailbox:
         addresses = share_json(mailbox.address, group)
         places = {peer: (_path(pids[peer], addresses[peer][0]), addresses[peer][1]) for peer in files}
         return _hand_over(mailbox, rank, {peer: pids[peer] for peer in files}, places, files, timeout)

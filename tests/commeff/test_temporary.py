@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from commeff.communicator.wire.temporary import private_folder, sweep
 from commeff.experiments.run.orphans import end_with_parent
-from commeff.experiments.temporary import private_folder, sweep
 
 
 def hold(connection: Connection) -> None:
