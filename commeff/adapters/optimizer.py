@@ -94,7 +94,8 @@ class DistributedOptimizer:
         self.communicator, self._model = Communicator.per_process(seed, group, collective), model
         self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
         layout = layout_of(model, self._replicas.layout, strategy, mesh)
-        self.strategy = strategy = clipped(bucketed(strategy, bucket_mb), clip)
+        strategy = clipped(bucketed(strategy, bucket_mb, self._replicas.parameters, layout), clip)
+        self.strategy = strategy
         keep_freed_memory()
         fields, row = layout.fields, self._replicas.gradients[0]
         self._places = {

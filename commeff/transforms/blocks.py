@@ -185,6 +185,10 @@ class Buckets(Blocks):
         return self._inner
 
     def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
+        return self.spans(v, layout)
+
+    def spans(self, v: Tensor, layout: Layout) -> list[tuple[int, int]]:
+        """The buckets of rows like v."""
         most = self.megabytes * 1e6 / v.element_size()
         if self._inner.scope == "whole" or layout.d <= most:
             return [(0, layout.d)]
@@ -241,11 +245,17 @@ def _cut(value: Any, a: int, b: int, d: int) -> Any:
     return value
 
 
-def bucketed(strategy: Strategy, megabytes: float) -> Strategy:
-    """The strategy whose gradients travel in buckets while others are still computed; 0: in one piece, afterwards."""
+def bucketed(strategy: Strategy, megabytes: float, x: Tensor | None = None, layout: Layout | None = None) -> Strategy:
+    """The strategy whose gradients travel in buckets while others are still computed; 0: in one piece, afterwards.
+
+    Where rows like x make one bucket, which nothing is left to hide, it stays as it is; without x, `start` sees that.
+    """
     if not megabytes or isinstance(strategy.gradients, Keep):
         return strategy
-    return Strategy(strategy.local, Buckets(strategy.gradients, megabytes), strategy.parameters, strategy.accumulate)
+    buckets = Buckets(strategy.gradients, megabytes)
+    if x is not None and layout is not None and len(buckets.spans(x, layout)) == 1:
+        return strategy
+    return Strategy(strategy.local, buckets, strategy.parameters, strategy.accumulate)
 
 
 def blocked(strategy: Strategy, cuts: Sequence[int]) -> Strategy:

@@ -22,6 +22,7 @@ from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
+from commeff.replicas import Stacked
 from commeff.topologies import Topology
 from commeff.training.task import Task
 from commeff.training.trainer import ENGINES
@@ -107,8 +108,9 @@ def build(config: Mapping[str, Any], task: Task | None = None) -> Parts:
         raise ConfigError(faults)
     parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     with refused("method", faults):
-        strategy = _driven(instantiate(config["method"], parts), config)
-        size = rehearse(config, parts["task"], strategy)
+        one = ENGINES[config["engine"]](parts["task"].model, range(1), config["seed"])
+        strategy = _driven(instantiate(config["method"], parts), config, one)
+        size = rehearse(config, one, strategy)
     if faults:
         raise ConfigError(faults)
     return Parts(parts["task"], strategy, communicator(config), size)
@@ -140,22 +142,25 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
     return _driven(instantiate(config["method"], parts), config)
 
 
-def _driven(method: Strategy, config: Mapping[str, Any]) -> Strategy:
-    """A method as a run drives it: in buckets, and clipped; keys that an old configuration lacks change nothing."""
-    return clipped(bucketed(method, config.get("bucket_mb", 25)), config.get("clip"))
+def _driven(method: Strategy, config: Mapping[str, Any], one: Stacked | None = None) -> Strategy:
+    """A method as a run drives it: in buckets, if one model makes more than one, and clipped.
+
+    Keys that an old configuration lacks change nothing.
+    """
+    x, layout = (one.parameters, one.layout) if one else (None, None)
+    return clipped(bucketed(method, config.get("bucket_mb", 25), x, layout), config.get("clip"))
 
 
-def rehearse(config: Mapping[str, Any], task: Task, strategy: Strategy) -> int:
+def rehearse(config: Mapping[str, Any], one: Stacked, strategy: Strategy) -> int:
     """Start the strategy and take two steps of all workers: what does not fit is refused before anything is written.
 
-    One model is built, for its shapes; the workers' vectors are meta tensors, which take no memory. A strategy that
+    One model is there, for its shapes; the workers' vectors are meta tensors, which take no memory. A strategy that
     cannot step without numbers takes the steps with them, and its refusal is the one that counts.
 
     Returns
     -------
     bytes : of parameters, buffers and memories, which are what a checkpoint holds.
     """
-    one = ENGINES[config["engine"]](task.model, range(1), config["seed"])
     rows = torch.empty(config["workers"], one.layout.d, dtype=one.parameters.dtype, device="meta")
     try:
         memory = _take_steps(config, strategy, rows, one.layout)
