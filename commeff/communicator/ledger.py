@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+KEPT = 1000
+TOTALS = ("payload_bytes", "wire_bytes", "messages", "rounds")
 
 
 class Entry(NamedTuple):
@@ -47,11 +51,20 @@ def whole(number: float) -> float:
 
 @dataclass
 class Ledger:
-    """Totals per worker since the start, and the rows they are made of.
+    """Totals per worker since the start, and the last rows they are made of: a long run takes no more memory than a
+    short one.
 
     *Payload* is what the method must send: the bytes of each message once, and once for a server's answer to a worker.
     *Wire* is what the collective moves for it, per worker: 2(n-1)/n of the payload in a ring all-reduce, (n-1) times in
     an all-gather, out-degree times in gossip.
+
+    Attributes
+    ----------
+    payload_bytes, wire_bytes, messages, rounds : totals per worker.
+    rows : list of Entry
+        The last operations.
+    kept : int
+        How many of them there are at least, if as many were billed; there are never more than twice as many.
 
     >>> ledger = Ledger()
     >>> ledger.bill(step=0, path="gradients", kind="mix", payload=100, wire=200, messages=2, rounds=1)
@@ -64,23 +77,29 @@ class Ledger:
     messages: float = 0
     rounds: int = 0
     rows: list[Entry] = field(default_factory=list)
+    kept: int = field(default=KEPT, repr=False, compare=False)
 
     def bill(self, step: int, path: str, kind: str, payload: float, wire: float, messages: float, rounds: int) -> None:
         """Add one operation."""
         payload, wire, messages = whole(payload), whole(wire), whole(messages)
         self.rows.append(Entry(step, path, kind, payload, wire, messages, rounds))
+        if len(self.rows) > 2 * self.kept:
+            del self.rows[: -self.kept]
         self.payload_bytes += payload
         self.wire_bytes += wire
         self.messages += messages
         self.rounds += rounds
 
+    def record(self) -> None:
+        """Keep every row from here on: for laws and studies of short runs, whose memory then grows with the steps."""
+        self.kept = sys.maxsize
+
     def state_dict(self) -> dict[str, Any]:
-        """The rows; totals follow from them."""
-        return {"rows": [tuple(row) for row in self.rows]}
+        """The totals; rows are not saved."""
+        return {name: getattr(self, name) for name in TOTALS}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Forget everything and count the given rows again."""
+        """Forget everything and go on from the given totals."""
         self.rows.clear()
-        self.payload_bytes, self.wire_bytes, self.messages, self.rounds = 0, 0, 0, 0
-        for row in state["rows"]:
-            self.bill(*row)
+        for name in TOTALS:
+            setattr(self, name, state[name])

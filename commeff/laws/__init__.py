@@ -18,6 +18,7 @@ from commeff.laws.conduct import (
     works_in_blocks,
 )
 from commeff.laws.engines import is_the_same_on_every_engine
+from commeff.laws.growth import does_not_grow
 from commeff.laws.memory import resumes
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Method, MethodCase, cases, run, slope, start
 from commeff.laws.profiled import is_profiled
@@ -32,6 +33,7 @@ __all__ = [
     "MethodCase",
     "cases",
     "check",
+    "does_not_grow",
     "gives_the_same_when_x_is_donated",
     "is_profiled",
     "is_the_same_on_every_engine",
@@ -58,6 +60,7 @@ LAWS: tuple[Callable[[MethodCase], None], ...] = (
     is_the_same_on_every_engine,
     works_in_blocks,
     is_profiled,
+    does_not_grow,
 )
 
 # Laws that say nothing where another is broken: those that compare two runs of a method that does not repeat.

@@ -121,10 +121,12 @@ def run(
     device: str = "cpu",
     early: bool = False,
 ) -> tuple[Tensor, Communicator]:
-    """Drive a strategy; gives the trajectory (steps, w, d) and the communicator. `push` is added to worker 0's first
-    gradient. `early` says of each tensor when its gradient is ready, from the last to the first.
+    """Drive a strategy; gives the trajectory (steps, w, d) and the communicator, whose ledger has every row. `push` is
+    added to worker 0's first gradient. `early` says of each tensor when its gradient is ready, from the last to the
+    first.
     """
     communicator = communicator or Communicator(workers=n, seed=3)
+    communicator.ledger.record()
     x = start(n, device=device)[list(communicator.workers)]
     strategy.start(x, LAYOUT, communicator)
     trajectory = []

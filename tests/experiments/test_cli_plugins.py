@@ -61,6 +61,10 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "averages_for_free": ("pays for what it learns", r"step 0 before any byte was sent"),
         "draws_globally": ("repeats", r"torch's global generator.*communicator\.random"),
         "speaks_on_one_process": ("is the same on every engine", r"process 0 waits for all_reduce from process 1"),
+        "keeps_a_list": (
+            "does not grow",
+            r"after 160 steps .* after 480 steps .*: what is remembered must have a size",
+        ),
         "needs_a_secret": ("form", r"requires 'secret'.*give it a default"),
         "returns_nothing": ("form", r"gives a NoneType: return Strategy"),
     },

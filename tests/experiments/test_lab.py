@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from commeff.cluster import Cluster
+from commeff.cluster.billing import Recorded
 from commeff.communicator.ledger import Entry
 from commeff.experiments.cli import lab as commands
 from commeff.experiments.config.compose import compose
@@ -36,6 +37,7 @@ from commeff.experiments.report.data.grids import StoredGrid
 from commeff.experiments.report.draw.figures import write
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder, run_id
+from commeff.topologies import one_peer_exponential
 
 WORDS = ["task=quadratic", "workers=2", "method=mem_sgd", "compressor.ratio=0.3", "evaluate_every=2", "nproc=2"]
 GRID = """
@@ -157,26 +159,26 @@ def test_a_grid_runs_in_the_lab_and_is_reported(tmp_path: Path, pair: list[Node]
         check_same(root / "1gbit" / "cluster.yaml", NETWORKS["100mbit"], 2)
 
 
-def test_modelled_seconds_are_computing_and_what_the_ledger_costs() -> None:
+def test_modelled_seconds_are_computing_and_what_is_sent_costs() -> None:
     rows = [Entry(step, "gradients", "all_reduce", 1e6, 1e6, 1, 1) for step in (1, 3)]
     cluster = NETWORKS["slow_link"].cluster(2, latency=0.25)
     bytes_alone = (1e6 - 2**18) / (50e6 / 8 * 1448 / 1514)  # over the slow link; two rounds of a ring of two
-    found, floor = modelled_seconds(rows, {"workers": 2}, cluster, 4, compute=0.125)
+    found, floor = modelled_seconds(Recorded(rows, workers=2), cluster, 4, compute=0.125)
     assert found == pytest.approx(4 * 0.125 + 2 * (2 * 0.25 + bytes_alone))
     assert floor == pytest.approx(2 * bytes_alone)
 
 
 def test_only_a_network_of_the_lab_has_links_to_be_modelled() -> None:
     with pytest.raises(ValueError, match=r"must be one of the lab's, .* got 'mine'"):
-        modelled_seconds([], {"workers": 2}, replace(NETWORKS["1gbit"].cluster(2), name="mine"), 4, compute=0.1)
+        modelled_seconds(Recorded([], workers=2), replace(NETWORKS["1gbit"].cluster(2), name="mine"), 4, compute=0.1)
 
 
 def test_gossip_pays_for_the_slow_link_of_one_node_in_every_step_that_uses_it() -> None:
     """Everybody is behind the slow node within log2 n steps: the network is worth what its slowest link is."""
     rows = [Entry(step, "", "mix", 1e7, 1e7, 1, 1) for step in range(24)]
-    config = compose(["task=quadratic", "workers=8", "method=dsgd", "topology=one_peer_exponential"])
+    sent = Recorded(rows, 8, one_peer_exponential(8))
     slow, fast = (
-        modelled_seconds(rows, config, NETWORKS[name].cluster(8, latency=0.0), 24, compute=0.0)
+        modelled_seconds(sent, NETWORKS[name].cluster(8, latency=0.0), 24, compute=0.0)
         for name in ("slow_link", "200mbit")
     )
     assert slow == pytest.approx((4 * fast[0], 4 * fast[0]))

@@ -1,7 +1,7 @@
 """Seconds to the target on every network, as measured and as modelled, from the stores that `commeff lab run` made.
 
 The modelled run has the measured one's computing, which is what rank 0 did while it did not wait for others, and the
-communication that its ledger and the links of the network give; everybody waits for everybody after each step, as in
+communication that its profile and the links of the network give; everybody waits for everybody after each step, as in
 the trainer. Nothing is fitted to the run but that.
 
 What links alone need for what a run has sent is less than any run can take. A clock that says less has not run while
@@ -10,23 +10,20 @@ others were waited for, and is no measurement.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from commeff.cluster import Cluster
-from commeff.cluster.billing import Recorded
+from commeff.cluster.billing import Schedule
 from commeff.cluster.clocks import clocks
-from commeff.communicator.ledger import Entry
-from commeff.experiments.config.build import topology
 from commeff.experiments.measure.lab.grid import CLUSTER
 from commeff.experiments.measure.lab.network import LAUNCHER, NETWORKS
 from commeff.experiments.report.data.grids import StoredCell, StoredGrid, choose
 from commeff.experiments.report.data.records import Record, read_record
 from commeff.experiments.report.data.statistics import first_reached
-from commeff.training.checkpoint import Checkpoints
+from commeff.experiments.report.data.wallclock import Modeller
 
 SLACK = 0.9  # of what the links alone need: fewer seconds are impossible
 
@@ -104,10 +101,10 @@ def _read_network(store: Path, chosen: str | None) -> NetworkRuns:
         raise ValueError(
             f"target of the grid {grid.name} in {store} must be given; write target: {{val_accuracy: 0.95}} into it"
         )
-    races, missed = [], []
+    races, missed, modeller = [], [], Modeller()
     for cell in grid.cells:
         record = read_record(store / cell.run)
-        race = measure_race(record, cell, cluster, grid.target) if record.state == "done" else None
+        race = measure_race(record, cell, cluster, grid.target, modeller) if record.state == "done" else None
         if race is None:
             missed.append(f"{name(cell)}, seed {cell.seed}")
         else:
@@ -120,7 +117,9 @@ def name(cell: StoredCell) -> str:
     return cell.name or " ".join(cell.labels.values())
 
 
-def measure_race(record: Record, cell: StoredCell, cluster: Cluster, target: Mapping[str, float]) -> Race | None:
+def measure_race(
+    record: Record, cell: StoredCell, cluster: Cluster, target: Mapping[str, float], modeller: Modeller
+) -> Race | None:
     """How a run came to the target; None if it did not."""
     if record.environment.get("launcher") != LAUNCHER:
         raise ValueError(
@@ -132,33 +131,22 @@ def measure_race(record: Record, cell: StoredCell, cluster: Cluster, target: Map
     if reached is None:
         return None
     steps, seconds, exposed = int(reached["step"]), float(reached["seconds"]), float(reached["exposed_seconds"])
-    rows = [row for row in read_ledger(record.folder) if row.step < steps]
-    modelled, floor = modelled_seconds(rows, record.config, cluster, steps, compute=(seconds - exposed) / steps)
+    _, sent = modeller.profile(record.config)
+    modelled, floor = modelled_seconds(sent, cluster, steps, compute=(seconds - exposed) / steps)
+    floor = floor if sent.exact else 0.0  # a bound on what was sent says nothing about the least
     origin = record.environment
     hardware = f"{origin.get('cpu', 'unknown processor')}, {origin.get('cores', '?')} cores"
     commit = str(origin.get("commit", "unknown"))
     return Race(cluster.name, name(cell), cell.seed, steps, seconds, exposed, modelled, floor, commit, hardware)
 
 
-def modelled_seconds(
-    rows: Sequence[Entry], config: Mapping[str, Any], cluster: Cluster, steps: int, compute: float
-) -> tuple[float, float]:
-    """Seconds of so many steps of so much computing each and of what their rows of the ledger cost; and the floor, what
-    the links need for the bytes alone, nobody computing, and waiting only for those who are heard.
+def modelled_seconds(sent: Schedule, cluster: Cluster, steps: int, compute: float) -> tuple[float, float]:
+    """Seconds of so many steps of so much computing each and of what is sent in them; and the floor, what the links
+    need for the bytes alone, nobody computing, and waiting only for those who are heard.
     """
     if cluster.name not in NETWORKS:
         raise ValueError(f"network must be one of the lab's, {', '.join(NETWORKS)}, got {cluster.name!r}")
-    links = NETWORKS[cluster.name].links(config["workers"], cluster.inter.latency)
-    graph = topology(config) if "topology" in config else None
-    traffic = Recorded(rows, config["workers"], graph)
-    ends = partial(clocks, traffic, cluster, steps=steps, collective="one_ring")
+    links = NETWORKS[cluster.name].links(sent.workers, cluster.inter.latency)
+    ends = partial(clocks, sent, cluster, steps=steps, collective="one_ring")
     bare = [replace(link, latency=0.0) for link in links]
     return float(ends(links, compute=compute)[-1].max()), float(ends(bare)[-1].max())
-
-
-def read_ledger(folder: Path) -> list[Entry]:
-    """Read all that a finished run has sent, from its last checkpoint."""
-    state = Checkpoints(folder / "checkpoints").load()
-    if state is None:
-        raise ValueError(f"{folder} must have a checkpoint, which holds its ledger; run its cell again")
-    return [Entry(*row) for row in state["ledger"]["rows"]]

@@ -87,3 +87,17 @@ def needs_a_secret(optimizer: OptimizerFactory, secret: float) -> Strategy:
 def returns_nothing(optimizer: OptimizerFactory) -> Strategy:
     """Forgets to return."""
     Strategy(Local(optimizer), gradients=Average())
+
+
+class _Listed(Transform):
+    def __init__(self):
+        self._steps = []
+
+    def __call__(self, vectors, communicator):
+        self._steps.append(communicator.step)
+        return communicator.average(dense(vectors))
+
+
+def keeps_a_list(optimizer: OptimizerFactory) -> Strategy:
+    """A history of all its steps."""
+    return Strategy(Local(optimizer), gradients=_Listed())
