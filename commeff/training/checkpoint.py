@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 LOG = logging.getLogger(__name__)
-FORMAT = 2  # 1 did not say whose it was
+FORMAT = 3  # 1 did not say whose it was, 2 had all rows of the ledger
 
 
 class CheckpointRefused(ValueError):
