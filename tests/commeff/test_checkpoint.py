@@ -18,7 +18,7 @@ import torch
 from commeff import Communicator, Strategy, methods, topologies
 from commeff.compressors import TopK
 from commeff.experiments.tasks import Quadratic
-from commeff.training.checkpoint import CheckpointRefused, Checkpoints
+from commeff.training.checkpoint import FORMAT, CheckpointRefused, Checkpoints
 from commeff.training.identity import describe
 from commeff.training.trainer import train
 from commeff.transforms import bucketed
@@ -52,7 +52,7 @@ def test_nothing_in_a_checkpoint_is_executed(kept: bool, tmp_path: Path) -> None
     if kept:
         checkpoints.save({"step": 1})
         checkpoints.save({"step": 2})
-    torch.save({"format": 2, "run": "", "method": "", "state": {"step": Harmful(sentinel)}}, checkpoints.path)
+    torch.save({"format": FORMAT, "run": "", "method": "", "state": {"step": Harmful(sentinel)}}, checkpoints.path)
     with pytest.raises(CheckpointRefused, match="holds more than tensors, numbers and text"):
         checkpoints.load()
     checkpoints.path.write_bytes(pickle.dumps(Harmful(sentinel)))
@@ -77,11 +77,11 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"step": 3, "replicas": {}}, "must have format 2, got 1: another version of commeff wrote it"),
-        ({"format": 99, "run": "", "method": "", "state": {}}, "must have format 2, got 99"),
-        ([1, 2], "must have format 2, got None"),
-        ({"format": 2, "run": 7, "method": "", "state": {}}, "must hold a run, its method and its state"),
-        ({"format": 2, "run": "", "method": "", "state": []}, "must hold a run, its method and its state"),
+        ({"step": 3, "replicas": {}}, "must have format 3, got 1: another version of commeff wrote it"),
+        ({"format": 99, "run": "", "method": "", "state": {}}, "must have format 3, got 99"),
+        ([1, 2], "must have format 3, got None"),
+        ({"format": FORMAT, "run": 7, "method": "", "state": {}}, "must hold a run, its method and its state"),
+        ({"format": FORMAT, "run": "", "method": "", "state": []}, "must hold a run, its method and its state"),
     ],
 )
 def test_other_formats_are_refused(content: Any, reason: str, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class _Listed(Transform):
 
     def __call__(self, vectors, communicator):
         self._steps.append(communicator.step)
-        return communicator.average(dense(vectors))
+        return communicator.average(DenseMessage.of(vectors))
 
 
 def keeps_a_list(optimizer: OptimizerFactory) -> Strategy:
