@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commeff.cluster import GPU, Cluster, collectives
 from commeff.cluster.groups import Groups
@@ -41,6 +42,15 @@ class Pass:
     recomputed: Numbers
     tensor: Numbers
     tensor_forward: Numbers
+
+    def __getitem__(self, where: NDArray[np.int64]) -> Pass:
+        """Those at some places."""
+        return Pass(*(np.broadcast_to(each, self.shape)[where] for each in vars(self).values()))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all of them."""
+        return np.broadcast_shapes(*(np.shape(each) for each in vars(self).values()))
 
     @property
     def forward_total(self) -> Numbers:

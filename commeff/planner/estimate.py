@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.planner.arrays import Count, Numbers
@@ -23,6 +24,12 @@ from commeff.planner.traffic import (
     tied_seconds,
 )
 from commeff.planner.worker_traffic import worker_traffic
+
+
+DECISIVE = (  # what one micro-batch depends on
+    *("tensor", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
+    *("partition_checkpoints", "offload_checkpoints"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +53,9 @@ class StepParts:
     @classmethod
     def of(cls, model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> StepParts:
         """Price the pieces of a model on a cluster."""
+        few, where = policies.apart(DECISIVE)
+        if len(few) < len(policies):
+            return cls.of(model, few, cluster, constants)[where]
         layer, boundary = layer_pass(model, policies, cluster, constants), boundary_seconds(model, policies, cluster)
         piece = model.layers / (policies.pipeline * policies.chunks) * layer.forward_total
         return cls(
@@ -54,6 +64,10 @@ class StepParts:
             embedding_pass(model, policies, cluster, constants),
             boundary - policies.hidden(0.0) * np.minimum(boundary, piece),
         )
+
+    def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
+        """Those at some places."""
+        return StepParts(self.layer[where], self.head[where], self.embedding[where], self.boundary[where])
 
 
 @dataclass(frozen=True, eq=False)

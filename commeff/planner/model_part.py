@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from commeff.compressors import Layout
-from commeff.planner.arrays import Count, Numbers
+from commeff.planner.arrays import Count, Numbers, distinct
 from commeff.planner.model import Model
 
 
@@ -76,8 +77,8 @@ def part_numbers(model: Model, tensor: Numbers, layers: Count, embeddings: Count
     >>> int(part_numbers(model, np.array([3]), 2, 1)[0]) == ModelPart(3, 2, 1).layout(model).d
     True
     """
-    degrees, where = np.unique(tensor, return_inverse=True)
-    one = [sum(int(np.prod(shape)) for _, shape in _layer(model, int(t))) for t in degrees]
-    ends = [int(np.prod(_embedding(model, int(t)))) for t in degrees]
+    degrees, where = distinct(np.ravel(tensor))
+    one = [sum(prod(shape) for _, shape in _layer(model, int(t))) for t in degrees[:, 0]]
+    ends = [prod(_embedding(model, int(t))) for t in degrees[:, 0]]
     where = where.reshape(np.shape(tensor))
     return np.asarray(layers * np.array(one, dtype=float)[where] + embeddings * np.array(ends, dtype=float)[where])

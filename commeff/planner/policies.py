@@ -11,10 +11,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.cluster.groups import Groups
-from commeff.planner.arrays import Count, Mask, Numbers
+from commeff.planner.arrays import Count, Mask, Numbers, distinct
 from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
 from commeff.planner.worker_method import WorkerMethod
 
@@ -88,6 +89,13 @@ class Policies:
         """Some of them, as an index of an array picks them."""
         arrays = dict(zip(self._arrays(), np.broadcast_arrays(*self._arrays().values()), strict=True))
         return replace(self, **{name: array[index] for name, array in arrays.items()})
+
+    def apart(self, names: Sequence[str]) -> tuple[Policies, NDArray[np.int64]]:
+        """Policies that differ in some fields, one of each kind, and of which kind each policy is."""
+        rows, where = distinct(*(np.ravel(getattr(self, name)) for name in names))
+        first = np.empty(len(rows), dtype=np.int64)
+        first[where[::-1]] = np.arange(len(where))[::-1]
+        return self[first], where
 
     def _arrays(self) -> dict[str, Numbers]:
         return {field.name: getattr(self, field.name) for field in fields(self)[:-2]}

@@ -125,16 +125,20 @@ class WorkerProfile:
 
     def depends(self, workers: int) -> Literal["line", "numbers", "shapes"]:
         """On what the bytes depend: on d alone and linearly, on d alone, or on the shapes of the tensors."""
-        return _depends(self, self.like(workers))
+        return _depends(self, self._few(self.like(workers)))
+
+    def _few(self, workers: int) -> int:
+        """2, if there is such a method among two: how a message follows from shapes is the same among many."""
+        return 2 if _refusal(self, 2) is None else workers
 
     def hides(self, workers: int) -> bool:
         """Whether gradients can leave block by block while others are computed."""
-        return _hides(self, self.like(workers))
+        return _hides(self, self._few(self.like(workers)))
 
     def sheet(self, workers: int, part: ModelPart) -> Sheet:
         """What so many workers send of a part of the model, and remember."""
         workers = self.like(workers)
-        if _depends(self, workers) == "shapes":
+        if self.depends(workers) == "shapes":
             return _on_shapes(self, workers, part)
         return _on_numbers(self, workers, part.layout(self.model).d)
 

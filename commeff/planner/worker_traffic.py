@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from commeff.cluster import Cluster, collectives
 from commeff.cluster.billing import collective_seconds
 from commeff.cluster.groups import Groups
 from commeff.cluster.simulation import Routes, routes
-from commeff.planner.arrays import Numbers
+from commeff.planner.arrays import Numbers, distinct
 from commeff.planner.constants import Constants
 from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart, part_numbers
@@ -61,19 +61,19 @@ def alike(model: Model, policies: Policies, layers: Numbers, embeddings: Numbers
                 pattern, fixed, each = of.line(n)
                 yield Alike(index, pattern, of.hides(n), fixed[:, None] + each[:, None] * part_numbers(model, *part))
             else:
-                yield from _played(of, n, index, np.stack([part[0], np.ceil(part[1]), part[2]], axis=1))
+                yield from _played(of, n, index, (part[0], np.ceil(part[1]), part[2]))
 
 
-def _played(of: WorkerProfile, workers: int, index: NDArray[np.int64], parts: Numbers) -> Iterator[Alike]:
+def _played(of: WorkerProfile, workers: int, index: NDArray[np.int64], parts: Sequence[Numbers]) -> Iterator[Alike]:
     """The same, of a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
-    rows, where = np.unique(parts.astype(int), axis=0, return_inverse=True)
+    rows, where = distinct(*parts)
     sheets = [of.sheet(workers, ModelPart(*map(int, row))) for row in rows]
     for pattern in dict.fromkeys(sheet.pattern for sheet in sheets):
         own = [i for i, sheet in enumerate(sheets) if sheet.pattern == pattern]
         table = np.zeros((len(sheets[own[0]].bytes), len(sheets)))
         table[:, own] = np.array([sheets[i].bytes for i in own]).T
-        chosen = np.isin(where.ravel(), own)
-        yield Alike(index[chosen], pattern, of.hides(workers), table[:, where.ravel()[chosen]])
+        chosen = np.isin(where, own)
+        yield Alike(index[chosen], pattern, of.hides(workers), table[:, where[chosen]])
 
 
 class Waiting(NamedTuple):
@@ -193,9 +193,9 @@ class _Place:
         if sent.matrix is None:
             return collective_seconds(sent.kind, self.groups, sizes, shards=sent.shards, parts=sent.shards)
         seconds = np.zeros_like(sizes)
-        spots, where = np.unique(np.stack([self.stride, self.pipeline], axis=1), axis=0, return_inverse=True)
+        spots, where = distinct(self.stride, self.pipeline)
         for number, (stride, pipeline) in enumerate(spots):
-            own = where.ravel() == number
+            own = where == number
             seconds[own] = self._gossip(sent.matrix, int(stride), int(pipeline), own, sizes[own])
         return seconds
 

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import is_dataclass
-from typing import Any
-
 from torch import Tensor
 from torch.optim import Optimizer
 
-from commeff.compressors import Compressor
+from commeff.compressors import Compressor, Layout
 from commeff.core import Stateful
+from commeff.topologies import Topology
+
+
+PLAIN = (type(None), str, int, float, bool, type, Layout, Topology, Compressor, Stateful)  # no tensors of their own
 
 
 def measure_memory(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dict[str, int]:
@@ -25,13 +27,16 @@ def measure_memory(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dic
     strategy : started.
     borrowed : tensors of the driver, such as x, whose memory is not the strategy's.
     """
-    places = {_place(tensor) for tensor in borrowed}
+    places = {tensor.untyped_storage()._cdata for tensor in borrowed}
     sizes: dict[str, int] = {}
     for path, part in _parts(strategy, ""):
-        own = {name: value for name, value in vars(part).items() if not _is_part(value)}
-        fresh = {_place(t): t.untyped_storage().nbytes() for t in _tensors(own) if _place(t) not in places}
-        places |= fresh.keys()
-        if total := sum(fresh.values()):
+        total = 0
+        for tensor in _tensors(list(vars(part).values())):
+            memory = tensor.untyped_storage()
+            if memory._cdata not in places:  # what tensors on the same memory have in common, also on meta
+                places.add(memory._cdata)
+                total += memory.nbytes()
+        if total:
             sizes[path] = total
     return sizes
 
@@ -92,25 +97,18 @@ def _everything(value: object, visited: set[int]) -> Iterator[Stateful]:
         yield from _everything(item, visited)
 
 
-def _is_part(value: Any) -> bool:
-    return isinstance(value, Stateful) or (isinstance(value, (list, tuple)) and any(map(_is_part, value)))
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
+def _tensors(value: object) -> list[Tensor]:
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Optimizer):
-        yield from _tensors([group["params"] for group in value.param_groups])
-        yield from _tensors(list(value.state.values()))
+        return [value]
+    if isinstance(value, PLAIN):
+        return []
+    inside: Iterable[object] = ()
+    if isinstance(value, Optimizer):
+        inside = (*(group["params"] for group in value.param_groups), *value.state.values())
     elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
+        inside = value
     elif isinstance(value, Mapping):
-        yield from _tensors(list(value.values()))
-    elif is_dataclass(value) and not isinstance(value, (type, Compressor)):
-        yield from _tensors(list(vars(value).values()))
-
-
-def _place(tensor: Tensor) -> int:
-    """What tensors on the same memory have in common, also where it is not there (meta)."""
-    return tensor.untyped_storage()._cdata
+        inside = value.values()
+    elif is_dataclass(value):
+        inside = vars(value).values()
+    return [tensor for item in inside for tensor in _tensors(item)]

@@ -130,12 +130,17 @@ class Space:
         whole = policies.tensor * policies.pipeline * policies.data == self.cluster.gpus
         layouts = layouts[whole & (self.global_batch % (policies.data * policies.micro_batch) == 0)]
         at_once = max(1, BLOCK // len(rest))
+        found, count = list[Rows](), 0
         for start in range(0, len(layouts), at_once):
             some = layouts[start : start + at_once]
             rows = np.hstack([np.repeat(some, len(rest), axis=0), np.tile(rest, (len(some), 1))])
-            rows = rows[self.possible(rows, uneven)]
-            if len(rows):
-                yield rows
+            found.append(rows[self.possible(rows, uneven)])
+            count += len(found[-1])
+            if count >= BLOCK // 2:
+                yield np.vstack(found)
+                found, count = [], 0
+        if count:
+            yield np.vstack(found)
 
 
 def is_canonical(policies: Policies) -> Mask:
