@@ -199,7 +199,8 @@ class Compound(Message, ABC):
 
 def joined(messages: Sequence[Message]) -> tuple[tuple[Tensor, ...], tuple[Message, ...]]:
     """The parts of all the messages, and their forms: what a `Compound` is built from."""
-    return tuple(part for message in messages for part in message.parts), tuple(message.form for message in messages)
+    forms = {id(message): message.form for message in messages}  # one that is repeated has one
+    return tuple(part for message in messages for part in message.parts), tuple(forms[id(m)] for m in messages)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +208,8 @@ class ConcatenatedMessage(Compound):
     """Consecutive columns, each a message of its own. Wire format: the pieces one after the other."""
 
     def decode(self) -> Tensor:
+        if self.parts[0].is_meta:
+            return self.parts[0].new_empty(self.rows, self.d, dtype=self.dtype)
         return torch.cat([piece.decode() for piece in self.inner], 1)
 
     def add_to(self, out: Tensor, weights: Tensor) -> None:

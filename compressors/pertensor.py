@@ -57,6 +57,13 @@ class PerTensor(Compressor):
         return replace(self, layout=layout, bound=tuple(self.compressor.bind(tensor) for tensor in tensors))
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        if vectors.is_meta:  # without numbers, what is sent of tensors of one shape is the same
+            kinds = {(field.shape, compressor): field for field, compressor in self._tensors()}
+            alike = {
+                (shape, compressor): compressor.compress(vectors[:, field.start : field.stop], random)
+                for (shape, compressor), field in kinds.items()
+            }
+            return ConcatenatedMessage.of([alike[field.shape, compressor] for field, compressor in self._tensors()])
         pieces = [
             compressor.compress(vectors[:, field.start : field.stop], random.shifted(field.start))
             for field, compressor in self._tensors()

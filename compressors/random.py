@@ -118,9 +118,11 @@ class WorkerRandom:
 
     def normal(self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
         """(w, columns) standard normal (Box, Muller 1958), from two uniform numbers per coordinate."""
+        if self.keys.is_meta:
+            return self.keys.new_empty(1 if shared else self.rows, columns, dtype=dtype)
         source = self._derived(self._workers, self._common ^ _NORMAL, 2 * self.offset)
         radius, angle = source.uniform(2 * columns, shared, dtype).unflatten(1, (columns, 2)).unbind(2)
-        return radius if radius.is_meta else radius.neg().log1p_().mul_(-2).sqrt_().mul_((2 * pi * angle).cos_())
+        return radius.neg().log1p_().mul_(-2).sqrt_().mul_((2 * pi * angle).cos_())
 
     def choice_keys(self, shared: bool = False) -> Tensor:
         """(w,) int64, or (1,) when shared: the keys from which `choose` makes this stream's choice."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
-from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody
+from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, Collective, everybody
 from commeff.communicator.collectives import collective as named
 from commeff.communicator.ledger import Ledger
 from commeff.communicator.mixing import MixPlan, MixPlans
@@ -229,11 +229,16 @@ class Communicator:
         """sum_j W[i, j] decode(m_j) for every hosted i. out may be the very memory the message was made of."""
         return self.post_mix(message, matrix, out).wait()
 
-    def post_average(self, message: Message) -> Handle[Tensor]:
-        """`average`, begun now."""
+    def bill_average(self, message: Message) -> Collective:
+        """Enter an average of such messages into the ledger, and say how it travels."""
         chosen = self._collective or (ALL_REDUCE if message.summable else ALL_GATHER)
         chosen.check(message)
         self._bill(chosen.kind, message, wire=chosen.wire(self.n), messages=min(1, self.n - 1))
+        return chosen
+
+    def post_average(self, message: Message) -> Handle[Tensor]:
+        """`average`, begun now."""
+        chosen = self.bill_average(message)
         arrived = chosen.post(message, self.n, self._bounds, self.transport)
         return Handle(lambda: arrived().expand(len(self.workers), -1))
 

@@ -25,7 +25,6 @@ from commeff.planner.traffic import (
 )
 from commeff.planner.worker_traffic import worker_traffic
 
-
 DECISIVE = (  # what one micro-batch depends on
     *("tensor", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
     *("partition_checkpoints", "offload_checkpoints"),

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import is_dataclass
+
 from torch import Tensor
 from torch.optim import Optimizer
 
 from commeff.compressors import Compressor, Layout
 from commeff.core import Stateful
 from commeff.topologies import Topology
-
 
 PLAIN = (type(None), str, int, float, bool, type, Layout, Topology, Compressor, Stateful)  # no tensors of their own
 

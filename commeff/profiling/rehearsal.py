@@ -61,6 +61,7 @@ class Blank(Transport):
     operations : what has been posted, in order.
     homes : with which worker the server's row was, at each of them.
     early, bucketed : how what is posted now leaves, see `Operation`.
+    plans : of the mixings so far, by their matrices.
     now : the step that is played. A delayed transform sets the communicator's clock back to when it began.
     """
 
@@ -70,6 +71,7 @@ class Blank(Transport):
         self.operations: list[Operation] = []
         self.homes: list[int] = []
         self.early, self.bucketed, self.now = False, False, 0
+        self.plans: dict[MixingMatrix, MixPlan] = {}
 
     def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """The process's own term."""
@@ -121,10 +123,14 @@ class Rehearsal(Communicator):
 
     def _plan(self, matrix: MixingMatrix) -> MixPlan:
         """What is billed of a mixing, and a row that keeps what it has."""
-        degrees = matrix.out_degrees
-        keep = InPlace.of([((0,), (1.0,))])
-        weights = torch.zeros(1, 0, dtype=torch.float64)
-        return MixPlan(keep, keep, {}, {}, weights, float(degrees.mean()), float((degrees > 0).mean()))
+        plans = self.wire.plans
+        if matrix not in plans:
+            degrees = matrix.out_degrees
+            keep = InPlace.of([((0,), (1.0,))])
+            weights = torch.zeros(1, 0, dtype=torch.float64)
+            out_degree, senders = float(degrees.mean()), float((degrees > 0).mean())
+            plans[matrix] = MixPlan(keep, keep, {}, {}, weights, out_degree, senders)
+        return plans[matrix]
 
     def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle[Tensor]:
         """`mix`, begun now."""
@@ -137,8 +143,12 @@ class Rehearsal(Communicator):
         return self._watched(handle)
 
     def post_average(self, message: Message) -> Handle[Tensor]:
-        """`average`, begun now."""
-        return self._watched(super().post_average(message))
+        """`average`, begun now; without numbers, its result is not worked out."""
+        if not message.parts[0].is_meta:
+            return self._watched(super().post_average(message))
+        self.bill_average(message)
+        mean = message.parts[0].new_empty(1, message.d, dtype=message.dtype)
+        return self._watched(Handle(lambda: mean))
 
     def post_gather(self, message: Message) -> Handle[Message]:
         """`gather`, begun now."""

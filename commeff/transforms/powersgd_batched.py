@@ -24,12 +24,16 @@ class Stack:
 
     def read(self, v: Tensor) -> Tensor:
         """(w, d) -> (w, count, rows, columns)."""
+        if v.is_meta:
+            return v.new_empty(len(v), len(self.starts), self.rows, self.columns)
         size = self.rows * self.columns
         pieces = [v[:, s : s + size].unflatten(1, (1, self.rows, self.columns)) for s in self.starts]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
     def write(self, out: Tensor, lefts: Tensor, rights: Tensor) -> None:
         """The products of the factors into the columns of out: the inverse of `read`."""
+        if out.is_meta:
+            return
         size = self.rows * self.columns
         for s, left, right in zip(self.starts, lefts.unbind(1), rights.unbind(1), strict=True):
             torch.bmm(left, right, out=out[:, s : s + size].view(-1, self.rows, self.columns))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from commeff.core import Strategy
+from commeff.experiments.config import build
 from commeff.experiments.config.method_words import label, strategy
 from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.schema import ConfigError
 from commeff.planner import WorkerMethod
 from commeff.planner.worker_method import PLAIN, check_compressor
 
@@ -34,7 +38,24 @@ class MethodWords:
     plugins: tuple[Choice, ...] = field(default=(), compare=False, repr=False)
 
     def __call__(self, workers: int) -> Strategy:
-        return strategy([*self.words, "bucket_mb=0"], workers, self.plugins)[0]  # what hides is the planner's
+        if self._regardless is not None:
+            return build.strategy(self._regardless)
+        return self._composed(workers)[0]
+
+    def _composed(self, workers: int) -> tuple[Strategy, dict[str, Any]]:
+        return strategy([*self.words, "bucket_mb=0"], workers, self.plugins)  # what hides is the planner's
+
+    @cached_property
+    def _regardless(self) -> dict[str, Any] | None:
+        """The configuration behind it, if it is the same for any number of workers, as of what has no topology."""
+        try:
+            few, more = (
+                {key: value for key, value in self._composed(workers)[1].items() if key not in ("workers", "task")}
+                for workers in (2, 4)
+            )
+        except ConfigError:
+            return None
+        return few if few == more else None
 
     def __str__(self) -> str:
         return label(self.words)
