@@ -93,7 +93,10 @@ class Selection:
     def _resolve(self, values: Mapping[str, Any], keys: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         config, faults = copy.deepcopy(self.config), []
         for key, value in values.items():
-            OmegaConf.update(config, key, value)
+            try:
+                OmegaConf.update(config, key, value)
+            except OmegaConfBaseException as error:
+                faults.append(f"{key} cannot be {value!r}: {str(error).splitlines()[0]}")
         raw: Any = OmegaConf.to_container(config["method"], resolve=False)
         references = {name: value for name, value in raw.items() if value in FOLLOWS}
         OmegaConf.update(config, "method", dict.fromkeys(references))

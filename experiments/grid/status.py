@@ -18,10 +18,17 @@ def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
     if not store.is_dir():
         raise ConfigError([f"no store {store}; `commeff grid` and `commeff train` make one, or name it with --store"])
     check_version(store)
-    cells_of = {path.stem: read_json(path).get("cells", []) for path in sorted((store / "grids").glob("*.json"))}
+    cells_of = {path.stem: _cells(path) for path in sorted((store / "grids").glob("*.json"))}
     listed = {cell["run"] for cells in cells_of.values() for cell in cells}
     alone = sorted(path.parent.name for path in store.glob("*/status.json") if path.parent.name not in listed)
     return cells_of | ({"": [{"run": run} for run in alone]} if alone else {})
+
+
+def _cells(path: Path) -> list[dict[str, Any]]:
+    """The cells of a grid file of the store, each a folder in it; what is no cell does not count."""
+    cells = read_json(path).get("cells")
+    named = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    return [cell | {"run": Path(cell["run"]).name} for cell in named if isinstance(cell.get("run"), str)]
 
 
 def standing(store: Path, run: str) -> dict[str, Any]:
@@ -34,7 +41,12 @@ def standing(store: Path, run: str) -> dict[str, Any]:
 
 
 def _words(cell: dict[str, Any]) -> str:
-    return in_words(cell["labels"], cell["name"], cell["seed"]) if "labels" in cell else ""
+    labels, name = cell.get("labels"), cell.get("name")
+    if not isinstance(labels, dict):
+        return ""
+    return in_words(
+        {key: str(value) for key, value in labels.items() if value}, name and str(name), cell.get("seed", 0)
+    )
 
 
 def status(store: Path) -> dict[str, Any]:

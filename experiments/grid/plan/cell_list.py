@@ -88,7 +88,7 @@ def _harmless(line: Mapping[str, Any]) -> bool:
     """Whether a run is a folder in its store, and no setting is an option of the command that it becomes a word of."""
     run, settings = line["run"], line["settings"]
     options = [key for key in settings if key.startswith("-")]
-    return Path(run).name == run and isinstance(line["config"], dict) and not options
+    return Path(run).name == run != ".." and isinstance(line["config"], dict) and not options
 
 
 def changed(cells: Sequence[Cell]) -> list[str]:
