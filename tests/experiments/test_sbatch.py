@@ -187,6 +187,12 @@ def test_what_is_settled_is_not_changed_afterwards(tmp_path: Path) -> None:
     result = grid(cells, "steps=7", "--store", tmp_path / "other")
     assert result.exit_code == 2
     assert "'steps=7', --store: the cells of cells.jsonl are settled" in result.stderr
+    for name in ("array_nproc1.sh", "collect.sh"):
+        assert f" --plugin {plugin}" in (folder / name).read_text(), (
+            "tasks are told the plug-ins, and take no list's word"
+        )
+    result = grid(cells, "--plugin", plugin, "--no-report")
+    assert result.exit_code == 0, result.output
     plugin.write_text(plugin.read_text() + "\n\nNEW = 1\n")
     result = grid(cells, "--plugin", plugin)
     assert result.exit_code == 2
