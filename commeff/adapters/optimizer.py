@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from commeff.adapters.pieces import layout_of
+from commeff.adapters.pieces import fitted
 from commeff.communicator import Communicator
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
@@ -51,6 +51,8 @@ class DistributedOptimizer:
         The processes; the default group unless given.
     mesh : Mesh, optional
         The processes of all workers, where each lies on several: the model is this process's piece of its worker.
+    pieces : {"own"}, optional
+        Over a split model, let what selects, scales or factors do so within a piece; what all its ranks hold is one.
     bucket_mb : float
         About how many megabytes of gradients travel together; 0: all of them, after backward.
     clip : float, optional
@@ -80,6 +82,7 @@ class DistributedOptimizer:
         seed: int = 0,
         group: Any = None,
         mesh: Mesh | None = None,
+        pieces: Literal["own"] | None = None,
         bucket_mb: float = BUCKET_MB,
         clip: float | None = None,
         collective: str = "auto",
@@ -93,7 +96,7 @@ class DistributedOptimizer:
             group = mesh.group("worker")
         self.communicator, self._model = Communicator.per_process(seed, group, collective), model
         self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
-        layout = layout_of(model, self._replicas.layout, strategy, mesh)
+        strategy, layout = fitted(strategy, model, self._replicas.layout, mesh, pieces)
         strategy = clipped(bucketed(strategy, bucket_mb, self._replicas.parameters, layout), clip)
         self.strategy = strategy
         keep_freed_memory()

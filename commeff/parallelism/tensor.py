@@ -103,6 +103,16 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
     return {name: cuts[name] for name, _ in model.named_parameters()}
 
 
+def cuts_of(model: nn.Module, plan: Plan, axis: Axis) -> dict[str, Cut]:
+    """What a rank of the axis would hold of a whole model, by the names of its tensors; nothing is split."""
+    modules, styled = dict(model.named_modules()), dict(_styles(model, plan))
+    return {
+        f"{name}.{key}": _cut(style, key, parameter, axis)
+        for name, style in styled.items()
+        for key, parameter in modules[name].named_parameters(recurse=False)
+    }
+
+
 def _styles(model: nn.Module, plan: Plan) -> Iterator[tuple[str, Style]]:
     for name, _ in model.named_modules():
         for pattern, style in plan.items():

@@ -16,6 +16,7 @@ from commeff.transforms.fragments import Fragments
 from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking
 from commeff.transforms.hierarchical import Hierarchical
 from commeff.transforms.outer import InUnitsOf, Outer, PerWorkerOuter
+from commeff.transforms.pieces import Pieces, on_pieces
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import PushSum
@@ -44,6 +45,7 @@ __all__ = [
     "Outer",
     "Partial",
     "PerWorkerOuter",
+    "Pieces",
     "Plain",
     "PowerSGD",
     "PushSum",
@@ -57,4 +59,5 @@ __all__ = [
     "blocked",
     "bucketed",
     "clipped",
+    "on_pieces",
 ]

@@ -10,11 +10,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
-from commeff.compressors import TopK
+from commeff.compressors import QSGD, RandomK, ScaledSign, TopK
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.parallelism import Axis, ColumnParallel, Mesh, RowParallel, cross_entropy, split
+from commeff.parallelism.partition import of_whole
+from commeff.parallelism.tensor import cuts_of
 from commeff.replicas import Stacked
-from commeff.transforms import clipped
+from commeff.transforms import clipped, on_pieces
 from tests.laws.processes import on_processes
 
 STEPS, VOCABULARY = 4, 64
@@ -24,6 +26,15 @@ METHODS = {
     "dsgd": lambda n: methods.dsgd(SGD, topologies.ring(n)),
     "gossip_pga": lambda n: methods.gossip_pga(SGD, topologies.ring(n), period=3),
     "diloco": lambda n: methods.diloco(SGD, period=2),
+}
+ON_PIECES = {  # what acts on each piece as on a vector of its own
+    "mem_sgd": lambda n: methods.mem_sgd(SGD, TopK(ratio=0.1)),
+    "ef21": lambda n: methods.ef21(SGD, TopK(ratio=0.1)),
+    "qsgd": lambda n: methods.compressed_sgd(SGD, QSGD(levels=7)),
+    "sign": lambda n: methods.mem_sgd(SGD, ScaledSign()),
+    "choco": lambda n: methods.choco(SGD, topologies.ring(n), TopK(ratio=0.1)),
+    "power_sgd": lambda n: methods.power_sgd(SGD, rank=2),
+    "double_squeeze": lambda n: methods.double_squeeze(SGD, RandomK(ratio=0.1)),
 }
 
 
@@ -58,12 +69,12 @@ def whole_loss(model, tokens):
     return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def on_one_process(make, strategy, n, clip=None):
-    """(n, d) parameters after STEPS steps of whole models, stacked in this process; and how far they went."""
+def on_one_process(make, strategy, n, clip=None, parted=lambda strategy, layout: strategy):
+    """The replicas after STEPS steps of whole models, stacked in this process."""
     communicator = Communicator(workers=n)
     replicas = Stacked(make, communicator.workers)
     first = replicas.parameters.clone()
-    strategy = clipped(strategy, clip)
+    strategy = clipped(parted(strategy, replicas.layout), clip)
     strategy.start(replicas.parameters, replicas.layout, communicator)
     for communicator.step in range(STEPS):
         tokens = torch.stack([batch(communicator.step, worker) for worker in range(n)])
@@ -78,7 +89,7 @@ def on_a_mesh(make, plan, strategy, workers, tensor, sequence, clip=None):
     mesh = Mesh(worker=workers, tensor=tensor)
     axis, model = mesh.axis("tensor"), make()
     cuts = split(model, plan(model), axis, sequence=sequence)
-    optimizer = DistributedOptimizer(model, strategy, mesh=mesh, bucket_mb=0.01, clip=clip)
+    optimizer = DistributedOptimizer(model, strategy, mesh=mesh, pieces="own", bucket_mb=0.01, clip=clip)
     for step in range(STEPS):
         tokens = batch(step, mesh.coordinates["worker"])
         optimizer.zero_grad()
@@ -96,6 +107,12 @@ def test_two_workers_of_two_ranks_train_as_two_whole_models(name, sequence):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_over_pieces_is_the_method_over_whole_models(method):
     agrees("llama", method, 2, 2, sequence=False)
+
+
+@pytest.mark.parametrize("method", ON_PIECES)
+def test_a_compressor_acts_on_pieces_as_on_parts_of_a_whole_vector(method):
+    """On Llama: the gradient of GPT's key biases is zero but for rounding, and signs would be those of rounding."""
+    agrees("llama", method, 2, 2, sequence=True)
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
@@ -117,11 +134,18 @@ def test_four_workers_of_two_ranks_gossip(method):
 
 def agrees(name, method, workers, tensor, sequence, clip=None):
     make, plan = MODELS[name]
-    reference = on_one_process(make, METHODS[method](workers), workers, clip)
+    build = (METHODS | ON_PIECES)[method]
+
+    def parted(strategy, layout):
+        model = make()
+        cuts = [cuts_of(model, plan(model), Axis("tensor", tensor, rank)) for rank in range(tensor)]
+        return on_pieces(strategy, of_whole(layout, cuts, Axis("tensor", tensor, 0)))
+
+    reference = on_one_process(make, build(workers), workers, clip, parted if method in ON_PIECES else lambda s, _: s)
     whole = {f.name: reference.parameters[:, f.start : f.stop] for f in reference.layout.fields}
     shapes = {f.name: f.shape for f in reference.layout.fields}
     outcomes = on_processes(
-        workers * tensor, lambda: on_a_mesh(make, plan, METHODS[method](workers), workers, tensor, sequence, clip)
+        workers * tensor, lambda: on_a_mesh(make, plan, build(workers), workers, tensor, sequence, clip)
     )
     held = dict.fromkeys(shapes, 0)
     for worker, pieces, cuts, _ in outcomes:
@@ -154,6 +178,27 @@ def test_the_loss_is_that_of_the_whole_model():
         return cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], axis).item()
 
     assert on_processes(2, member) == pytest.approx([whole_loss(gpt(), tokens).item()] * 2, abs=1e-14)
+
+
+@pytest.mark.parametrize("method", ["mem_sgd", "sign", "qsgd"])
+def test_copies_stay_equal(method):
+    """Norm weights lie at both ranks; one selection or one scale for them and for what is split would part them."""
+
+    def member():
+        mesh = Mesh(tensor=2)
+        model = llama()
+        split(model, llama_plan(model), mesh.axis("tensor"))
+        optimizer = DistributedOptimizer(model, ON_PIECES[method](1), mesh=mesh, pieces="own")
+        for step in range(20):
+            tokens = batch(step, 0)
+            optimizer.zero_grad()
+            cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], mesh.axis("tensor")).backward()
+            optimizer.step()
+        return [p.detach() for p in model.parameters() if p.cut.copies > 1]
+
+    first, second = on_processes(2, member)
+    assert len(first) == 5
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def refuse(make, plan, size, words, change=lambda model, plan: plan):

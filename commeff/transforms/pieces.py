@@ -1,0 +1,62 @@
+"""A vector in pieces on several ranks: the columns that the same ranks hold are a vector of their own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.compressors import Layout
+from commeff.compressors.parts import Part
+from commeff.core.overlap import Stages
+from commeff.core.strategy import Strategy, Transform, stages_of
+
+
+class Pieces(Transform):
+    """v -> (inner(v[:, p]) for each part p): what selects, scales or factors does so within a part.
+
+    A rank that holds sharded columns and copied ones must not let one selection or one scale span both: the ranks would
+    select differently for the same copy, and copies drift apart without an error. Where a whole vector is simulated in
+    one process, the same parts give the same results.
+    Memory and messages: those of the inner transform, for each part.
+
+    Parameters
+    ----------
+    inner : Transform
+        What works on each part; every part has a copy of its own.
+    partition : sequence of Part
+        The parts, which have every column once.
+    """
+
+    own_scope = "whole"
+
+    def __init__(self, inner: Transform, partition: Sequence[Part]) -> None:
+        self._inner, self._partition = inner, tuple(partition)
+        self.each: tuple[Transform, ...] = ()
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        covered = sorted(span for part in self._partition for span in part.spans)
+        if [a for a, _ in covered] != [0, *(b for _, b in covered[:-1])] or covered[-1][1] != layout.d:
+            raise ValueError(f"the parts must have each of the {layout.d} columns once, got spans {covered[:8]} ...")
+        self.each = tuple(copy.deepcopy(self._inner) for _ in self._partition)
+        for transform, part in zip(self.each, self._partition, strict=True):
+            transform.start(part.read(v), part.layout, communicator.child(part.name))
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
+        for transform, part in zip(self.each, self._partition, strict=True):
+            columns = part.read(vectors)
+            part.write(out, (yield from stages_of(transform, columns, communicator.child(part.name))))
+        return out
+
+
+def on_pieces(strategy: Strategy, partition: Sequence[Part]) -> Strategy:
+    """The strategy whose transforms act on each part by itself, unless they act on coordinates one by one anyway."""
+    gradients, parameters = (
+        slot if slot.scope == "coordinate" else Pieces(slot, partition)
+        for slot in (strategy.gradients, strategy.parameters)
+    )
+    return Strategy(strategy.local, gradients, parameters, strategy.accumulate)
