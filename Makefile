@@ -6,11 +6,12 @@ DATA ?= ../shared/data
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 GRIDS := experiments/grids
+KILLS ?= 60
 
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint nightly bench sweep batch-norm cifar10 language cluster planner scale network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly bench sweep batch-norm cifar10 language cluster planner scale network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -22,6 +23,10 @@ test: lint
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Random kills of cells, runners, processes, torchrun; `make kills KILLS=60`.
+kills: install
+	COMMEFF_KILLS=$(KILLS) $(BIN)/python -m pytest -q -m slow tests/laws/test_kills.py
 
 nightly: install
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow

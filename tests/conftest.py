@@ -1,8 +1,22 @@
-"""One thread per process: test processes run side by side, and results do not depend on the machine's cores."""
+"""One thread per process, and no process that outlives its test.
 
+Test processes run side by side, and results do not depend on the machine's cores.
+"""
+
+from collections.abc import Iterator
+
+import pytest
 import torch
 
 from tests.forks import fork_servers
+from tests.owned import lifeline
 
 torch.set_num_threads(1)
 fork_servers()
+
+
+@pytest.fixture(autouse=True)
+def _own_processes() -> Iterator[None]:
+    """Kill what a test has left behind."""
+    with lifeline():
+        yield

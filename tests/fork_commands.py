@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.forks import in_fork, preload, run_command
+from tests.owned import fork
 
 PROGRAM = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -51,7 +52,7 @@ def commands(folder: Path) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
-        server = os.fork()
+        server = fork()
         if not server:
             in_fork(partial(_serve, listener), [listener.fileno()])
         try:
@@ -107,7 +108,7 @@ def _begin(line: socket.socket) -> int:
     size, text = int.from_bytes(head, "big"), b""
     while len(text) < size:
         text += line.recv(size - len(text))
-    child = os.fork()
+    child = fork()
     if not child:
         _become(streams, *json.loads(text))
     for stream in streams:

@@ -1,6 +1,6 @@
 """Commands and fork servers as forks of the test process: a new interpreter imports torch for seconds, a fork has it.
 
-What a user starts is a new interpreter; tests in which that is the point start one with `subprocess`.
+What a user starts is a new interpreter; tests in which that is the point start one by `tests.owned`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 
 from commeff.experiments.cli import main
 from commeff.experiments.grid.local.server import PRELOAD
+from tests import owned
 
 GUARD = PRELOAD[0]
 SPAWN = util.spawnv_passfds
@@ -31,14 +32,14 @@ SPAWN = util.spawnv_passfds
 def command(words: Sequence[str], **options: Any) -> Popen[str]:
     """`commeff WORDS` as a process of its own, with the options of `subprocess.Popen`."""
     preload()
-    return Popen([sys.executable], text=True, preexec_fn=partial(in_fork, partial(run_command, words)), **options)
+    return owned.start([sys.executable], preexec_fn=partial(in_fork, partial(run_command, words)), **options)
 
 
 def torchrun(options: Sequence[str], words: Sequence[str], **popen: Any) -> Popen[str]:
     """`torchrun OPTIONS -m commeff WORDS`, whose members are forks too, with the options of `subprocess.Popen`."""
     preload()
     agent = partial(_run_agent, [*options, "-m", "commeff", *words])
-    return Popen([sys.executable], text=True, preexec_fn=partial(in_fork, agent), **popen)
+    return owned.start([sys.executable], preexec_fn=partial(in_fork, agent), **popen)
 
 
 def fork_servers() -> None:
@@ -50,7 +51,7 @@ def _spawn(path: bytes, words: Sequence[Any], passed: Sequence[int]) -> int:
     if "multiprocessing.forkserver" not in str(words[-1]):
         return SPAWN(path, words, passed)
     preload()
-    child = os.fork()
+    child = owned.fork()
     if not child:
         in_fork(partial(_serve, words), passed)
     return child
@@ -68,9 +69,10 @@ def in_fork(work: Callable[[], object], passed: Sequence[int] = ()) -> NoReturn:
     """Do the work in this process, which is left with what a program starts with: no files, no handlers, no server."""
     code = 1
     try:
+        owned.tie_again()  # it may lead a group by now
         null = os.open(os.devnull, os.O_RDWR)
         for name in os.listdir("/proc/self/fd"):
-            if int(name) > 2 and int(name) not in passed:
+            if int(name) > 2 and int(name) not in (*passed, owned.kept()):
                 with suppress(OSError):
                     os.dup2(null, int(name))  # their owners, which this process has copies of, may still close them
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import networkx
 import pytest
 
 import commeff
+from tests.owned import run
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("topologies", "compressors", "experiments", "commeff")  # the first three are linked into the last
@@ -137,7 +137,7 @@ def test_configurations_are_instantiated_in_one_module() -> None:
 
 def test_the_public_face_has_the_words_that_the_readme_uses_and_no_others() -> None:
     code = "import sys, commeff; print(*dir(commeff)); sys.exit('torch' in sys.modules)"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    shown = run([sys.executable, "-c", code], check=True).stdout.split()
     assert set(shown) == {*commeff.__all__, "__version__"}
     assert all(getattr(commeff, name) is not None for name in commeff.__all__)
     written = {name.split(".")[-1] for name in imports(ast.parse((ROOT / "commeff" / "__init__.py").read_text()))}

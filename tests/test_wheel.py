@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tarfile
 import tomllib
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from tests import owned
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("commeff", "compressors", "topologies", "experiments", "pyproject.toml", "README.md", "LICENSE")
@@ -58,9 +59,7 @@ class Installed:
             "PYTHONPATH": str(self.project),
             "PATH": f"{self.python.parent}:{os.environ['PATH']}",
         }
-        done = subprocess.run(words, cwd=self.project, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        return owned.run(words, check=True, cwd=self.project, env=environment).stdout
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build_wheel(source: Path, target: Path) -> Path:
     options = ["-q", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, "-w", str(target), str(source)], check=True)
+    owned.run([sys.executable, "-m", "pip", "wheel", *options, "-w", str(target), str(source)], check=True)
     (wheel,) = target.glob("*.whl")
     return wheel
 
@@ -97,7 +96,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True)
+    owned.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True)
     for name, text in PROJECT.items():
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(text)
@@ -130,7 +129,7 @@ def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel: Path)
 @pytest.mark.slow
 def test_the_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
     """Also where links are not kept: the archive holds the folders themselves."""
-    done = subprocess.run([sys.executable, "-c", SDIST, str(tmp_path)], cwd=source, capture_output=True, text=True)
+    done = owned.run([sys.executable, "-c", SDIST, str(tmp_path)], cwd=source)
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+
+from tests import owned
 
 PROGRAM = """
 import resource, torch
@@ -29,7 +30,7 @@ print(int(kept), faults() - before)
 def test_freed_memory_is_kept():
     def run(keep):
         program = [sys.executable, "-c", PROGRAM.format(keep=keep)]
-        return map(int, subprocess.run(program, capture_output=True, text=True, check=True, timeout=120).stdout.split())
+        return map(int, owned.run(program, check=True).stdout.split())
 
     kept, faults = run(True)
     _, faults_without = run(False)

@@ -13,9 +13,10 @@ import torch.distributed as dist
 from commeff.communicator.wire.doorbell import Doorbells
 from commeff.communicator.wire.records import share_json
 from tests.laws.processes import on_processes
+from tests.owned import PATIENCE, fork, until
 
 
-def create(timeout: float = 30.0) -> tuple[Doorbells, int]:
+def create(timeout: float = PATIENCE) -> tuple[Doorbells, int]:
     """The doorbells of a group of processes of this machine, and our rank."""
     rank, pids = dist.get_rank(), share_json(os.getpid())
     return Doorbells(None, rank, pids, set(range(len(pids))) - {rank}, timeout), rank
@@ -69,22 +70,21 @@ def test_it_is_noticed_when_a_peer_has_gone(how: str, tmp_path: Path) -> None:
                 time.sleep(0.5 * how.endswith("for"))
                 del doorbells
                 return
-            if how.endswith("lives") and not os.fork():
-                time.sleep(5)
+            if how.endswith("lives") and not fork():
+                until((tmp_path / "noticed").exists, "process 0 to notice")
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGKILL)
         assert doorbells.expect(1).wait() == (1, 2, 3), "what it sent before arrives"
-        begun = time.monotonic()
         with pytest.raises(RuntimeError, match="process 1 of the group has left"):
             doorbells.expect(1).wait()
-        (tmp_path / "seconds").write_text(str(time.monotonic() - begun))
+        (tmp_path / "noticed").touch()
 
     if how.startswith("leaves"):
         on_processes(2, run)
     else:
         with pytest.raises((RuntimeError, AssertionError)):
             on_processes(2, run)
-    assert float((tmp_path / "seconds").read_text()) < 3
+    assert (tmp_path / "noticed").exists()
 
 
 def test_a_process_with_nobody_near_takes_part() -> None:

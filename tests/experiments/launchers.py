@@ -8,18 +8,17 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import typer
 
 from commeff.experiments.cli.runs import train
 from tests import forks
-
-PATIENCE = 40.0  # seconds that a test waits for anything
+from tests.owned import fork, until
 
 
 class Srun:
@@ -48,7 +47,7 @@ class Srun:
         ]
 
     def _fork(self, words: Sequence[str], environment: Mapping[str, str]) -> int:
-        child = os.fork()
+        child = fork()
         if child:
             return child
         code = 99
@@ -66,15 +65,17 @@ class Srun:
 
     def codes(self) -> list[int]:
         """The exit codes of all, minus the signal's number for those that were killed."""
-        found, deadline = {}, time.monotonic() + PATIENCE
-        while len(found) < len(self.pids):
+        found: dict[int, int] = {}
+
+        def all_ended() -> bool:
             for pid in self.pids:
                 if pid not in found:
                     ended, status = os.waitpid(pid, os.WNOHANG)
                     if ended:
                         found[pid] = os.waitstatus_to_exitcode(status)
-            assert time.monotonic() < deadline, f"of {len(self.pids)} processes {len(found)} ended: {self.said()}"
-            time.sleep(0.01)
+            return len(found) == len(self.pids)
+
+        until(all_ended, f"{len(self.pids)} processes that speak into {self.terminal}")
         return [found[pid] for pid in self.pids]
 
     def __enter__(self) -> Srun:
@@ -99,21 +100,20 @@ class Srun:
         return found
 
 
-def torchrun(n: int, store: Path, words: Sequence[str], restarts: int = 0) -> subprocess.Popen[str]:
+def torchrun(
+    n: int, store: Path, words: Sequence[str], restarts: int = 0, stdout: int = PIPE, stderr: int = PIPE
+) -> subprocess.Popen[str]:
     """`commeff train` under torchrun."""
     options = [f"--nproc-per-node={n}", f"--max-restarts={restarts}"]
     options += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # a free port: tests run side by side
     command = ["train", *words, "--store", str(store)]
-    return forks.torchrun(options, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return forks.torchrun(options, command, stdout=stdout, stderr=stderr)
 
 
 def checkpointed(store: Path) -> Path:
     """Wait for the first checkpoint of the one run in a store; its folder."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := list(store.glob("*/checkpoints/latest.pt"))):
-        assert time.monotonic() < deadline, "no checkpoint was written"
-        time.sleep(0.01)
-    return found[0].parents[1]
+    until(lambda: list(store.glob("*/checkpoints/latest.pt")), "a checkpoint")
+    return next(store.glob("*/checkpoints/latest.pt")).parents[1]
 
 
 def children(parent: int) -> list[int]:
@@ -130,10 +130,6 @@ def children(parent: int) -> list[int]:
 
 
 def gone(pids: Sequence[int]) -> bool:
-    """Whether none of the processes is there after a while."""
-    deadline = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
+    """Wait until none of the processes is there."""
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), f"the end of {pids}")
     return True

@@ -29,6 +29,7 @@ from commeff.experiments.measure.bench.forks import on_forks
 from commeff.experiments.measure.bench.job import on_job
 from commeff.experiments.measure.bench.profile import describe, write
 from commeff.experiments.measure.bench.timing import MeasuredRatio
+from tests.owned import PATIENCE, process
 
 SIZES = (4, 2**12, 2**20)
 SMALL = Effort(sizes=SIZES, rounds=2, length=2**12, width=64)
@@ -189,16 +190,16 @@ def member(environment: dict[str, str], line: Connection) -> None:
 
 def test_a_job_of_several_processes_is_measured_as_it_was_started() -> None:
     """As a launcher starts them: rank 0 has the answer, the others nothing."""
-    context, port = multiprocessing.get_context("fork"), str(20_000 + os.getpid() % 9000)
+    port = str(20_000 + os.getpid() % 9000)
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     answers, members = [], []
     try:
         for rank in range(2):
-            ours, theirs = context.Pipe(duplex=False)
-            members.append(context.Process(target=member, args=(job | {"RANK": str(rank)}, theirs)))
+            ours, theirs = multiprocessing.Pipe(duplex=False)
+            members.append(process(member, (job | {"RANK": str(rank)}, theirs)))
             members[-1].start()
             answers.append(ours)
-        assert all(ours.poll(30) for ours in answers)
+        assert all(ours.poll(PATIENCE) for ours in answers)
         assert [ours.recv() for ours in answers] == [2, None]
     finally:
         for each in members:

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import RunFolder, run_id
 from tests.forks import command
+from tests.owned import PATIENCE, until
 
 SMALL = ["task=quadratic", "workers=4", "steps=12", "checkpoint_every=5", "method=choco", "evaluate_every=2"]
 
@@ -102,11 +102,9 @@ def test_a_stopped_process_is_resumed_by_the_same_command(number: signal.Signals
     tokens = [*SMALL, "steps=300000", "evaluate_every=100", "checkpoint_every=50"]
     words = ["train", "--store", str(tmp_path), *tokens]
     process = command(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not any(tmp_path.glob("*/checkpoints/latest.pt")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: any(tmp_path.glob("*/checkpoints/latest.pt")), "a checkpoint")
     process.send_signal(number)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=PATIENCE)
     folder = only_run(tmp_path)
     assert RunFolder(folder).state == "killed"
     if number != signal.SIGKILL:

@@ -6,7 +6,6 @@ import ast
 import hashlib
 import io
 import json
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from commeff.experiments.data.skew import class_counts, draw, heterogeneity
 from commeff.experiments.data.torchvision_images import torchvision
 from commeff.experiments.data.verify import verify
 from commeff.experiments.tasks.partition import split
+from tests.owned import run
 
 CONTENT = {"first": b"one", "second.txt": b"two"}
 runner = CliRunner()
@@ -89,8 +89,7 @@ def test_checking_data_imports_no_torch_and_tasks_import_no_torchvision() -> Non
         "import commeff.experiments.tasks\n"
         "assert not {'torchvision', 'sklearn', 'pandas'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run([sys.executable, "-c", code], check=True)
 
 
 def test_the_sums_of_torchvision_are_ours() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import time
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,6 +17,7 @@ from commeff.experiments.grid.local.scheduler import Limits, Scheduler, _run_cel
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import RunFolder
+from tests import owned
 
 SMALL = ["task=quadratic", "workers=4", "steps=2"]
 
@@ -25,19 +25,26 @@ SMALL = ["task=quadratic", "workers=4", "steps=2"]
 class Sleepers:
     """Starts processes that sleep in place of cells, and notes on which GPUs they would compute."""
 
-    def __init__(self) -> None:
+    def __init__(self, together: int) -> None:
+        self._together, self._all_there = together, multiprocessing.get_context("fork").Event()
         self.gpus: dict[str, tuple[str, ...]] = {}
         self.most = 0
         self._alive: list[BaseProcess] = []
 
     def start(self, target: Any, config: dict[str, Any], folder: Path, gpus: tuple[str, ...]) -> Any:
         ours, _ = multiprocessing.Pipe()
-        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.3,))
+        process = owned.process(self._sleep)
         process.start()
         self.gpus[folder.name] = gpus
         self._alive = [other for other in self._alive if other.is_alive()] + [process]
         self.most = max(self.most, len(self._alive))
+        if self.most == self._together:
+            self._all_there.set()
         return process, ours
+
+    def _sleep(self) -> None:
+        """Until as many as should be are alive at the same time."""
+        self._all_there.wait(owned.PATIENCE)
 
 
 class Silent:
@@ -52,7 +59,7 @@ def cells(tmp_path: Path, count: int, *tokens: str) -> list[Cell]:
 
 def deal(cells: list[Cell], jobs: int, monkeypatch: pytest.MonkeyPatch) -> Sleepers:
     monkeypatch.setenv(dealt.VISIBLE, "4,5")
-    server: Any = Sleepers()
+    server: Any = Sleepers(min(jobs, len(cells)))
     Scheduler(Limits(jobs), server).run(cells, Silent())
     return server
 

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,16 +19,19 @@ from typer.testing import CliRunner
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
 from commeff.experiments.grid.command import Request, prepare
+from commeff.experiments.grid.local import scheduler
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.plan.estimate import total
 from commeff.experiments.run.store import RunFolder, run_id
+from tests import owned
 from tests.experiments.launchers import children
 from tests.forks import command
 
 SLOW = "base: {task: digits, workers: 4, steps: 100000, evaluate_every: 50, checkpoint_every: 20}\n"
 PLUGIN = """
 import os, signal, time
+from pathlib import Path
 from commeff.compressors import Dense
 
 class Dies(Dense):
@@ -40,7 +43,11 @@ class Dies(Dense):
 def error():
     raise RuntimeError("out of order")
 
-HOW = {"float64": error, "float32": lambda: os.kill(os.getpid(), signal.SIGKILL), "bfloat16": lambda: time.sleep(1)}
+def hang():
+    Path(__file__).with_name("hangs").touch()
+    time.sleep(0.5)
+
+HOW = {"float64": error, "float32": lambda: os.kill(os.getpid(), signal.SIGKILL), "bfloat16": hang}
 """
 
 
@@ -56,7 +63,7 @@ def begin(folder: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=owned.PATIENCE)
     return process.returncode, told
 
 
@@ -68,22 +75,8 @@ def states(folder: Path) -> list[str]:
     return sorted(RunFolder(run).state for run in runs(folder))
 
 
-def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
 def pids(folder: Path) -> list[int]:
     return [RunFolder(run).read("status.json")["pid"] for run in runs(folder)]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_grid_runs_once_and_is_written_down(tmp_path: Path) -> None:
@@ -102,7 +95,12 @@ def test_a_grid_runs_once_and_is_written_down(tmp_path: Path) -> None:
         assert run_id(compose(cell["settings"])) == cell["run"], "the cell is not the run that `commeff train` makes"
 
 
-def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> None:
+def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def clock() -> float:
+        """The last cell hangs, and then days go by."""
+        return time.monotonic() + 1e6 * (tmp_path / "hangs").exists()
+
+    monkeypatch.setattr(scheduler, "time", SimpleNamespace(monotonic=clock, time=time.time, sleep=time.sleep))
     (tmp_path / "mine.py").write_text(PLUGIN)
     written(
         tmp_path,
@@ -113,7 +111,7 @@ def test_what_fails_fails_alone_and_says_how_to_run_it_again(tmp_path: Path) -> 
     (tmp_path / "store").mkdir()
     taken = tmp_path / "store" / run_id(compose(["task=quadratic", "workers=4", "steps=60", "method=local_sgd"]))
     taken.write_text("a file where the run's folder should be")
-    code, told = finish(begin(tmp_path, "--plugin", str(tmp_path / "mine.py"), "--timeout", "3"))
+    code, told = finish(begin(tmp_path, "--plugin", str(tmp_path / "mine.py"), "--timeout", "1000", "-j", "1"))
     assert code == 1
     assert "local_sgd seed 0: killed, ended: its folder cannot be written" in told
     assert states(tmp_path) == ["diverged", "done", "failed", "killed", "timeout"]
@@ -153,14 +151,14 @@ def test_enough_failures_end_a_grid(tmp_path: Path) -> None:
 def test_ctrl_c_stops_with_checkpoints_and_the_same_command_goes_on(tmp_path: Path) -> None:
     written(tmp_path, SLOW + "grid: [{method: [psgd, dsgd, local_sgd]}]\n")
     process = begin(tmp_path, "-j", "2")
-    until(lambda: len(list((tmp_path / "store").glob("*/checkpoints/latest.pt"))) == 2)
+    owned.until(lambda: len(list((tmp_path / "store").glob("*/checkpoints/latest.pt"))) == 2, "two checkpoints")
     cells = pids(tmp_path)
     process.send_signal(signal.SIGINT)
     code, told = finish(process)
     assert code == 130
     assert "the same command goes on" in told
     assert states(tmp_path) == ["killed", "killed"]
-    assert not any(alive(pid) for pid in cells)
+    assert not any(map(owned.alive, cells))
     assert all(RunFolder(run).read("status.json")["step"] >= 20 for run in runs(tmp_path))
 
 
@@ -168,13 +166,10 @@ def test_ctrl_c_at_the_start_is_quiet(tmp_path: Path) -> None:
     written(tmp_path, SLOW + "grid: [{method: psgd}]\n")
     words = ["grid", str(tmp_path / "mine.yaml"), "--store", str(tmp_path / "store")]
     with (tmp_path / "told").open("w") as told:
-        process = subprocess.Popen([sys.executable, "-m", "commeff", *words], stderr=told, start_new_session=True)
-    try:
-        until(lambda: len(children(process.pid)) == 2)  # the tracker and the server, which imports
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=60) == 130
-    finally:
-        process.kill()
+        process = owned.start([sys.executable, "-m", "commeff", *words], stderr=told)
+    owned.until(lambda: len(children(process.pid)) == 2, "the tracker and the server, which imports")
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=owned.PATIENCE) == 130
     assert "Traceback" not in (tmp_path / "told").read_text()
     assert runs(tmp_path) == []
 
@@ -209,12 +204,12 @@ def how_signals_stand() -> tuple[set[int], list[Any]]:
 def test_no_cell_outlives_its_runner(tmp_path: Path) -> None:
     written(tmp_path, SLOW + "grid: [{method: [psgd, dsgd]}]\n")
     process = begin(tmp_path, "-j", "2")
-    until(lambda: states(tmp_path) == ["running", "running"])
+    owned.until(lambda: states(tmp_path) == ["running", "running"], "both cells")
     cells = pids(tmp_path)
     process.kill()
     process.wait()
-    until(lambda: states(tmp_path) == ["killed", "killed"], seconds=20)
-    until(lambda: not any(alive(pid) for pid in cells), seconds=20)
+    owned.until(lambda: states(tmp_path) == ["killed", "killed"], "the cells to be given up")
+    owned.until(lambda: not any(map(owned.alive, cells)), "the cells to end")
 
 
 def test_two_runners_share_the_work(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from commeff.experiments.report.draw.figures import write
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder, run_id
 from commeff.topologies import one_peer_exponential
+from tests import owned
 
 WORDS = ["task=quadratic", "workers=2", "method=mem_sgd", "compressor.ratio=0.3", "evaluate_every=2", "nproc=2"]
 GRID = """
@@ -80,13 +81,12 @@ def test_a_link_carries_what_its_rate_says(pair: list[Node]) -> None:
         with socket.create_connection((pair[1].address, 5000)) as connection:
             connection.sendall(bytes(size))
 
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Process(target=receive), context.Process(target=send)
+    receiver, sender = owned.process(receive), owned.process(send)
     receiver.start()
-    assert line.poll(10)
+    assert line.poll(owned.PATIENCE)
     line.recv()
     sender.start()
-    assert line.poll(10)
+    assert line.poll(owned.PATIENCE)
     assert 0.8 < line.recv() / inter.seconds(size) < 3  # a link without a bucket carries it in milliseconds
     for process in (receiver, sender):
         process.join()
@@ -102,7 +102,7 @@ def test_exchanges_take_about_what_the_model_says(pair: list[Node]) -> None:
 def begun(nodes: list[Node], cell: Cell) -> tuple[BaseProcess, Connection]:
     """A cell under way on the nodes, and the line to it."""
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=run_in_lab, args=(nodes, cell, (), theirs))
+    process = owned.process(run_in_lab, (nodes, cell, (), theirs))
     process.start()
     return process, ours
 
@@ -112,7 +112,7 @@ def test_a_run_in_the_lab_is_the_run_that_it_is_in_one_process(pair: list[Node],
     alone = run_one({**config, "nproc": 1}, tmp_path / "alone")
     cell = Cell(1, {}, None, {}, config, tmp_path / "lab" / run_id(config))
     process, line = begun(pair, cell)
-    process.join(60)
+    process.join(owned.PATIENCE)
     line.close()
     assert process.exitcode == 0
     environment = RunFolder(cell.folder).read("env.json")
@@ -127,11 +127,9 @@ def test_a_cell_that_should_stop_leaves_a_checkpoint(pair: list[Node], tmp_path:
     config = compose([*WORDS, "steps=1000000"])
     cell = Cell(1, {}, None, {}, config, tmp_path / run_id(config))
     process, line = begun(pair, cell)
-    deadline = time.monotonic() + 30
-    while not (cell.folder / "metrics.jsonl").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    owned.until((cell.folder / "metrics.jsonl").exists, "a row")
     line.send("stop")
-    process.join(30)
+    process.join(owned.PATIENCE)
     assert process.exitcode == 0
     assert RunFolder(cell.folder).state == "killed"
     assert (cell.folder / "checkpoints" / "latest.pt").exists()
@@ -258,24 +256,21 @@ def test_nothing_stays_of_a_lab_whose_runner_is_killed(pair: list[Node]) -> None
 
     def hold() -> None:
         with lab(NETWORKS["1gbit"], 2) as nodes:
-            inside = os.fork()
+            inside = owned.fork()
             if not inside:
                 nodes[1].enter()
-                time.sleep(60)
+                time.sleep(owned.PATIENCE)
             theirs.send([inside, *(os.stat(node.namespace).st_ino for node in nodes)])
-            time.sleep(60)
+            time.sleep(owned.PATIENCE)
 
-    runner = multiprocessing.get_context("fork").Process(target=hold)
+    runner = owned.process(hold)
     runner.start()
-    assert ours.poll(10)
+    assert ours.poll(owned.PATIENCE)
     member, *inodes = ours.recv()
     assert all(holders(inode) for inode in inodes)
     runner.kill()
     runner.join()
-    deadline = time.monotonic() + 5
-    while any(holders(inode) for inode in inodes) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert [holders(inode) for inode in inodes] == [[], []]
+    owned.until(lambda: not any(holders(inode) for inode in inodes), "the namespaces to go")
     assert not Path("/proc", str(member), "ns", "net").exists()
 
 

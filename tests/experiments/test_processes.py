@@ -16,6 +16,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder, run_id
 from commeff.training.checkpoint import Checkpoints
+from tests import owned
 from tests.experiments.launchers import checkpointed, children, gone
 from tests.experiments.trajectories import same
 from tests.forks import command
@@ -59,7 +60,7 @@ def test_a_run_goes_on_with_another_number_of_processes(before: int, after: int,
     folder = tmp_path / "store" / run_id(first)
     assert checkpointed(tmp_path / "store") == folder
     halted.send_signal(signal.SIGINT)
-    halted.communicate(timeout=60)
+    halted.communicate(timeout=owned.PATIENCE)
     assert run_one(second, folder)["state"] == "done"
     same(tmp_path / "whole", folder)
 
@@ -71,7 +72,7 @@ def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path: Path) -> None:
     members = children(run.pid)
     assert len(members) == 3
     os.kill(members[1], signal.SIGKILL)
-    _, told = run.communicate(timeout=60)
+    _, told = run.communicate(timeout=owned.PATIENCE)
     assert run.returncode == 1
     assert "died with exit code -9" in told
     assert "Traceback" not in told
@@ -97,7 +98,7 @@ def test_a_signal_stops_all_with_a_checkpoint(number: signal.Signals, whom: str,
     run = begin(tmp_path, *words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     folder = checkpointed(tmp_path)
     os.kill(run.pid if whom == "the command" else children(run.pid)[1], number)
-    _, told = run.communicate(timeout=60)
+    _, told = run.communicate(timeout=owned.PATIENCE)
     assert run.returncode == 130
     assert "with a checkpoint" in told.splitlines()[-1]
     state = Checkpoints(folder / "checkpoints").load()
@@ -118,5 +119,4 @@ def test_processes_of_several_threads_do_not_hang(tmp_path: Path) -> None:
     """OpenMP's threads do not survive a fork: they must not have been started before it."""
     words = ["task=quadratic", "task.dimension=100000", "task.dtype=float32", "workers=2", "steps=2", "threads=2"]
     words = [sys.executable, "-m", "commeff", "train", *words, "nproc=2", "--store", str(tmp_path)]
-    done = subprocess.run(words, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "2"}, check=False)
-    assert done.returncode == 0
+    owned.run(words, check=True, env=os.environ | {"OMP_NUM_THREADS": "2"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from commeff.experiments.escape import latex_text
 from commeff.experiments.report import Report, write_report
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.plots import figures
+from tests import owned
 from tests.experiments.report_stores import Forged, forge, half_finished
 
 EMPTY = {"meta", "br", "hr", "img", "input", "link"}
@@ -151,7 +151,7 @@ def test_latex_escapes_what_it_must() -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_the_tables_compile_by_themselves(half: Report, tmp_path: Path) -> None:
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", str(half.folder / "tables.tex")]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ran = owned.run(command, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout[-2000:]
     assert (tmp_path / "tables.pdf").stat().st_size > 1000
 

@@ -7,10 +7,8 @@ import os
 import pwd
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -21,6 +19,7 @@ from commeff.experiments.grid.plan.cell_list import read_cells
 from commeff.experiments.grid.slurm.script import shapes
 from commeff.experiments.grid.slurm.site import EXAMPLE, Site, find_site, read_site
 from commeff.experiments.run.store import RunFolder
+from tests import owned
 from tests.fork_commands import commands
 
 FAKE = Path(__file__).with_name("fake_slurm.sh")
@@ -49,13 +48,6 @@ def emitted(folder: Path, text: str, site: str = "requeues: 3\n", *words: str) -
     return folder / "out"
 
 
-def until(true: Callable[[], Any], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The books of a fake SLURM, which is on PATH."""
@@ -74,7 +66,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def preempt(books: Path, store: Path, number: int) -> None:
     """SIGTERM for the script of a task, once there is a checkpoint: so SLURM warns it."""
-    until(lambda: list(store.glob("*/checkpoints/latest.pt")))
+    owned.until(lambda: list(store.glob("*/checkpoints/latest.pt")), "a checkpoint")
     os.kill(int((books / f"1_{number}.pid").read_text()), signal.SIGTERM)
 
 
@@ -88,7 +80,7 @@ def test_an_array_runs_to_the_end_though_a_task_is_preempted(slurm: Path, tmp_pa
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["jobs"]) == 2
     preempt(slurm, store, 1)
-    until(lambda: (slurm / "2.done").exists())
+    owned.until((slurm / "2.done").exists, "the report")
     runs = {path.parent.name.split("-")[0]: RunFolder(path.parent) for path in store.glob("*/status.json")}
     assert {run.state for run in runs.values()} == {"done"}, [(p, p.read_text()) for p in slurm.glob("*.out")]
     assert [runs[name].read("status.json").get("preemptions", 0) for name in ("psgd", "dsgd")] == [0, 1]
@@ -110,12 +102,10 @@ def test_a_cancelled_task_is_not_queued_again(slurm: Path, tmp_path: Path) -> No
         for count, limit in ((0, False), (3, True)):
             (slurm / "9_1.state").write_text(state)
             environment = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "1", "SLURM_RESTART_COUNT": str(count)}
-            task = subprocess.Popen(
-                ["bash", str(script)], env=os.environ | environment, stdout=subprocess.PIPE, text=True
-            )
-            until((tmp_path / "started").exists)
+            task = owned.start(["bash", str(script)], env=os.environ | environment, stdout=subprocess.PIPE)
+            owned.until((tmp_path / "started").exists, "the task")
             task.send_signal(signal.SIGTERM)
-            told = task.communicate(timeout=20)[0]
+            told = task.communicate(timeout=owned.PATIENCE)[0]
             assert task.returncode == 130
             assert ("submit it anew" if limit and state == "RUNNING" else said) in told
             assert (slurm / "9_1.requeue").exists() == (state == "RUNNING" and not limit)
@@ -130,10 +120,10 @@ def test_srun_starts_the_processes_of_a_cell_that_one_node_cannot_hold(
     steps = 2000 if preempted else 5
     text = f"base: {{task: quadratic, workers: 4, steps: {steps}, checkpoint_every: 50}}\n"
     folder = emitted(tmp_path, text + "grid: [{method: psgd, nproc: 2}]\n", "processes_per_node: 1\n", "--no-report")
-    subprocess.run([str(folder / "submit.sh")], check=True, capture_output=True)
+    owned.run([str(folder / "submit.sh")], check=True)
     if preempted:
         preempt(slurm, tmp_path / "store", 0)
-    until((slurm / "2.done").exists)
+    owned.until((slurm / "2.done").exists, "the report")
     (run,) = [RunFolder(path.parent) for path in (tmp_path / "store").glob("*/status.json")]
     assert run.state == "done", (slurm / "1_0.out").read_text()
     assert run.read("status.json").get("preemptions", 0) == preempted
@@ -155,7 +145,7 @@ def test_every_script_is_one_that_bash_reads(tmp_path: Path) -> None:
         "submit.sh",
     ]
     for script in scripts:
-        subprocess.run(["bash", "-n", str(script)], check=True)
+        owned.run(["bash", "-n", str(script)], check=True)
     found = [script.read_text() for script in scripts[:3]]
     assert all("--timeout 30 &\n" in script for script in found)
     assert ["--launcher srun" in script for script in found] == [False, False, True]

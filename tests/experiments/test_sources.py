@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.sources import helpers
 from commeff.experiments.run.store import run_id
+from tests.owned import run
 
 PLUGIN = """from commeff import Local, Strategy
 from commeff.core.local import OptimizerFactory
@@ -92,9 +92,7 @@ def test_a_moved_plug_in_with_its_helpers_is_the_same_run(tmp_path: Path) -> Non
         "from commeff.experiments.config.plugins import choices; "
         "print(run_id(compose(['method=moved', 'task=quadratic', 'workers=4'], choices(sys.argv[1]))))"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "there" / "plugin.py")], capture_output=True, text=True, check=True
-    )
+    told = run([sys.executable, "-c", code, str(tmp_path / "there" / "plugin.py")], check=True)
     assert told.stdout.strip() == named(file, "moved")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -19,7 +18,8 @@ from commeff.experiments.grid.launchers import check
 from commeff.experiments.grid.local import srun_step as step
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import RunFolder, run_id
-from tests.experiments.launchers import PATIENCE, gone
+from tests import owned
+from tests.experiments.launchers import gone
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
 COMMEFF = r"""#!/usr/bin/env bash
@@ -57,7 +57,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
         command.chmod(0o755)
         monkeypatch.setattr(step, "own_command", lambda: [str(command), str(cell.folder)])
         ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.get_context("fork").Process(target=_attended, args=(cell, ours, theirs))
+        process = owned.process(_attended, (cell, ours, theirs))
         process.start()
         theirs.close()
         begun.append(process)
@@ -72,13 +72,6 @@ def _attended(cell: Cell, theirs: Connection, line: Connection) -> None:
     theirs.close()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as the server that forks it
     step.run_step(cell, [], line)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_a_job_without_srun_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +92,9 @@ def test_a_step_is_known_once_it_has_begun_the_run(tmp_path: Path) -> None:
 
 def test_a_cell_stops_alone_and_its_processes_end_with_who_attends_to_it(begin: Begin) -> None:
     (first, one, line), (second, other, _other_line) = begin(1), begin(2)
-    until(lambda: first.state == second.state == "running")
+    owned.until(lambda: first.state == second.state == "running", "both cells")
     line.send("stop")
-    one.join(PATIENCE)
+    one.join(owned.PATIENCE)
     assert one.exitcode == 0
     assert (first.state, second.state) == ("killed", "running")
     task = second.read("status.json")["pid"]
@@ -111,9 +104,9 @@ def test_a_cell_stops_alone_and_its_processes_end_with_who_attends_to_it(begin: 
 
 def test_what_stops_a_cell_before_it_begins_ends_its_processes(begin: Begin) -> None:
     run, process, line = begin(1, '#!/usr/bin/env bash\necho $$ >"$1/pid"\nwhile true; do sleep 0.05; done\n')
-    until((run.path / "pid").exists)
+    owned.until((run.path / "pid").exists, "the processes")
     line.close()
-    process.join(PATIENCE)
+    process.join(owned.PATIENCE)
     assert process.exitcode not in (0, None)
     assert run.state == "queued"
     assert gone([int((run.path / "pid").read_text())])
@@ -121,7 +114,7 @@ def test_what_stops_a_cell_before_it_begins_ends_its_processes(begin: Begin) -> 
 
 def test_a_cell_that_does_not_begin_says_why(begin: Begin) -> None:
     run, process, _line = begin(1, "#!/usr/bin/env bash\necho 'commeff: no data here' >&2\nexit 2\n")
-    process.join(PATIENCE)
+    process.join(owned.PATIENCE)
     status = run.read("status.json")
     assert (status["state"], status["error"]) == (
         "failed",

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from commeff.experiments.run.crew import Fork, crew
+from tests.owned import PATIENCE
 
-TIMEOUT = 60.0  # seconds that a process waits for another
-GRACE = 5.0  # seconds that the others have to check what they see, once one has failed
+GRACE = 60.0  # seconds that the others have to check what they see, once one has failed
 
 
 def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def on_processes(n: int, function: Callable[[], Any]) -> list[Any]:
 
     def member(fork: Fork) -> Any:
         torch.set_num_threads(1)
-        with fork.group(TIMEOUT):
+        with fork.group(PATIENCE):
             return function()
 
     with crew(n, member) as forks:

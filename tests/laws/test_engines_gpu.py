@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 import tests.laws.test_engines as engines
 from commeff import Communicator, laws
 from commeff.communicator.wire.group import joined, store_in_file
+from tests.owned import PATIENCE, start
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,8 +34,8 @@ def member(rank: int, size: int, backend: str, folder: Path) -> None:
 
 def on_gpu(size: int, backend: str, folder: Path) -> list[list[dict[str, torch.Tensor]]]:
     code = f"from tests.laws.test_engines_gpu import *; member({{}}, {size}, {backend!r}, Path({str(folder)!r}))"
-    members = [subprocess.Popen([sys.executable, "-c", code.format(rank)], cwd=ROOT) for rank in range(size)]
-    assert [process.wait(timeout=300) for process in members] == [0] * size
+    members = [start([sys.executable, "-c", code.format(rank)], cwd=ROOT) for rank in range(size)]
+    assert [process.wait(timeout=PATIENCE) for process in members] == [0] * size
     return [torch.load(folder / f"{rank}.pt") for rank in range(size)]
 
 

@@ -21,8 +21,9 @@ from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
-from tests.experiments.launchers import PATIENCE, checkpointed, children, gone, torchrun
+from tests.experiments.launchers import checkpointed, children, gone, torchrun
 from tests.laws.test_resume import same
+from tests.owned import PATIENCE
 
 FRAGILE = str(Path(__file__).parents[1] / "plugins" / "fragile.py")
 STEPS = 120
@@ -61,7 +62,7 @@ def test_crashes_under_torchrun_change_nothing(
         monkeypatch.setenv("FRAGILE", str(bombs))
         job = torchrun(2, store, [*WORDS, "--plugin", FRAGILE], restarts=count)
         try:
-            _, said = job.communicate(timeout=PATIENCE * (count + 1))
+            _, said = job.communicate(timeout=PATIENCE)
         finally:
             job.kill()
         assert job.returncode == 0, said

@@ -7,7 +7,6 @@ The task has every kind of state there is: a shuffling sampler, BatchNorm buffer
 from __future__ import annotations
 
 import inspect
-import subprocess
 import sys
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from commeff.experiments.tasks import Digits
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
 from commeff.training.trainer import train
+from tests import owned
 
 WORKERS, STEPS = 4, 8
 MIDDLE, ENDS = 4, (1, 7)  # steps after which a run is stopped
@@ -109,7 +109,7 @@ def stopped(request, tmp_path_factory):
     for i, name in enumerate(variants()):
         run(name, top / f"{i}-whole")
         assert run(name, top / f"{i}-{stop}", stop)["state"] == "stopped"
-    subprocess.run([sys.executable, "-m", "tests.laws.test_resume", str(top), str(stop)], check=True, timeout=300)
+    owned.run([sys.executable, "-m", "tests.laws.test_resume", str(top), str(stop)], check=True)
     return stop, top
 
 

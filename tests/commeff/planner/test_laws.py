@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,6 +11,7 @@ import pytest
 from commeff.cluster import Cluster
 from commeff.compressors import QSGD, RandomK, TopK
 from commeff.planner import MEASURED, Model, Policies, Policy, estimate, predict
+from tests.counting import calls
 
 MODEL = Model(layers=32, hidden=4096, heads=32, sequence=2048, vocab=51200)
 SELENE = Cluster.named("a100_selene", gpus=64)
@@ -215,7 +215,7 @@ def test_odd_vocabularies_are_slow():
     assert odd > padded
 
 
-def test_a_hundred_thousand_policies_take_less_than_a_second_of_one_core():
+def test_many_policies_take_the_calls_of_a_few():
     random = np.random.default_rng(0)
     some = [
         Policy(tensor=int(t), pipeline=int(p), data=int(64 // t // p), recompute=str(r))
@@ -226,8 +226,9 @@ def test_a_hundred_thousand_policies_take_less_than_a_second_of_one_core():
             strict=True,
         )
     ]
-    many = Policies.of(some)[np.arange(10_000) % 100]
-    start = time.process_time()
-    found = estimate(MODEL, many, SELENE, 512)
+    few, many = (Policies.of(some)[np.arange(count) % 100] for count in (200, 10_000))
+    estimate(MODEL, few, SELENE, 512)  # the first one imports
+    _, least = calls(lambda: estimate(MODEL, few, SELENE, 512))
+    found, count = calls(lambda: estimate(MODEL, many, SELENE, 512))
     assert len(many) == found.step_seconds.size == 10_000
-    assert time.process_time() - start < 0.1
+    assert count < 2 * least  # not one for each policy
