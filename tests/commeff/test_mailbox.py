@@ -22,13 +22,14 @@ from commeff.communicator.wire.records import share_json
 from commeff.communicator.wire.temporary import private_folder
 from commeff.experiments.grid.local.server import short_temporary_folder
 from tests.laws.processes import on_processes
+from tests.owned import fork
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has pidfds and eventfds")
 
 
 def in_fork(work: Callable[[], None]) -> int:
     """The process id of a fork that has done the work, and its exit code: 0, or 1 after an error."""
-    child = os.fork()
+    child = fork()
     if not child:
         try:
             work()
@@ -96,7 +97,7 @@ def test_who_does_not_come_is_named() -> None:
 
 
 def test_who_has_left_is_named(tmp_path: Path) -> None:
-    gone = os.fork()
+    gone = fork()
     if not gone:
         os._exit(0)
     os.waitpid(gone, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from multiprocessing import get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from commeff.communicator.wire.temporary import private_folder, sweep
 from commeff.experiments.run.orphans import end_with_parent
+from tests import owned
 
 
 def hold(connection: Connection) -> None:
@@ -28,8 +29,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_a_killed_process_left_is_removed_at_the_next_start_and_what_lives_is_not(place: Path) -> None:
-    ours, theirs = get_context("fork").Pipe()
-    process = get_context("fork").Process(target=hold, args=(theirs,))
+    ours, theirs = Pipe()
+    process = owned.process(hold, (theirs,))
     process.start()
     try:
         theirs.close()

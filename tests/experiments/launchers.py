@@ -40,7 +40,7 @@ class Srun:
         self.folder, self.store = folder, folder / "store"
         self.terminal = folder / f"terminal{random.randrange(2**40)}"
         job = {"SLURM_JOB_ID": str(random.randrange(10**6)), "SLURM_STEP_ID": "0", "SLURM_NTASKS": str(n)}
-        common = {**job, "SLURM_JOB_NODELIST": "localhost", "COMMEFF_TIMEOUT": "20", **(environment or {})}
+        common = {**job, "SLURM_JOB_NODELIST": "localhost", "COMMEFF_TIMEOUT": "120", **(environment or {})}
         self.pids = [
             self._fork([*words, *each(rank)], common | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)})
             for rank in (range(n) if ranks is None else ranks)

@@ -31,7 +31,7 @@ class Sleepers:
         self.most = 0
         self._alive: list[BaseProcess] = []
 
-    def start(self, target: Any, config: dict[str, Any], folder: Path, gpus: tuple[str, ...]) -> Any:
+    def start(self, target: Any, config: dict[str, Any], folder: Path, gpus: tuple[str, ...], plugins: object) -> Any:
         ours, _ = multiprocessing.Pipe()
         process = owned.process(self._sleep)
         process.start()
@@ -92,7 +92,7 @@ def test_the_gpus_of_a_run_are_in_its_env_json(tmp_path: Path) -> None:
     (cell,) = cells(tmp_path, 1)
     process: BaseProcess
     connection: Connection
-    process, connection = ForkServer().start(_run_cell, dict(cell.config), cell.folder, ("4",))
+    process, connection = ForkServer().start(_run_cell, dict(cell.config), cell.folder, ("4",), ())
     process.join()
     assert connection.poll()
     assert RunFolder(cell.folder).state == "done"

@@ -25,7 +25,7 @@ from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import Checkpoints
 from tests.experiments.launchers import Srun, checkpointed
 from tests.experiments.trajectories import rows, same
-from tests.owned import until
+from tests.owned import PATIENCE, until
 
 WORDS = [
     "task=quadratic",
@@ -120,8 +120,8 @@ def test_what_cannot_be_is_refused_once(
 def test_what_was_said_before_a_restart_is_not_believed(tmp_path: Path) -> None:
     meeting = store_in_file(tmp_path / "meeting", 2)
 
-    def member(rank: int) -> Rendezvous:
-        rendezvous = Rendezvous(meeting, rank, 2, timeout=0.5)
+    def member(rank: int, timeout: float = PATIENCE) -> Rendezvous:
+        rendezvous = Rendezvous(meeting, rank, 2, timeout)
         rendezvous.report({"pid": rank})
         return rendezvous
 
@@ -132,9 +132,10 @@ def test_what_was_said_before_a_restart_is_not_believed(tmp_path: Path) -> None:
             return decision.result()
 
     assert decide(member(0), member(1)) is None
-    again = member(1)
+    again = member(1, timeout=0.1)
     with pytest.raises(TimeoutError, match="process 0 did not decide"):  # to this one
         again.decision()
+    again._timeout = PATIENCE
     assert decide(member(0), again) is None
 
 
@@ -153,7 +154,7 @@ def test_a_member_that_is_killed_ends_the_run_with_one_line(victim: int, jobs: E
 
 
 def test_a_member_that_hangs_ends_the_run_in_time(jobs: ExitStack, tmp_path: Path) -> None:
-    job = jobs.enter_context(Srun(2, tmp_path, LONG, environment={"COMMEFF_TIMEOUT": "2"}))
+    job = jobs.enter_context(Srun(2, tmp_path, LONG, environment={"COMMEFF_TIMEOUT": "5"}))
     checkpointed(job.store)
     os.kill(job.pids[1], signal.SIGSTOP)
     os.waitpid(job.pids.pop(0), 0)
@@ -164,10 +165,10 @@ def test_a_member_that_hangs_ends_the_run_in_time(jobs: ExitStack, tmp_path: Pat
 
 
 def test_a_member_that_never_comes_is_named(jobs: ExitStack, tmp_path: Path) -> None:
-    job = jobs.enter_context(Srun(3, tmp_path, SHORT, ranks=[0, 2], environment={"COMMEFF_TIMEOUT": "1"}))
+    job = jobs.enter_context(Srun(3, tmp_path, SHORT, ranks=[0, 2], environment={"COMMEFF_TIMEOUT": "3"}))
     assert job.codes() == [1, 1]
     (line,) = job.said()
-    assert "process 1 of 3 did not come within 1 s" in line
+    assert "process 1 of 3 did not come within 3 s" in line
 
 
 @pytest.mark.parametrize("stopped", [False, True])
