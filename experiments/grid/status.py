@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.escape import visible
 from commeff.experiments.grid.plan.cells import in_words
-from commeff.experiments.run.store import COUNTS, STATES, RunFolder, check_version, read_json
+from commeff.experiments.run.reading import read_mapping, run_name
+from commeff.experiments.run.store import COUNTS, STATES, RunFolder, check_version
 
 FACTS = ("step", "steps", "error", "reason", "host", "pid", *COUNTS)
 
@@ -25,10 +28,19 @@ def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _cells(path: Path) -> list[dict[str, Any]]:
-    """The cells of a grid file of the store, each a folder in it; what is no cell does not count."""
-    cells = read_json(path).get("cells")
-    named = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
-    return [cell | {"run": Path(cell["run"]).name} for cell in named if isinstance(cell.get("run"), str)]
+    """The cells of a grid file of the store, each a folder in it; what is no cell does not count, and is said."""
+    cells: list[dict[str, Any]] = []
+    try:
+        listed = read_mapping(path).get("cells")
+        if not isinstance(listed, list):
+            raise ValueError("it lists no cells")
+        for cell in listed:
+            if not isinstance(cell, dict) or not isinstance(cell.get("run"), str):
+                raise ValueError("a cell of it names no run")
+            cells.append(cell | {"run": run_name(cell["run"])})
+    except (OSError, ValueError) as error:
+        print(f"commeff: {visible(f'{path} cannot be read as a grid: {error}')}", file=sys.stderr)
+    return cells
 
 
 def standing(store: Path, run: str) -> dict[str, Any]:
@@ -71,14 +83,15 @@ def print_status(table: dict[str, Any], everything: bool) -> None:
     for name, grid in table.items():
         counts = ", ".join(f"{count} {state}" for state, count in grid["states"].items())
         preempted = f"; {_times(grid['preemptions'])}" if grid["preemptions"] else ""
-        console.print(Text(f"{name or 'runs of no grid'}: {counts}{preempted}"))
+        console.print(Text(visible(f"{name or 'runs of no grid'}: {counts}{preempted}")))
         listing = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for cell in grid["cells"]:
             if everything or cell["state"] not in ("done", "queued"):
                 where = f"{cell['step']}/{cell['steps']}" if "step" in cell and "steps" in cell else ""
                 words = [cell[key] for key in ("what", "error", "reason") if key in cell]
                 words += [_times(cell["preemptions"])] if "preemptions" in cell else []
-                listing.add_row("", cell["state"], where, cell["run"], *(Text(line, overflow="fold") for line in words))
+                run = Text(visible(cell["run"]))
+                listing.add_row("", cell["state"], where, run, *(Text(visible(w), overflow="fold") for w in words))
         if listing.row_count:
             console.print(listing)
 

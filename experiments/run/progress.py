@@ -53,4 +53,4 @@ def quality(row: dict[str, Any]) -> str:
     'train loss 0.25, val accuracy 0.900'
     """
     words = {"train_loss": "train loss {:.4g}", "val_accuracy": "val accuracy {:.3f}"}
-    return ", ".join(text.format(row[name]) for name, text in words.items() if row.get(name) is not None)
+    return ", ".join(text.format(row[name]) for name, text in words.items() if isinstance(row.get(name), (int, float)))

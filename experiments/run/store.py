@@ -19,15 +19,17 @@ import yaml
 from commeff.experiments.config.registry import source_digest
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.targets import foreign, lasting, split, targets_in
+from commeff.experiments.run.reading import read_json
 
 VERSION = 1  # of the store's layout
 # Keys that do not decide the result, wherever they stand.
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
 # Keys that are younger than the first runs; the value that means what was done before does not count.
 YOUNGER = {"clip": None, "collective": "auto", "device": "cpu", "server": "row"}
-STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed")
+STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")
 FINISHED = ("done", "diverged")
 COUNTS = ("restarts", "preemptions")  # in status.json, once they are not 0
+NUMBERS, TEXTS = ("step", "steps", "pid", "time", "wall", *COUNTS), ("state", "error", "reason", "host")  # there too
 SILENCE = 600.0  # seconds after which a run on another machine counts as dead
 
 
@@ -151,8 +153,9 @@ class RunFolder:
         self._replace(name, json.dumps({key: finite(value) for key, value in payload.items()}, indent=2) + "\n")
 
     def read(self, name: str) -> dict[str, Any]:
-        """Read a JSON file, {} where there is none that can be read."""
-        return read_json(self.path / name)
+        """Read a JSON file, {} where there is none that can be read; of status.json only what is of its kind."""
+        content = read_json(self.path / name)
+        return typed(content) if name == "status.json" else content
 
     def mark(self, state: str, **facts: Any) -> None:
         """Write the state of the run, one of `STATES`, into status.json.
@@ -182,6 +185,8 @@ class RunFolder:
         state = str(status.get("state", "queued"))
         if state in FINISHED and not self.read("summary.json"):
             return "killed"
+        if state not in STATES:
+            return "failed"
         if state != "running":
             return state
         if not {"host", "pid", "time"} <= status.keys():
@@ -207,15 +212,6 @@ def replace(path: Path, text: str, shared: bool = False) -> None:
     os.replace(draft, path)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The content of a JSON file, {} where there is none that can be read."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def finite(value: Any) -> Any:
     """JSON has no NaN and no infinity.
 
@@ -225,10 +221,25 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def typed(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a status.json that there are, without those that are no number, or no text, where they must be.
+
+    >>> typed({"state": "running", "pid": "1; ls", "step": 3, "time": True, "error": ["why"]})
+    {'state': 'running', 'step': 3}
+    """
+
+    def fits(name: str, fact: Any) -> bool:
+        if name in NUMBERS:
+            return isinstance(fact, (int, float)) and not isinstance(fact, bool) and fact >= 0
+        return isinstance(fact, str) if name in TEXTS else fact is not None
+
+    return {name: fact for name, fact in status.items() if fits(name, fact)}
+
+
 def _alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.config.targets import split
 from commeff.experiments.report.data.records import Record
+from commeff.experiments.run.reading import read_mapping, run_name
 from commeff.experiments.run.store import IRRELEVANT
 
 SWEPT = "optimizer.lr"  # what a store without a grid file is taken to have tuned
@@ -63,20 +63,20 @@ def choose(store: Path, name: str | None, records: Sequence[Record]) -> StoredGr
 def read_grid(path: Path) -> StoredGrid:
     """A grid file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        select, name = content.get("select") or {}, content.get("name") or path.stem
+        content = read_mapping(path)
+        select, name = content.get("select") or {}, str(content.get("name") or path.stem)
         return StoredGrid(
             name=name,
-            title=content.get("title") or name,
-            command=content.get("command"),
+            title=str(content.get("title") or name),
+            command=str(content.get("command") or "") or None,
             cells=tuple(_cell(cell) for cell in content["cells"]),
-            over=tuple(select.get("over") or ()),
+            over=tuple(str(key) for key in select.get("over") or ()),
             by=select.get("by"),
             target={metric: _level(value) for metric, value in (content.get("target") or {}).items()},
             baseline={key: str(value) for key, value in (content.get("baseline") or {}).items()},
-            clusters=tuple(content.get("clusters") or ()),
+            clusters=tuple(dict(cluster) for cluster in content.get("clusters") or ()),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"{path} cannot be read as a grid ({type(error).__name__}: {error}); let `commeff grid` write it anew"
         ) from None
@@ -91,8 +91,8 @@ def _level(value: Any) -> float:
 def _cell(cell: Mapping[str, Any]) -> StoredCell:
     labels = {key: str(value) for key, value in cell["labels"].items() if value not in (None, "")}
     settings = cell.get("settings")
-    run = Path(str(cell["run"])).name  # a folder of the store, never one outside
-    return StoredCell(run, int(cell["seed"]), labels, None if settings is None else tuple(settings), cell.get("name"))
+    words = None if settings is None else tuple(str(word) for word in settings)
+    return StoredCell(run_name(cell["run"]), int(cell["seed"]), labels, words, str(cell.get("name") or "") or None)
 
 
 def derive(store: Path, records: Sequence[Record]) -> StoredGrid:

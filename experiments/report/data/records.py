@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
+from commeff.experiments.config.groups import GROUPS
 from commeff.experiments.config.targets import current
-from commeff.experiments.run.store import RunFolder, check_version
+from commeff.experiments.escape import visible
+from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
+from commeff.experiments.run.store import RunFolder, check_version, typed
 from commeff.training.verdict import blown_up
 
 STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
 ENDED_BADLY = ("diverged", "failed", "oom", "timeout", "killed", "skipped")
 UNFINISHED = ("running", "queued", "killed")
-MOST, DEEPEST = 20_000, 32  # values and levels in a file of a run
+COUNTED = ("workers", "nproc", "steps", "seed")  # whole numbers of a configuration
+LAST = 10_000  # signs of error.txt that are read
 MARKS = ("config.yaml", "status.json", "metrics.jsonl")  # a folder with one of these is a run's
 
 
@@ -67,10 +70,10 @@ def read_record(folder: Path) -> Record:
     if not folder.is_dir():
         return Record(folder.name, folder)
     faults: list[str] = []
-    status = _mapping(folder / "status.json", json.loads, faults)
+    status = _status(folder / "status.json", faults)
     unmeasured = status.get("state") == "done" and not (folder / "metrics.jsonl").is_file()
     lacking = [f"{folder.name}/metrics.jsonl is missing"] * unmeasured
-    state = _state(folder, faults)
+    state = RunFolder(folder).state if status else "queued"
     summary = _mapping(folder / "summary.json", json.loads, faults, expected=status.get("state") == "done")
     curve = _curve(folder / "metrics.jsonl", faults)
     reason = str(summary.get("reason") or "") or _blown_up(summary, curve)
@@ -78,7 +81,7 @@ def read_record(folder: Path) -> Record:
         id=folder.name,
         folder=folder,
         state="diverged" if state == "done" and reason else state,
-        config=current(_mapping(folder / "config.yaml", yaml.safe_load, faults)),
+        config=_config(folder / "config.yaml", faults),
         environment=_mapping(folder / "env.json", json.loads, faults),
         status=status,
         summary=summary,
@@ -89,64 +92,62 @@ def read_record(folder: Path) -> Record:
     )
 
 
-def _state(folder: Path, faults: list[str]) -> str:
-    try:
-        state = RunFolder(folder).state
-    except (AttributeError, KeyError, TypeError):
-        state = "failed"
-        faults.append(f"{folder.name}/status.json does not say how the run stands; counted as failed")
-    return state
+def _status(path: Path, faults: list[str]) -> dict[str, Any]:
+    content = _mapping(path, json.loads, faults)
+    status = typed(content)
+    if content and (
+        len(status) < sum(fact is not None for fact in content.values()) or status.get("state") not in STATES
+    ):
+        faults.append(f"{path.parent.name}/{path.name} does not say how the run stands; counted by what it says")
+    return status
+
+
+def _config(path: Path, faults: list[str]) -> dict[str, Any]:
+    """The configuration of a run, {} where the file holds none."""
+    config = _mapping(path, parse_yaml, faults)
+    numbers = all(isinstance(config[key], int) and config[key] >= 0 for key in COUNTED if key in config)
+    parts = all(isinstance(config[group], dict) for group in GROUPS if group in config)
+    if not numbers or not parts or not all(isinstance(target, str) for target in _targets(config)):
+        faults.append(f"{path.parent.name}/{path.name} describes no run")
+        return {}
+    names: dict[str, Any] = current(config)
+    return names
+
+
+def _targets(node: Any) -> Iterator[Any]:
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from [value] if name == "_target_" else _targets(value)
 
 
 def _mapping(path: Path, parse: Any, faults: list[str], expected: bool = True) -> dict[str, Any]:
     try:
-        value = parse(path.read_text(encoding="utf-8"))
+        return read_mapping(path, parse)
     except FileNotFoundError:
         if expected:
             faults.append(f"{path.parent.name}/{path.name} is missing")
-        return {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+    except OSError:
         faults.append(f"{path.parent.name}/{path.name} cannot be read")
-        return {}
-    if not isinstance(value, dict):
-        faults.append(f"{path.parent.name}/{path.name} holds no names and values")
-        return {}
-    if excessive(value):
-        faults.append(f"{path.parent.name}/{path.name} holds more than {MOST:,} values, or levels beyond {DEEPEST}")
-        return {}
-    return value
-
-
-def excessive(value: Any) -> bool:
-    """Whether a file holds more than any run writes: YAML can repeat or hold itself, at no length.
-
-    >>> endless = {}; endless["more"] = endless
-    >>> excessive({"workers": 4, "betas": [0.9, 0.99]}), excessive(endless), excessive([0] * 100_000)
-    (False, True, True)
-    """
-    waiting, seen = [(value, 0)], 0
-    while waiting and seen <= MOST:
-        node, depth = waiting.pop()
-        seen += 1
-        inner = node.values() if isinstance(node, dict) else node if isinstance(node, (list, tuple, set)) else ()
-        if inner and depth >= DEEPEST:
-            return True
-        waiting += [(each, depth + 1) for each in inner]
-    return seen > MOST
+    except ValueError as error:
+        faults.append(f"{path.parent.name}/{path.name} cannot be read: {error}")
+    return {}
 
 
 def _curve(path: Path, faults: list[str]) -> pd.DataFrame:
     """The evaluations in order. A last line that a crash cut off does not count; any other damage is a fault."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = read_text(path).split("\n")
+    except FileNotFoundError:
+        return pd.DataFrame()
     except OSError:
+        faults.append(f"{path.parent.name}/{path.name} cannot be read")
         return pd.DataFrame()
     rows = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            row = json.loads(line)
+            row = {name: float(value) for name, value in json.loads(line).items() if isinstance(value, (int, float))}
             rows.append({"step": row["step"]} | row)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, AttributeError, OverflowError, RecursionError):
             faults.append(f"{path.parent.name}/{path.name}: line {number} cannot be read")
     if not rows:
         return pd.DataFrame()
@@ -168,7 +169,7 @@ def _last_words(path: Path) -> str:
     ''
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
+        lines = visible(read_text(path)[-LAST:]).rstrip().splitlines()
     except OSError:
         return ""
     indented = [i for i, line in enumerate(lines) if line.startswith(" ")]

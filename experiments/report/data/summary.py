@@ -16,6 +16,7 @@ from commeff.experiments.run.store import FINISHED
 
 SHOWN = 6  # different values that are written out
 FEW = 3  # fewer seeds than this are called too few
+YEAR_5000 = 95_617_584_000.0  # seconds; later times are none
 PACKAGES = ("torch", "commeff", "python")
 
 
@@ -99,7 +100,7 @@ def _machine(run: RecordedRun) -> str | None:
 
 def _ended(run: RecordedRun) -> float | None:
     time, waits = run.record.status.get("time"), run.record.state in ("running", "queued")
-    return float(time) if isinstance(time, (int, float)) and not waits else None
+    return float(time) if isinstance(time, (int, float)) and time < YEAR_5000 and not waits else None
 
 
 def _dates(times: Iterable[float | None]) -> str:

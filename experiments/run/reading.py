@@ -1,0 +1,132 @@
+"""Files of a store as a reader finds them: of any kind, size and content, since anybody may have written them.
+
+What comes out is plain: names and values, of bounded size and depth, without signs that a terminal would obey.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from commeff.experiments.escape import visible
+
+LARGEST = 1 << 28  # bytes of a file
+LARGEST_YAML = 1 << 20  # signs, which take some seconds
+LONGEST = 10_000  # signs of a text; what follows is cut
+DEEPEST = 40  # levels of names in names
+MOST = 2_000_000  # values in a file
+ALIASES = 20  # of a YAML file: a few of them can stand for more than any memory holds
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises
+    ------
+    OSError : also for what is no regular file, such as a pipe that nobody writes, and for one that is too large.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, encoding="utf-8", errors="replace") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(f"{path} is no regular file")
+        if facts.st_size > LARGEST:
+            raise OSError(f"{path} is larger than {LARGEST >> 20} MiB")
+        return file.read()
+
+
+def read_mapping(path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
+    """Names and values in a file of JSON, or of what else `parse` reads.
+
+    Raises
+    ------
+    OSError : if there is no such file, or none that can be read.
+    ValueError : if it holds anything else.
+    """
+    try:
+        content = plain(parse(read_text(path)))
+    except (yaml.YAMLError, RecursionError, OverflowError) as error:
+        raise ValueError(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(content, dict):
+        raise ValueError("it holds no names and values")
+    return content
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The content of a JSON file, {} where there is none that can be read."""
+    try:
+        return read_mapping(path)
+    except (OSError, ValueError):
+        return {}
+
+
+def run_name(text: Any) -> str:
+    """The folder of a run that another file names: one of the same store, never one outside.
+
+    >>> run_name("psgd-digits-0"), run_name("../../etc")
+    ('psgd-digits-0', 'etc')
+    """
+    name = Path(str(text)).name
+    if name in ("", ".."):
+        raise ValueError(f"{text!r} names no run")
+    return name
+
+
+def parse_yaml(text: str) -> Any:
+    """Plain YAML; `yaml.YAMLError` also for more depth or aliases than a configuration needs."""
+    if len(text) > LARGEST_YAML:
+        raise yaml.YAMLError(f"more than {LARGEST_YAML >> 20} MiB")
+    return yaml.load(text, Loader=_Bounded)
+
+
+class _Bounded(yaml.SafeLoader):
+    depth, aliases = 0, 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.aliases += self.check_event(yaml.AliasEvent)
+        self.depth += 1
+        if self.depth > DEEPEST or self.aliases > ALIASES:
+            raise yaml.YAMLError(f"more than {DEEPEST} levels or {ALIASES} aliases")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def plain(content: Any) -> Any:
+    """The same content with names that are texts, texts that are visible and not too long, and numbers that fit.
+
+    Raises
+    ------
+    ValueError : if it is deeper or larger than files of a store are.
+
+    >>> plain({1: ["a", None, 10**400], "text": "x" * 20_000})["1"]
+    ['a', None, '1000000000000000000000...']
+    """
+    left = MOST
+
+    def tidy(value: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > DEEPEST:
+            raise ValueError(f"more than {MOST} values, or {DEEPEST} levels of names")
+        if isinstance(value, dict):
+            return {_text(str(name)): tidy(item, depth + 1) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [tidy(item, depth + 1) for item in value]
+        if value is None or isinstance(value, (bool, float)):
+            return value
+        if isinstance(value, int):
+            return value if abs(value) < 2**63 else f"{str(value)[:22]}..."
+        return _text(str(value))
+
+    return tidy(content, 0)
+
+
+def _text(text: str) -> str:
+    return visible(text if len(text) <= LONGEST else text[:LONGEST] + " ...")
