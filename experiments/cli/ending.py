@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -22,9 +23,7 @@ MISUSE: Any = typer.BadParameter.__mro__[2]  # ClickException, which typer does 
 
 def exit_code(app: typer.Typer, words: Sequence[str] | None) -> int:
     """Run a command; its exit code."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt)
-    with dependable():
+    with dependable(), _interruptible():
         try:
             code = app(None if words is None else [*words], prog_name="commeff", standalone_mode=False)
             sys.stdout.flush()
@@ -39,6 +38,19 @@ def exit_code(app: typer.Typer, words: Sequence[str] | None) -> int:
             return UNREAD if error.closed else FAILED
         except BaseException as error:
             return _unforeseen(error)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise what no plug-in raises; where it is ignored, as under nohup, it stays so."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _misused(error: Any) -> int:

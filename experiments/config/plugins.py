@@ -146,7 +146,7 @@ def choices(plugin: str, installed: bool = False) -> list[Choice]:
         raise ValueError(f"plug-in {plugin} cannot be loaded: {error}") from error
     except Exception as error:  # whatever the user's own code raises
         reason = " ".join(str(error).split()) + raised_at(error, [Path(plugin)])
-        if isinstance(error, ModuleNotFoundError) and error.name == plugin:
+        if isinstance(error, ModuleNotFoundError) and f"{plugin}.".startswith(f"{error.name}."):
             reason += "; a plug-in is a file that ends in .py, or a module that is installed"
         raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}") from error
     place = f"{module.__file__}:" if plugin.endswith(".py") else f"{plugin}{'.' if installed else ':'}"

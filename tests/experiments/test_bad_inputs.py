@@ -1,0 +1,159 @@
+"""Bad input to any command: one line with what is wrong, exit code 2, and nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commeff.experiments.cli import main
+
+GRID = "base: {task: quadratic, workers: 2, steps: 2}\ngrid:\n  - {method: psgd}\n"
+FILES = {
+    "grid.yaml": GRID,
+    "plain.py": "x = 1\n",
+    "broken.py": "def broken(:\n",
+    "exits.py": "import sys\nsys.exit(0)\n",
+    "interrupts.py": "raise KeyboardInterrupt\n",
+    "generator.py": "raise GeneratorExit\n",
+    "own.py": "class Own(BaseException):\n    pass\n\n\nraise Own('mine')\n",
+    "quits.py": (
+        "import sys\nfrom commeff.core.strategy import Strategy\n\n\n"
+        "def quits(optimizer) -> Strategy:\n    print('noise')\n    sys.exit(0)\n"
+    ),
+    "empty.yaml": "",
+    "list.yaml": "- 1\n",
+    "broken.yaml": "a: [1, 2\n",
+    "deep.yaml": "[" * 3000,
+    "cells.jsonl": '{"version": 1}\n',
+    "none.jsonl": "",
+    "binary.yaml": "\x00\x01",
+    "notes.txt": "a file\n",
+}
+BAD = [  # words of a command, and what the line says; {here} is the folder with FILES
+    # train
+    ("train nonsense", "write key=value"),
+    ("train task=", "no task ''"),
+    ("train workers=", "workers must be a whole number"),
+    ("train steps=1e3", "steps must be a whole number"),
+    ("train seed=-1", "at least 0"),
+    ("train threads=0", "at least 1"),
+    ("train steps=[1,2]", "whole number"),
+    ("train steps={{a:1}}", "whole number"),
+    ("train l2=true", "l2 must be a number"),
+    ("train device=tpu", "'cpu' or 'cuda'"),
+    ("train nproc=0", "at least 1"),
+    ("train method=os.system", "no method 'os.system'"),
+    ("train method._target_=os.system", "unknown key 'method._target_'"),
+    ("train hydra.run.dir=x", "unknown key 'hydra.run.dir'"),
+    ("train data_dir=3", "data_dir must be"),
+    ("train --plugin {here}/absent.py", "no plug-in file"),
+    ("train --plugin {here}/notes.txt", "cannot be loaded"),
+    ("train --plugin no.such.module", "a plug-in is a file that ends in .py"),
+    ("train --plugin {here}/exits.py", "SystemExit: 0 (line 2 of {here}/exits.py)"),
+    ("train --plugin {here}/interrupts.py", "KeyboardInterrupt (line 1 of {here}/interrupts.py)"),
+    ("train --plugin {here}/generator.py", "GeneratorExit (line 1 of {here}/generator.py)"),
+    ("train --plugin {here}/own.py", "Own: mine (line 5 of {here}/own.py)"),
+    ("train --plugin {here}/quits.py method=quits", "SystemExit: 0 (line 7 of {here}/quits.py)"),
+    ("train --store {here}/notes.txt steps=1 task=quadratic", "notes.txt"),
+    ("train --stroe x", "No such option: --stroe"),
+    # grid
+    ("grid", "Missing argument 'FILE'"),
+    ("grid {here}/absent.yaml", "absent.yaml"),
+    ("grid {here}", "{here}"),
+    ("grid {here}/empty.yaml --dry-run", "empty.yaml"),
+    ("grid {here}/list.yaml --dry-run", "list.yaml"),
+    ("grid {here}/broken.yaml --dry-run", "broken.yaml"),
+    ("grid {here}/binary.yaml --dry-run", "binary.yaml"),
+    ("grid {here}/cells.jsonl --collect", "is damaged"),
+    ("grid {here}/none.jsonl --collect", "is empty"),
+    ("grid {here}/grid.yaml --launcher ssh", "ssh"),
+    ("grid {here}/grid.yaml --dry-run --shard 0/2", "--shard must be i/n"),
+    ("grid {here}/grid.yaml --dry-run -j 0", "-j must be at least 1"),
+    ("grid {here}/grid.yaml --dry-run --timeout=-1", "--timeout must be seconds"),
+    ("grid {here}/grid.yaml --dry-run --max-failures=-1", "--max-failures must be at least 0"),
+    ("grid {here}/grid.yaml --dry-run --only method=dsgd", "keeps no cell"),
+    ("grid {here}/grid.yaml --dry-run stpes=3", "did you mean steps?"),
+    ("grid {here}/grid.yaml --plugin {here}/exits.py", "SystemExit: 0"),
+    ("grid {here}/grid.yaml --jobs many", "'--jobs'"),
+    # report, status
+    ("report {here}/absent", "there is no store"),
+    ("report {here}/notes.txt", "got the file"),
+    ("report {here} --grid nope", "holds no grid 'nope'"),
+    ("report {here} --baseline psgd", "--baseline must be key=value"),
+    ("report {here} --target low", "'--target'"),
+    ("status {here}/absent", "no store"),
+    ("status {here}/notes.txt", "no store"),
+    ("status a b", "unexpected extra argument"),
+    # list, show, check
+    ("list nope", "no group 'nope'"),
+    ("list --plugin {here}/own.py", "Own: mine"),
+    ("show method=chocco", "did you mean choco?"),
+    ("show --plugin {here}/interrupts.py", "KeyboardInterrupt"),
+    ("show --jsn", "No such option"),
+    ("check", "Missing argument"),
+    ("check {here}/absent.py", "no plug-in file"),
+    ("check {here}/plain.py", "adds nothing"),
+    ("check {here}/broken.py", "SyntaxError"),
+    ("check {here}/exits.py", "SystemExit: 0 (line 2"),
+    ("check {here}/generator.py", "GeneratorExit"),
+    ("check {here}/quits.py:quit", "did you mean quits?"),
+    # plan, scale
+    ("plan model=gpt5", "gpt5"),
+    ("plan model=gpt3-13b gpus=0", "GPUs on a100_selene must be"),
+    ("plan model=gpt3-13b cluster=nowhere", "nowhere"),
+    ("plan model=gpt3-13b cluster={here}/broken.yaml", "broken.yaml"),
+    ("plan model=gpt3-13b gpus=7 tensor=2", "7"),
+    ("plan model=gpt3-13b tensr=2", "did you mean tensor?"),
+    ("plan model=gpt3-13b --search --largest", "at most one of"),
+    ("plan model=gpt3-13b --method bayes", "must be left out without --search"),
+    ("plan model=gpt3-13b --timeline {here}/x.doc", "must end with one of"),
+    ("plan --plugin {here}/exits.py", "SystemExit: 0"),
+    ("scale --workload resnet --processes 0", "resnet"),
+    ("scale --worker rack", "rack"),
+    ("scale --cluster nowhere --processes 0", "nowhere"),
+    ("scale --processes x", "x"),
+    ("scale method=nope --processes 0", "no method 'nope'"),
+    # data, bench, lab
+    ("data prepare nope --from {here}", "nope"),
+    ("data prepare cifar10 --from {here}/absent.tar.gz", "no file or folder"),
+    ("data verify --data-dir {here}/absent", "no folder"),
+    ("data partition task=quadratic", "no labelled samples"),
+    ("bench comm --nproc 1", "at least 2"),
+    ("bench nope", "No such command 'nope'"),
+    ("lab report {here}/absent", "absent"),
+    ("lab run {here}/grid.yaml --networks 3mbit", "3mbit"),
+    ("nope", "No such command 'nope'"),
+]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(("words", "says"), BAD, ids=[words for words, _ in BAD])
+def test_a_bad_input_is_one_line_and_writes_nothing(
+    words: str,
+    says: str,
+    here: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(here.rglob("[!_]*"))
+    with pytest.raises(SystemExit) as end:
+        main([word.format(here=here) for word in words.split()])
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if line != "noise"]
+    assert end.value.code == 2, err
+    assert len(lines) == 1, err
+    assert lines[0].startswith("commeff: ")
+    assert says.format(here=here) in lines[0]
+    assert out == ""
+    assert [*tmp_path.iterdir()] == []
+    assert sorted(here.rglob("[!_]*")) == before
