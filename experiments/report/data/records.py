@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from commeff.experiments.config.groups import GROUPS
-from commeff.experiments.config.targets import current
+from commeff.experiments.config.targets import current, targets_in
 from commeff.experiments.escape import visible
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
 from commeff.experiments.run.store import RunFolder, check_version, typed
@@ -107,17 +107,11 @@ def _config(path: Path, faults: list[str]) -> dict[str, Any]:
     config = _mapping(path, parse_yaml, faults)
     numbers = all(isinstance(config[key], int) and config[key] >= 0 for key in COUNTED if key in config)
     parts = all(isinstance(config[group], dict) for group in GROUPS if group in config)
-    if not numbers or not parts or not all(isinstance(target, str) for target in _targets(config)):
+    if not numbers or not parts or not all(isinstance(target, str) for target in targets_in(config)):
         faults.append(f"{path.parent.name}/{path.name} describes no run")
         return {}
     names: dict[str, Any] = current(config)
     return names
-
-
-def _targets(node: Any) -> Iterator[Any]:
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from [value] if name == "_target_" else _targets(value)
 
 
 def _mapping(path: Path, parse: Any, faults: list[str], expected: bool = True) -> dict[str, Any]:
