@@ -137,7 +137,7 @@ def test_what_a_command_does_not_know_is_a_line_and_nothing_is_built(poisoned: P
     for (part, kind), name in poisoned.runs.items():
         config = by_run[name].record.config
         if part != "hydra/launcher":  # which means nothing at all
-            with pytest.raises((ValueError, TypeError, AttributeError)):
+            with pytest.raises((ValueError, TypeError, AttributeError, KeyError)):
                 modeller.timeline(config, place, 3)
         elif kind != "interpolation":
             assert modeller.timeline(config, place, 3).step > 0
