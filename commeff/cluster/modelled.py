@@ -151,10 +151,17 @@ def play(
     for name, share in (("backward", backward), ("overlap", overlap)):
         if share is not None and not 0 <= share <= 1:
             raise ValueError(f"{name} must be 0 to 1, got {share}: it is a share of computing")
-    given = np.asarray(compute, dtype=np.float64)
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise ValueError(f"steps must be a whole number of at least 0, got {steps!r}: it is the length of the run")
+    given, workers = np.asarray(compute, dtype=np.float64), schedule.workers
+    if given.shape not in ((), (workers,), (steps, workers), (steps, 1)):
+        raise ValueError(
+            f"compute must be one number, or have the shape ({workers},) of the workers or ({steps}, {workers}) of the "
+            f"steps and workers, got {given.shape}"
+        )
     if not (given >= 0).all():
         raise ValueError(f"compute must be seconds, 0 or above, got {given.min()}")
-    computing = np.broadcast_to(given, (steps, schedule.workers))
+    computing = np.broadcast_to(given, (steps, workers))
     alike = bool((computing == computing[:, :1]).all())
     period = schedule.period if alike and (computing == computing[:1]).all() else None
     progress, durations = Progress(1 if alike else schedule.workers), computing[:, :1] if alike else computing

@@ -212,8 +212,7 @@ def power_sgd(optimizer: OptimizerFactory, rank: int = 2) -> Strategy:
     optimizer
         The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
     rank
-        r, columns of P and Q, at least 1; r = min(a, b) loses nothing. The paper trains with 1 to 4; 2 is its choice
-        for image classification.
+        r, columns of P and Q, at least 1; r = min(a, b) loses nothing. 2 is a default of this package.
 
     References
     ----------

@@ -137,7 +137,8 @@ def gossip_pga(optimizer: OptimizerFactory, topology: Topology, period: int = 6)
     topology
         Who receives from whom at each step, with which weights: W^k = ``topology.at(k)``.
     period
-        H, steps from one exact average to the next, at least 1. 6 is the published choice for image classification.
+        H, steps from one exact average to the next, at least 1. 6 is what the authors' public
+        code states.
 
     References
     ----------

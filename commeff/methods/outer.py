@@ -33,7 +33,7 @@ def slowmo(optimizer: OptimizerFactory, period: int = 8, beta: float = 0.5, alph
     beta
         The slow momentum, in [0, 1): the share of u that the next period keeps.
     alpha
-        The slow learning rate; the paper keeps it at 1. beta = 0 and alpha = 1 is `local_sgd`.
+        The slow learning rate, 1 in public implementations. beta = 0 and alpha = 1 is `local_sgd`.
 
     References
     ----------
@@ -64,10 +64,11 @@ def diloco(optimizer: OptimizerFactory, period: int = 16, outer: OptimizerFactor
     optimizer
         The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
     period
-        H, inner steps from one outer step to the next, at least 1. The paper's main setting is 500 for language models.
+        H, inner steps from one outer step to the next, at least 1. For language models hundreds are usual;
+        500 is quoted as the paper's.
     outer
-        A factory as `optimizer` is. The default is the paper's: Nesterov SGD, lr 0.7, momentum 0.9. SGD with lr 1 is
-        `local_sgd`.
+        A factory as `optimizer` is. The default is that of public implementations: Nesterov SGD, lr 0.7, momentum
+        0.9. SGD with lr 1 is `local_sgd`.
 
     References
     ----------
@@ -100,8 +101,8 @@ def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactor
         H, local steps from one server step to the next, at least 1.
     server
         A factory as `optimizer` is: Adam is FedAdam, Adagrad FedAdagrad, SGD with lr 1 is `local_sgd`. The default is
-        Adam with lr 0.01, betas (0.9, 0.99) as in the paper, and its tau = 1e-3. Torch's Adam corrects the bias of its
-        first steps, which the paper's does not.
+        Adam with lr 0.01, betas (0.9, 0.99) and tau = 1e-3; betas and tau are quoted as the paper's, the lr is a
+        default of this package. Torch's Adam corrects the bias of its first steps, which FedAdam does not.
 
     References
     ----------

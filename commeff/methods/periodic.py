@@ -87,8 +87,8 @@ def fedprox(optimizer: OptimizerFactory, period: int = 8, mu: float = 0.01) -> S
     period
         H, local steps from one average to the next, at least 1.
     mu
-        The pull towards a, at least 0, in units of curvature; 0 is `local_sgd`. The paper tunes it among 0.001, 0.01,
-        0.1 and 1.
+        The pull towards a, at least 0, in units of curvature; 0 is `local_sgd`. 0.01 is a default of this package:
+        tune it.
 
     References
     ----------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import is_dataclass
+from typing import Any
 
-from torch import Tensor
+import numpy as np
+from torch import Generator, Tensor
 from torch.optim import Optimizer
 
 from commeff.compressors import Compressor, Layout
@@ -54,14 +57,28 @@ def most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 def preserved(strategy: Stateful) -> Iterator[None]:
     """The strategy may be started and played inside; afterwards it holds what it held before."""
     before = [(part, dict(vars(part))) for part in _everything(strategy, set())]
-    for part, attributes in before:  # what is appended to while it plays is a copy
-        vars(part).update({name: copy(v) for name, v in attributes.items() if isinstance(v, (list, dict, set))})
+    copies: dict[int, Any] = {}
+    for part, attributes in before:  # what is written into while it plays is a copy
+        vars(part).update({name: _copied(value, copies) for name, value in attributes.items()})
     try:
         yield
     finally:
         for part, attributes in before:
             vars(part).clear()
             vars(part).update(attributes)
+
+
+def _copied(value: Any, copies: dict[int, Any]) -> Any:
+    """A copy of a value that can change in place, tensors on the same memory again on the same; else the value."""
+    if isinstance(value, Tensor):
+        return deepcopy(value.detach(), copies)
+    if isinstance(value, (Generator, random.Random, np.random.Generator)):
+        return deepcopy(value, copies)
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item, copies) for item in value)
+    if type(value) is dict:
+        return {key: _copied(item, copies) for key, item in value.items()}
+    return copy(value) if isinstance(value, (list, dict, set)) else value
 
 
 def depends_on_data(part: object) -> str | None:

@@ -148,11 +148,22 @@ class _Play:
 
     def result(self, device: str) -> Profile:
         """Play the last process, and, if the server's row is in use, the one that hosts it."""
+        self._cycle = self.strategy.cycle
         self._begin(device, rank=self.workers - 1)
         stretches = list(self._stretches())
+        clocked = self._communicator.wire.clocked
+        if clocked and self._cycle is not None:
+            self._cycle = None
+            self._begin(device, rank=self.workers - 1)
+            stretches = list(self._stretches())
         steps, notes = self._steps(stretches), list[str]()
         memory, data = self._held, depends_on_data(self.strategy)
-        if self.strategy.cycle is None or self.strategy.cycle > LONGEST:
+        if clocked:
+            notes.append(
+                f"{' and '.join(clocked)} follow a clock rule of their own, but give no period as the property "
+                f"`cycle`: means are those of {stretches[-1].period} steps"
+            )
+        elif self._cycle is None or self._cycle > LONGEST:
             notes.append(f"it does not repeat within {LONGEST} steps: means are those of {stretches[-1].period} steps")
         if self._endless:
             notes.append(f"its first messages do not end within {LONGEST} steps: all are taken to be like the last")
@@ -202,7 +213,7 @@ class _Play:
 
     def _stretches(self) -> Iterator[Stretch]:
         """Play what differs from one turn to the next: first messages, then a cycle and, to be sure, its repetition."""
-        cycle = self.strategy.cycle
+        cycle = self._cycle
         period = SAMPLED if cycle is None else min(cycle, LONGEST)
         turns = [0, *sorted(turn for turn in self.strategy.turns if turn > 0)]
         for begin, end in pairwise([*turns, NEVER]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
@@ -13,7 +14,8 @@ from commeff.communicator import Communicator, Handle
 from commeff.communicator.mixing import InPlace, MixPlan
 from commeff.communicator.wire.transport import Arrived, Transport
 from commeff.compressors import Message
-from commeff.topologies import MixingMatrix
+from commeff.core import Stateful
+from commeff.topologies import MixingMatrix, Topology
 
 T = TypeVar("T")
 
@@ -62,6 +64,7 @@ class Blank(Transport):
     homes : with which worker the server's row was, at each of them.
     early, bucketed : how what is posted now leaves, see `Operation`.
     plans : of the mixings so far, by their matrices.
+    clocked : the kinds of parts that have read the clock by a rule of their own, of which nothing says when it repeats.
     now : the step that is played. A delayed transform sets the communicator's clock back to when it began.
     """
 
@@ -72,6 +75,7 @@ class Blank(Transport):
         self.homes: list[int] = []
         self.early, self.bucketed, self.now = False, False, 0
         self.plans: dict[MixingMatrix, MixPlan] = {}
+        self.clocked: dict[str, None] = {}
 
     def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """The process's own term."""
@@ -111,6 +115,18 @@ class Rehearsal(Communicator):
         """The transport, with what has been posted."""
         assert isinstance(self.transport, Blank)
         return self.transport
+
+    @property
+    def step(self) -> int:
+        """The clock, which notes who reads it."""
+        reader = sys._getframe(1).f_locals.get("self")
+        if isinstance(reader, Stateful) and _unruled(reader):
+            self.wire.clocked[type(reader).__name__] = None
+        return self._now.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self._now.step = value
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
         super()._bill(kind, message, wire=wire, messages=messages, senders=senders)
@@ -171,3 +187,12 @@ class Rehearsal(Communicator):
             return handle.wait()
 
         return Handle(wait)
+
+
+def _unruled(part: Stateful) -> bool:
+    """Whether nothing says after how many steps a part does the same again: no `cycle` of its own and no topology. What
+    is in the package is held to the profile law.
+    """
+    kind = type(part)
+    has_rule = kind.cycle is not Stateful.cycle or any(isinstance(each, Topology) for each in vars(part).values())
+    return not (has_rule or kind.__module__.startswith("commeff."))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+from commeff import __version__
 from commeff.experiments.cli import data, ending, grid, lab, look, plan, runs, scale, tools
 from commeff.experiments.cli.report import report_command
 
@@ -43,6 +44,24 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "scale": scale.scale,
     "sys-info": look.system_information,
 }
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"commeff {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def general(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    # without words of its own, so that --help prints the application's
+    pass
+
+
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(tools.bench, name="bench")

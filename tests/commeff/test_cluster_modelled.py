@@ -299,3 +299,15 @@ def test_exposed_is_the_mean_over_workers() -> None:
     compute[:, 0] = 2.0
     run = modelled(Steady(), ETHERNET, steps=4, compute=compute)
     assert run.exposed == pytest.approx(np.full(4, EACH + (N - 1) / N))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (N, 2), (1, 2, N)])
+def test_compute_of_another_shape_is_refused_in_a_line(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"compute must be one number, or have the shape \({N},\) .* got \("):
+        modelled(Steady(), ETHERNET, steps=2, compute=np.ones(shape))
+
+
+@pytest.mark.parametrize("steps", [-1, 2.5, True])
+def test_steps_are_counted(steps: Any) -> None:
+    with pytest.raises(ValueError, match=f"steps must be a whole number of at least 0, got {steps}"):
+        modelled(Steady(), ETHERNET, steps=steps)

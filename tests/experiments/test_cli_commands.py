@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import commeff
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.groups import GROUPS
@@ -138,3 +139,8 @@ def test_check_runs_the_laws_on_a_plug_in(plugin: Path) -> None:
     assert broken.exit_code == 1
     assert "BROKEN" in broken.stdout
     assert "did you mean HalfDense?" in invoke("check", f"{plugin.with_name('lying.py')}:HalfDens").stderr
+
+
+def test_the_version_is_printed() -> None:
+    told = invoke("--version")
+    assert (told.exit_code, told.stdout) == (0, f"commeff {commeff.__version__}\n")

@@ -279,6 +279,10 @@ def test_a_grid_file_names_clusters_and_the_report_takes_them(tmp_path: Path) ->
     analysis = analyse(store)
     assert [place.name for place in places_of(analysis)] == [ETHERNET]
     assert [(place.name, place.step_seconds) for place in places_of(analysis, ["v100_25g"], 0.5)] == [("v100_25g", 0.5)]
+    assert [place.step_seconds for place in places_of(analysis, step_seconds=0.5)] == [0.5]
+    own = forge(tmp_path / "own", runs(["psgd"]), clusters=[{"cluster": ETHERNET, "step_seconds": 0.25}])
+    with pytest.raises(ValueError, match=r"step_seconds must be left out .* got 0.5 beside 0.25 of ethernet_1g"):
+        places_of(analyse(own), step_seconds=0.5)
 
 
 @pytest.mark.parametrize(

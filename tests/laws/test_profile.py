@@ -234,3 +234,51 @@ def test_a_model_of_seventy_billion_numbers_costs_no_memory() -> None:
         found = profile(strategy, big, 16)
         assert found.exact
         assert found.memory_bytes["local"] == 4 * big.d
+
+
+class Fourth(Transform):
+    """Averages every fourth step, by the clock, and does not say so."""
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        if communicator.step % 4 != 3:
+            return vectors
+        return communicator.average(Dense().compress(vectors, communicator.random("up")))
+
+
+class SaidFourth(Fourth):
+    """And says so."""
+
+    @property
+    def cycle(self) -> int:
+        return 4
+
+
+def test_a_clock_rule_without_a_cycle_is_played_for_longer_and_said() -> None:
+    found = profile(Strategy(Local(SGD), parameters=Fourth()), LAYOUT, 4)
+    assert (found.exact, found.payload_bytes) == (False, LAYOUT.d)
+    assert "Fourth follow a clock rule of their own, but give no period as the property `cycle`" in found.note
+    said = profile(Strategy(Local(SGD), parameters=SaidFourth()), LAYOUT, 4)
+    assert (said.exact, said.note, said.period, said.payload_bytes) == (True, "", 4, LAYOUT.d)
+
+
+class Counter(Transform):
+    """Counts and draws in place, in memory that `start` does not make anew."""
+
+    def __init__(self) -> None:
+        self.count, self.same, self.draws = torch.zeros(2), [torch.zeros(1)], torch.Generator().manual_seed(3)
+        self.half = self.count[:1]
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        self.count += 1
+        self.same[0] += 1
+        torch.rand(1, generator=self.draws)
+        return vectors
+
+
+def test_what_is_changed_in_place_stays_as_it_was() -> None:
+    counter = Counter()
+    found = profile(Strategy(Local(SGD), parameters=counter), LAYOUT, 4)
+    assert found.memory_bytes["parameters"] == 12
+    assert [*counter.count.tolist(), counter.same[0].item()] == [0, 0, 0]
+    assert counter.draws.get_state().equal(torch.Generator().manual_seed(3).get_state())
+    assert counter.half.data_ptr() == counter.count.data_ptr()

@@ -129,6 +129,11 @@ def places_of(
     given = {key: value for key, value in general.items() if value is not None}
     if given and not named:
         raise ValueError(f"{' and '.join(given)} must be of a cluster; name one with --cluster")
+    for entry, key in ((entry, key) for entry in named for key in given if key in entry):
+        raise ValueError(
+            f"{key} must be left out where the grid's clusters say theirs, got {given[key]} beside {entry[key]} of "
+            f"{entry['cluster']}; name the clusters with --cluster"
+        )
     return read_places([{**entry, **given} for entry in named])
 
 
