@@ -108,7 +108,7 @@ def qg_dsgdm(
     beta
         How much of h_i enters the step, in [0, 1); 0 is `dsgd`.
     mu
-        How slowly h_i follows the moves, in [0, 1). The paper sets mu = beta.
+        How slowly h_i follows the moves, in [0, 1). mu = beta is quoted as the paper's choice.
     nesterov
         Whether the step is along g_i + beta m_i.
 
