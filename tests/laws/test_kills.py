@@ -29,7 +29,7 @@ from tests.owned import PATIENCE, alive, until
 
 KILLS = int(os.environ.get("COMMEFF_KILLS", "30"))  # of the slow laws together
 WORDS = ["task=quadratic", "task.sigma=1.0", "workers=4", "method=choco", "topology=ring", "optimizer=nesterov"]
-WORDS += ["steps=3000", "evaluate_every=200", "checkpoint_every=50"]
+WORDS += ["steps=1500", "evaluate_every=100", "checkpoint_every=50"]
 GRID = """
 base: {task: digits, workers: 4, steps: %d, evaluate_every: 20, checkpoint_every: 210}
 seeds: [0, 1]
