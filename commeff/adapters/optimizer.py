@@ -50,7 +50,9 @@ class DistributedOptimizer:
     group : ProcessGroup, optional
         The processes; the default group unless given.
     mesh : Mesh, optional
-        The processes of all workers, where each lies on several: the model is this process's piece of its worker.
+        The processes of all workers, where each lies on several: the model is this process's piece of its worker, split
+        over tensor ranks. Shard ranks each backward their share of the worker's batch, all equally large, and share the
+        states of the method (ZeRO stage 1).
     pieces : {"own"}, optional
         Over a split model, let what selects, scales or factors do so within a piece; what all its ranks hold is one.
     bucket_mb : float
@@ -96,20 +98,24 @@ class DistributedOptimizer:
             group = mesh.group("worker")
         self.communicator, self._model = Communicator.per_process(seed, group, collective), model
         self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
-        strategy, layout = fitted(strategy, model, self._replicas.layout, mesh, pieces)
-        strategy = clipped(bucketed(strategy, bucket_mb, self._replicas.parameters, layout), clip)
+        strategy, layout, self._row = fitted(strategy, model, self._replicas.layout, mesh, pieces)
+        own = self._row.own(self._replicas.parameters)
+        strategy = clipped(bucketed(strategy, bucket_mb, own, layout), clip)
         self.strategy = strategy
         keep_freed_memory()
-        fields, row = layout.fields, self._replicas.gradients[0]
+        fields, row = self._replicas.layout.fields, self._replicas.gradients[0]
         self._places = {
             field.start: (parameter, row[field.start : field.stop].view(field.shape))
             for parameter, field in zip(trainable(model).values(), fields, strict=True)
         }
         for tensor in (self._replicas.parameters, *self._replicas.buffers.values()):
+            self._row.begin(tensor)
             self.communicator.transport.broadcast(tensor)
-        strategy.start(self._replicas.parameters, layout, self.communicator)
-        self._arrivals = Arrivals([trainable(model)], self._replicas.layout, overlap.awaited(strategy))
-        self._early = bool(overlap.awaited(strategy)) and strategy.accumulate == 1
+        strategy.start(own, layout, self.communicator)
+        # Gradients that several ranks share are summed over them before they are anybody's to send.
+        awaited = overlap.awaited(strategy) if own.shape == self._replicas.parameters.shape else ()
+        self._arrivals = Arrivals([trainable(model)], self._replicas.layout, awaited)
+        self._early = bool(awaited) and strategy.accumulate == 1
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -144,14 +150,15 @@ class DistributedOptimizer:
             )
         with torch.no_grad():
             self._post()
-            replicas.load(self.strategy.step(replicas.parameters, replicas.gradients, self.communicator, donate=True))
+            own, gradient = self._row.own(replicas.parameters), self._row.reduce(replicas.gradients)
+            self._row.spread(self.strategy.step(own, gradient, self.communicator, donate=True), replicas.parameters)
         self.communicator.step += 1
         self._begin_anew()
         return loss
 
     def _post(self) -> None:
         if not self._posted:
-            self.strategy.post(self._replicas.parameters, self.communicator)
+            self.strategy.post(self._row.own(self._replicas.parameters), self.communicator)
             self._posted = True
 
     def _arrived(self, start: int, stop: int) -> None:

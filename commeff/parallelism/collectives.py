@@ -67,6 +67,11 @@ class Axis:
         self._sent(x.nbytes * (self.size - 1) / self.size)
         return functional.wait_tensor(functional.reduce_scatter_tensor(x.contiguous(), "sum", dim % x.ndim, self.group))
 
+    def broadcast(self, x: Tensor) -> None:
+        """Make x that of the first rank, in place. It happens once, and is not counted."""
+        if self.size > 1:
+            dist.broadcast(x, group=self.group, group_src=0)
+
     def _sent(self, count: float) -> None:
         if not torch.compiler.is_compiling():
             self.bytes += count

@@ -15,11 +15,13 @@ from commeff.parallelism.pieces import Cut
 Named = tuple[str, tuple[int, ...], list[tuple[int, int]]]  # a tensor's name, its piece's shape, its columns
 
 
-def of_piece(layout: Layout, cuts: Sequence[Cut], axis: Axis) -> tuple[Part, ...]:
-    """The parts of the row of this rank's piece."""
+def of_piece(layout: Layout, tensor: Axis, shard: Axis) -> tuple[Part, ...]:
+    """The parts of the row that this rank updates, whose fields know at how many tensor ranks they are."""
     parts: dict[str, list[Named]] = {}
-    for field, cut in zip(layout.fields, cuts, strict=True):
-        parts.setdefault(_home(cut, axis), []).append((field.name, field.shape, [(field.start, field.stop)]))
+    for field in layout.fields:
+        name = _home(field.copies, tensor)
+        name = name if shard.size == 1 else f"{name}, {shard.name} {shard.rank}"
+        parts.setdefault(name, []).append((field.name, field.shape, [(field.start, field.stop)]))
     return tuple(_part(name, parts[name]) for name in sorted(parts))
 
 
@@ -32,17 +34,17 @@ def of_whole(layout: Layout, cuts: Sequence[Mapping[str, Cut]], axis: Axis) -> t
         for field in layout.fields:
             cut = held[field.name]
             piece = cut.take(torch.arange(field.start, field.stop).view(field.shape))
-            new.setdefault(_home(cut, place), []).append((field.name, tuple(piece.shape), list(_runs(piece))))
+            new.setdefault(_home(cut.copies, place), []).append((field.name, tuple(piece.shape), list(_runs(piece))))
         parts = new | parts
     return tuple(_part(name, parts[name]) for name in sorted(parts))
 
 
-def _home(cut: Cut, axis: Axis) -> str:
+def _home(copies: int, axis: Axis) -> str:
     """The ranks that hold a piece, in words."""
-    if cut.copies == axis.size:
+    if copies == axis.size:
         return "everywhere"
-    first = axis.rank - axis.rank % cut.copies
-    return f"{axis.name} {first}" if cut.copies == 1 else f"{axis.name} {first} to {first + cut.copies - 1}"
+    first = axis.rank - axis.rank % copies
+    return f"{axis.name} {first}" if copies == 1 else f"{axis.name} {first} to {first + copies - 1}"
 
 
 def _runs(places: torch.Tensor) -> Iterator[tuple[int, int]]:
