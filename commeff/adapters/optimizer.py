@@ -13,10 +13,11 @@ from commeff.communicator import Communicator
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
 from commeff.parallelism import Mesh
-from commeff.replicas import Stacked, write_row
+from commeff.replicas import Stacked
 from commeff.replicas.arrivals import Arrivals
 from commeff.replicas.stacked import trainable
 from commeff.training.allocator import keep_freed_memory
+from commeff.training.evaluation import write_row
 from commeff.transforms import BUCKET_MB, bucketed, clipped
 
 

@@ -1,7 +1,6 @@
 """The models of the hosted workers."""
 
-from commeff.replicas.averaged import calibrate, write_row
 from commeff.replicas.stacked import Stacked
 from commeff.replicas.vmapped import Vmapped
 
-__all__ = ["Stacked", "Vmapped", "calibrate", "write_row"]
+__all__ = ["Stacked", "Vmapped"]

@@ -20,10 +20,9 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from commeff.experiments.config import schema
-from commeff.experiments.config.groups import GROUPS, OPTIONAL, built_in, node, takes
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, did_you_mean, node, takes
 from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
 from commeff.experiments.config.targets import split
 

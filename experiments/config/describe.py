@@ -10,10 +10,9 @@ import yaml
 from rich.console import Console
 from rich.syntax import Syntax
 
-from commeff.experiments.config.groups import GROUPS, built_in, node, takes
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import did_you_mean
+from commeff.experiments.config.schema import GROUPS, built_in, did_you_mean, node, takes
 
 
 def overview(plugins: Sequence[Choice]) -> dict[str, str]:

@@ -24,9 +24,8 @@ from types import ModuleType
 from typing import Any
 
 from commeff.experiments.config.contained import ProcessEnding
-from commeff.experiments.config.groups import built_in
 from commeff.experiments.config.registry import locate, offer
-from commeff.experiments.config.schema import ConfigError, parameters, returned
+from commeff.experiments.config.schema import ConfigError, built_in, parameters, returned
 from commeff.experiments.config.sources import raised_at
 from commeff.experiments.config.targets import defined_in, foreign, load, split, targets_in
 

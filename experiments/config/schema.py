@@ -1,15 +1,26 @@
-"""Signatures are the schema: the annotations of a function say which values its part of the configuration may hold."""
+"""What a configuration may hold: groups and their choices, and of each choice the values that its signature allows.
+
+Signatures are the schema: the annotations of a function say which values its part of the configuration may have.
+"""
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import resources
 from typing import Any, Literal, Union, get_args, get_origin
 
+import yaml
+
 from commeff.experiments.config.registry import locate
+
+GROUPS = ("task", "method", "compressor", "topology", "optimizer", "schedule")
+OPTIONAL = ("compressor", "topology")  # for methods that refer to them
 
 WORDS = {
     int: "a whole number",
@@ -35,6 +46,42 @@ class ConfigError(ValueError):
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[str, ...]]]:
         return ConfigError, (self.faults,)
+
+
+def built_in(group: str) -> list[str]:
+    """The choices of a group.
+
+    >>> built_in("optimizer")
+    ['adam', 'adamw', 'nesterov', 'sgd']
+    """
+    return [*_names(group)]
+
+
+def node(group: str, name: str) -> dict[str, Any]:
+    """The YAML file of a choice, as it is written."""
+    return copy.deepcopy(_read(group, name))
+
+
+@cache
+def _names(group: str) -> tuple[str, ...]:
+    files = resources.files("commeff.experiments.conf").joinpath(group).iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+
+
+@cache
+def _read(group: str, name: str) -> dict[str, Any]:
+    text = resources.files("commeff.experiments.conf").joinpath(group, f"{name}.yaml").read_text(encoding="utf-8")
+    tree: dict[str, Any] = yaml.safe_load(text)
+    return tree
+
+
+def takes(method: dict[str, Any]) -> list[str]:
+    """The optional parts that a method refers to.
+
+    >>> takes(node("method", "choco")), takes(node("method", "psgd"))
+    (['compressor', 'topology'], [])
+    """
+    return [part for part in OPTIONAL if f"${{{part}}}" in method.values()]
 
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -20,8 +20,8 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from commeff.experiments.config.groups import GROUPS, OPTIONAL, takes
 from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.schema import GROUPS, OPTIONAL, takes
 
 FOLLOWS = ("${optimizer}", "${compressor}", "${topology}", "${workers}")  # keys with these values are not set by hand
 REMEMBERED = 1000  # resolutions of a selection

@@ -15,11 +15,10 @@ from commeff.communicator import Communicator
 from commeff.communicator.wire.group import backend
 from commeff.experiments.config.build import communicator
 from commeff.experiments.run.crew import Fork, Stop, crew
-from commeff.experiments.run.devices import own_device
 from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.launch.membership import timeout_seconds
 from commeff.experiments.run.store import RunFolder
-from commeff.experiments.run.system import launch_info, whereabouts
+from commeff.experiments.run.system import launch_info, own_device, whereabouts
 
 BETWEEN = 0.25  # seconds between two notes of progress
 

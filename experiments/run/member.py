@@ -24,7 +24,6 @@ from commeff.communicator.wire.group import Store, backend, joined, recorded, st
 from commeff.experiments.config.build import communicator
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.crew import Stop
-from commeff.experiments.run.devices import own_device
 from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.launch.membership import Membership, timeout_seconds, with_processes
 from commeff.experiments.run.launch.rendezvous import Facts, Rendezvous
@@ -32,7 +31,7 @@ from commeff.experiments.run.local import Progress, Train
 from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, claim, make_train, prepare, stop_on_signals, supervise
 from commeff.experiments.run.store import RunFolder, check_version, run_id
-from commeff.experiments.run.system import launch_info, whereabouts
+from commeff.experiments.run.system import launch_info, own_device, whereabouts
 
 INTERRUPTED = 130
 T = TypeVar("T")

@@ -23,12 +23,11 @@ from commeff.experiments.config.contained import ProcessEnding, contained, inter
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
-from commeff.experiments.run.devices import check_device
 from commeff.experiments.run.launch.membership import timeout_seconds
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
 from commeff.experiments.run.store import FINISHED, RunFolder, run_id
-from commeff.experiments.run.system import launch_info, sys_info, whereabouts
+from commeff.experiments.run.system import check_device, launch_info, sys_info, whereabouts
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.on_device import OnDevice

@@ -1,4 +1,4 @@
-"""The machine a number was measured on."""
+"""The machine: what it is, as a number that was measured on it needs, and which of its processors computes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from commeff.experiments.config.schema import ConfigError
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("commeff", "torch", "numpy", "networkx", "hydra-core")
 TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")  # beginnings
@@ -19,8 +23,6 @@ TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", "CU
 
 def sys_info() -> dict[str, str]:
     """Host, processor, cores, memory, accelerators, versions and git commit."""
-    import torch
-
     return {
         "host": socket.gethostname(),
         "system": platform.platform(),
@@ -99,6 +101,32 @@ def gpu_names() -> list[str]:
     except OSError:
         return []
     return [] if query.returncode else query.stdout.strip().splitlines()
+
+
+def own_device(kind: str, local_rank: int = 0) -> torch.device:
+    """The device of that kind for the local_rank-th process of a machine: its GPUs are dealt in turn.
+
+    >>> own_device("cpu", local_rank=3)
+    device(type='cpu')
+    """
+    if kind == "cpu":
+        return torch.device("cpu")
+    gpus = torch.cuda.device_count()
+    if not gpus:
+        raise ConfigError(
+            [f"device must be cpu, got {kind}: torch {torch.__version__} sees no GPU here; choose device=cpu"]
+        )
+    return torch.device("cuda", local_rank % gpus)
+
+
+def check_device(kind: str, nproc: int) -> None:
+    """Refuse a device that is not there, or too few of them for the processes of this machine."""
+    own_device(kind)
+    gpus = torch.cuda.device_count()
+    if kind == "cuda" and nproc > gpus:
+        raise ConfigError(
+            [f"nproc must be at most {gpus}, got {nproc}: each process takes one of the {gpus} GPUs; give nproc={gpus}"]
+        )
 
 
 def git_commit() -> str:

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from commeff.replicas import Stacked, Vmapped, calibrate, stacked, write_row
+from commeff.replicas import Stacked, Vmapped, stacked
+from commeff.training.evaluation import calibrate, write_row
 
 W, B = 4, 6
 

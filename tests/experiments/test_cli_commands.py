@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 import commeff
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
-from commeff.experiments.config.groups import GROUPS
 from commeff.experiments.config.plugins import choices
+from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.run.store import run_id
 from tests.owned import run
 

@@ -12,10 +12,9 @@ import torch
 from commeff import methods
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
-from commeff.experiments.config.groups import GROUPS, built_in, node
 from commeff.experiments.config.plugins import signature_node, snake_case
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, node
 from commeff.experiments.config.targets import split
 from commeff.experiments.run.runner import run_one
 from tests.counting import calls

@@ -9,10 +9,9 @@ import torch
 
 from commeff import Communicator
 from commeff.compressors import Layout
-from commeff.experiments.config.groups import built_in
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.plugins import adopt
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.schema import ConfigError, built_in
 
 PLUGIN = """
 from functools import partial

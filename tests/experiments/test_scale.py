@@ -17,8 +17,8 @@ from commeff import Layout
 from commeff.cluster import GPU, Cluster, FatTree, Link
 from commeff.cluster.billing import Billing
 from commeff.experiments.cli.scale import scale
-from commeff.experiments.config.groups import built_in
 from commeff.experiments.config.plugins import adopt
+from commeff.experiments.config.schema import built_in
 from commeff.experiments.measure.bench.processes import TimedModel
 from commeff.experiments.measure.scale import measured
 from commeff.experiments.measure.scale.command import make_study, read_options

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import RUN, compose
-from commeff.experiments.config.groups import GROUPS, built_in
+from commeff.experiments.config.schema import GROUPS, built_in
 from commeff.experiments.config.targets import current
 from commeff.experiments.grid.plan.cell_list import CellList, changed, read_cells, write_cells
 from commeff.experiments.grid.plan.cells import Cell

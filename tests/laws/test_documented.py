@@ -8,8 +8,8 @@ import re
 import pytest
 
 from commeff.experiments.config.describe import explanation
-from commeff.experiments.config.groups import built_in, node
 from commeff.experiments.config.registry import locate
+from commeff.experiments.config.schema import built_in, node
 
 TARGETS = {
     group: [node(group, name)["_target_"] for name in built_in(group)] for group in ("method", "compressor", "topology")

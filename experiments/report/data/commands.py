@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.groups import GROUPS, built_in, node
+from commeff.experiments.config.schema import GROUPS, built_in, node
 from commeff.experiments.config.targets import split
 from commeff.experiments.run.store import IRRELEVANT
 
