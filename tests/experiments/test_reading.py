@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from commeff.experiments.config.groups import GROUPS, built_in, node
 from typer.testing import CliRunner, Result
 
 from commeff.experiments.cli import app
@@ -22,6 +21,7 @@ from commeff.experiments.config.clusters import read_place
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.registry import UnknownPart, known, locate, source_digest
+from commeff.experiments.config.schema import GROUPS, built_in, node
 from commeff.experiments.config.targets import targets_in
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.records import read_record

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from commeff.experiments.config.groups import GROUPS
+from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.targets import current
 from commeff.experiments.escape import visible
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
