@@ -18,6 +18,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 import yaml
 
 from commeff.experiments.config.registry import locate
+from commeff.experiments.config.targets import split
+from commeff.experiments.config.written import written_annotation
 
 GROUPS = ("task", "method", "compressor", "topology", "optimizer", "schedule")
 OPTIONAL = ("compressor", "topology")  # for methods that refer to them
@@ -154,9 +156,19 @@ def misfit(target: str, name: str, value: Any) -> str | None:
     >>> misfit("commeff.topologies.ring", "n", 3), misfit("commeff.methods.choco", "gamma", "big")
     (None, 'a number')
     """
+    hint = _hint(target, name)
+    return None if fits(value, hint) else words(hint)
+
+
+def _hint(target: str, name: str) -> Any:
+    """The annotation of a parameter, from the source where that says it and nobody has imported it yet."""
+    module, function = split(target)
+    if ":" not in target and module not in sys.modules:
+        written = written_annotation(module, function, name)
+        if written is not None:
+            return written
     parameter = parameters(locate(target)).get(name)
-    misfits = parameter is not None and not fits(value, parameter.annotation)
-    return words(parameter.annotation) if parameter is not None and misfits else None
+    return inspect.Parameter.empty if parameter is None else parameter.annotation
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -47,7 +47,8 @@ def standing(store: Path, run: str) -> dict[str, Any]:
     """One line on a run: its state, step, what went wrong."""
     folder = RunFolder(store / run)
     status = folder.read("status.json")
-    state = "running" if folder.state == "queued" and folder.busy else folder.state
+    state = folder.state
+    state = "running" if state == "queued" and folder.busy else state
     facts = {key: status[key] for key in FACTS if status.get(key) is not None}
     return {"run": run, "state": state, **facts}
 

@@ -18,6 +18,7 @@ from commeff.experiments.escape import visible
 
 LARGEST = 1 << 28  # bytes of a file
 LARGEST_YAML = 1 << 20  # signs, which take some seconds
+SHORT = 8_000  # signs that a configuration has, which cannot be nested deeply enough to hurt a parser written in C
 LONGEST = 10_000  # signs of a text; what follows is cut
 DEEPEST = 40  # levels of names in names
 MOST = 2_000_000  # values in a file
@@ -82,7 +83,9 @@ def parse_yaml(text: str) -> Any:
     """Plain YAML; `yaml.YAMLError` also for more depth or aliases than a configuration needs."""
     if len(text) > LARGEST_YAML:
         raise yaml.YAMLError(f"more than {LARGEST_YAML >> 20} MiB")
-    return yaml.load(text, Loader=_Bounded)
+    fast = getattr(yaml, "CSafeLoader", None)
+    short = len(text) <= SHORT and "&" not in text and "*" not in text
+    return yaml.load(text, Loader=fast if fast is not None and short else _Bounded)
 
 
 class _Bounded(yaml.SafeLoader):

@@ -182,21 +182,32 @@ class RunFolder:
     def state(self) -> str:
         """The state in status.json; a running one whose process is gone, or elsewhere long silent, was killed."""
         status = self.read("status.json")
-        state = str(status.get("state", "queued"))
-        if state in FINISHED and not self.read("summary.json"):
-            return "killed"
-        if state not in STATES:
-            return "failed"
-        if state != "running":
-            return state
-        if not {"host", "pid", "time"} <= status.keys():
-            return "killed"
-        here = status["host"] == socket.gethostname()
-        lives = _alive(status["pid"]) if here else time.time() - status["time"] < SILENCE
-        return "running" if lives else "killed"
+        return state_of(status, status.get("state") not in FINISHED or bool(self.read("summary.json")))
 
     def _replace(self, name: str, text: str) -> None:
         replace(self.path / name, text)
+
+
+def state_of(status: Mapping[str, Any], summarised: bool) -> str:
+    """The state of a run.
+
+    Parameters
+    ----------
+    status : what its status.json holds.
+    summarised : whether it has a summary, without which it is not finished.
+    """
+    state = str(status.get("state", "queued"))
+    if state in FINISHED and not summarised:
+        return "killed"
+    if state not in STATES:
+        return "failed"
+    if state != "running":
+        return state
+    if not {"host", "pid", "time"} <= status.keys():
+        return "killed"
+    here = status["host"] == socket.gethostname()
+    lives = _alive(status["pid"]) if here else time.time() - status["time"] < SILENCE
+    return "running" if lives else "killed"
 
 
 def replace(path: Path, text: str, shared: bool = False) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import yaml
 
+from commeff.experiments.config.bounded_yaml import Bounded, TooLargeError
 from commeff.experiments.config.schema import ConfigError
 
 MERGE = "tag:yaml.org,2002:merge"  # of `<<: *anchor`
 
 
-class Loader(yaml.SafeLoader):
-    """YAML in which no key stands twice."""
+class Loader(Bounded):
+    """YAML in which no key stands twice, and that is not larger than files are that people write."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As YAML has it, unless a key is repeated."""
@@ -44,6 +45,8 @@ def read_mapping(path: Path, kind: str, keys: Sequence[str], loader: type[Loader
         raise ConfigError([f"{kind} {path} refers to itself, or is nested too deeply"]) from None
     except ConfigError as error:
         raise ConfigError([f"{kind} {path}: {fault}" for fault in error.faults]) from None
+    except TooLargeError as error:
+        raise ConfigError([f"{kind} {path} {error}"]) from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError([f"{kind} {path} is no YAML: {' '.join(str(error).split())}"]) from None
     if not isinstance(raw, dict):

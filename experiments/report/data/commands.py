@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from commeff.experiments.config.targets import split
 from commeff.experiments.run.store import IRRELEVANT
 
 ALWAYS = ("method", "task")  # parts that a command names even where they are the default
-RUN_KEYS = ("workers", "steps", "seed")
+RUN_KEYS = ("workers", "steps", "seed")  # at the end of a command
+ANY_SEED = 1_234_567_891  # that nobody takes
 
 
 def train_command(settings: Sequence[str], config: Mapping[str, Any], store: Path) -> str:
@@ -40,8 +43,31 @@ def settings_of(config: Mapping[str, Any]) -> list[str] | None:
     >>> settings_of(compose(["method=choco", "optimizer.lr=0.5", "seed=3"]))
     ['method=choco', 'task=digits', 'optimizer.lr=0.5', 'workers=16', 'steps=400', 'seed=3']
     """
+    seed = config.get("seed")
+    try:
+        found = _settings_of(json.dumps(_at_seed(config, seed) | {"seed": ANY_SEED}))
+    except TypeError:  # it holds what no configuration holds
+        return None
+    return None if found is None or seed is None else [*found[:-1], f"seed={seed}"]
+
+
+def _at_seed(node: Mapping[str, Any], seed: Any) -> dict[str, Any]:
+    """A configuration with `ANY_SEED` for its seed: runs that differ in nothing else have one command, but for that."""
+    return {
+        name: _at_seed(value, seed)
+        if isinstance(value, Mapping)
+        else ANY_SEED
+        if name == "seed" and value == seed
+        else value
+        for name, value in node.items()
+    }
+
+
+@lru_cache(maxsize=10_000)
+def _settings_of(text: str) -> tuple[str, ...] | None:
     from commeff.experiments.config.compose import compose
 
+    config = json.loads(text)
     try:
         chosen = {group: _choice(group, config[group]) for group in GROUPS if group in config}
         numbers = [f"{key}={config[key]}" for key in RUN_KEYS]
@@ -56,7 +82,7 @@ def settings_of(config: Mapping[str, Any]) -> list[str] | None:
         other = [f"{key}={_text(value)}" for key, value in leaves.items() if usual.get(key) != value]
         settings = [*parts, *other, *numbers]
         reached = dict(_leaves(compose(settings)))
-        return settings if all(reached.get(key) == value for key, value in leaves.items()) else None
+        return tuple(settings) if all(reached.get(key) == value for key, value in leaves.items()) else None
     except (ValueError, KeyError, TypeError, AttributeError):  # whatever stands in a configuration of somebody else's
         return None
 

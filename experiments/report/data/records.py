@@ -15,7 +15,7 @@ from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.targets import current
 from commeff.experiments.escape import visible
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
-from commeff.experiments.run.store import RunFolder, check_version, typed
+from commeff.experiments.run.store import check_version, state_of, typed
 from commeff.training.verdict import blown_up
 
 STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
@@ -73,8 +73,8 @@ def read_record(folder: Path) -> Record:
     status = _status(folder / "status.json", faults)
     unmeasured = status.get("state") == "done" and not (folder / "metrics.jsonl").is_file()
     lacking = [f"{folder.name}/metrics.jsonl is missing"] * unmeasured
-    state = RunFolder(folder).state if status else "queued"
     summary = _mapping(folder / "summary.json", json.loads, faults, expected=status.get("state") == "done")
+    state = state_of(status, bool(summary))
     curve = _curve(folder / "metrics.jsonl", faults)
     reason = str(summary.get("reason") or "") or _blown_up(summary, curve)
     return Record(
@@ -145,7 +145,9 @@ def _curve(path: Path, faults: list[str]) -> pd.DataFrame:
             faults.append(f"{path.parent.name}/{path.name}: line {number} cannot be read")
     if not rows:
         return pd.DataFrame()
-    return pd.DataFrame(rows).apply(pd.to_numeric, errors="coerce").drop_duplicates("step", keep="last")
+    names = dict.fromkeys(name for row in rows for name in row)
+    curve = pd.DataFrame({name: [row.get(name, math.nan) for row in rows] for name in names})
+    return curve if curve["step"].is_unique else curve.drop_duplicates("step", keep="last")
 
 
 def _blown_up(summary: Mapping[str, Any], curve: pd.DataFrame) -> str:

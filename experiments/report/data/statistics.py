@@ -120,7 +120,10 @@ def mean_curve(rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     """
     points = rows.dropna(subset=[x, y])
     steps = points.assign(x=points[x].astype(float)).groupby("step")
-    means = steps.agg(x=("x", "mean"), y=(y, "mean"), low=(y, "min"), high=(y, "max"), n=("run", "nunique"))
+    runs = points[["run", "step"]].drop_duplicates().groupby("step").size()
+    means = pd.DataFrame(
+        {"x": steps["x"].mean(), "y": steps[y].mean(), "low": steps[y].min(), "high": steps[y].max(), "n": runs}
+    )
     return means[means["n"] == means["n"].max()].reset_index()
 
 

@@ -36,8 +36,15 @@ class RecordedRun:
 
     def setting(self, key: str) -> str | None:
         """The value of a key, from its labels, its settings, or its configuration."""
+        return self._settings.get(key)
+
+    @cached_property
+    def _settings(self) -> dict[str, str]:
         settings = dict(setting.split("=", 1) for setting in self.cell.settings or () if "=" in setting)
-        return self.cell.labels.get(key) or settings.get(key) or leaves(self.record.config).get(key)
+        found = leaves(self.record.config)
+        for stronger in (settings, self.cell.labels):
+            found |= {key: value for key, value in stronger.items() if value}
+        return found
 
 
 @dataclass(frozen=True, eq=False)
