@@ -1,0 +1,195 @@
+"""Files that others wrote: odd ones are a line each and the rest is read; names are text wherever they are printed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from commeff.experiments.cli import main
+from commeff.experiments.report import Report, write_report
+from commeff.experiments.report.data.analysis import analyse
+from commeff.experiments.report.write import writing
+from tests.experiments.report_stores import Forged, forge
+
+HUGE = 10**400
+WRITTEN: list[tuple[str, str]] = [  # a file of a run, and what stands in it
+    ("status.json", ""),
+    ("status.json", '{"state": "do'),
+    ("status.json", "[1, 2]"),
+    ("status.json", "[" * 100_000),
+    ("status.json", '{"a":' * 5_000 + "1" + "}" * 5_000),
+    ("status.json", f'{{"state": "running", "pid": {HUGE}, "host": "x", "time": {HUGE}, "step": {HUGE}}}'),
+    ("status.json", '{"state": ["done"], "pid": "1; ls", "time": "x", "step": {}, "preemptions": "many"}'),
+    ("status.json", '{"state": "<script>", "time": true}'),
+    ("summary.json", "[]"),
+    ("summary.json", '{"val_accuracy": '),
+    ("env.json", '"here"'),
+    ("env.json", "\x00\x01"),
+    ("config.yaml", "a: [1,\n"),
+    ("config.yaml", "[" * 3_000),
+    ("config.yaml", "a: &a\n  b: *a\n"),
+    ("config.yaml", "".join(f"x{i}: &x{i} [{f'*x{i - 1}, ' * 9 if i else 'x'}]\n" for i in range(9))),
+    ("config.yaml", "!!python/object/apply:os.system ['touch executed']\n"),
+    ("config.yaml", "seed: many\nmethod: []\n"),
+    ("metrics.jsonl", f'{{"step": 1, "val_loss": {HUGE}}}\n[]\n{{"step": {{}}}}\n'),
+]
+PLACED: list[tuple[str, Callable[[Path], object]]] = [  # a file of a run, and what is in its place
+    ("status.json", Path.mkdir),
+    ("summary.json", lambda path: path.symlink_to(path)),
+    ("metrics.jsonl", lambda path: path.symlink_to("/dev/zero")),
+    ("env.json", os.mkfifo),
+]
+
+
+def test_an_odd_file_is_a_line_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [Forged("psgd", seed) for seed in range(len(WRITTEN) + len(PLACED) + 2)]
+    store = forge(tmp_path / "store", runs)
+    odd = []
+    for run, (name, text) in zip(runs, WRITTEN, strict=False):
+        (store / run.name / name).write_text(text)
+        odd.append(f"{run.name}/{name}")
+    for run, (name, place) in zip(runs[len(WRITTEN) :], PLACED, strict=False):
+        (store / run.name / name).unlink()
+        place(store / run.name / name)
+        odd.append(f"{run.name}/{name}")
+    faults = analyse(store).faults
+    assert [file for file in odd if not any(fault.startswith(file) for fault in faults)] == []
+    assert [fault for fault in faults if not fault.startswith(tuple(odd)) or "\n" in fault] == []
+    for words in (["status", str(store), "--all"], ["status", str(store), "--json"]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        out, err = capsys.readouterr()
+        assert (end.value.code, err) == (0, "")
+        assert all(run.name in out for run in runs)
+    with pytest.raises(SystemExit) as end:
+        main(["report", str(store)])
+    out, err = capsys.readouterr()
+    assert (end.value.code, err) == (0, "")
+    assert all(file in (store / "report" / "report.html").read_text() for file in odd)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_long_text_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = forge(tmp_path, [Forged("psgd", state="failed")])
+    status = {"state": "failed", "error": "A" * 10_000_000}
+    (store / "psgd-digits-0.1-0" / "status.json").write_text(json.dumps(status))
+    with pytest.raises(SystemExit):
+        main(["status", str(store)])
+    assert len(capsys.readouterr().out) < 100_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undrawn() -> Iterator[None]:
+    """Reports without PDF and PNG files, which take long and say nothing here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "write", lambda figure, folder: None)
+        yield
+
+
+EVIL = (
+    "\x1b[31mred\x07\u202e </title><script>alert(1)</script><img src=x onerror=alert(1)> "
+    '" onload="x ![a](http://evil.example/a.png) [b](javascript:alert(1)) `c` | d $e$ '
+    "\\input{/etc/passwd} \\\\ [1cm] %x"
+)
+
+
+class Tags(HTMLParser):
+    """The tags of a page, their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """A report in which every name and text that somebody may choose is hostile."""
+    runs = [
+        Forged(method, seed, state=state) for method, state in (("psgd", "done"), ("dsgd", "failed")) for seed in (0, 1)
+    ]
+    store = forge(tmp_path_factory.mktemp("named"), runs, title=EVIL, command=f"commeff grid ```{EVIL}")
+    for run in runs:
+        (store / run.name / "env.json").write_text(
+            json.dumps({"cpu": EVIL, "host": f"{EVIL}{run.seed}", EVIL: run.seed})
+        )
+        if run.state == "failed":
+            (store / run.name / "error.txt").write_text(f"Traceback:\n  x\nValueError: {EVIL}\n")
+    path = store / "grids" / "forged.json"
+    grid = json.loads(path.read_text())
+    for cell in grid["cells"]:
+        cell["labels"]["method"] += f" {EVIL}"
+        cell["labels"][EVIL] = EVIL
+    path.write_text(json.dumps(grid))
+    return write_report(store)
+
+
+def test_what_is_hostile_is_text_on_the_page(named: Report) -> None:
+    page = named.html.read_text(encoding="utf-8")
+    found = Tags(page)
+    assert "<script>alert(1)</script>" in found.text
+    assert "javascript:" not in [str(value)[:11] for _, given in found.tags for value in given.values()]
+    assert [tag for tag, given in found.tags if tag == "img" or any(name.startswith("on") for name in given)] == []
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", page)
+
+
+def test_a_browser_runs_the_one_script_of_the_page_and_loads_nothing(named: Report) -> None:
+    page = named.html.read_text(encoding="utf-8")
+    scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    assert len(scripts) == 1
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    policy = next(str(given["content"]) for tag, given in Tags(page).tags if "http-equiv" in given)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules == {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "style-src": "'unsafe-inline'",
+        "script-src": f"'sha256-{digest}'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    assert page.index("Content-Security-Policy") < page.index("<title>")
+
+
+def test_what_is_hostile_is_text_in_markdown(named: Report) -> None:
+    text = (named.folder / "report.md").read_text(encoding="utf-8")
+    fenced = re.sub(r"^(````+)\n.*?\n\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert "````\ncommeff grid ```" in text
+    assert "alert(1)" in fenced
+    assert not re.search(r"<(script|img)|(?<!\\)\]\((?!figures/)|(?<!\\)`|https?://|[\x00-\x08\x0b-\x1f\u202e]", fenced)
+    for table in re.findall(r"(?:^\|.*\n)+", fenced, flags=re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
+
+
+def test_what_is_hostile_is_text_in_latex(named: Report) -> None:
+    text = (named.folder / "tables.tex").read_text(encoding="utf-8")
+    assert "input" in text
+    assert not re.search(r"\\input|\\\\\s*[\[*]|(?<!\\)%x|[\x00-\x08\x0b-\x1f]", text)
+
+
+def test_a_terminal_gets_no_escapes(named: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["status", str(named.folder.parent), "--all"], ["report", str(named.folder.parent)]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        out, err = capsys.readouterr()
+        assert end.value.code == 0
+        assert "\\x1b[31mred\\x07\\u202e" in out
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", out + err)
