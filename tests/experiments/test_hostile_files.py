@@ -17,6 +17,7 @@ from commeff.experiments.cli import main
 from commeff.experiments.report import Report, write_report
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.write import writing
+from commeff.experiments.report.write.table import Table, latex
 from tests.experiments.report_stores import Forged, forge
 
 HUGE = 10**400
@@ -193,3 +194,9 @@ def test_a_terminal_gets_no_escapes(named: Report, capsys: pytest.CaptureFixture
         assert end.value.code == 0
         assert "\\x1b[31mred\\x07\\u202e" in out
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", out + err)
+
+
+def test_a_cell_of_latex_is_no_argument_of_the_line_before() -> None:
+    text = latex(Table.of([{"name": "one"}, {"name": "[1cm]"}, {"name": "*"}]))
+    assert "1cm" in text
+    assert not re.search(r"\\\\\s*[\[*]", text)
