@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 
 class OutputLost(Exception):
@@ -44,11 +44,13 @@ class _Output(FileIO):
 
 
 class _Errors(FileIO):
-    """A descriptor that takes everything."""
+    """A descriptor that takes everything, at once: a buffer would say it twice when Ctrl-C comes in between."""
 
     def write(self, data: Any, /) -> int:
+        rest = memoryview(data)
         with suppress(OSError):
-            return super().write(data) or 0
+            while rest:
+                rest = rest[super().write(rest) :]
         return len(memoryview(data))
 
 
@@ -83,5 +85,6 @@ def _wrapped(stream: TextIO | None, kind: type[FileIO], number: int) -> TextIO:
     if stream is not None and not own:
         return stream
     raw, encoding = kind(number, "w", closefd=False), stream.encoding if stream is not None else "utf-8"
-    lines = number == 2 or raw.isatty()
-    return TextIOWrapper(BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=lines)
+    if number == 2:
+        return TextIOWrapper(cast(BinaryIO, raw), encoding, "backslashreplace", write_through=True)
+    return TextIOWrapper(BufferedWriter(raw), encoding, "backslashreplace", line_buffering=raw.isatty())
