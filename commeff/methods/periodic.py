@@ -43,6 +43,9 @@ def local_sgd(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
 def post_local_sgd(optimizer: OptimizerFactory, period: int = 16, begin: int = 0) -> Strategy:
     """Post-local SGD: parallel SGD for `begin` steps, local SGD from there on.
 
+        x_i <- x_i - gamma g_i;  then  x_i <- (1/n) sum_j x_j  at every step k < begin, and later at those with
+        (k + 1 - begin) mod H = 0: the first local period has H steps, as all others
+
     Parameters are averaged in both parts, momentum stays local.
 
     Memory: the optimizer's. Sends: x_i by all-reduce at every step before `begin`, then every `period` steps.
@@ -64,11 +67,11 @@ def post_local_sgd(optimizer: OptimizerFactory, period: int = 16, begin: int = 0
     --------
     >>> from commeff.laws.examples import SGD, same, payloads
     >>> payloads(post_local_sgd(SGD, period=2, begin=3), steps=6)
-    [400, 400, 400, 400, 0, 400]
+    [400, 400, 400, 0, 400, 0]
     >>> same(post_local_sgd(SGD, period=2, begin=0), local_sgd(SGD, period=2))
     True
     """
-    return Strategy(Local(optimizer), parameters=After(begin, Every(period, Average()), before=Average()))
+    return Strategy(Local(optimizer), parameters=After(begin, Every(period, Average(), ahead=-begin), Average()))
 
 
 def fedprox(optimizer: OptimizerFactory, period: int = 8, mu: float = 0.01) -> Strategy:

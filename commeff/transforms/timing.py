@@ -55,7 +55,7 @@ class Every(ByStep):
     otherwise : Transform, optional
         What is used at the other steps; nothing unless given.
     ahead : int
-        By how many steps it comes earlier.
+        By how many steps it comes earlier; -b lets the periods begin with step b.
     """
 
     def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None, ahead: int = 0) -> None:

@@ -22,6 +22,7 @@ from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
+from commeff.experiments.config.versions import check_version
 from commeff.replicas import Stacked
 from commeff.topologies import Topology
 from commeff.training.task import Task
@@ -109,7 +110,7 @@ def build(config: Mapping[str, Any], task: Task | None = None) -> Parts:
     parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     with refused("method", faults):
         one = ENGINES[config["engine"]](parts["task"].model, range(1), config["seed"])
-        strategy = _driven(instantiate(config["method"], parts), config, one)
+        strategy = _driven(_method(config, parts), config, one)
         size = rehearse(config, one, strategy)
     if faults:
         raise ConfigError(faults)
@@ -139,7 +140,13 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
     parts = {name: instantiate(config[name], {}) for name in names}
     if "schedule" in parts:
         parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
-    return _driven(instantiate(config["method"], parts), config)
+    return _driven(_method(config, parts), config)
+
+
+def _method(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Strategy:
+    check_version("method", config["method"])
+    result: Strategy = instantiate(config["method"], parts)
+    return result
 
 
 def _driven(method: Strategy, config: Mapping[str, Any], one: Stacked | None = None) -> Strategy:

@@ -12,11 +12,17 @@ import yaml
 from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
+from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import RUN, compose
-from commeff.experiments.config.schema import GROUPS, built_in
+from commeff.experiments.config.schema import GROUPS, ConfigError, built_in
 from commeff.experiments.config.targets import current
+from commeff.experiments.config.versions import VERSION
 from commeff.experiments.grid.plan.cell_list import CellList, changed, read_cells, write_cells
 from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.report.data.commands import settings_of
+from commeff.experiments.report.data.grids import derive
+from commeff.experiments.report.data.records import read_store
+from commeff.experiments.report.data.variants import group
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import run_id
 
@@ -121,3 +127,33 @@ def test_a_list_of_cells_from_before_the_move_means_the_same_runs(tmp_path: Path
     listed = read_cells(tmp_path / "cells.jsonl").cells
     assert listed[0].config == config
     assert changed(listed) == []
+
+
+def test_runs_of_a_method_that_was_corrected_since_are_kept_apart(tmp_path: Path) -> None:
+    """post_local_sgd counted its periods from step 0 until version 2; the name is from then (commit cc30924)."""
+    store, grid = tmp_path / "store", tmp_path / "mine.yaml"
+    words = ["task=quadratic", "workers=4", "steps=4", "method=post_local_sgd"]
+    config = compose(words)
+    before = {**config, "method": {key: value for key, value in config["method"].items() if key != VERSION}}
+    assert run_id(before) == "post_local_sgd-quadratic-8192182dcc" != run_id(config)
+
+    with pytest.raises(ConfigError, match="post_local_sgd must have version 2, which this commeff has, got 1"):
+        build(before)
+    run_one(config, store / run_id(before))  # a stand-in for what an old commeff computed
+    (store / run_id(before) / "config.yaml").write_text(yaml.safe_dump(before, sort_keys=False))
+    grid.write_text("base: {task: quadratic, workers: 4, steps: 4}\ngrid: [{method: post_local_sgd}]\nseeds: [0]\n")
+    result = CliRunner().invoke(app, ["grid", str(grid), "--store", str(store)])
+    assert result.exit_code == 0, result.output
+    assert "0 finished, 1 to run" in result.stderr
+    result = CliRunner().invoke(app, ["status", str(store), "--json"])
+    states = {name: [cell["run"] for cell in each["cells"]] for name, each in json.loads(result.stdout).items()}
+    assert states == {"mine": [run_id(config)], "": [run_id(before)]}
+
+    derived = derive(store, read_store(store))
+    assert {cell.run: cell.labels["method.version"] for cell in derived.cells} == {
+        run_id(before): "1",
+        run_id(config): "2",
+    }
+    assert len(group(derived, {record.id: record for record in read_store(store)}, "val_loss")) == 2
+    assert settings_of(before) is None, "no command of today makes it"
+    assert settings_of(config) == ["method=post_local_sgd", "task=quadratic", "workers=4", "steps=4", "seed=0"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from commeff.experiments.config.schema import GROUPS, built_in, node
 from commeff.experiments.config.targets import split
+from commeff.experiments.config.versions import version
 from commeff.experiments.run.store import IRRELEVANT
 
 ALWAYS = ("method", "task")  # parts that a command names even where they are the default
@@ -81,8 +82,9 @@ def _settings_of(text: str) -> tuple[str, ...] | None:
         usual, leaves = dict(_leaves(compose([*parts, *numbers]))), dict(_leaves(config))
         other = [f"{key}={_text(value)}" for key, value in leaves.items() if usual.get(key) != value]
         settings = [*parts, *other, *numbers]
-        reached = dict(_leaves(compose(settings)))
-        return tuple(settings) if all(reached.get(key) == value for key, value in leaves.items()) else None
+        again = compose(settings)
+        reached, same = dict(_leaves(again)), version(again["method"]) == version(config["method"])
+        return tuple(settings) if same and all(reached.get(key) == value for key, value in leaves.items()) else None
     except (ValueError, KeyError, TypeError, AttributeError):  # whatever stands in a configuration of somebody else's
         return None
 

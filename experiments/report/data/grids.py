@@ -11,6 +11,7 @@ from typing import Any
 
 from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.config.targets import split
+from commeff.experiments.config.versions import VERSION
 from commeff.experiments.report.data.records import Record
 from commeff.experiments.run.reading import read_mapping, run_name
 from commeff.experiments.run.store import IRRELEVANT
@@ -98,6 +99,8 @@ def _cell(cell: Mapping[str, Any]) -> StoredCell:
 def derive(store: Path, records: Sequence[Record]) -> StoredGrid:
     """A grid of all runs in a store, labelled by what their configurations differ in."""
     flat = [leaves(record.config) for record in records]
+    corrected = {settings.get("method") for settings in flat if "method.version" in settings}
+    flat = [{"method.version": "1"} | each if each.get("method") in corrected else each for each in flat]
     differing = _differing(flat)
     cells = tuple(
         StoredCell(
@@ -154,6 +157,8 @@ def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
     for name, value in node.items():
         if name == "_target_":
             yield prefix.rstrip("."), short(value)
+        elif name == VERSION:
+            yield f"{prefix}version", str(value)
         elif isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{name}.")
         elif not name.startswith("_") and name not in IRRELEVANT and not str(value).startswith("${"):
