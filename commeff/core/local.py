@@ -108,7 +108,8 @@ class Local(LocalStep):
 
     Elementwise optimizers run as one object over the (w, d) tensor (parameter groups as column groups); others (Muon,
     Adafactor) as one object a row over the layout's tensors; so does a run once a worker has been idle, since an idle
-    row neither moves nor ages. Memory: the optimizer's state, one row a worker.
+    row neither moves nor ages. Learning rates are moved by `scheduled` alone: a step whose optimizer's was moved
+    otherwise is refused. Memory: the optimizer's state, one row a worker.
 
     Parameters
     ----------
@@ -199,7 +200,19 @@ class Local(LocalStep):
         pairs = list(zip(parameters, self._runs, strict=True))
         return [{"params": [p for p, run in pairs if run.group == g]} for g in sorted({s.group for s in self._runs})]
 
+    def _refuse_moved_rates(self) -> None:
+        """Memories are in units of `lr` and checkpoints hold it, so nobody else may move it."""
+        for optimizer in self._optimizers:
+            found = tuple(float(group["lr"]) for group in optimizer.param_groups)
+            if found != self.rates:
+                raise ValueError(
+                    f"learning rates must be moved by commeff.scheduled alone, got {found} in the optimizer where the "
+                    f"local step's are {self.rates}: memories in units of the rate would be wrong, and a checkpoint "
+                    "would not know; give optimizer=scheduled(factory, schedule)"
+                )
+
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
+        self._refuse_moved_rates()
         if self._stacked and active is not None and not bool(active.all()):
             state = self.state
             self._build(x.unbind())

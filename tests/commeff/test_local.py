@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 import torch
 
-from commeff import Layout, Local
+from commeff import Communicator, Layout, Local, methods
+from commeff.compressors import TopK
 from commeff.core import Grouped, scheduled
 from commeff.core.local import ELEMENTWISE
 
@@ -119,3 +120,38 @@ def test_state_goes_on_bit_by_bit_schedule_included(idle):
         x, y = whole(x, slope(x, k), active), fresh(y, slope(y, k), active)
         assert torch.equal(x, y)
         assert whole.lr == fresh.lr
+
+
+class SlowsDown(torch.optim.SGD):
+    """Moves its own rate."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        self.param_groups[0]["lr"] *= 0.8
+
+
+def by_hand(parameters):
+    """An SGD whose rate somebody else moves after every step."""
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    optimizer.register_step_post_hook(lambda moved, *_: moved.param_groups[0].update(lr=0.08))
+    return optimizer
+
+
+@pytest.mark.parametrize("factory", [partial(SlowsDown, lr=0.1), by_hand], ids=["its own", "somebody's"])
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_rate_that_something_else_moves_is_refused(factory, idle):
+    """The memory of mem_sgd is in units of the rate: at 0.08 instead of 0.1 it would be off by a fifth."""
+    active = torch.tensor([True, not idle, True])
+    communicator, x = Communicator(workers=W), X.clone()
+    strategy = methods.mem_sgd(factory, TopK(k=3))
+    strategy.start(x, Layout.flat(LAYOUT.d), communicator)
+    communicator.active = active if idle else None
+    x = strategy.step(x, slope(x, 0), communicator)
+    communicator.step = 1
+    words = r"moved by commeff\.scheduled alone, got \(0\.08\d*,\) .* are \(0\.1,\).*give optimizer=scheduled"
+    with pytest.raises(ValueError, match=words):
+        strategy.step(x, slope(x, 1), communicator)
+
+
+def test_a_rate_that_is_scheduled_is_not():
+    drive(scheduled(partial(torch.optim.SGD, lr=0.1), partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.8)))
