@@ -70,8 +70,8 @@ class QSGD(Compressor):
 
     C(v)_i = |v| sign(v_i) xi_i / s, xi_i = floor(a) + 1 with probability a - floor(a), else floor(a), where a = s
     |v_i| / |v|. E|C(v) - v|^2 = (|v|^2/s^2) sum_i p_i (1 - p_i), p_i = a - floor(a); omega = min(d/s^2, sqrt(d)/s).
-    Sends ceil(log2(2s + 1)) bits per coordinate and the norm (of each bucket). NaN or infinity in v makes the bucket
-    NaN.
+    Sends ceil(log2(2s + 1)) bits per coordinate and the norm (of each bucket). NaN or infinity in v, or a norm beyond
+    the largest number of its dtype, makes the bucket NaN.
 
     Alistarh et al. 2017, arXiv:1610.02132.
 

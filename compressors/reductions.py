@@ -23,18 +23,34 @@ def row_max(vectors: Tensor) -> Tensor:
 
 
 def row_sum(vectors: Tensor) -> Tensor:
-    """(w, 1) sum_j |v_j|, float64."""
-    return _reduced(vectors, lambda runs: runs.abs().sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
+    """(w, 1) sum_j |v_j|, float64. A run's sum is in the dtype of scales, and in float64 where that overflows."""
+    narrow = _reduced(vectors, lambda runs: runs.abs().sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
+    settled = not vectors.is_cuda and (vectors.is_meta or bool(narrow.isfinite().all()))  # a GPU is not waited for
+    if vectors.dtype == torch.float64 or settled:
+        return narrow
+    broad = _reduced(vectors, lambda runs: runs.abs().sum(2, dtype=torch.float64), Tensor.sum, torch.add)
+    return torch.where(narrow.isfinite(), narrow, broad)
 
 
 def row_norm(vectors: Tensor) -> Tensor:
-    """(w, 1) |v|, in the dtype of scales; squares are float64, which those of float32 numbers do not overflow."""
-    squares = _reduced(vectors, _squares, Tensor.sum, torch.add)
-    return squares.sqrt_().to(wide(vectors.dtype))
+    """(w, 1) |v|, in the dtype of scales.
+
+    Squares are float64, which those of float32 numbers do not overflow; float64 numbers are divided by a power of two
+    first, which rounds nothing.
+    """
+    unit = _power_of_two(row_max(vectors)) if vectors.dtype == torch.float64 else None
+    norms = _reduced(vectors, _squares, Tensor.sum, torch.add, unit).sqrt_()
+    return norms.to(wide(vectors.dtype)) if unit is None else norms.mul_(unit)
 
 
 def _squares(runs: Tensor) -> Tensor:
     return torch.linalg.vector_norm(runs, dim=2, dtype=torch.float64).square_()
+
+
+def _power_of_two(numbers: Tensor) -> Tensor:
+    """The largest power of two that is no more than each number; 1 for zero, infinity and NaN."""
+    mantissas, _ = torch.frexp(numbers)
+    return torch.where(numbers.isfinite() & (numbers > 0), numbers / (2 * mantissas), 1.0)
 
 
 def _reduced(
@@ -42,11 +58,16 @@ def _reduced(
     measure: Callable[[Tensor], Tensor],
     collect: Callable[[Tensor, int], Tensor],
     join: Callable[[Tensor, Tensor], Tensor],
+    unit: Tensor | None = None,
 ) -> Tensor:
-    """(w, 1) float64; ``measure`` takes (rows, runs, numbers) to (rows, runs), ``collect`` that to (rows,)."""
+    """(w, 1) float64, of the numbers in terms of their row's ``unit``; ``measure`` takes (rows, runs, numbers) to
+    (rows, runs), ``collect`` that to (rows,).
+    """
     out = torch.zeros(len(vectors), dtype=torch.float64, device=vectors.device)
     for rows, columns in tiles(vectors):
         tile = vectors[rows, columns].contiguous()
+        if unit is not None:
+            tile = tile / unit[rows]
         whole = tile.shape[1] // RUN
         for runs in (tile[:, : whole * RUN].unflatten(1, (whole, RUN)), tile[:, None, whole * RUN :]):
             if runs.numel():

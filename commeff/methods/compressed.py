@@ -61,7 +61,7 @@ def compressed_sgd(optimizer: OptimizerFactory, compressor: Compressor) -> Strat
     --------
     4 bits for each of 100 numbers and a scale of 4 bytes; without compression it is `psgd`:
 
-    >>> from commeff.compressors import QSGD
+    >>> from commeff.compressors import QSGD, Dense
     >>> from commeff.laws.examples import SGD, same, payloads
     >>> payloads(compressed_sgd(SGD, QSGD(levels=7)))
     [54]
@@ -96,7 +96,7 @@ def mem_sgd(optimizer: OptimizerFactory, compressor: Compressor) -> Strategy:
     --------
     10 values of 4 bytes and 10 packed indices of 7 bits; without compression it is `psgd`:
 
-    >>> from commeff.compressors import TopK
+    >>> from commeff.compressors import Dense, TopK
     >>> from commeff.laws.examples import SGD, same, payloads
     >>> payloads(mem_sgd(SGD, TopK(k=10)))
     [49]
@@ -134,7 +134,7 @@ def double_squeeze(optimizer: OptimizerFactory, compressor: Compressor, server: 
     --------
     100 signs and a scale, 17 bytes, up and down; without compression it is `psgd`:
 
-    >>> from commeff.compressors import ScaledSign
+    >>> from commeff.compressors import Dense, ScaledSign
     >>> from commeff.laws.examples import SGD, same, payloads
     >>> payloads(double_squeeze(SGD, ScaledSign()))
     [34]

@@ -90,11 +90,14 @@ def exact_diffusion(optimizer: OptimizerFactory, topology: Topology) -> Strategy
 
 
 def gradient_tracking(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
-    """Gradient tracking: every worker follows the global gradient by mixing the changes of the local ones.
+    """Gradient tracking, adapt-then-combine (ATC-DIGing, Aug-DGM): every worker follows the global gradient by mixing
+    the changes of the local ones.
 
         y^k = W (y^{k-1} + g^k - g^{k-1});  x^{k+1} = W (x^k - gamma y^k),  y^{-1} = g^{-1} = 0
 
-    sum_i y_i = sum_i g_i at every step, so heterogeneous data leave no bias.
+    sum_i y_i = sum_i g_i at every step, so heterogeneous data leave no bias. It starts at y^0 = W g^0, the papers at
+    y^0 = g^0: the first steps differ, the sum and the fixed point do not. DIGing itself, x^{k+1} = W x^k - gamma y^k
+    and y^{k+1} = W y^k + g^{k+1} - g^k, is another method.
 
     Memory: y_i and the last gradient. Sends: x_i and y_i, two vectors, to each neighbour at every step.
 
@@ -107,8 +110,8 @@ def gradient_tracking(optimizer: OptimizerFactory, topology: Topology) -> Strate
 
     References
     ----------
-    Nedic, Olshevsky, Shi, Achieving geometric convergence for distributed optimization over time-varying graphs, arXiv
-    1607.03218 (DIGing), in the adapt-then-combine form.
+    Nedic, Olshevsky, Shi, Uribe, Geometrically convergent distributed optimization with uncoordinated step-sizes, arXiv
+    1609.05877 (ATC-DIGing); Xu, Zhu, Soh, Xie, CDC 2015 (Aug-DGM); DIGing is of arXiv 1607.03218.
 
     Examples
     --------

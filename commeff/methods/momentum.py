@@ -16,10 +16,11 @@ from commeff.transforms import AveragedMomentum, Gossip, InUnitsOf, PerWorkerOut
 def dmsgd(optimizer: OptimizerFactory, topology: Topology, beta: float = 0.9) -> Strategy:
     """DmSGD that mixes the momentum as well as the parameters.
 
-        x_i <- sum_j W[i, j] (x_j - gamma m_j);  m_i <- sum_j W[i, j] (beta m_j + g_j)
+        x_i^{k+1} = sum_j W[i, j] (x_j^k - gamma m_j^k);  m_i^{k+1} = sum_j W[i, j] (beta m_j^k + g_j^k);  m^0 = 0
 
-    The step is along the momentum of before. The form whose momentum stays with the worker is `dsgd` with a momentum in
-    its optimizer; for both, momentum multiplies the bias of heterogeneous data by 1 / (1 - beta).
+    The step is along the momentum of before, so the first step only mixes, and g^k moves x at step k + 1. The form
+    whose momentum stays with the worker is `dsgd` with a momentum in its optimizer; for both, momentum multiplies the
+    bias of heterogeneous data by 1 / (1 - beta).
 
     Memory: m_i. Sends: x_i and m_i, two vectors, to each neighbour at every step.
 
@@ -34,8 +35,8 @@ def dmsgd(optimizer: OptimizerFactory, topology: Topology, beta: float = 0.9) ->
 
     References
     ----------
-    Ying et al., Exponential graph is provably efficient for decentralized deep training, arXiv 2110.13363, Algorithm 1;
-    Yu, Jin, Yang, arXiv 1905.03817.
+    Ying et al., Exponential graph is provably efficient for decentralized deep training, arXiv 2110.13363, Algorithm 1.
+    Yu, Jin, Yang, arXiv 1905.03817, mix both vectors too, but step along the momentum that has g^k in it.
 
     Examples
     --------

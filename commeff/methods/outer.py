@@ -91,7 +91,14 @@ def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactor
 
         at every `period`-th step  a <- server(a, a - (1/n) sum_j x_j);  x_i <- a
 
-    All workers take part. It is `diloco` with another optimizer, and has its memory and messages.
+    The default server, with Delta = a - (1/n) sum_j x_j, m and v zero at first, t = 1, 2, ... its steps:
+
+        m = 0.9 m + 0.1 Delta;  v = 0.99 v + 0.01 Delta^2
+        a <- a - eta (m / (1 - 0.9^t)) / (sqrt(v / (1 - 0.99^t)) + tau)
+
+    That is FedAdam but for the corrections 1 - 0.9^t and 1 - 0.99^t of torch's Adam; the paper has none, and begins
+    with v >= tau^2. All workers take part, with equal weights. It is `diloco` with another optimizer, and has its
+    memory and messages.
 
     Parameters
     ----------
@@ -100,9 +107,10 @@ def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactor
     period
         H, local steps from one server step to the next, at least 1.
     server
-        A factory as `optimizer` is: Adam is FedAdam, Adagrad FedAdagrad, SGD with lr 1 is `local_sgd`. The default is
-        Adam with lr 0.01, betas (0.9, 0.99) and tau = 1e-3; betas and tau are quoted as the paper's, the lr is a
-        default of this package. Torch's Adam corrects the bias of its first steps, which FedAdam does not.
+        A factory as `optimizer` is. The default is Adam with lr eta = 0.01, betas (0.9, 0.99) and eps = tau = 1e-3;
+        betas and tau are quoted as the paper's, the lr is a default of this package.
+        ``partial(torch.optim.Adagrad, lr=0.1, initial_accumulator_value=1e-6, eps=1e-3)`` is the paper's FedAdagrad
+        with beta_1 = 0 and v_{-1} = tau^2; SGD with lr 1 is `local_sgd`. Torch has no Yogi.
 
     References
     ----------

@@ -17,7 +17,7 @@ from commeff.transforms.encoders import Plain
 
 
 class Tracking(Transform):
-    """y^k = M(y^{k-1} + g^k - g^{k-1}), y^{-1} = g^{-1} = 0, for an averaging M   (arXiv 1607.03218).
+    """y^k = M(y^{k-1} + g^k - g^{k-1}), y^{-1} = g^{-1} = 0, for an averaging M   (arXiv 1609.05877).
 
     If M preserves the mean, the mean of y is the mean of g at every step. Memory: tracked, last_gradient. Sends what M
     sends.
@@ -45,7 +45,7 @@ class Tracking(Transform):
 
 
 class AveragedMomentum(Transform):
-    """-> m, and m <- M(beta m + g) for the next call, for an averaging M   (arXiv 1905.03817).
+    """-> m, and m <- M(beta m + g) for the next call, m = 0 at first, for an averaging M   (arXiv 2110.13363).
 
     Memory: momentum. Sends what M sends.
 

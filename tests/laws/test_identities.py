@@ -185,6 +185,8 @@ def test_gradient_tracking_follows_the_mean_gradient():
     for k in range(STEPS):
         assert (tracked[k].sum(0) - slope(path[k], k).sum(0)).abs().max() <= 1e-12
     equal(methods.gradient_tracking(SGD, MEAN), methods.psgd(SGD))
+    w = dense(RING)
+    assert (path[1] - w @ (path[0] - 0.1 * w @ slope(path[0], 0))).abs().max() <= 1e-12, "it starts at y = W g"
 
 
 def test_gossip_pga_lies_between_gossip_and_averaging():

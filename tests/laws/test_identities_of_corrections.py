@@ -168,6 +168,19 @@ def test_fedopt_is_local_sgd_with_a_plain_server_and_adagrad_on_the_mean_move():
         assert (path[k + 1] - x).abs().max() <= 1e-12
 
 
+def test_fedopts_default_is_fedadam_with_torchs_corrections():
+    path, _ = drive(methods.fedopt(SGD, period=3))
+    anchor = x = path[0]
+    m, v, t = 0 * x, 0 * x, 0
+    for k in range(STEPS):
+        x = x - 0.1 * slope(x, k)
+        if (k + 1) % 3 == 0:
+            t, move = t + 1, mean(anchor - x)
+            m, v = 0.9 * m + 0.1 * move, 0.99 * v + 0.01 * move.square()
+            anchor = x = anchor - 0.01 * (m / (1 - 0.9**t)) / ((v / (1 - 0.99**t)).sqrt() + 1e-3)
+        assert (path[k + 1] - x).abs().max() <= 1e-12
+
+
 def test_diana_learns_what_it_compresses_and_reduces_to_its_kin():
     path, seen = drive(
         methods.diana(SGD, RandomK(k=4)),
