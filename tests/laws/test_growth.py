@@ -27,7 +27,8 @@ REDRAWN = {
     "od_equidyn": lambda: methods.dsgd(SGD, topologies.od_equidyn(N, 0.5, seed=0)),
     "random_matching": lambda: methods.dsgd(SGD, topologies.random_matching(N, seed=0)),
 }
-BUILDS: dict[str, Callable[[], Strategy]] = {case.name: partial(case.build, N) for case in CASES} | REDRAWN
+FIRST = {case.name.split("(")[0]: partial(case.build, N) for case in reversed(CASES)}  # a case of each method
+BUILDS: dict[str, Callable[[], Strategy]] = FIRST | REDRAWN
 
 
 def sizes(strategy: Strategy, at: tuple[int, ...], measure: Callable[[list[Any]], Any]) -> list[Any]:
@@ -43,7 +44,7 @@ def sizes(strategy: Strategy, at: tuple[int, ...], measure: Callable[[list[Any]]
 
 
 def test_the_catalogue_is_whole() -> None:
-    assert {name.split("(")[0] for name in BUILDS} >= {method.__name__ for method in CATALOGUE}
+    assert FIRST.keys() == {method.__name__ for method in CATALOGUE}
 
 
 @pytest.mark.parametrize("name", ["od_equidyn"])
