@@ -16,6 +16,7 @@ from commeff.experiments.config.plugins import signature_node, snake_case
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, node
 from commeff.experiments.config.targets import split
+from commeff.experiments.config.versions import VERSION
 from commeff.experiments.run.runner import run_one
 from tests.counting import calls
 from tests.experiments import image_files
@@ -41,6 +42,7 @@ def test_yaml_is_the_signature(group: str, name: str) -> None:
     """Names and defaults; parts are wired by their names."""
     written = node(group, name)
     target = written["_target_"]
+    written.pop(VERSION, None)
     nested = {default.split("@")[1].split(":")[0] for default in map(_first_key, written.pop("defaults", []))}
     expected = signature_node(locate(target), target, group) | OWN.get((group, name), {})
     expected = {key: value for key, value in expected.items() if key not in HIDDEN.get((group, name), ())}
