@@ -25,6 +25,11 @@ class Field(NamedTuple):
     copies: int = 1
 
 
+def total(columns: Tensor) -> Tensor:
+    """(..., c) -> (..., 1): the sum over columns."""
+    return columns.sum(-1, keepdim=True)
+
+
 def alone(values: Tensor) -> Tensor:
     """Of a vector that lies in one piece: what has been added up is the sum."""
     return values
@@ -103,7 +108,7 @@ class Layout:
         fields = (field._replace(copies=count) for field, count in zip(self.fields, copies, strict=True))
         return Layout(tuple(fields), add)
 
-    def row_sum(self, vectors: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+    def row_sum(self, vectors: Tensor, of: Callable[[Tensor], Tensor] = total) -> Tensor:
         """(w, 1): what ``of`` gives for blocks of columns (w, c), summed over all that belongs to a row.
 
         What several ranks hold counts once: the sum that all others would have it add to is that of the whole vector.
@@ -113,13 +118,13 @@ class Layout:
         vectors : (w, d)
             The rows, or this rank's pieces of them.
         of : callable
-            Takes columns (w, c) to (w, 1), as a sum over them.
+            Takes columns (w, c) to (w, 1), as a sum over them: the columns' own sum unless given.
 
         Examples
         --------
         >>> from torch import ones
         >>> pieces = Layout.of([("a", (3,)), ("b", (2,))]).in_pieces([1, 2], add=lambda own: 2 * own)  # equal ranks
-        >>> pieces.row_sum(ones(1, 5), lambda block: block.sum(1, keepdim=True))  # 2 x 3 + 2
+        >>> pieces.row_sum(ones(1, 5))  # 2 x 3 + 2
         tensor([[8.]])
         """
         if self.add is alone:
