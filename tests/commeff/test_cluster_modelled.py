@@ -12,7 +12,7 @@ import torch
 
 from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.cluster import Cluster, collectives
-from commeff.cluster.billing import Recorded
+from commeff.cluster.billing import Billing, Recorded
 from commeff.cluster.codec import Codec
 from commeff.cluster.groups import Groups
 from commeff.cluster.modelled import Modelled, modelled
@@ -311,3 +311,53 @@ def test_compute_of_another_shape_is_refused_in_a_line(shape: tuple[int, ...]) -
 def test_steps_are_counted(steps: Any) -> None:
     with pytest.raises(ValueError, match=f"steps must be a whole number of at least 0, got {steps}"):
         modelled(Steady(), ETHERNET, steps=steps)
+
+
+@pytest.mark.parametrize("strategy", [methods.ef21(SGD, ScaledSign()), methods.post_local_sgd(SGD, period=4, begin=9)])
+def test_what_repeats_is_priced_as_if_every_step_were_played(strategy: Strategy) -> None:
+    """First messages count once: a period that stands for all to come is one of those that repeat."""
+
+    @dataclass
+    class Endless:
+        """The same profile, which says of no period that it comes again."""
+
+        workers: int = N
+        first: int = 0
+        period: None = None
+
+        def operations(self, step: int) -> tuple[Operation, ...]:
+            return found.operations(step)
+
+    found = profile(strategy, Layout.flat(D), N)
+    short, long = (modelled(each, ETHERNET, steps=40, compute=1e-3) for each in (found, Endless()))
+    assert short.finish == pytest.approx(long.finish)
+    assert short.communication == pytest.approx(long.communication)
+    assert short.exposed_by_kind == pytest.approx(long.exposed_by_kind)
+    assert {kind: list(each) for kind, each in short.sent.items()} == {k: list(each) for k, each in long.sent.items()}
+
+
+def test_rounds_follow_each_other_and_are_priced_each() -> None:
+    bill = Billing(ETHERNET, N)
+    once, thrice = (Operation(0, "", "all_reduce", rounds * 1e6, rounds * 1.75e6, 1, rounds) for rounds in (1, 3))
+    assert bill.seconds(thrice) == pytest.approx(3 * bill.seconds(once))
+
+
+def test_operations_that_differ_in_shards_or_matrix_alone_are_priced_apart() -> None:
+    shards = [Operation(0, "", "to_server", 1e6, 1e6, 1, 1, shards=k) for k in (1, 4)]
+    near, far = np.eye(16), np.eye(16)
+    for i in range(16):
+        near[i, [i, i ^ 1]] = far[i, [i, i ^ 8]] = 0.5
+    cluster = Cluster.named("a100_selene", gpus=16)
+    mixes = [Operation(0, "", "mix", 1e6, 1e6, 1, 1, matrix=topologies.from_matrices([w]).at(0)) for w in (near, far)]
+    for where, pair in ((ETHERNET, shards), (cluster, mixes)):
+        together = Billing(where, where.gpus)
+        apart = [Billing(where, where.gpus).seconds(operation) for operation in pair]
+        assert [together.seconds(operation) for operation in pair] == apart
+        assert apart[0] != apart[1]
+
+
+def test_each_shard_of_a_server_decodes_its_share() -> None:
+    codec, sent = Codec(expansion=1.0, encode=1e15, decode=1e6), Operation(0, "", "to_server", 1e6, 1e6, 1, 1)
+    for shards in (1, 4):
+        plain, decoding = (Billing(ETHERNET, N, shards=shards, codec=each).seconds(sent) for each in (None, codec))
+        assert decoding - plain == pytest.approx(N / shards, rel=1e-6)
