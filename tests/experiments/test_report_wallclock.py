@@ -16,8 +16,10 @@ import typer
 from typer.testing import CliRunner, Result
 
 from commeff.cluster import Cluster
+from commeff.cluster.modelled import Modelled
 from commeff.experiments.cli.report import report_command, show
 from commeff.experiments.config.clusters import Place, read_place
+from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.spec import read_grid
@@ -87,6 +89,30 @@ def test_given_seconds_of_a_minibatch_take_the_place_of_flops() -> None:
     (run,) = runs(["psgd"], seeds=1)
     place = read_place({"cluster": ETHERNET, "step_seconds": 0.125})
     assert Modeller().timeline(run.config, place, 3).compute == 0.125
+
+
+def test_a_run_is_modelled_with_its_own_numbers_collective_buckets_and_minibatches() -> None:
+    place, modeller = read_place({"cluster": ETHERNET, "step_seconds": 0.125}), Modeller()
+
+    def line(*words: str) -> Modelled:
+        return modeller.timeline(compose([*words, "workers=4", "steps=8"]), place, 8)
+
+    single, double = (line("method=psgd", "collective=ring", f"task.dtype={kind}") for kind in ("float32", "float64"))
+    latency = 6 * place.cluster.inter.latency
+    assert double.communication[0] - latency == pytest.approx(2 * (single.communication[0] - latency))
+    assert line("method=psgd", "collective=tree").communication[0] > 1.1 * single.communication[0]
+    assert {*single.sent} == {"ring"}
+    whole, cut = (line("method=psgd", f"bucket_mb={size}") for size in (0, 0.01))
+    assert whole.hidden.sum() < 1e-9 < cut.hidden.sum()
+    assert line("method=neolithic", "method.rounds=3").compute == 3 * 0.125
+
+
+def test_latency_is_a_share_of_what_the_baseline_sends(tmp_path: Path) -> None:
+    analysis, place = analyse(forge(tmp_path, runs(["psgd"]))), read_place({"cluster": ETHERNET, "step_seconds": 0.01})
+    found = wallclock(analysis, place, Modeller())
+    size, link = bytes_of(runs(["psgd"], 1)[0].config), place.cluster.inter
+    seconds = min(link.seconds(1.5 * size, 6), link.seconds(2 * size, 4))
+    assert found.latency_share == pytest.approx(4 * link.latency / seconds)  # of the tree, which has fewer rounds
 
 
 def test_a_gpu_without_a_peak_for_the_numbers_is_said_so() -> None:
