@@ -194,6 +194,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return write_report(store, clusters=[ETHERNET, "v100_25g"], step_seconds=0.001)
 
 
+def test_a_run_that_diverged_has_not_reached_the_target(tmp_path: Path) -> None:
+    lost = [replace(run, state="diverged") for run in runs(["psgd"]) if run.seed == 1]
+    store = forge(tmp_path, [*(run for run in runs(["psgd"]) if run.seed == 0), *lost], target={"val_accuracy": 0.6})
+    analysis, place = analyse(store), read_place({"cluster": ETHERNET, "step_seconds": 0.01})
+    (row,) = wallclock(analysis, place, Modeller()).rows
+    assert (sorted(row.steps_to_target), row.ended) == ([0], 2)
+
+
 def test_every_variant_has_a_line_and_what_cannot_be_modelled_is_said(report: Report) -> None:
     table = report.tables[f"modelled_{ETHERNET}"]
     lines = {row[0].text: row for row in table.rows}

@@ -147,7 +147,8 @@ def _follows(key: str, flat: Sequence[Mapping[str, str]]) -> bool:
 def leaves(config: Mapping[str, Any]) -> dict[str, str]:
     """Every key that decides the result, dotted, and its value; a part is called by the name of what it makes.
 
-    >>> leaves({"method": {"_target_": "commeff.methods.choco", "topology": "${topology}", "gamma": 0.5}, "steps": 9})
+    >>> method = {"_target_": "commeff.methods.choco", "topology": "${topology}", "gamma": 0.5}
+    >>> leaves({"method": method, "steps": 9, "nproc": 2})
     {'method': 'choco', 'method.gamma': '0.5', 'steps': '9'}
     """
     return dict(_leaves(config))
