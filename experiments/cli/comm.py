@@ -12,9 +12,12 @@ import typer
 from commeff.experiments.cli.columns import table
 from commeff.experiments.cli.common import Json, refusals
 from commeff.experiments.cli.deaths import deaths
+from commeff.experiments.cli.outputs import try_file
 
 if TYPE_CHECKING:
     from commeff.experiments.measure.bench.comm import Measurements
+
+MOST = 256  # processes of `bench comm`
 
 
 def comm(
@@ -34,11 +37,16 @@ def comm(
     Latency and bandwidth of each pair by ping-pong; algbw and busbw as nccl-tests define them; compressors on one
     thread beside a copy. In a running job: `torchrun ... -m commeff bench comm --profile cluster.yaml`.
     """
-    from commeff.experiments.measure.bench import comm as bench
-    from commeff.experiments.measure.bench.profile import write
-    from commeff.experiments.run.system import cpu_name, git_commit
-
     with refusals(), deaths():
+        if nproc is not None and not 2 <= nproc <= MOST:
+            raise ValueError(f"--nproc must be at least 2 and at most {MOST}, got {nproc}: a link has two ends")
+        try_file("--csv", csv)
+        try_file("--profile", profile)
+
+        from commeff.experiments.measure.bench import comm as bench
+        from commeff.experiments.measure.bench.profile import write
+        from commeff.experiments.run.system import cpu_name, git_commit
+
         measured = bench.run(nproc)
         if measured is None:
             return

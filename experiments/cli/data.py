@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, format_value, page_width, refusals
+from commeff.experiments.cli.outputs import try_file
 from commeff.experiments.escape import visible
 
 app = typer.Typer(
@@ -105,12 +106,15 @@ def partition(
     samples: 0 if all are alike, 1 - 1/n if each of n workers has a class of its own.
     """
     with refusals():
-        from commeff.experiments.config.build import build
         from commeff.experiments.config.compose import compose
+
+        try_file("--figure", figure)
+        config = compose(settings or [], adopted(plugin))
+
+        from commeff.experiments.config.build import build
         from commeff.experiments.data.skew import class_counts, draw, heterogeneity
         from commeff.experiments.tasks import Supervised
 
-        config = compose(settings or [], adopted(plugin))
         task = build(config).task
         if not isinstance(task, Supervised):
             raise ValueError(

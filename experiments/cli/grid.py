@@ -36,6 +36,9 @@ def grid(
     ] = None,
     shard: Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Every N-th cell, from the I-th.")] = None,
     collect: Annotated[bool, typer.Option("--collect", help="Run nothing: count and report what is there.")] = False,
+    max_cells: Annotated[
+        int, typer.Option("--max-cells", help="Refuse a grid of more cells.", min=1, max=1_000_000)
+    ] = 10_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing: list the cells and what they cost.")] = False,
     report_at_end: Annotated[bool, typer.Option("--report/--no-report", help="Write STORE/report at the end.")] = True,
     launcher: Annotated[str, typer.Option("--launcher", help="Where cells run: local, srun or sbatch.")] = "local",
@@ -96,7 +99,9 @@ def grid(
             shard,
             Limits(default_jobs() if jobs is None else jobs, timeout, max_failures),
             launch=as_step if launcher == "srun" else None,
+            max_cells=max_cells,
         )
+        command.check(request)
         if launcher == "sbatch":
             _submit(request, site, emit, report_at_end, as_json)
             return

@@ -12,6 +12,7 @@ import typer
 
 from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
 from commeff.experiments.cli.deaths import deaths
+from commeff.experiments.cli.outputs import try_file, try_folder
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,7 +28,7 @@ Root = Annotated[Path, typer.Option("--store", help="Holds one store for each ne
 
 def bench(
     csv: Annotated[Path | None, typer.Option("--csv", help="Also write the figures, hardware and commit here.")] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of which medians are taken.")] = 7,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=10_000, help="Of which medians are taken.")] = 7,
     as_json: Json = False,
 ) -> None:
     """Time exchanges of a 10 MB model between 8 nodes beside the cost model; exit code 3 if one is out of tolerance.
@@ -36,6 +37,8 @@ def bench(
     * `commeff lab bench --csv bench.csv`
     """
     with refusals(), deaths():
+        try_file("--csv", csv)
+
         from commeff.experiments.measure.lab import bench as benches
 
         readings = benches.run(rounds=rounds)
@@ -79,10 +82,14 @@ def run(
     again skips what is finished and goes on with the rest; Ctrl-C stops with checkpoints.
     """
     with refusals(), deaths():
-        from commeff.experiments.grid.command import Request
-        from commeff.experiments.measure.lab.grid import run_on, shapes
+        from commeff.experiments.grid.command import Request, check
 
         request, outcomes = Request(file, settings or [], None, plugin or [], adopted(plugin), only or []), {}
+        check(request)
+        try_folder("--store", store)
+
+        from commeff.experiments.measure.lab.grid import run_on, shapes
+
         for shape in shapes(networks):
             typer.echo(f"network {shape.name}:", err=True)
             outcomes[shape.name] = outcome = run_on(request, shape, store)
@@ -112,6 +119,11 @@ def lab_report(
     * `commeff lab report runs/network_lab --out results/network_lab`
     """
     with refusals():
+        from commeff.experiments.run.store import check_store
+
+        check_store(store)
+        try_folder("--out", out or store / "report")
+
         from commeff.experiments.measure.lab.report import report as write
 
         adopted(plugin)

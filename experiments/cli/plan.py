@@ -10,6 +10,7 @@ import typer
 
 from commeff.experiments.cli.columns import table
 from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals
+from commeff.experiments.cli.outputs import try_file
 
 if TYPE_CHECKING:
     from commeff.experiments.published.planner.question import Question
@@ -124,6 +125,7 @@ def _agree(search: bool, sweep: bool, largest: bool, timeline: Path | None, figu
                 f"a figure's file must end with one of {' '.join(FIGURES)}, got {path}: the ending says what kind of "
                 "figure it is; give another name"
             )
+        try_file("a figure's file", path)
 
 
 def _leave(option: str, words: list[str]) -> None:

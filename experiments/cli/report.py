@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commeff.experiments.cli.common import Json, Plugins, adopted, refusals
+from commeff.experiments.cli.outputs import try_folder
 
 if TYPE_CHECKING:
     from commeff.experiments.report import Report
@@ -74,12 +75,18 @@ def report_command(
     are built only if this command names them with `--plugin`.
     """
     with refusals():
+        from commeff.experiments.config.clusters import read_places
+        from commeff.experiments.run.store import check_store
+
+        check_store(store)  # all that can be known without torch and pandas
+        named = settings(baseline)
+        read_places([{"cluster": name} for name in cluster or []])
+        try_folder("--out", out or store / "report")
+
         from commeff.experiments.report import write_report
 
         adopted(plugin)
-        written = write_report(
-            store, out, grid, metric, target, settings(baseline), cluster or [], step_seconds, efficiency
-        )
+        written = write_report(store, out, grid, metric, target, named, cluster or [], step_seconds, efficiency)
     for line in written.analysis.unknown:
         typer.echo(f"commeff: {line}", err=True)
     show(written, as_json)

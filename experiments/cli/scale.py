@@ -11,6 +11,7 @@ import typer
 from commeff.experiments.cli.columns import table
 from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals
 from commeff.experiments.cli.deaths import deaths
+from commeff.experiments.cli.outputs import try_folder
 
 
 def scale(
@@ -62,6 +63,11 @@ def scale(
     the first one belongs to all. Without any, psgd, one-peer dsgd, local_sgd of period 8 and top-1 % mem_sgd are drawn.
     """
     with refusals(), deaths():
+        from commeff.experiments.config.method_words import check_words
+
+        check_words(settings or [], adopted(plugin))
+        try_folder("--out", out)
+
         from commeff.experiments.measure.scale.command import make_study, read_options
         from commeff.experiments.measure.scale.page import measured_rows, modelled_rows, save
 

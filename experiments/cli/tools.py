@@ -13,6 +13,7 @@ import typer
 from commeff.experiments.cli.comm import comm
 from commeff.experiments.cli.common import Json, refusals, report
 from commeff.experiments.cli.deaths import deaths
+from commeff.experiments.cli.outputs import try_file
 
 
 def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json: Json = False) -> None:
@@ -23,6 +24,10 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json
     * `commeff check mine.py:SignOfMean`
     """
     with refusals():
+        file = Path(plugin if plugin.endswith(".py") else plugin.rpartition(":")[0])
+        if file.suffix == ".py" and not file.is_file():
+            raise ValueError(f"no plug-in file {file}")
+
         from commeff.experiments.config.check import check_plugin
 
         verdicts = check_plugin(plugin)
@@ -72,16 +77,24 @@ def processes(csv: Csv = None, as_json: Json = False) -> None:
     _ratios("processes", csv, as_json)
 
 
+@bench.command()
+def store(csv: Csv = None, as_json: Json = False) -> None:
+    """Measure planning, status and reports of 5,000 runs that nobody trained, in CPU seconds; some minutes."""
+    _ratios("store", csv, as_json)
+
+
 bench.command()(comm)
 
 
 def _ratios(what: str, csv: Path | None, as_json: bool) -> None:
     """The figures of a bench, with what misses its limit."""
-    from commeff.experiments.measure.bench.timing import write
-    from commeff.training.allocator import keep_freed_memory
-
-    keep_freed_memory()
     with refusals(), deaths():
+        try_file("--csv", csv)
+
+        from commeff.experiments.measure.bench.timing import write
+        from commeff.training.allocator import keep_freed_memory
+
+        keep_freed_memory()
         figures = import_module(f"commeff.experiments.measure.bench.{what}").run()
         if csv is not None:
             write(figures, csv, f"commeff bench {what}")

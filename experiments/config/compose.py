@@ -32,6 +32,8 @@ FREE = ("topology.n",)  # follows like others, but a topology between nodes of s
 
 REFERENCE = re.compile(r"\$\{[\w.]+\}")  # to another key; functions (oc.env) are for the files of this package
 
+MOST = {"workers": 100_000, "nproc": 4096, "threads": 1024}  # beyond these no machine or cluster of today goes
+
 # The keys of config.yaml that belong to no group: type, and the least value of a number.
 RUN: dict[str, tuple[Any, float]] = {
     "workers": (int, 1),
@@ -51,7 +53,9 @@ RUN: dict[str, tuple[Any, float]] = {
 }
 
 
-def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: bool = False) -> dict[str, Any]:
+def compose(
+    tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: bool = False, settled: bool = True
+) -> dict[str, Any]:
     """The resolved configuration that `key=value` tokens describe.
 
     Groups that the method does not use are left out; its references to the others stay references ("${compressor}").
@@ -61,6 +65,7 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: b
     tokens : settings, the last of equal keys counts.
     plugins : choices beside the built-in ones.
     unfinished : let keys that have no default and no value be "???" instead of faults, for commands that only show.
+    settled : resolve what depends on the files of this machine, for which the task has to be imported.
 
     Raises
     ------
@@ -105,7 +110,7 @@ def compose(tokens: Sequence[str], plugins: Sequence[Choice] = (), unfinished: b
         faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")
     if faults:
         raise ConfigError(faults)
-    return resolved | {"task": _settled(resolved["task"])}
+    return resolved | {"task": _settled(resolved["task"])} if settled else resolved
 
 
 def _settled(task: dict[str, Any]) -> dict[str, Any]:
@@ -190,6 +195,8 @@ def _fault(raw: Mapping[str, Any], key: str, value: Any) -> str | None:
         hint, least = RUN[key]
         if not schema.fits(value, hint):
             return f"{key} must be {schema.words(hint)}, got {value!r}"
+        if isinstance(value, int) and key in MOST and not least <= value <= MOST[key]:
+            return f"{key} must be at least {least} and at most {MOST[key]:,}, got {value:,}"
         if isinstance(value, (int, float)) and not least <= value < 2**63:
             return f"{key} must be at least {least} and less than 2^63, got {value}"
         return None

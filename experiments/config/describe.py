@@ -13,6 +13,8 @@ from rich.syntax import Syntax
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import GROUPS, built_in, did_you_mean, node, takes
+from commeff.experiments.config.targets import split
+from commeff.experiments.config.written import written_summary
 
 
 def overview(plugins: Sequence[Choice]) -> dict[str, str]:
@@ -29,11 +31,16 @@ def catalogue(group: str, plugins: Sequence[Choice]) -> dict[str, str]:
     nodes = {name: node(group, name) for name in built_in(group)} | {
         p.name: p.node for p in plugins if p.group == group
     }
-    return {name: summary(locate(choice["_target_"])) + _describe_parameters(choice) for name, choice in nodes.items()}
+    return {name: _summary(choice["_target_"]) + _describe_parameters(choice) for name, choice in nodes.items()}
 
 
 def _describe_parameters(choice: dict[str, Any]) -> str:
     return f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
+
+
+def _summary(target: str) -> str:
+    """The first line on a choice: of our own from the source, which is read sooner than torch is imported."""
+    return ("" if ":" in target else written_summary(*split(target))) or summary(locate(target))
 
 
 def summary(target: Any) -> str:

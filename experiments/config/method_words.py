@@ -10,13 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from commeff.core.strategy import Strategy
-from commeff.experiments.config import build
 from commeff.experiments.config.compose import RUN, SHORTHANDS, compose
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
+
+if TYPE_CHECKING:
+    from commeff.core.strategy import Strategy
 
 KEYS = ("collective", "bucket_mb")  # those of a run that change how its method communicates
 
@@ -35,11 +36,9 @@ def strategy(words: Sequence[str], workers: int, plugins: Sequence[Choice] = ())
     ConfigError
         If a word belongs to a run and not to its method, or does not fit the others.
     """
-    foreign = [word for word in words if _foreign(word.partition("=")[0])]
-    if foreign:
-        raise ConfigError(
-            [f"keys must describe a method here, got {word!r}: nothing is trained; leave it out" for word in foreign]
-        )
+    _check_keys(words)
+    from commeff.experiments.config import build  # with torch
+
     config = compose([*words, f"workers={workers}"], plugins, unfinished=True)
     faults: list[str] = []
     strategies: list[Strategy] = []
@@ -48,6 +47,21 @@ def strategy(words: Sequence[str], workers: int, plugins: Sequence[Choice] = ())
     if faults:
         raise ConfigError(faults)
     return strategies[0], config
+
+
+def check_words(words: Sequence[str], plugins: Sequence[Choice] = ()) -> None:
+    """Refuse what is wrong with the words of some methods, as far as it is known without torch."""
+    for method in split_methods(words):
+        _check_keys(method)
+        compose(method, plugins, unfinished=True, settled=False)
+
+
+def _check_keys(words: Sequence[str]) -> None:
+    foreign = [word for word in words if _foreign(word.partition("=")[0])]
+    if foreign:
+        raise ConfigError(
+            [f"keys must describe a method here, got {word!r}: nothing is trained; leave it out" for word in foreign]
+        )
 
 
 def _foreign(key: str) -> bool:

@@ -40,6 +40,16 @@ def written_annotation(module: str, name: str, parameter: str) -> Any:
     return None
 
 
+def written_summary(module: str, name: str) -> str:
+    """The first line of a docstring, or "" where the source does not have it.
+
+    >>> written_summary("commeff.compressors", "TopK") != "", written_summary("torch.optim", "SGD")
+    (True, '')
+    """
+    found = _definition(module, name)[1]
+    return ((found and ast.get_docstring(found)) or "").partition("\n")[0]
+
+
 def _arguments(module: str, name: str) -> Iterator[tuple[str, ast.expr]]:
     """Names and annotations: of a function, of a class's own constructor, or of the fields of a dataclass."""
     module, found = _definition(module, name)

@@ -20,9 +20,10 @@ from commeff.experiments.grid.plan.cell_list import SUFFIX, CellList, changed, r
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.grid.plan.disk_space import check_space, store_faults
 from commeff.experiments.grid.plan.estimate import rates, seconds_of, total
-from commeff.experiments.grid.plan.spec import read_grid, text
+from commeff.experiments.grid.plan.spec import MAX_CELLS, read_grid, text
 from commeff.experiments.run.store import FINISHED, STATES, RunFolder, replace, stamp
 
+MOST_JOBS = 1024
 VERSION = 1  # of grids/NAME.json
 
 
@@ -39,6 +40,7 @@ class Request:
     only, shard : which cells.
     limits : how many at a time, how long, how many failures.
     launch : starts the processes of cells that have several; None: the cells do.
+    max_cells : how many cells the file may have.
     """
 
     file: Path
@@ -50,6 +52,7 @@ class Request:
     shard: str | None = None
     limits: Limits = field(default_factory=lambda: Limits(jobs=1))
     launch: Launch | None = None
+    max_cells: int = MAX_CELLS
 
     @cached_property
     def listed(self) -> CellList | None:
@@ -96,12 +99,34 @@ class Outcome:
         return 0 if all(state in FINISHED for state in self.states.values()) else 1
 
 
+def check(request: Request) -> None:
+    """Refuse what can be seen without importing what cells train: the file, settings that are wrong in all cells, and
+    options if settings are not. What some cells lack is left to `prepare`, which also says what does not fit in others.
+    """
+    if request.listed is not None:
+        return
+    from commeff.experiments.grid.plan.expand import check_settings  # with hydra
+
+    options = _limit_faults(request.limits)
+    grid = read_grid(request.file, request.overrides, request.max_cells)
+    faults, some_good = check_settings(grid, request.choices, every=bool(options))
+    if faults and not some_good:
+        raise ConfigError([*options, *faults, *store_faults(request.place)])
+    if options and not faults:
+        raise ConfigError(options)
+
+
+def _limit_faults(limits: Limits) -> list[str]:
+    faults = [f"-j must be at least 1 and at most {MOST_JOBS}, got {limits.jobs}"] * (not 1 <= limits.jobs <= MOST_JOBS)
+    faults += [f"--timeout must be seconds, or 0 for none, got {limits.timeout:g}"] * (not limits.timeout >= 0)
+    faults += [f"--max-failures must be at least 0, got {limits.max_failures}"] * (limits.max_failures < 0)
+    return faults
+
+
 def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[Cell]]:
     """All cells of the grid, and the requested ones; nothing runs, nothing is written."""
     limits = request.limits
-    faults = [f"-j must be at least 1, got {limits.jobs}"] * (limits.jobs < 1)
-    faults += [f"--timeout must be seconds, or 0 for none, got {limits.timeout:g}"] * (not limits.timeout >= 0)
-    faults += [f"--max-failures must be at least 0, got {limits.max_failures}"] * (limits.max_failures < 0)
+    faults = _limit_faults(limits)
     cells: list[Cell] = []
     chosen: list[Cell] = []
     try:
@@ -125,7 +150,7 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
 
         if request.choices:
             adopt(request.plugins)  # this may be another process than the one that parsed the command
-        grid = read_grid(request.file, request.overrides)
+        grid = read_grid(request.file, request.overrides, request.max_cells)
         cells, faults = expand(grid, request.place, request.choices)
         if cells:
             from commeff.experiments.grid.plan.goals import unmeasured  # with the tasks
@@ -205,7 +230,7 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
     """
     if request.listed:
         return request.listed.title
-    grid = read_grid(request.file, request.overrides)
+    grid = read_grid(request.file, request.overrides, request.max_cells)
     described = [
         {
             "run": cell.folder.name,

@@ -74,6 +74,15 @@ def _lasting(node: Any) -> Any:
     return {name: lasting(value) if name == "_target_" else _lasting(value) for name, value in node.items()}
 
 
+def check_store(store: Path) -> None:
+    """Refuse what is no store, or one of another version."""
+    if store.exists() and not store.is_dir():
+        raise ValueError(f"a store must be a folder that holds one folder a run, got the file {store}")
+    if not store.is_dir():
+        raise ValueError(f"there is no store {store}; `commeff train --store {store}` makes one")
+    check_version(store)
+
+
 def check_version(store: Path) -> None:
     """Refuse a store that another version of commeff has written; grids stamp theirs by `stamp`."""
     version = read_json(store / "store.json").get("version", VERSION)

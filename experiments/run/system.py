@@ -10,11 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import ConfigError
+
+if TYPE_CHECKING:
+    import torch
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("commeff", "torch", "numpy", "networkx", "hydra-core")
@@ -23,6 +24,8 @@ TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", "CU
 
 def sys_info() -> dict[str, str]:
     """Host, processor, cores, memory, accelerators, versions and git commit."""
+    import torch
+
     return {
         "host": socket.gethostname(),
         "system": platform.platform(),
@@ -109,6 +112,8 @@ def own_device(kind: str, local_rank: int = 0) -> torch.device:
     >>> own_device("cpu", local_rank=3)
     device(type='cpu')
     """
+    import torch
+
     if kind == "cpu":
         return torch.device("cpu")
     gpus = torch.cuda.device_count()
@@ -121,6 +126,8 @@ def own_device(kind: str, local_rank: int = 0) -> torch.device:
 
 def check_device(kind: str, nproc: int) -> None:
     """Refuse a device that is not there, or too few of them for the processes of this machine."""
+    import torch
+
     own_device(kind)
     gpus = torch.cuda.device_count()
     if kind == "cuda" and nproc > gpus:

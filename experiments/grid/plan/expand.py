@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,19 +31,53 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> Expansion
     plugins : choices beside the built-in ones.
     """
     faults, cells = Faults(), dict[str, Cell]()
-    points = [(point, seed) for seed in grid.seeds or (None,) for point in grid.points]
     labels = _labels([point.settings for point in grid.points])
-    for number, (point, seed) in enumerate(points, 1):
-        settings = point.settings | ({} if seed is None else {"seed": str(seed)})
+    for number, (settings, name) in enumerate(_points(grid, grid.seeds), 1):
         try:
-            config = compose([f"{key}={value}" for key, value in settings.items()], plugins)
+            config = compose(_words(settings), plugins)
             run = run_id(config)
         except ConfigError as error:
             faults.add(number, settings, error)
             continue
         own = {key: settings.get(key, "") for key in labels}
-        cells.setdefault(run, Cell(number, own, point.name, settings, config, store / run))
+        cells.setdefault(run, Cell(number, own, name, settings, config, store / run))
     return Expansion(list(cells.values()), faults.lines())
+
+
+def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = False) -> tuple[list[str], bool]:
+    """What is wrong with the settings of cells, known without importing what they train.
+
+    Parameters
+    ----------
+    grid, plugins : as those of `expand`.
+    every : look at every cell; otherwise only until one is found in which nothing is wrong.
+
+    Returns
+    -------
+    faults, some_good : a line for each reason; and whether such a cell was found.
+    """
+    faults, some_good = Faults(), False
+    for number, (settings, _) in enumerate(_points(grid, grid.seeds), 1):
+        try:
+            compose(_words(settings), plugins, settled=False)
+        except ConfigError as error:
+            faults.add(number, settings, error)
+            continue
+        some_good = True
+        if not every:
+            break
+    return faults.lines(), some_good
+
+
+def _points(grid: Grid, seeds: Sequence[int]) -> Iterator[tuple[Settings, str | None]]:
+    """The settings of every cell, seed after seed, and what its author calls it."""
+    for seed in seeds or (None,):
+        for point in grid.points:
+            yield point.settings | ({} if seed is None else {"seed": str(seed)}), point.name
+
+
+def _words(settings: Settings) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
 
 
 def _labels(points: Sequence[Settings]) -> list[str]:

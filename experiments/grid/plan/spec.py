@@ -18,10 +18,11 @@ step_seconds: 0.01                                   # of computing there; witho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.grid.plan.files import read_mapping
 
 Settings = dict[str, str]
+MAX_CELLS = 10_000
 KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline", "clusters", "step_seconds")
 
 
@@ -54,8 +56,19 @@ class Grid:
     clusters: list[dict[str, Any]] | None = None
 
 
-def read_grid(path: Path, overrides: Sequence[str] = ()) -> Grid:
-    """The grid of a file; `overrides` are `key=value` words put into its base. `ConfigError` has all that is wrong."""
+def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CELLS) -> Grid:
+    """The grid of a file.
+
+    Parameters
+    ----------
+    path : of the file.
+    overrides : `key=value` words put into its base.
+    max_cells : how many cells it may have, seeds and excluded ones counted.
+
+    Raises
+    ------
+    ConfigError : with all that is wrong.
+    """
     raw = read_mapping(path, "grid file", KEYS)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, KEYS)}" for key in raw if key not in KEYS]
     base = _base(raw.get("base"), overrides, faults)
@@ -63,6 +76,10 @@ def read_grid(path: Path, overrides: Sequence[str] = ()) -> Grid:
     if not products:
         faults.append(f"{path.name} has no grid; write `grid: [{{method: psgd}}]`")
     seeds = _seeds(raw.get("seeds"), base, products, faults)
+    count = sum(prod(map(len, axes.values())) for axes, _ in products) * max(1, len(seeds))
+    if count > max_cells:
+        reason = f"{path.name} must have at most {max_cells:,} cells, excluded ones counted, got {count:,}"
+        raise ConfigError([*faults, f"{reason}; sweep less, or allow more with --max-cells"])
     points = [Point(base | settings, name) for axes, name in products for settings in _combinations(axes)]
     remaining = _without(points, [item for _, item in _items(raw, "exclude", faults)], faults)
     grid = Grid(
@@ -141,7 +158,7 @@ def _product(
         values = [text(v) for v in value] if isinstance(value, list) else [text(value)]
         if not values:
             faults.append(f"grid: entry {number} sweeps {key} over nothing; give a value")
-        twice = sorted({v for v in values if values.count(v) > 1})
+        twice = sorted(_repeated(values))
         if twice:
             faults.append(f"grid: entry {number} has {key}={twice[0]} twice; keep one")
         if key in overridden:
@@ -170,10 +187,18 @@ def _seeds(
     if not whole or not node:
         faults.append(f"seeds must be a list of whole numbers, such as [0, 1, 2], got {node!r}")
         return []
-    twice = sorted({s for s in node if node.count(s) > 1})
+    twice = sorted(_repeated(node))
     if twice:
         faults.append(f"seed {twice[0]} given twice in seeds; keep one")
     return list(dict.fromkeys(node))
+
+
+def _repeated(values: Sequence[Any]) -> list[Any]:
+    """
+    >>> _repeated([1, 2, 1])
+    [1]
+    """
+    return [value for value, count in Counter(values).items() if count > 1]
 
 
 def _matches(settings: Mapping[str, str], rule: Mapping[Any, Any]) -> bool:

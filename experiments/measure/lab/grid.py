@@ -41,7 +41,7 @@ def shapes(names: str) -> list[LinkShape]:
 
 def nodes_of(request: Request) -> int:
     """The number of nodes that all cells of a grid run on."""
-    grid = read_grid(request.file, request.overrides)
+    grid = read_grid(request.file, request.overrides, request.max_cells)
     counts = sorted({point.settings.get("nproc", "1") for point in grid.points})
     if len(counts) != 1 or not counts[0].isdecimal() or int(counts[0]) < 2:
         raise ValueError(

@@ -16,6 +16,9 @@ from commeff.experiments.measure.scale.page import Study
 from commeff.experiments.measure.scale.workloads import WORKLOADS, Workload, find_workload
 from commeff.experiments.run.system import cores
 
+MOST = 256  # processes on a machine
+MOST_WORKERS = 100_000
+
 
 @dataclass(frozen=True)
 class StudyPlan:
@@ -68,6 +71,8 @@ def read_options(
     methods = read_methods(words, plugins)
     if workers < 0:
         raise ValueError(f"--workers must be at least 1, or 0 to model nothing, got {workers}")
+    if workers > MOST_WORKERS:
+        raise ValueError(f"--workers must be at most {MOST_WORKERS:,}, got {workers:,}")
     counts = read_counts(processes)
     if not workers and not counts:
         raise ValueError("--workers 0 and --processes 0 leave nothing to do; leave one of them out")
@@ -97,8 +102,10 @@ def read_counts(text: str | None) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if parts == ["0"]:
         return ()
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"--processes must be numbers above 0, such as 1,2, or 0 to measure nothing, got {text}")
+    if not all(part.isdecimal() and 0 < int(part) <= MOST for part in parts):
+        raise ValueError(
+            f"--processes must be numbers from 1 to {MOST}, such as 1,2, or 0 to measure nothing, got {text}"
+        )
     return tuple(sorted({int(part) for part in parts}))
 
 

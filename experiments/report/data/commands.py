@@ -107,7 +107,7 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{name}.")
-        elif name not in IRRELEVANT and not str(value).startswith("${") and name not in RUN_KEYS:
+        elif name not in IRRELEVANT and not str(value).startswith("${") and prefix + name not in RUN_KEYS:
             yield f"{prefix}{name}", value
 
 

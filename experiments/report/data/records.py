@@ -15,7 +15,7 @@ from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.targets import current
 from commeff.experiments.escape import visible
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
-from commeff.experiments.run.store import check_version, state_of, typed
+from commeff.experiments.run.store import check_store, state_of, typed
 from commeff.training.verdict import blown_up
 
 STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
@@ -57,11 +57,7 @@ class Record:
 
 def read_store(store: Path) -> list[Record]:
     """Every run folder of a store, by name."""
-    if store.exists() and not store.is_dir():
-        raise ValueError(f"a store must be a folder that holds one folder a run, got the file {store}")
-    if not store.is_dir():
-        raise ValueError(f"there is no store {store}; `commeff train --store {store}` makes one")
-    check_version(store)
+    check_store(store)
     return [read_record(path) for path in sorted(store.iterdir()) if any((path / mark).is_file() for mark in MARKS)]
 
 
