@@ -12,6 +12,10 @@ from torch import Tensor
 
 ALONG = -2  # the dimension of (b, t, d) by which sequence parallelism deals activations
 
+# torch 2.13 has new names for the two, and warns of the old ones.
+_gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
+_scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
+
 
 class Axis:
     """One axis of the mesh, as the rank sees it: its group, its place in it, and what it has sent there.
@@ -53,24 +57,32 @@ class Axis:
         if self.size == 1:
             return x
         self._sent(x.nbytes * (self.size - 1))
-        return functional.wait_tensor(functional.all_gather_tensor(x.contiguous(), dim % x.ndim, self.group))
+        return functional.wait_tensor(_gather(x.contiguous(), dim % x.ndim, self.group))
 
     def scatter(self, x: Tensor, dim: int) -> Tensor:
         """This rank's part along `dim` of the sum over the ranks, without a gradient."""
         if self.size == 1:
             return x
-        if x.shape[dim] % self.size:
-            raise ValueError(
-                f"the length of dimension {dim % x.ndim} must be a multiple of {self.name} = {self.size}, got "
-                f"{x.shape[dim]}: each rank takes an equal part; pad it, or take another degree"
-            )
+        self._check(x, dim)
         self._sent(x.nbytes * (self.size - 1) / self.size)
-        return functional.wait_tensor(functional.reduce_scatter_tensor(x.contiguous(), "sum", dim % x.ndim, self.group))
+        return functional.wait_tensor(_scatter(x.contiguous(), "sum", dim % x.ndim, self.group))
+
+    def part(self, x: Tensor, dim: int) -> Tensor:
+        """This rank's part along `dim` of what all ranks have alike."""
+        self._check(x, dim)
+        return x.chunk(self.size, dim)[self.rank]
 
     def broadcast(self, x: Tensor) -> None:
         """Make x that of the first rank, in place. It happens once, and is not counted."""
         if self.size > 1:
             dist.broadcast(x, group=self.group, group_src=0)
+
+    def _check(self, x: Tensor, dim: int) -> None:
+        if x.shape[dim] % self.size:
+            raise ValueError(
+                f"the length of dimension {dim % x.ndim} must be a multiple of {self.name} = {self.size}, got "
+                f"{x.shape[dim]}: each rank takes an equal part; pad it, or take another degree"
+            )
 
     def _sent(self, count: float) -> None:
         if not torch.compiler.is_compiling():

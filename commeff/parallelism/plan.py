@@ -1,7 +1,7 @@
 """The words by which a model says how its modules are split over tensor parallel ranks.
 
 A plan is `{pattern of module names: style}`, such as
-`{"blocks.*.widen": ColumnParallel(), "blocks.*.project": RowParallel()}`.
+`{"blocks.*.widen": ColumnParallel(), "blocks.*.project": RowParallel()}`. The last that matches a module counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ParallelInput(Style):
 
 @dataclass(frozen=True)
 class ColumnParallel(Style):
-    """A linear layer inside an `ParallelInput` module, of which each rank computes some of the outputs.
+    """A linear layer inside a `ParallelInput` module, of which each rank computes some of the outputs.
 
     Attributes
     ----------

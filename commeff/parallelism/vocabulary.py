@@ -5,14 +5,31 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from commeff.compressors.reductions import wide
 from commeff.parallelism.collectives import Axis, sum_out
+
+
+def local(tokens: Tensor, own: int, axis: Axis) -> tuple[Tensor, Tensor]:
+    """Tokens counted from the first of this rank's `own`, and which of them it has.
+
+    On the CPU a token that no rank has is refused; elsewhere looking would wait for the device.
+    """
+    if tokens.device.type == "cpu" and tokens.numel() and not torch.compiler.is_compiling():
+        least, most = (int(extreme) for extreme in tokens.aminmax())
+        if least < 0 or most >= own * axis.size:
+            raise IndexError(
+                f"tokens must be in 0 ... {own * axis.size - 1}, got {least if least < 0 else most}: the vocabulary "
+                "has no others; leave such positions out, or take a larger vocabulary"
+            )
+    counted = tokens - axis.rank * own
+    return counted, (counted >= 0) & (counted < own)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis) -> Tensor:
     """Mean of log sum_v exp(logits[v]) - logits[target], as `torch.nn.functional.cross_entropy` has it.
 
     The logits are never gathered: two all-reduces carry three numbers a token, the largest logit, the sum of
-    exponentials and the target's logit.
+    exponentials and the target's logit. Logits in 16 bits are widened first.
 
     Parameters
     ----------
@@ -30,11 +47,10 @@ def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis) -> Tensor:
     >>> bool(torch.isclose(ours, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())))
     True
     """
-    logits, own = logits.flatten(0, -2), logits.shape[-1]
-    local = targets.flatten() - axis.rank * own
-    mine = (local >= 0) & (local < own)
+    logits, own = logits.flatten(0, -2).to(wide(logits.dtype)), logits.shape[-1]
+    counted, mine = local(targets.flatten(), own, axis)
     largest = axis.reduce(logits.detach().amax(-1), "max")
     shifted = logits - largest[:, None]
-    target = shifted.gather(-1, local.clamp(0, own - 1)[:, None]).squeeze(-1) * mine
+    target = shifted.gather(-1, counted.clamp(0, own - 1)[:, None]).squeeze(-1) * mine
     exponentials, target = sum_out(torch.stack((shifted.exp().sum(-1), target)), axis)
     return (exponentials.log() - target).mean()

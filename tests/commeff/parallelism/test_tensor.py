@@ -12,7 +12,17 @@ from torch.nn import functional as F
 from commeff import Communicator, DistributedOptimizer, methods, topologies
 from commeff.compressors import QSGD, RandomK, ScaledSign, TopK
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
-from commeff.parallelism import Axis, ColumnParallel, Mesh, RowParallel, cross_entropy, split
+from commeff.parallelism import (
+    Axis,
+    ColumnParallel,
+    Mesh,
+    ParallelInput,
+    RowParallel,
+    SequenceParallel,
+    VocabularyParallel,
+    cross_entropy,
+    split,
+)
 from commeff.parallelism.partition import of_whole
 from commeff.parallelism.tensor import cuts_of
 from commeff.replicas import Stacked
@@ -201,6 +211,39 @@ def test_copies_stay_equal(method):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+def test_ranks_begin_as_the_first_and_what_is_frozen_may_be_thawed():
+    def member():
+        axis, model = Mesh(tensor=2).axis("tensor"), gpt()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(axis.rank).requires_grad_(False)
+        cuts = split(model, gpt_plan(model), axis, sequence=True)
+        model.requires_grad_()
+        tokens = batch(0, 0)
+        cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], axis).backward()
+        return {name: (parameter.grad, cuts[name]) for name, parameter in model.named_parameters()}
+
+    whole = gpt()
+    whole_loss(whole, batch(0, 0)).backward()
+    for gradients in on_processes(2, member):
+        for name, parameter in whole.named_parameters():
+            gradient, cut = gradients[name]
+            assert (gradient - cut.take(parameter.grad)).abs().max() <= 1e-12, name
+
+
+def test_a_loss_in_16_bits_is_taken_in_32():
+    logits, targets = torch.randn(40, 64).bfloat16(), torch.randint(64, (40,))
+    loss = cross_entropy(logits, targets, Axis("tensor"))
+    assert loss.dtype == torch.float32
+    assert torch.isclose(loss, F.cross_entropy(logits.float(), targets), atol=1e-6)
+
+
+@pytest.mark.parametrize("stranger", [-100, 64])
+def test_a_token_beyond_the_vocabulary_is_refused(stranger):
+    with pytest.raises(IndexError, match=rf"tokens must be in 0 \.\.\. 63, got {stranger}"):
+        cross_entropy(torch.zeros(1, 2, 32), torch.tensor([[3, stranger]]), Axis("tensor", 2, 1))
+
+
 def refuse(make, plan, size, words, change=lambda model, plan: plan):
     model = make()
     with pytest.raises(ValueError, match=words) as refusal:
@@ -219,10 +262,44 @@ def test_what_does_not_divide_is_refused_all_at_once():
         (lambda model, plan: plan | {"blocks.*.qweries": ColumnParallel()}, "got 'blocks.*.qweries': no name matches"),
         (lambda model, plan: {k: v for k, v in plan.items() if k != "norm"}, "lacks that of norm.weight"),
         (lambda model, plan: plan | {"norm": RowParallel()}, "RowParallel must name a linear layer, got norm"),
+        (
+            lambda model, plan: plan | {"norm": VocabularyParallel()},
+            "must name an embedding or a linear layer, got norm",
+        ),
+        (
+            lambda model, plan: {k: v for k, v in plan.items() if k != "blocks.*.attention"},
+            "got blocks.0.*queries in none",
+        ),
+        (lambda model, plan: plan | {"blocks.*.gate": ColumnParallel(units=5)}, "5 units must divide the 64 outputs"),
+        (lambda model, plan: plan | {"blocks.*.gate": ColumnParallel(parts=3)}, "3 times 21 units must divide the 64"),
+        (lambda model, plan: plan | {"head": ParallelInput()}, "modules that share a tensor must be split alike"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(change, words):
-    refuse(llama, llama_plan, 2, words, change)
+    refuse(partial(llama, tied=True), llama_plan, 2, words, change)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda model: setattr(model, "tokens", nn.Embedding(64, 32, padding_idx=0)), "got tokens with padding_idx=0"),
+        (lambda model: setattr(model.blocks[0].attention.project, "__class__", Doubled), "project, Doubled: change"),
+        (lambda model: split(model, llama_plan(model), Axis("tensor")), "must be whole, got one that was split before"),
+    ],
+    ids=["options", "another forward", "twice"],
+)
+def test_a_model_that_splitting_would_change_is_refused(change, words):
+    def make():
+        model = llama()
+        change(model)
+        return model
+
+    refuse(make, llama_plan, 2, words)
 
 
 def test_dropout_is_refused():
@@ -245,8 +322,11 @@ def test_a_sequence_that_cannot_be_dealt_is_refused():
         mesh = Mesh(tensor=2)
         model = llama()
         split(model, llama_plan(model), mesh.axis("tensor"), sequence=True)
-        with pytest.raises(ValueError, match="length of dimension 1 must be a multiple of tensor = 2, got 7"):
-            model(torch.zeros(2, 7, dtype=torch.long))
+        replicated = llama()
+        split(replicated, llama_plan(replicated) | {"tokens": SequenceParallel()}, mesh.axis("tensor"), sequence=True)
+        for each in (model, replicated):
+            with pytest.raises(ValueError, match="length of dimension 1 must be a multiple of tensor = 2, got 7"):
+                each(torch.zeros(2, 7, dtype=torch.long))
 
     on_processes(2, member)
 

@@ -1,0 +1,126 @@
+"""What a plan makes of each module of a model, and every way in which the two may not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from torch import Tensor, nn
+
+from commeff.parallelism.collectives import Axis
+from commeff.parallelism.pieces import Cut, cut_evenly, whole
+from commeff.parallelism.plan import ColumnParallel, ParallelInput, Plan, RowParallel, Style, VocabularyParallel
+
+# What the styles that cut know how to compute: these layers' own forward, in what words.
+KINDS: dict[type[Style], tuple[str, tuple[type[nn.Module], ...]]] = {
+    ColumnParallel: ("a linear layer", (nn.Linear,)),
+    RowParallel: ("a linear layer", (nn.Linear,)),
+    VocabularyParallel: ("an embedding or a linear layer", (nn.Embedding, nn.Linear)),
+}
+
+
+def styles(model: nn.Module, plan: Plan) -> dict[str, Style]:
+    """The style of each module that a pattern matches, the last one where several do."""
+    return {
+        name: style
+        for name, _ in model.named_modules()
+        for pattern, style in plan.items()
+        if fnmatchcase(name, pattern)
+    }
+
+
+def cut_of(style: Style, key: str, parameter: Tensor, axis: Axis) -> Cut:
+    """Which part of a module's parameter this rank holds."""
+    length, n, rank = parameter.shape[0], axis.size, axis.rank
+    match style:
+        case ColumnParallel(units=units, repeat=True) if units is not None and units < n:
+            return cut_evenly(0, length, units, rank * units // n)._replace(copies=n // units)
+        case ColumnParallel(parts=parts):
+            return cut_evenly(0, length, n, rank, parts)
+        case VocabularyParallel():
+            return cut_evenly(0, length, n, rank)
+        case RowParallel() if key == "weight":
+            return cut_evenly(1, parameter.shape[1], n, rank)
+    return whole(0, length, n)
+
+
+def check(model: nn.Module, plan: Plan, axis: Axis) -> None:
+    """Refuse a plan that does not fit, with one line for each fault."""
+    if any(hasattr(parameter, "cut") for parameter in model.parameters()):
+        raise ValueError("the model must be whole, got one that was split before: make a new one")
+    styled = styles(model, plan)
+    faults = [*_mistakes(model, plan, styled), *_kinds(model, styled)]
+    faults = faults or [*_rests(model, styled, axis), *_ties(model, styled, axis)]
+    if faults:
+        raise ValueError("\n".join(faults))
+
+
+def _mistakes(model: nn.Module, plan: Plan, styled: dict[str, Style]) -> Iterator[str]:
+    """Where plan and model disagree, and dropout."""
+    for pattern in plan:
+        if not any(fnmatchcase(name, pattern) for name in styled):
+            yield f"every pattern of the plan must name a module of the model, got {pattern!r}: no name matches it"
+    named = {f"{name}.{key}" for name, module in model.named_modules() if name in styled for key in module._parameters}
+    for name, _ in model.named_parameters(remove_duplicate=False):
+        if name not in named:
+            yield f"the plan must name every module that has parameters, and lacks that of {name}: give it a style"
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and module.p > 0:
+            yield f"dropout must be 0 in a model that is split, got {module.p} in {name}: ranks would draw other masks"
+
+
+def _kinds(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
+    """Modules that are not what their style takes them for."""
+    for name, style in styled.items():
+        module = model.get_submodule(name)
+        if type(style) in KINDS:
+            words, kinds = KINDS[type(style)]
+            if type(module).forward not in [kind.forward for kind in kinds]:
+                kind = type(style).__name__
+                yield f"{kind} must name {words}, got {name}, {type(module).__name__}: change the plan"
+        if isinstance(style, VocabularyParallel) and isinstance(module, nn.Embedding):
+            options = ("padding_idx", "max_norm", "scale_grad_by_freq", "sparse")
+            given = [
+                f"{o}={value}" for o in options if (value := getattr(module, o)) is not None and value is not False
+            ]
+            if given:
+                yield f"an embedding that is split must be plain, got {name} with {', '.join(given)}: leave that out"
+        above = [name[:i] for i, letter in enumerate(name) if letter == "."]
+        if isinstance(style, ColumnParallel) and not any(isinstance(styled.get(a), ParallelInput) for a in above):
+            yield (
+                f"a ColumnParallel layer must lie in a ParallelInput module, got {name} in none: there the gradients "
+                "of its input are summed; name one"
+            )
+
+
+def _rests(model: nn.Module, styled: dict[str, Style], axis: Axis) -> Iterator[str]:
+    """What does not divide."""
+    n = axis.size
+    for name, style in styled.items():
+        if type(style) not in KINDS:
+            continue
+        weight = model.get_parameter(f"{name}.weight")
+        if isinstance(style, ColumnParallel):
+            outputs = weight.shape[0]
+            units = style.units or outputs // style.parts
+            if outputs % (units * style.parts):
+                also = f"{style.parts} times " if style.parts > 1 else ""
+                yield f"{also}{units} units must divide the {outputs} outputs of {name}: change the plan"
+            if units % n and not (style.repeat and n % units == 0):
+                also = f", or {n} a multiple of them" if style.repeat else ""
+                yield f"{axis.name} = {n} must divide the {units} units of {name}{also}: take another degree"
+        if isinstance(style, RowParallel) and weight.shape[1] % n:
+            yield f"{axis.name} = {n} must divide the {weight.shape[1]} inputs of {name}: take another degree"
+        if isinstance(style, VocabularyParallel) and weight.shape[0] % n:
+            size = weight.shape[0]
+            yield f"{axis.name} = {n} must divide the vocabulary of {name}, {size}: pad it, or take another degree"
+
+
+def _ties(model: nn.Module, styled: dict[str, Style], axis: Axis) -> Iterator[str]:
+    """Tensors that are one, of which two modules would hold different parts."""
+    first: dict[nn.Parameter, tuple[str, Cut]] = {}
+    for name, style in styled.items():
+        for key, parameter in model.get_submodule(name).named_parameters(recurse=False):
+            other, cut = first.setdefault(parameter, (name, cut_of(style, key, parameter, axis)))
+            if cut != cut_of(style, key, parameter, axis):
+                yield f"modules that share a tensor must be split alike, got {other} and {name}: give both one style"
