@@ -35,7 +35,7 @@ class DistributedOptimizer:
     Gradients are sent while backward still runs, so they are final when backward has made them: to change them, or to
     go backward several times before a step, give bucket_mb=0. To clip them, give `clip`.
 
-    All models begin as that of rank 0, buffers too. From there on a worker's parameters are its own, wherever the
+    All models begin as that of rank 0, buffers and frozen parameters too. From there on a worker's parameters are its own, wherever the
     method lets them differ: evaluate `average_into(another model)`. BatchNorm statistics are never averaged. Schedules
     belong to the strategy (`commeff.scheduled`). A method over several minibatches a step (`strategy.accumulate`) wants
     as many backward passes, each of its loss divided by their number; nothing is sent before the step then.
@@ -96,6 +96,8 @@ class DistributedOptimizer:
                 "give model.module"
             )
         if mesh is not None:
+            if group is not None:
+                raise ValueError("group must not be given beside mesh, which says who the workers are: leave it out")
             group = mesh.group("worker")
         self.communicator, self._model = Communicator.per_process(seed, group, collective), model
         self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
@@ -109,7 +111,8 @@ class DistributedOptimizer:
             field.start: (parameter, row[field.start : field.stop].view(field.shape))
             for parameter, field in zip(trainable(model).values(), fields, strict=True)
         }
-        for tensor in (self._replicas.parameters, *self._replicas.buffers.values()):
+        frozen = [parameter.data for parameter in model.parameters() if not parameter.requires_grad]
+        for tensor in (self._replicas.parameters, *self._replicas.buffers.values(), *frozen):
             self._row.begin(tensor)
             self.communicator.transport.broadcast(tensor)
         strategy.start(own, layout, self.communicator)

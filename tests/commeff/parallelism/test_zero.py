@@ -6,6 +6,8 @@ from functools import partial
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import nn
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
@@ -128,6 +130,21 @@ def test_tensor_and_shard_ranks_together():
         for field in replicas.layout.fields:
             whole = replicas.parameters[worker, field.start : field.stop].view(field.shape)
             assert (pieces[field.name] - cuts[field.name].take(whole)).abs().max() <= 1e-12
+
+
+def test_what_is_frozen_begins_as_at_the_first_rank_too():
+    def member():
+        mesh = Mesh(worker=2, shard=2)
+        torch.manual_seed(dist.get_rank())
+        model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+        model[1].requires_grad_(False)
+        DistributedOptimizer(model, methods.psgd(SGD), mesh=mesh)
+        with pytest.raises(ValueError, match="group must not be given beside mesh"):
+            DistributedOptimizer(model, methods.psgd(SGD), mesh=mesh, group=mesh.group("worker"))
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    first, *others = on_processes(4, member)
+    assert all(torch.equal(first, other) for other in others)
 
 
 def test_a_row_too_short_to_share_is_refused():
