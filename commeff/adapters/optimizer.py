@@ -35,10 +35,11 @@ class DistributedOptimizer:
     Gradients are sent while backward still runs, so they are final when backward has made them: to change them, or to
     go backward several times before a step, give bucket_mb=0. To clip them, give `clip`.
 
-    All models begin as that of rank 0, buffers and frozen parameters too. From there on a worker's parameters are its own, wherever the
-    method lets them differ: evaluate `average_into(another model)`. BatchNorm statistics are never averaged. Schedules
-    belong to the strategy (`commeff.scheduled`). A method over several minibatches a step (`strategy.accumulate`) wants
-    as many backward passes, each of its loss divided by their number; nothing is sent before the step then.
+    All models begin as that of rank 0, buffers and frozen parameters too. From there on a worker's parameters are its
+    own, wherever the method lets them differ: evaluate `average_into(another model)`. BatchNorm statistics are never
+    averaged. Schedules belong to the strategy (`commeff.scheduled`). A method over several minibatches a step
+    (`strategy.accumulate`) wants as many backward passes, each of its loss divided by their number; nothing is sent
+    before the step then.
 
     Parameters
     ----------
