@@ -199,7 +199,7 @@ class Compound(Message, ABC):
 
 def joined(messages: Sequence[Message]) -> tuple[tuple[Tensor, ...], tuple[Message, ...]]:
     """The parts of all the messages, and their forms: what a `Compound` is built from."""
-    forms = {id(message): message.form for message in messages}  # one that is repeated has one
+    forms = {key: message.form for key, message in {id(message): message for message in messages}.items()}
     return tuple(part for message in messages for part in message.parts), tuple(forms[id(m)] for m in messages)
 
 

@@ -196,7 +196,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 def test_a_run_that_diverged_has_not_reached_the_target(tmp_path: Path) -> None:
     lost = [replace(run, state="diverged") for run in runs(["psgd"]) if run.seed == 1]
-    store = forge(tmp_path, [*(run for run in runs(["psgd"]) if run.seed == 0), *lost], target={"val_accuracy": 0.6})
+    store = forge(tmp_path, [*(run for run in runs(["psgd"]) if run.seed == 0), *lost], target={"val_accuracy": 0.3})
     analysis, place = analyse(store), read_place({"cluster": ETHERNET, "step_seconds": 0.01})
     (row,) = wallclock(analysis, place, Modeller()).rows
     assert (sorted(row.steps_to_target), row.ended) == ([0], 2)
