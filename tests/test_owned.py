@@ -22,19 +22,34 @@ STARTS = re.compile(
     r"subprocess\.(run|call|check_\w+|getoutput|Popen\()|os\.(fork|forkpty|system|popen|posix_spawn\w*|spawn\w+)\("
     r"|(?<!owned)\.Process\(|\bPool\(|\bPopen\(|ProcessPoolExecutor|mp\.spawn|start_processes"
 )
+CLOCK = re.compile(r"\btime\.(time|monotonic|perf_counter|process_time)|from time import")
+CLOCKED = {
+    "test_grid_runs.py",  # a clock that jumps
+    "test_lab.py",  # a link carries no more than its rate: a slow machine makes it no faster
+    "test_clock.py",  # a clock that is moved by hand
+}
 ENDLESS = ["task=quadratic", "workers=4", "steps=100000000", "checkpoint_every=1000"]
 
 
-def test_processes_are_started_in_one_place() -> None:
-    files = [path for path in FOLDER.rglob("*.py") if path.name not in HOMES]
-    found = [
+def lines_with(pattern: re.Pattern[str], homes: set[str]) -> list[str]:
+    """Where a pattern stands in tests other than its homes."""
+    files = [path for path in FOLDER.rglob("*.py") if path.name not in homes]
+    assert len(files) > 100
+    return [
         f"{path.relative_to(FOLDER)}:{number}: {line.strip()}"
         for path in files
         for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if STARTS.search(line)
+        if pattern.search(line)
     ]
-    assert len(files) > 100
-    assert not found, "start it by tests.owned or tests.forks"
+
+
+def test_processes_are_started_in_one_place() -> None:
+    assert lines_with(STARTS, HOMES) == [], "start it by tests.owned or tests.forks"
+
+
+def test_no_test_looks_at_the_clock() -> None:
+    """Waits are `owned.until`; work is counted by `tests.counting`."""
+    assert lines_with(CLOCK, HOMES | CLOCKED) == []
 
 
 @pytest.mark.parametrize("line", ["subprocess.run(words)", "os.fork()", "context.Process(target=f)", "Popen(words)"])

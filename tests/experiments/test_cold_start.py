@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from commeff.experiments.config.schema import GROUPS, built_in, node, parameters, words
 from commeff.experiments.config.targets import split
 from tests.experiments.test_bad_inputs import FILES
+from tests.owned import run
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "networkx")
 COLD = (  # commands, and their exit codes
@@ -74,10 +74,7 @@ def test_a_mistake_is_said_before_anything_slow_is_imported(tmp_path: Path) -> N
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     commands = json.dumps([command for command, _ in COLD])
-    ended = subprocess.run(
-        [sys.executable, "-c", RUN, commands, json.dumps(HEAVY)], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stderr
+    ended = run([sys.executable, "-c", RUN, commands, json.dumps(HEAVY)], cwd=tmp_path, check=True)
     for (command, code), (found, said, imported) in zip(COLD, json.loads(ended.stdout), strict=True):
         assert (command, imported) == (command, [])
         assert (command, found) == (command, code), said
@@ -107,7 +104,7 @@ def test_what_the_source_says_is_what_the_function_says() -> None:
     keys = [[key for key in each if key[0] != "_" and key != "defaults"] for each in nodes]
     targets = [each["_target_"] for each in nodes]
     asked = json.dumps([[*split(target), own] for target, own in zip(targets, keys, strict=True)])
-    text = subprocess.run([sys.executable, "-c", LOOK, asked], capture_output=True, text=True, check=True).stdout
+    text = run([sys.executable, "-c", LOOK, asked], check=True).stdout
     count = 0
     for target, (first, hints) in zip(targets, json.loads(text), strict=True):
         value = locate(target)
