@@ -10,6 +10,7 @@ from typing import Any
 from commeff.cluster.hardware import GPU, Link
 from commeff.cluster.network import Crossbar, FatTree, Network, Rails
 from commeff.cluster.units import quantity
+from commeff.files import regular
 
 SHIPPED = Path(__file__).parent / "named"
 NETWORKS = {"crossbar": ("hop",), "fat_tree": ("down", "up", "hop"), "rails": ("down", "up", "hop")}
@@ -50,7 +51,8 @@ def read(path: Path) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(path.read_text())
+        with open(path, encoding="utf-8", opener=regular) as file:
+            return yaml.safe_load(file)
     except OSError as error:
         raise ValueError(f"{error.strerror}; give a YAML file, or one of {' '.join(names())}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from commeff.files import regular
+
 LOG = logging.getLogger(__name__)
 FORMAT = 3  # 1 did not say whose it was, 2 had all rows of the ledger
 
@@ -79,7 +81,7 @@ class Checkpoints:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".draft")
         try:
-            with draft.open("wb") as file:
+            with open(draft, "wb", opener=regular) as file:
                 torch.save(document, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -129,7 +131,7 @@ class Checkpoints:
 
 def _read(path: Path, mapped: bool) -> dict[str, Any]:
     """A checkpoint of our format whose checksums are right, which torch does not look at."""
-    with zipfile.ZipFile(path) as archive:
+    with open(path, "rb", opener=regular) as file, zipfile.ZipFile(file) as archive:
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
             raise CheckpointRefused("is compressed, as commeff writes none")  # a small file could fill the memory
         if damaged := archive.testzip():

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from commeff.files import regular
+
 
 class Recorder:
     """Appends rows to `folder/metrics.jsonl`.
@@ -27,7 +29,7 @@ class Recorder:
     def write(self, row: dict[str, Any]) -> None:
         """Add one row, on disk when this returns. What is not finite becomes null, as JSON has it."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        with self.path.open("a", encoding="utf-8") as file:
+        with open(self.path, "a", encoding="utf-8", opener=regular) as file:
             file.write(json.dumps(finite) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -36,14 +38,15 @@ class Recorder:
         """All rows so far; a last line cut off by a crash does not count."""
         if not self.path.exists():
             return []
-        lines = self.path.read_text(encoding="utf-8").split("\n")
+        with open(self.path, encoding="utf-8", opener=regular) as file:
+            lines = file.read().split("\n")
         return [json.loads(line) for line in lines[:-1]]
 
     def rewind(self, step: int) -> None:
         """Forget the rows after `step`: what comes after a checkpoint will be written again."""
         lines = "".join(json.dumps(row) + "\n" for row in self.rows() if row["step"] <= step)
         draft = self.path.with_suffix(".draft")
-        with draft.open("w", encoding="utf-8") as file:
+        with open(draft, "w", encoding="utf-8", opener=regular) as file:
             file.write(lines)
             file.flush()
             os.fsync(file.fileno())

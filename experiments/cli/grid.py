@@ -11,6 +11,7 @@ import typer
 
 from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
 from commeff.experiments.cli.report import show
+from commeff.experiments.escape import one_line
 
 if TYPE_CHECKING:
     from commeff.experiments.grid.command import Request
@@ -150,7 +151,7 @@ def table(rows: list[dict[str, object]]) -> str:
     lines = []
     for row in rows:
         seconds = f"about {row['seconds']:.1f} s" if row["seconds"] else ""
-        lines.append(f"{row['cell']:>4}  {row['state']:<8}  {seconds:>11}  {row['what']}  {row['run']}")
+        lines.append(f"{row['cell']:>4}  {row['state']:<8}  {seconds:>11}  {one_line(str(row['what']))}  {row['run']}")
     return "\n".join(lines)
 
 

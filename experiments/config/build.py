@@ -124,7 +124,9 @@ def communicator(config: Mapping[str, Any], distributed: bool = False) -> Commun
 
 def topology(config: Mapping[str, Any]) -> Topology:
     """The topology of a configuration alone, for those who only look at it."""
-    result: Topology = instantiate(config["topology"], {})
+    result = instantiate(config["topology"], {})
+    if not isinstance(result, Topology):  # a store may name any known part here
+        raise ValueError(f"topology must be one, got a {type(result).__name__}")
     return result
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import yaml
 
 from commeff.experiments.escape import visible
+from commeff.files import regular
 
 LARGEST = 1 << 28  # bytes of a file
 LARGEST_YAML = 1 << 20  # signs, which take some seconds
@@ -32,12 +32,8 @@ def read_text(path: Path) -> str:
     ------
     OSError : also for what is no regular file, such as a pipe that nobody writes, and for one that is too large.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, encoding="utf-8", errors="replace") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise OSError(f"{path} is no regular file")
-        if facts.st_size > LARGEST:
+    with open(path, encoding="utf-8", errors="replace", opener=regular) as file:
+        if os.fstat(file.fileno()).st_size > LARGEST:
             raise OSError(f"{path} is larger than {LARGEST >> 20} MiB")
         return file.read()
 

@@ -28,6 +28,7 @@ from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
 from commeff.experiments.run.store import FINISHED, RunFolder, run_id
 from commeff.experiments.run.system import check_device, launch_info, sys_info, whereabouts
+from commeff.files import regular
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.on_device import OnDevice
@@ -167,7 +168,8 @@ def supervise(
         if isinstance(error, (MemberLost, ProcessEnding)):
             kind = ""
         with suppress(OSError):  # a full disk takes neither
-            (run.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            with open(run.path / "error.txt", "w", encoding="utf-8", opener=regular) as file:
+                file.write(traceback.format_exc())
             run.mark("oom" if _out_of_memory(error) else "failed", error=kind + str(error) + where)
         raise RunFailed(f"{kind}{text}; see {run.path / 'error.txt'}") from error
     return summary

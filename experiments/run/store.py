@@ -20,6 +20,7 @@ from commeff.experiments.config.registry import source_digest
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.targets import foreign, lasting, split, targets_in
 from commeff.experiments.run.reading import read_json
+from commeff.files import regular
 
 VERSION = 1  # of the store's layout
 # Keys that do not decide the result, wherever they stand.
@@ -121,7 +122,7 @@ class RunFolder:
         Where the file system has no locks, status.json decides.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("w") as lock:
+        with open(self.path / "lock", "w", opener=regular) as lock:
             own = self._locked(lock)
             self._found = self.read("status.json").get("state") if own else None
             yield own
@@ -142,7 +143,7 @@ class RunFolder:
     def busy(self) -> bool:
         """Whether a process holds the run."""
         try:
-            with (self.path / "lock").open() as lock:
+            with open(self.path / "lock", opener=regular) as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False
@@ -225,7 +226,7 @@ def replace(path: Path, text: str, shared: bool = False) -> None:
     A file that several processes may write at a time (shared) has a draft for each of them.
     """
     draft = path.with_name(f".{path.name}.{os.getpid() if shared else 'draft'}")
-    with draft.open("w", encoding="utf-8") as file:
+    with open(draft, "w", encoding="utf-8", opener=regular) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

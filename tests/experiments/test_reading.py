@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
@@ -25,8 +26,12 @@ from commeff.experiments.config.schema import GROUPS, built_in, node
 from commeff.experiments.config.targets import targets_in
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.records import read_record
-from commeff.experiments.report.data.wallclock import Modeller
+from commeff.experiments.report.data.wallclock import Modeller, wallclock
+from commeff.experiments.report.draw import figures
+from commeff.experiments.report.draw.figures import Figure, Panel
 from commeff.experiments.report.draw.networks import networks
+from commeff.experiments.report.write import writing
+from commeff.experiments.report.write.table import Table, csv
 from commeff.experiments.report.write.table_details import command_of
 from commeff.experiments.run.store import run_id
 from tests.experiments.report_stores import Forged, forge
@@ -194,6 +199,39 @@ def test_yaml_that_is_no_plain_data_is_a_fault(text: str, tmp_path: Path) -> Non
     assert (record.config, record.state) == ({}, "done")
     assert [fault.split(" ")[0] for fault in record.faults] == [f"{run.name}/config.yaml"]
     assert not (tmp_path / SENTINEL).exists()
+
+
+@pytest.mark.parametrize(
+    "node", [{"_target_": "commeff.compressors.TernGrad"}, {"_target_": "commeff.methods.psgd", "_partial_": True}]
+)
+def test_a_known_part_in_the_wrong_place_is_a_line(node: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="topology must be one, got a "):
+        build.topology({"topology": node})
+
+
+def test_a_run_without_a_configuration_has_no_modelled_seconds(tmp_path: Path) -> None:
+    runs = [Forged("psgd", seed, settings=("task.hidden=16",)) for seed in range(2)]
+    forge(tmp_path, runs, target={"val_accuracy": 0.5})
+    (tmp_path / runs[1].name / "config.yaml").write_text("no mapping")
+    analysis = analyse(tmp_path)
+    clock = wallclock(analysis, read_place({"cluster": "ethernet_1g", "step_seconds": 0.01}), Modeller())
+    assert [*clock.rows[0].seconds_to_target] == [0]
+
+
+@pytest.mark.parametrize("name", ["main.csv", "report.md", "f.pdf", "f.png", "f.csv"])
+def test_a_report_writes_through_no_link(name: str, tmp_path: Path) -> None:
+    folder, victim, data = tmp_path / "report", tmp_path / "victim", pd.DataFrame({"a": [1]})
+    folder.mkdir()
+    (folder / name).symlink_to(victim)
+
+    def write() -> None:
+        csv(Table("main", "", [], [], data=data), folder / "main.csv")
+        writing._write(folder / "report.md", "text")
+        figures.write(Figure("f", "", "", [Panel("f", lambda axes: None, 2.0, 2.0)], 1, data), folder)
+
+    with pytest.raises(OSError, match="is a link"):
+        write()
+    assert not victim.exists()
 
 
 def test_a_grid_copy_puts_no_option_into_a_command(evil: Path, tmp_path: Path) -> None:

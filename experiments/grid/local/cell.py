@@ -21,6 +21,7 @@ from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.local import LOCAL, Forks, Throttled
 from commeff.experiments.run.runner import RunBusy, RunFailed, run_one
 from commeff.experiments.run.store import RunFolder
+from commeff.files import regular
 
 GRACE = 60.0  # seconds that a cell has to write a checkpoint once it should stop
 
@@ -83,7 +84,7 @@ def to_log(folder: Path) -> None:
     os.setsid()  # Ctrl-C on the terminal is for the runner
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "log.txt").open("a") as log:
+        with open(folder / "log.txt", "a", opener=regular) as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
     except OSError:

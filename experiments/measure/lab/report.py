@@ -10,10 +10,12 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
+from commeff.experiments.escape import markdown_text
 from commeff.experiments.measure.lab.outcome import NetworkRuns, read_networks
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Figure, Look, Panel, look, write
 from commeff.experiments.report.write.table import Column, Item, Table, markdown
 from commeff.experiments.run.system import git_commit
+from commeff.files import regular
 
 PAYS = 1.05  # a method pays where it is so many times as fast as the baseline, measured
 MARGINS = (1.45, 0.15, 0.42, 0.27)
@@ -28,7 +30,8 @@ def report(root: Path, out: Path, command: str, grid: str | None = None) -> list
         )
     table = speed_ups(visits)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "report.md").write_text("\n".join([*page(visits, table, command), ""]))
+    with open(out / "report.md", "w", encoding="utf-8", opener=regular) as file:
+        file.write("\n".join([*page(visits, table, command), ""]))
     write(figure(visits, table.assign(**{"written by": command})), out)
     return [out / file for file in ("report.md", "speed_ups.csv", "speed_ups.png", "speed_ups.pdf")]
 
@@ -93,14 +96,16 @@ def page(visits: Sequence[NetworkRuns], table: pd.DataFrame, command: str) -> li
     """The report in Markdown."""
     grid, base, nodes = visits[0].grid, baseline(visits[0]), visits[0].cluster.gpus
     races = [race for visit in visits for race in visit.races]
-    hardware = unique_words(race.hardware for race in races)
-    ((metric, level),) = grid.target.items()
+    hardware = markdown_text(unique_words(race.hardware for race in races))
+    commits = markdown_text(unique_words(race.commit for race in races))
+    ((metric, level),) = ((markdown_text(name), level) for name, level in grid.target.items())
+    shown = markdown_text(base)
     lines = [
-        f"# {grid.title}",
+        f"# {markdown_text(grid.title)}",
         "",
-        f"Seconds until {metric} {level:g}, and how many times as fast as {base} that is. Measured: {nodes} processes, "
-        "each in a network namespace of its own, behind links that `tc tbf` holds to the stated rate; no simulation. "
-        "Modelled: the same steps, the computing that was measured (what rank 0 did while it waited for nobody), and "
+        f"Seconds until {metric} {level:g}, and how many times as fast as {shown} that is. Measured: {nodes} "
+        "processes, each in a network namespace of its own, behind links that `tc tbf` holds to the stated rate; no "
+        "simulation. Modelled: the same steps, the computing that was measured (what rank 0 did while it waited for nobody), and "
         "the communication that the run's profile costs on the links of the network, each with its own rate.",
         "",
         f"All processes share one machine ({hardware}), so computing takes longer than on as many: speed-ups on faster "
@@ -112,21 +117,22 @@ def page(visits: Sequence[NetworkRuns], table: pd.DataFrame, command: str) -> li
         here = table[table["network"] == visit.cluster.name]
         link = visit.cluster.inter
         lines += [
-            f"## {visit.cluster.name}",
+            f"## {markdown_text(visit.cluster.name)}",
             "",
             f"The model's slowest link: {link.bandwidth / 1e6:.2f} MB/s of payload, {1e3 * link.latency:.2f} ms a "
             f"round, {link.burst / 1024:.0f} KiB at once.",
             "",
             *markdown(seconds_table(here)),
             "",
-            *impossible_notes(here),
-            conclusion(here, base),
+            *map(markdown_text, impossible_notes(here)),
+            markdown_text(conclusion(here, base)),
             "",
         ]
-        lines += [f"Not done, or never at the target: {', '.join(visit.missed)}.", ""] if visit.missed else []
+        missed = markdown_text(", ".join(visit.missed))
+        lines += [f"Not done, or never at the target: {missed}.", ""] if missed else []
     return [
         *lines,
-        f"Run at {unique_words(race.commit for race in races)}. Written by `{command}` at commit {git_commit()}.",
+        f"Run at {commits}. Written by `{command}` at commit {git_commit()}.",
     ]
 
 

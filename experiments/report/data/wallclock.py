@@ -153,7 +153,8 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
 
 
 def _modelled(variant: Variant, place: Place, modeller: Modeller, target: Target | None) -> VariantSeconds:
-    ended = [run for run in variant.runs if run.record.state in FINISHED and not run.record.curve.empty]
+    described = [run for run in variant.runs if run.record.config and not run.record.curve.empty]
+    ended = [run for run in described if run.record.state in FINISHED]
     runs = {run.cell.run: run for run in (*ended, *variant.drawn) if run.record.config}
     if not runs:
         return VariantSeconds(variant, "no run of it has measured anything yet")

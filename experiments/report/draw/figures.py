@@ -15,6 +15,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from commeff.files import regular
+
 INK, QUIET, RULE = "#1f2328", "#656d76", "#d8dee4"
 NO_DATE = {"CreationDate": None, "Producer": None, "Creator": None}
 LINE = 0.19  # inches from one line of a legend to the next
@@ -178,9 +180,12 @@ def write(figure: Figure, folder: Path) -> None:
         if figure.legend:
             handles, names = [_handle(each) for _, each in figure.legend], [name for name, _ in figure.legend]
             canvas.legend(handles, names, loc="lower center", ncols=columns, fontsize=8)
-        canvas.savefig(folder / f"{figure.name}.pdf", metadata=NO_DATE)
-        canvas.savefig(folder / f"{figure.name}.png", dpi=110, metadata={"Software": None})
-    figure.data.to_csv(folder / f"{figure.name}.csv", index=False)
+        with open(folder / f"{figure.name}.pdf", "wb", opener=regular) as file:
+            canvas.savefig(file, format="pdf", metadata=NO_DATE)
+        with open(folder / f"{figure.name}.png", "wb", opener=regular) as file:
+            canvas.savefig(file, format="png", dpi=110, metadata={"Software": None})
+    with open(folder / f"{figure.name}.csv", "w", encoding="utf-8", newline="", opener=regular) as lines:
+        figure.data.to_csv(lines, index=False)
 
 
 def _handle(each: Look) -> Any:

@@ -20,6 +20,7 @@ from typing import Any, Self
 import pandas as pd
 
 from commeff.experiments.escape import html_text, latex_text, markdown_text, visible
+from commeff.files import regular
 
 LONG_HTML, LONG_LATEX = 36, 60  # characters from which a cell of words may be broken into lines
 UNATTENDED = 140  # characters a line where there is no terminal
@@ -129,7 +130,8 @@ def _markdown_cell(item: Item) -> str:
 
 def csv(table: Table, path: Path) -> None:
     """The table's data as a CSV file."""
-    table.data.to_csv(path, index=False)
+    with open(path, "w", encoding="utf-8", newline="", opener=regular) as file:
+        table.data.to_csv(file, index=False)
 
 
 def latex_document(tables: Iterable[Table]) -> str:

@@ -19,6 +19,7 @@ from commeff.experiments.report.write import html, table_details
 from commeff.experiments.report.write.table import Table, csv, latex_document, markdown
 from commeff.experiments.report.write.table_main import main_table
 from commeff.experiments.report.write.table_wallclock import cluster_table, speed_up_table
+from commeff.files import regular
 
 
 @dataclass(frozen=True)
@@ -126,4 +127,5 @@ def _markdown_document(
 
 
 def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    with open(path, "w", encoding="utf-8", opener=regular) as file:
+        file.write(text)

@@ -10,6 +10,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from commeff.files import regular
+
 
 class Output:
     """Where the output of one member goes.
@@ -44,7 +46,7 @@ class Output:
         self._early.seek(0)
         with suppress(OSError):
             (folder / "logs").mkdir(parents=True, exist_ok=True)
-            with (folder / "logs" / f"rank{self.rank}.log").open("ab", buffering=0) as log:
+            with open(folder / "logs" / f"rank{self.rank}.log", "ab", buffering=0, opener=regular) as log:
                 log.write(header.encode() + self._early.read())
                 self._redirect(log.fileno())
 

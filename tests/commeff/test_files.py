@@ -1,0 +1,52 @@
+"""What stands where a run reads or writes, and is no file, is refused at once and left as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commeff.cluster import Cluster
+from commeff.experiments.run.store import RunFolder, replace
+from commeff.training.checkpoint import CheckpointRefused, Checkpoints
+from commeff.training.recorder import Recorder
+
+
+def claim(folder: Path) -> None:
+    with RunFolder(folder).claimed():
+        pass
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "lock": claim,
+    ".status.json.draft": lambda folder: replace(folder / "status.json", "{}"),
+    "latest.draft": lambda folder: Checkpoints(folder).save({"step": 1}),
+    "metrics.jsonl": lambda folder: Recorder(folder).write({"step": 1}),
+    "metrics.draft": lambda folder: Recorder(folder).rewind(1),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_is_written_goes_through_no_link_and_waits_for_no_reader(name: str, tmp_path: Path) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "run"
+    victim.write_text("precious")
+    folder.mkdir()
+    (folder / name).symlink_to(victim)
+    with pytest.raises(OSError, match="is a link"):
+        WRITERS[name](folder)
+    assert victim.read_text() == "precious"
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(OSError, match=r"."):
+        WRITERS[name](folder)
+
+
+def test_a_pipe_in_place_of_a_checkpoint_or_a_cluster_is_refused(tmp_path: Path) -> None:
+    for name in ("latest.pt", "cluster.yaml"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(CheckpointRefused, match="is no regular file"):
+        Checkpoints(tmp_path).load()
+    with pytest.raises(ValueError, match="is no regular file"):
+        Cluster.load(tmp_path / "cluster.yaml")
