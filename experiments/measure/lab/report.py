@@ -105,8 +105,9 @@ def page(visits: Sequence[NetworkRuns], table: pd.DataFrame, command: str) -> li
         "",
         f"Seconds until {metric} {level:g}, and how many times as fast as {shown} that is. Measured: {nodes} "
         "processes, each in a network namespace of its own, behind links that `tc tbf` holds to the stated rate; no "
-        "simulation. Modelled: the same steps, the computing that was measured (what rank 0 did while it waited for nobody), and "
-        "the communication that the run's profile costs on the links of the network, each with its own rate.",
+        "simulation. Modelled: the same steps, the computing that was measured (what rank 0 did while it waited for "
+        "nobody), and the communication that the run's profile costs on the links of the network, each with its own "
+        "rate.",
         "",
         f"All processes share one machine ({hardware}), so computing takes longer than on as many: speed-ups on faster "
         "networks are smaller than theirs would be. Links have no delay beyond that of the processes' scheduling. "
