@@ -63,7 +63,11 @@ def one_line(text: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Text in HTML, also inside the quotes of an attribute."""
+    r"""Text in HTML, also inside the quotes of an attribute.
+
+    >>> html_text("'\u202e<b>")
+    '&#x27;\\u202e&lt;b&gt;'
+    """
     return html.escape(visible(text))
 
 

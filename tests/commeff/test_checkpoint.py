@@ -74,6 +74,17 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
         checkpoints.load()
 
 
+def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({"x": torch.full((100,), 0.5)})
+    content = checkpoints.path.read_bytes()
+    numbers = torch.full((100,), 0.5).numpy().tobytes()
+    assert content.count(numbers) == 1
+    checkpoints.path.write_bytes(content.replace(numbers, numbers[:-1] + b"@"))
+    with pytest.raises(CheckpointRefused, match=r"checksum of .* is wrong"):
+        checkpoints.load()
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
