@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods
+from commeff.core import overlap
 from commeff.transforms import bucketed, clipped
 from tests.laws.processes import on_processes
 
@@ -28,6 +29,12 @@ def test_an_average_is_clipped_after_it_was_made(megabytes):
     mean = GRADIENT.mean(0, keepdim=True)
     step = one_step(clipped(bucketed(methods.psgd(SGD), megabytes), 0.5), GRADIENT)
     assert torch.allclose(step, (mean * 0.5 / (mean.norm() + 1e-6)).expand(3, -1), atol=1e-14)
+
+
+def test_buckets_that_are_clipped_leave_as_early():
+    strategy = clipped(bucketed(methods.psgd(SGD), 8e-6), 0.5)
+    one_step(strategy, GRADIENT)
+    assert overlap.awaited(strategy) == [(0, 1), (1, 3)]
 
 
 def test_gradients_that_stay_are_clipped_one_by_one():

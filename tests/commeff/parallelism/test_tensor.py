@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from commeff import Communicator, DistributedOptimizer, methods, topologies
+from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
 from commeff.compressors import QSGD, RandomK, ScaledSign, TopK
+from commeff.compressors.parts import Part
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.parallelism import (
     Axis,
@@ -114,15 +115,28 @@ def test_two_workers_of_two_ranks_train_as_two_whole_models(name, sequence):
     agrees(name, "diloco", 2, 2, sequence)
 
 
+@pytest.fixture(scope="module")
+def outcomes():
+    """By rank, what every method on Llama came to: starting processes costs more than a method."""
+
+    def member():
+        return {
+            method: on_a_mesh(llama, llama_plan, build(2), 2, 2, sequence=method in ON_PIECES)
+            for method, build in (METHODS | ON_PIECES).items()
+        }
+
+    return on_processes(4, member)
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_over_pieces_is_the_method_over_whole_models(method):
-    agrees("llama", method, 2, 2, sequence=False)
+def test_a_method_over_pieces_is_the_method_over_whole_models(outcomes, method):
+    compare([rank[method] for rank in outcomes], "llama", method, 2, 2)
 
 
 @pytest.mark.parametrize("method", ON_PIECES)
-def test_a_compressor_acts_on_pieces_as_on_parts_of_a_whole_vector(method):
+def test_a_compressor_acts_on_pieces_as_on_parts_of_a_whole_vector(outcomes, method):
     """On Llama: the gradient of GPT's key biases is zero but for rounding, and signs would be those of rounding."""
-    agrees("llama", method, 2, 2, sequence=True)
+    compare([rank[method] for rank in outcomes], "llama", method, 2, 2)
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
@@ -144,6 +158,14 @@ def test_four_workers_of_two_ranks_gossip(method):
 
 def agrees(name, method, workers, tensor, sequence, clip=None):
     make, plan = MODELS[name]
+    strategy = METHODS[method](workers)
+    ranks = on_processes(workers * tensor, lambda: on_a_mesh(make, plan, strategy, workers, tensor, sequence, clip))
+    compare(ranks, name, method, workers, tensor, clip)
+
+
+def compare(ranks, name, method, workers, tensor, clip=None):
+    """Every rank holds its pieces of the models that one process makes."""
+    make, plan = MODELS[name]
     build = (METHODS | ON_PIECES)[method]
 
     def parted(strategy, layout):
@@ -154,11 +176,8 @@ def agrees(name, method, workers, tensor, sequence, clip=None):
     reference = on_one_process(make, build(workers), workers, clip, parted if method in ON_PIECES else lambda s, _: s)
     whole = {f.name: reference.parameters[:, f.start : f.stop] for f in reference.layout.fields}
     shapes = {f.name: f.shape for f in reference.layout.fields}
-    outcomes = on_processes(
-        workers * tensor, lambda: on_a_mesh(make, plan, build(workers), workers, tensor, sequence, clip)
-    )
     held = dict.fromkeys(shapes, 0)
-    for worker, pieces, cuts, _ in outcomes:
+    for worker, pieces, cuts, _ in ranks:
         assert list(pieces) == list(shapes)
         for key, piece in pieces.items():
             expected = cuts[key].take(whole[key][worker].view(shapes[key]))
@@ -188,6 +207,16 @@ def test_the_loss_is_that_of_the_whole_model():
         return cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], axis).item()
 
     assert on_processes(2, member) == pytest.approx([whole_loss(gpt(), tokens).item()] * 2, abs=1e-14)
+
+
+def test_parts_draw_numbers_of_their_own():
+    parts = [Part("a", [(0, 50)], Layout.flat(50)), Part("b", [(50, 100)], Layout.flat(50))]
+    strategy = on_pieces(methods.compressed_sgd(SGD, RandomK(ratio=0.2)), parts)
+    communicator, x = Communicator(workers=1), torch.zeros(1, 100)
+    strategy.start(x, Layout.flat(100), communicator)
+    first, second = strategy.step(x, torch.ones(1, 100), communicator).chunk(2, 1)
+    assert first.count_nonzero() == second.count_nonzero() == 10
+    assert not torch.equal(first, second)
 
 
 @pytest.mark.parametrize("method", ["mem_sgd", "sign", "qsgd"])
