@@ -46,6 +46,8 @@ def run(runs: int = RUNS) -> list[MeasuredRatio]:
 def cpu_seconds(words: Sequence[str]) -> float:
     """User and system seconds of a command of commeff, with those of the processes it starts."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "commeff", *words], check=True, stdout=subprocess.DEVNULL)
+    ended = subprocess.run([sys.executable, "-m", "commeff", *words], stdout=subprocess.DEVNULL)
+    if ended.returncode:
+        raise RuntimeError(f"`commeff {' '.join(words)}` ended with exit code {ended.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

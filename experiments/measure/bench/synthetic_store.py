@@ -20,7 +20,7 @@ from commeff.experiments.run.store import stamp
 RATES = 10
 PRODUCTS: tuple[dict[str, object], ...] = (  # of methods: 20 variants
     {"method": ["psgd", "local_sgd", "slowmo", "diloco"]},
-    {"method": ["dsgd", "d2", "gossip_pga", "qg_dsgdm"], "topology": ["ring", "exponential", "one_peer_exponential"]},
+    {"method": ["dsgd", "sgp", "gossip_pga", "qg_dsgdm"], "topology": ["ring", "exponential", "one_peer_exponential"]},
     {"method": "mem_sgd", "compressor": ["top_k", "scaled_sign", "qsgd"]},
     {"method": "power_sgd"},
 )
