@@ -128,4 +128,6 @@ def plain(content: Any) -> Any:
 
 
 def _text(text: str) -> str:
+    if len(text) <= LONGEST and text.isprintable():  # nearly every one
+        return text
     return visible(text if len(text) <= LONGEST else text[:LONGEST] + " ...")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from commeff.experiments.config.schema import GROUPS
@@ -142,7 +143,7 @@ def _curve(path: Path, faults: list[str]) -> pd.DataFrame:
     if not rows:
         return pd.DataFrame()
     names = dict.fromkeys(name for row in rows for name in row)
-    curve = pd.DataFrame({name: [row.get(name, math.nan) for row in rows] for name in names})
+    curve = pd.DataFrame(np.array([[row.get(name, math.nan) for name in names] for row in rows]), columns=[*names])
     return curve if curve["step"].is_unique else curve.drop_duplicates("step", keep="last")
 
 

@@ -67,8 +67,8 @@ def before_all(axes: Axes, line: Line, lines: Sequence[Line], y: str) -> None:
     top = _top(lines)
     for other in lines:
         colour = INK if other.look.colour == INK else RULE
-        values = other.means["y"].clip(upper=top)
-        axes.plot(other.means["x"] * quantity("wire_bytes").scale, values, color=colour, linewidth=0.9)
+        x, values = (other.means[name].to_numpy() for name in ("x", "y"))
+        axes.plot(x * quantity("wire_bytes").scale, np.minimum(values, top), color=colour, linewidth=0.9)
     _curve(axes, line, quantity("wire_bytes").scale, top)
     _scales(axes, lines, "wire_bytes", y)
     axes.set_title(line.name, fontsize=8, color=line.look.colour)
@@ -159,14 +159,13 @@ def _top(lines: Sequence[Line]) -> float:
 
 def _curve(axes: Axes, line: Line, scale: float, top: float) -> None:
     means, look, gid = line.means, line.look, f"variant-{line.number}"
-    means = means.assign(**{name: means[name].clip(upper=top) for name in ("y", "low", "high")})
-    if (means["high"] > means["low"]).any():
-        band = (means["x"] * scale, means["low"], means["high"])
-        axes.fill_between(*band, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
+    x, (y, low, high) = means["x"].to_numpy() * scale, np.minimum(means[["y", "low", "high"]].to_numpy().T, top)
+    if (high > low).any():
+        axes.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
     apart = (0.04 + 0.02 * (line.number % 7), 0.17)  # markers of different lines do not fall together
     axes.plot(
-        means["x"] * scale,
-        means["y"],
+        x,
+        y,
         color=look.colour,
         linestyle=look.dash,
         linewidth=look.width,

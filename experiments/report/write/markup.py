@@ -74,7 +74,7 @@ def heading(title: str, titled: bool) -> str:
 def _runs(analysis: Analysis, row: TableRow, out: Path) -> str:
     """The runs of a line, those at the chosen values first: folder, seed, state, final numbers, and the command."""
     others = [run for trial in row.variant.trials if trial is not row.variant.chosen for run in trial.runs]
-    runs, tuned = [*row.variant.runs, *others], list(analysis.grid.over)
+    runs, tuned, quiet = [*row.variant.runs, *others], list(analysis.grid.over), set(others)
     metrics = [name for name in RUN_COLUMNS if any(math.isfinite(run.record.final(name)) for run in runs)]
     heads = ["run", *tuned, "seed", "state", *(quantity(name).heading for name in metrics)]
     lines = [tag("tr", "".join(tag("th", html_text(head), ["words"] if head == "run" else []) for head in heads))]
@@ -83,7 +83,7 @@ def _runs(analysis: Analysis, row: TableRow, out: Path) -> str:
         words = [*labels, str(run.seed), run.record.state, *(_final(run, name) for name in metrics)]
         cells = tag("td", _link(run, out), ["words", "code"]) + "".join(tag("td", html_text(text)) for text in words)
         command = tag("td", html_text(command_of(run, analysis)), ["words", "code", "command"], colspan=str(len(heads)))
-        lines += [tag("tr", cells, ["quiet"] if run in others else []), tag("tr", command)]
+        lines += [tag("tr", cells, ["quiet"] if run in quiet else []), tag("tr", command)]
     plural = "run" if len(runs) == 1 else "runs"
     tried = f" at {len(row.variant.trials)} tuned values" if len(row.variant.trials) > 1 else ""
     return tag("details", tag("summary", f"{len(runs)} {plural}{tried}, with commands") + tag("table", "".join(lines)))
