@@ -78,6 +78,12 @@ def processes(csv: Csv = None, as_json: Json = False) -> None:
 
 
 @bench.command()
+def tensor(csv: Csv = None, as_json: Json = False) -> None:
+    """Measure a model that is split over two ranks against torch's DTensor, in CPU time."""
+    _ratios("tensor", csv, as_json)
+
+
+@bench.command()
 def store(csv: Csv = None, as_json: Json = False) -> None:
     """Measure planning, status and reports of 5,000 runs that nobody trained, in CPU seconds; some minutes."""
     _ratios("store", csv, as_json)
