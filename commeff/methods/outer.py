@@ -97,8 +97,8 @@ def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactor
         a <- a - eta (m / (1 - 0.9^t)) / (sqrt(v / (1 - 0.99^t)) + tau)
 
     That is FedAdam but for the corrections 1 - 0.9^t and 1 - 0.99^t of torch's Adam; the paper has none, and begins
-    with v >= tau^2. All workers take part, with equal weights. It is `diloco` with another optimizer, and has its
-    memory and messages.
+    with v >= tau^2. All workers take part, with equal weights. It is `diloco` with another optimizer:
+    its memory and messages are the same.
 
     Parameters
     ----------

@@ -148,8 +148,8 @@ class _Play:
 
     def result(self, device: str) -> Profile:
         """Play the last process, and, if the server's row is in use, the one that hosts it."""
-        self._cycle = self.strategy.cycle
         self._begin(device, rank=self.workers - 1)
+        self._cycle = self.strategy.cycle  # once started: blocks have theirs from then on
         stretches = list(self._stretches())
         clocked = self._communicator.wire.clocked
         if clocked and self._cycle is not None:

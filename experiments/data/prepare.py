@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from commeff.communicator.wire.temporary import private_folder
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder
 from commeff.experiments.data.manifest import DataSet, find
+from commeff.temporary import private_folder
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from commeff.communicator import Transport
 from commeff.communicator.wire import mailbox
 from commeff.communicator.wire.mailbox import Mailbox, enough_files, exchange_files
 from commeff.communicator.wire.records import share_json
-from commeff.communicator.wire.temporary import private_folder
 from commeff.experiments.grid.local.server import short_temporary_folder
+from commeff.temporary import private_folder
 from tests.laws.processes import on_processes
 from tests.owned import fork
 

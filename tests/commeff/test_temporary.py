@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from commeff.communicator.wire.temporary import private_folder, sweep
 from commeff.experiments.run.orphans import end_with_parent
+from commeff.temporary import private_folder, sweep
 from tests import owned
 
 

@@ -165,7 +165,7 @@ def test_the_command_prints_writes_and_refuses(monkeypatch, measured, tmp_path: 
     monkeypatch.undo()
     refused = CliRunner().invoke(app, ["--nproc", "1"])
     assert refused.exit_code == 2
-    assert refused.stderr.startswith("commeff: --nproc must be at least 2, got 1")
+    assert refused.stderr.startswith("commeff: --nproc must be at least 2 and at most 256, got 1")
 
 
 def test_a_bench_whose_file_cannot_be_written_or_whose_process_dies_says_so_in_one_line(

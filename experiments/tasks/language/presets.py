@@ -75,7 +75,7 @@ def preset(name: str) -> Preset:
     1016960
     >>> preset("llama_1b")
     Traceback (most recent call last):
-    ValueError: model must be a preset, got 'llama_1b': did you mean llama_15m, llama_13b, llama_1m?
+    ValueError: model must be a preset, got 'llama_1b': did you mean llama_13b, llama_7b, llama_1m?
     """
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS) or list(PRESETS)
