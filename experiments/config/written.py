@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Union
 
@@ -91,13 +92,13 @@ def _body(module: str) -> Sequence[ast.stmt]:
 
 def _file(module: str) -> Path | None:
     """The source of a module; the packages that it is in are not imported."""
-    places: Sequence[str] | None = None
-    origin = None
-    for i in range(module.count(".") + 1):
-        if i and places is None:
-            return None
-        spec = PathFinder.find_spec(".".join(module.split(".")[: i + 1]), places)
-        if spec is None:
-            return None
-        places, origin = spec.submodule_search_locations, spec.origin
-    return Path(origin) if origin and origin.endswith(".py") else None
+    first, *rest = module.split(".")
+    spec = find_spec(
+        first
+    )  # wherever it is installed, as an editable package too; the name of a package imports nothing
+    name = first
+    for part in rest:
+        name = f"{name}.{part}"
+        places = spec.submodule_search_locations if spec else None
+        spec = PathFinder.find_spec(name, places) if places else None
+    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
