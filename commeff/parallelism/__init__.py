@@ -11,6 +11,7 @@ workers form the worker axis's groups, in which the strategy talks: a method act
 """
 
 from commeff.parallelism.collectives import Axis
+from commeff.parallelism.computation import Computation, Objective, OnePass
 from commeff.parallelism.mesh import AXES, Mesh
 from commeff.parallelism.pieces import Cut
 from commeff.parallelism.plan import (
@@ -29,8 +30,11 @@ __all__ = [
     "AXES",
     "Axis",
     "ColumnParallel",
+    "Computation",
     "Cut",
     "Mesh",
+    "Objective",
+    "OnePass",
     "ParallelInput",
     "Plan",
     "RowParallel",
