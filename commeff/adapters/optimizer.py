@@ -8,17 +8,17 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from commeff.adapters.pieces import fitted
 from commeff.communicator import Communicator
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
 from commeff.parallelism import Mesh
+from commeff.parallelism.rows import dealt
 from commeff.replicas import Stacked
 from commeff.replicas.arrivals import Arrivals
 from commeff.replicas.stacked import trainable
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.evaluation import write_row
-from commeff.transforms import BUCKET_MB, bucketed, clipped
+from commeff.transforms import BUCKET_MB, bucketed, clipped, fitted
 
 
 class DistributedOptimizer:
@@ -102,9 +102,9 @@ class DistributedOptimizer:
             group = mesh.group("worker")
         self.communicator, self._model = Communicator.per_process(seed, group, collective), model
         self._replicas = Stacked(lambda: model, self.communicator.workers, seed)
-        strategy, layout, self._row = fitted(strategy, model, self._replicas.layout, mesh, pieces)
+        self._row, layout, partition = dealt(self._replicas.layout, trainable(model), mesh)
         own = self._row.own(self._replicas.parameters)
-        strategy = clipped(bucketed(strategy, bucket_mb, own, layout), clip)
+        strategy = clipped(bucketed(fitted(strategy, partition, pieces), bucket_mb, own, layout), clip)
         self.strategy = strategy
         keep_freed_memory()
         fields, row = self._replicas.layout.fields, self._replicas.gradients[0]

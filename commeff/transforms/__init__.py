@@ -16,7 +16,7 @@ from commeff.transforms.fragments import Fragments
 from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking
 from commeff.transforms.hierarchical import Hierarchical
 from commeff.transforms.outer import InUnitsOf, Outer, PerWorkerOuter
-from commeff.transforms.pieces import Pieces, on_pieces
+from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import PushSum
@@ -59,5 +59,6 @@ __all__ = [
     "blocked",
     "bucketed",
     "clipped",
+    "fitted",
     "on_pieces",
 ]

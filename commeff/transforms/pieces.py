@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -60,3 +61,32 @@ def on_pieces(strategy: Strategy, partition: Sequence[Part]) -> Strategy:
         for slot in (strategy.gradients, strategy.parameters)
     )
     return Strategy(strategy.local, gradients, parameters, strategy.accumulate)
+
+
+def fitted(strategy: Strategy, partition: Sequence[Part], pieces: Literal["own"] | None) -> Strategy:
+    """The strategy over what a process updates of a model, not in buckets and not clipped yet.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        The method.
+    partition : sequence of Part
+        What the process updates, by the ranks that hold it; empty where it is a whole model.
+    pieces : {"own"}, optional
+        Let what selects, scales or factors do so within a part.
+
+    Raises
+    ------
+    ValueError
+        The strategy cannot act on parts.
+    """
+    if not partition:
+        return strategy
+    if strategy.scope != "coordinate" and pieces != "own":
+        unit = {"whole": "whole vectors", "tensor": "whole tensors"}[strategy.scope]
+        raise ValueError(
+            "a method over a model that is split must work on coordinates one by one, got one that works on "
+            f"{unit}, of which a process holds a piece: give pieces='own' to let each piece count as a vector of "
+            "its own, or choose psgd, gossip, local SGD or DiLoCo"
+        )
+    return on_pieces(strategy, partition)
