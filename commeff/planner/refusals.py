@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from commeff.cluster import Cluster
-from commeff.planner.arrays import Count, Mask
+from commeff.planner.arrays import Count, Mask, distinct
 from commeff.planner.choices import SCHEDULES
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
@@ -105,14 +105,10 @@ def _no_whole_rounds(policies: Policies, setting: PolicyContext) -> Mask:
 
 
 def _no_strategy(policies: Policies, setting: PolicyContext) -> Mask:
-    refused = np.zeros(len(policies), dtype=bool)
-    for place, method in enumerate(policies.methods):
-        own = WorkerProfile.of(method, setting.model, policies.precision)
-        workers = policies.workers[(policies.method == place) & (policies.workers > 1)]
-        no = [n for n in np.unique(workers) if own.refusal(int(n)) is not None]
-        if no:
-            refused |= (policies.method == place) & np.isin(policies.workers, no)
-    return refused
+    rows, where = distinct(policies.method, policies.workers)
+    own = [WorkerProfile.of(method, setting.model, policies.precision) for method in policies.methods]
+    refused = [workers > 1 and own[place].refusal(int(workers)) is not None for place, workers in rows]
+    return np.array(refused, dtype=bool)[where]
 
 
 def _strategy_refusal(policy: Policy, setting: PolicyContext) -> str:

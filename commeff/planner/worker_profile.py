@@ -140,7 +140,7 @@ class WorkerProfile:
         workers = self.like(workers)
         if self.depends(workers) == "shapes":
             return _on_shapes(self, workers, part)
-        return _on_numbers(self, workers, part.layout(self.model).d)
+        return _on_numbers(self, workers, _numbers(self.model, part))
 
     def line(self, workers: int) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
         """Where `depends` says line: the pattern, and a and b of every entry of `Sheet.bytes`, a + b d."""
@@ -209,6 +209,11 @@ def _line(of: WorkerProfile, workers: int) -> tuple[Pattern, NDArray[np.float64]
     assert low is not None
     assert high is not None
     return sheets[0].pattern, np.array(low.bytes), np.array(high.bytes) - np.array(low.bytes)
+
+
+@cache
+def _numbers(model: Model, part: ModelPart) -> int:
+    return part.layout(model).d
 
 
 @cache
