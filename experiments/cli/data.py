@@ -1,4 +1,4 @@
-"""Commands on data: data prepare, data verify, data partition."""
+"""Commands on data: data prepare, data verify, data partition, data tokenize."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, format_value, page_width, refusals
-from commeff.experiments.cli.outputs import try_file
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, format_value, page_width, refusals, report
+from commeff.experiments.cli.outputs import try_file, try_folder
 from commeff.experiments.escape import visible
 
 app = typer.Typer(
@@ -136,6 +136,55 @@ def partition(
     _print_table(["worker", "samples", *names], rows, numbers=True)
 
 
+def tokenize(
+    text: Annotated[str, typer.Argument(help="tinyshakespeare, wikitext-2, or a text file.")],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FOLDER", help="A new folder for the tokens.", show_default=False)
+    ],
+    vocabulary: Annotated[
+        int, typer.Option("--vocabulary", metavar="N", help="Tokens; 256 are the bytes themselves.")
+    ] = 256,
+    documents: Annotated[
+        str,
+        typer.Option(
+            "--documents", metavar="REGEX", help="A document begins with each line that matches.", show_default=False
+        ),
+    ] = "",
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="FOLDER", help="The data folder.  [default: COMMEFF_DATA]")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a text into tokens, once, for all runs that learn it.
+
+    * `commeff data tokenize tinyshakespeare --vocabulary 1024 --to tokens/shakespeare`
+    * `commeff data tokenize wikitext-2 --vocabulary 4096 --documents '^ = [^=]+ = $' --to tokens/wikitext`
+    * `commeff train task=language task.data=tokens/shakespeare` learns them
+
+    More than 256 tokens are made by merging the pairs of bytes that are most frequent in the training text (byte-level
+    BPE, as in GPT-2), which needs the package tokenizers: pip install 'commeff[tokenizers]'. A text may have fewer.
+
+    The folder gets train.bin, val.bin and test.bin in nanoGPT's layout (uint16, or uint32 beyond 65,536 tokens; they
+    are mapped into memory, so they may be larger than it), tokenizer.json, and tokens.json, whose digest is part of a
+    run's name. With --documents each document begins with a token of its own; task.documents=true then keeps attention
+    within documents. Nothing is overwritten.
+    """
+    with refusals():
+        try_folder("--to", to)
+
+        from commeff.experiments.tasks.language.tokenise import tokenise
+
+        made = tokenise(text, str(data_dir) if data_dir else None, to, vocabulary, documents)
+    facts = {
+        "folder": str(made.folder),
+        "vocabulary": made.vocabulary,
+        "separator": "none" if made.separator is None and not as_json else made.separator,
+        **{f"{split} tokens": count for split, count in made.tokens.items()},
+        "bytes per token": made.bytes_per_token,
+    }
+    report(facts, as_json)
+
+
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -152,5 +201,5 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers:
     Console(soft_wrap=True, width=page_width()).print(table)
 
 
-for command in (prepare, verify, partition):
+for command in (prepare, verify, partition, tokenize):
     app.command(command.__name__)(command)

@@ -26,7 +26,14 @@ VERSION = 1  # of the store's layout
 # Keys that do not decide the result, wherever they stand.
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
 # Keys that are younger than the first runs; the value that means what was done before does not count.
-YOUNGER = {"clip": None, "collective": "auto", "device": "cpu", "server": "row"}
+YOUNGER = {
+    "clip": None,
+    "collective": "auto",
+    "device": "cpu",
+    "digest": None,
+    "documents": False,
+    "server": "row",
+}
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")
 FINISHED = ("done", "diverged")
 COUNTS = ("restarts", "preemptions")  # in status.json, once they are not 0

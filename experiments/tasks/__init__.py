@@ -4,7 +4,7 @@
 - `Logistic`: regularised logistic regression on LIBSVM files (a9a, w8a, mushrooms, ijcnn1).
 - `Digits`: scikit-learn's 8 x 8 digits with a linear model, an MLP or a small CNN; needs no files.
 - `CIFAR10`, `FashionMNIST`, `ImageFolder`: images, with ResNets or the networks of the digits.
-- `Language`: a small GPT that predicts the next byte of any text file.
+- `Language`: a small GPT that predicts the next byte of any text file, or the next token of a tokenised text.
 
 A new task on labelled samples is one subclass of `Supervised` with three methods.
 """

@@ -271,8 +271,11 @@ def test_text_that_cannot_be_used_is_refused_in_one_line(
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
         ({"dtype": "half"}, "dtype 'half' is not known"),
         ({"partition": "shards"}, "partition 'shards' is not known: choose one of iid, contiguous"),
-        ({"context": 200}, "the validation text in .* has 200 bytes and a window 201: take a longer text"),
-        ({"workers": 401, "partition": "contiguous"}, "each of 401 workers in .* has 8 bytes and a window 9: .* fewer"),
+        ({"context": 200}, "the validation text in .* has 200 tokens and a window 201: take a longer text"),
+        (
+            {"workers": 401, "partition": "contiguous"},
+            "each of 401 workers in .* has 8 tokens and a window 9: .* fewer",
+        ),
     ],
 )
 def test_refusals_are_one_line(text: str, wrong: dict[str, Any], reason: str) -> None:

@@ -20,12 +20,15 @@ class Attention(nn.Module):
         self.inputs = nn.Linear(width, 3 * heads * head_width, bias=bias)  # queries, keys and values
         self.project = nn.Linear(heads * head_width, width, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(b, t, width) -> (b, t, width). How many heads there are is read from the width of what comes out."""
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(b, t, width) -> (b, t, width). How many heads there are is read from the width of what comes out.
+
+        mask : (b, 1, t, t), which positions read which; all before them, and themselves, unless given.
+        """
         split = self.inputs(x).unflatten(-1, (3, -1, self.head_width))  # (b, t, 3, heads, head_width)
         queries, keys, values = split.transpose(1, 3).unbind(2)
         dropped = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropped, is_causal=True)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, mask, dropped, is_causal=mask is None)
         out: Tensor = self.project(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -55,9 +58,9 @@ class TransformerBlock(nn.Module):
         self.feedforward = Feedforward(width, bias)
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(b, t, width) -> (b, t, width)."""
-        x = x + self.drop(self.attention(self.attention_norm(x)))
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(b, t, width) -> (b, t, width), with the mask of the attention."""
+        x = x + self.drop(self.attention(self.attention_norm(x), mask))
         out: Tensor = x + self.drop(self.feedforward(self.feedforward_norm(x)))
         return out
 
@@ -88,6 +91,8 @@ class GPT(nn.Module):
         In all linear layers and norms but the output layer, as GPT-2 and GPT-3 have it.
     head_width : int, optional
         Of one head; the heads share the width evenly unless given.
+    separator : int, optional
+        The token that documents begin with: attention stays within a document, whose positions count from there.
 
     Examples
     --------
@@ -107,6 +112,7 @@ class GPT(nn.Module):
         dropout: float = 0.0,
         bias: bool = False,
         head_width: int | None = None,
+        separator: int | None = None,
     ) -> None:
         super().__init__()
         at_least(1, vocabulary=vocabulary, layers=layers, heads=heads, width=width, context=context)
@@ -116,7 +122,7 @@ class GPT(nn.Module):
         at_least(1, head_width=head_width)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-        self.heads = heads
+        self.heads, self.context, self.separator = heads, context, separator
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
         self.drop = nn.Dropout(dropout)
@@ -129,10 +135,32 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone."""
-        places = torch.arange(tokens.shape[-1], device=tokens.device)
-        x = self.blocks(self.drop(self.tokens(tokens) + self.positions(places)))
+        if tokens.shape[-1] > self.context:
+            raise ValueError(
+                f"a window must have at most context = {self.context} tokens, got {tokens.shape[-1]}: there are no "
+                "positions for more; shorten it, or take a model of a larger context"
+            )
+        places, mask = torch.arange(tokens.shape[-1], device=tokens.device), None
+        if self.separator is not None:
+            mask = within(tokens, self.separator)
+            places = places - places.where(tokens == self.separator, 0).cummax(-1).values
+        x = self.drop(self.tokens(tokens) + self.positions(places))
+        for block in self.blocks:
+            x = block(x, mask)
         logits: Tensor = self.head(self.norm(x))
         return logits
+
+
+def within(tokens: Tensor, separator: int) -> Tensor:
+    """(b, t) -> (b, 1, t, t): position i reads position j if j <= i and no document begins between them.
+
+    >>> within(torch.tensor([[5, 9, 6]]), separator=9)[0, 0].int()
+    tensor([[1, 0, 0],
+            [0, 1, 0],
+            [0, 1, 1]], dtype=torch.int32)
+    """
+    document = (tokens == separator).cumsum(-1)
+    return (document[:, None, :, None] == document[:, None, None, :]).tril()
 
 
 def initialise(model: nn.Module, width: int, layers: int) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.experiments.tasks.checks import at_least
-from commeff.experiments.tasks.language.gpt import initialise
+from commeff.experiments.tasks.language.gpt import initialise, within
 
 
 def rotate(x: Tensor, base: float) -> Tensor:
@@ -48,8 +48,11 @@ class GroupedAttention(nn.Module):
         self.values = nn.Linear(width, kv_heads * self.head_width, bias=False)
         self.project = nn.Linear(width, width, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(b, t, width) -> (b, t, width). How many heads there are is read from the widths of what comes out."""
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(b, t, width) -> (b, t, width). How many heads there are is read from the widths of what comes out.
+
+        mask : (b, 1, t, t), which positions read which; all before them, and themselves, unless given.
+        """
         queries, keys, values = (
             linear(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
             for linear in (self.queries, self.keys, self.values)
@@ -57,7 +60,7 @@ class GroupedAttention(nn.Module):
         queries, keys = rotate(queries, self.base), rotate(keys, self.base)
         shared = queries.shape[1] // keys.shape[1]
         keys, values = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1)
-        mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None)
         out: Tensor = self.project(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -87,9 +90,9 @@ class LlamaBlock(nn.Module):
         self.feedforward_norm = nn.RMSNorm(width, eps=1e-5)
         self.feedforward = GatedFeedforward(width, inner)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(b, t, width) -> (b, t, width)."""
-        x = x + self.attention(self.attention_norm(x))
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(b, t, width) -> (b, t, width), with the mask of the attention."""
+        x = x + self.attention(self.attention_norm(x), mask)
         out: Tensor = x + self.feedforward(self.feedforward_norm(x))
         return out
 
@@ -117,6 +120,8 @@ class Llama(nn.Module):
         The output layer is the token embedding itself.
     base : float
         Of the rotary positions.
+    separator : int, optional
+        The token that documents begin with: attention stays within a document. Rotary positions see distances alone.
 
     Examples
     --------
@@ -137,8 +142,10 @@ class Llama(nn.Module):
         inner: int | None = None,
         tied: bool = False,
         base: float = 10000.0,
+        separator: int | None = None,
     ) -> None:
         super().__init__()
+        self.separator = separator
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         inner = -(-8 * width // (3 * 256)) * 256 if inner is None else inner
         at_least(1, vocabulary=vocabulary, layers=layers, width=width, heads=heads, kv_heads=self.kv_heads, inner=inner)
@@ -163,5 +170,9 @@ class Llama(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone."""
-        logits: Tensor = self.head(self.norm(self.blocks(self.tokens(tokens))))
+        mask = None if self.separator is None else within(tokens, self.separator)
+        x = self.tokens(tokens)
+        for block in self.blocks:
+            x = block(x, mask)
+        logits: Tensor = self.head(self.norm(x))
         return logits

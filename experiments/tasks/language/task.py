@@ -1,10 +1,9 @@
-"""Next-byte prediction: a small GPT on any text file."""
+"""Next-token prediction: a small GPT on any text, by its bytes or tokenised."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,48 +11,54 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from commeff.experiments.data.folder import DataError
 from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.language.gpt import GPT
-from commeff.experiments.tasks.language.text import KNOWN, load, pieces, spaced, windows
+from commeff.experiments.tasks.language.text import KNOWN, load, pieces, spaced, token_folder, windows
+from commeff.experiments.tasks.language.tokens import describe, tokenised
 from commeff.experiments.tasks.models import seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.supervised import evaluating
 
-VOCABULARY = 256  # all bytes, whether the text has them or not
-CHUNK = 8192  # about as many bytes evaluated at a time
+CHUNK = 8192  # about as many tokens evaluated at a time
 
 
 class Language(Settled):
-    """Predict the next byte of a text by cross-entropy, in nats per byte (divide by ln 2 for bits).
+    """Predict the next token of a text by cross-entropy, in nats per token (divide by ln 2 for bits).
 
-    The vocabulary is always the 256 bytes, not those that occur: models have the same shape and losses the same unit
-    on every text, no file is refused for a character, and those that never occur cost width numbers each.
+    The tokens of a text as it is are its bytes: always 256, not those that occur. So models have the same shape and
+    losses the same unit on every text, no file is refused for a character, and bytes that never occur cost width
+    numbers each. `commeff data tokenize` merges pairs of them into a larger vocabulary; losses per token do not compare
+    between vocabularies, but divided by the bytes per token, which it prints, they do.
 
-    A sample is a window of context + 1 bytes: context inputs, each with the byte after it as its target. Workers draw
-    windows at random places, with replacement; an epoch is as many bytes as the training text has. Validation windows
-    are spread evenly and share no target, and the first byte of a window is all that its first prediction knows: losses
-    at different contexts do not compare.
+    A sample is a window of context + 1 tokens: context inputs, each with the token after it as its target. Workers draw
+    windows at random places, with replacement; an epoch is as many tokens as the training text has. Validation windows
+    are spread evenly and share no target, and the first token of a window is all that its first prediction knows:
+    losses at different contexts do not compare.
 
     Parameters
     ----------
     workers : n.
     seed : of the windows and the initial parameters.
-    data : "tinyshakespeare", "wikitext-2", or a file: absolute, relative to where the command is typed, or within
-        data_dir. wikitext-2 has its own splits, every other text is cut in text order: 90 % training, 5 % validation,
-        5 % test.
+    data : "tinyshakespeare", "wikitext-2", a file, or a folder that `commeff data tokenize` has written: absolute,
+        relative to where the command is typed, or within data_dir. wikitext-2 has its own splits, every other text is
+        cut in text order: 90 % training, 5 % validation, 5 % test.
     data_dir : the folder that holds the files; None: the environment variable COMMEFF_DATA.
     layers, heads, width, context, dropout : of the `GPT`.
     batch : windows per worker and step.
     partition : "iid": every worker draws from the whole training text; "contiguous": worker i from the i-th of n equal
         pieces, so workers differ as the text does.
-    probe : about as many training and as many validation bytes are predicted at each evaluation; the test predicts all
+    probe : about as many training and as many validation tokens are predicted at each evaluation; the test predicts all
         of the test text.
     dtype : "float32" or "float64".
+    documents : windows hold several documents, or parts of them, and attention stays within each: it does not cross a
+        separator, and positions count from there. For data that were tokenised with --documents.
+    digest : of a tokenised text: set by itself, so that a run's name has the tokens that it was made with.
 
     Raises
     ------
-    DataError: a file is missing, empty, not a regular file or cut short.
+    DataError: a file is missing, empty, not a regular file or cut short, or not the one that the digest is of.
 
     >>> Language(workers=8, width=64, heads=3)
     Traceback (most recent call last):
@@ -75,13 +80,23 @@ class Language(Settled):
         partition: str = "iid",
         probe: int = 16384,
         dtype: str = "float32",
+        documents: bool = False,
+        digest: str | None = None,
     ) -> None:
         at_least(1, workers=workers, batch=batch, probe=probe)
         at_least(0, seed=seed)
         self._dtype, self._seed, self._shape = choose("dtype", dtype, DTYPES), seed, (batch, context)
-        self._build = partial(GPT, VOCABULARY, layers, heads, width, context, dropout)
-        self.model()  # making one refuses what it cannot be
+        shape = partial(GPT, layers=layers, heads=heads, width=width, context=context, dropout=dropout)
+        seeded(partial(shape, vocabulary=1), seed)  # making one refuses what it cannot be
         self.text = load(data, data_dir)
+        if digest not in (None, self.text.digest):
+            raise DataError(f"{data} must be the tokens that the run was made with, got others: bring those back")
+        if documents and self.text.separator is None:
+            raise ValueError(
+                f"documents must be false for {data}, which has no separators: tokenise it with --documents"
+            )
+        separator = self.text.separator if documents else None
+        self._build = partial(shape, vocabulary=self.text.vocabulary, separator=separator)
         self.pieces = pieces(partition, len(self.text.train), workers)
         shortest = min(stop - start for start, stop in self.pieces)
         for name, length in (
@@ -91,7 +106,7 @@ class Language(Settled):
         ):
             if length <= context:
                 raise ValueError(
-                    f"the {name} in {data} has {length} bytes and a window {context + 1}: "
+                    f"the {name} in {data} has {length} tokens and a window {context + 1}: "
                     "take a longer text, a smaller context or fewer workers"
                 )
         self.workers, self.size = workers, (len(self.text.train) - 1) // context
@@ -100,9 +115,10 @@ class Language(Settled):
 
     @classmethod
     def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """With the full path of a text that is given relative to the working directory."""
-        data = settings["data"]
-        return {**settings, "data": data if data in KNOWN else from_here(data, Path.is_file)}
+        """With the full path of a text that is given relative to the working directory, and the digest of tokens."""
+        data, folder = settings["data"], token_folder(settings["data"], settings["data_dir"])
+        place = data if data in KNOWN else from_here(data, lambda path: path.is_file() or tokenised(path))
+        return {**settings, "data": place, "digest": describe(folder).digest if folder else settings["digest"]}
 
     def model(self) -> nn.Module:
         """A fresh GPT; the same initial parameters at every call."""
@@ -118,7 +134,7 @@ class Language(Settled):
         return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """train_loss over the probe, val_loss and val_accuracy (next bytes guessed) over the validation windows."""
+        """train_loss over the probe, val_loss and val_accuracy (next tokens guessed) over the validation windows."""
         train_loss, _ = self._measure(model, self.probe)
         val_loss, val_accuracy = self._measure(model, self.validation)
         return {"train_loss": train_loss, "val_loss": val_loss, "val_accuracy": val_accuracy}
@@ -140,7 +156,7 @@ class Language(Settled):
         return torch.from_numpy(uniform.integers(start, stop - context, (WINDOW, batch)))
 
     def _measure(self, model: nn.Module, tokens: Tensor) -> tuple[float, float]:
-        """Mean loss and share of bytes guessed; the sums over chunks in float64."""
+        """Mean loss and share of tokens guessed; the sums over chunks in float64."""
         loss, hits = 0.0, 0.0
         with evaluating(model):
             for part in tokens.split(max(1, CHUNK // self._shape[1])):

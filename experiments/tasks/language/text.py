@@ -1,7 +1,8 @@
-"""Text as bytes: its files, the three splits, each worker's piece, and the windows cut from it."""
+"""A text, as bytes or tokens: its files, the three splits, each worker's piece, and the windows cut from it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ from commeff.experiments.data.folder import ENVIRONMENT, DataError, data_folder
 from commeff.experiments.data.manifest import DATA_SETS
 from commeff.experiments.data.verify import md5
 from commeff.experiments.tasks.checks import choose
+from commeff.experiments.tasks.language.tokens import describe, mapped, tokenised
 
 KNOWN = ("tinyshakespeare", "wikitext-2")
 HELD_OUT = 20  # validation and test data are the last two twentieths of a text that comes in one file
@@ -24,20 +26,33 @@ Pieces = list[tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """Training, validation and test text, each (bytes,) uint8."""
+    """Training, validation and test text.
+
+    train, validation, test : (tokens,); of a text as it is, its bytes, uint8.
+    vocabulary : how many different tokens there can be.
+    separator : the token that every document begins with; None where the text is one.
+    digest : of a tokenised text, what its run's name has of it.
+    """
 
     train: Tensor
     validation: Tensor
     test: Tensor
+    vocabulary: int = 256  # all bytes, whether the text has them or not
+    separator: int | None = None
+    digest: str | None = None
 
 
 def load(data: str, data_dir: str | None) -> Text:
-    """The splits of a text: one of `KNOWN`, or any file: absolute, seen from the working directory, or in data_dir.
+    """The splits of a text: one of `KNOWN`, any file, or a folder that `commeff data tokenize` has written: absolute,
+    seen from the working directory, or in data_dir.
 
     wikitext-2 comes in three files. Every other text is cut in text order: the first 90 % are for training, the next
     5 % for validation, the last 5 % for the test. Nothing is shuffled, so neighbouring bytes are in the same split but
     at the two cuts. The data folder is data_dir, by default the environment variable COMMEFF_DATA.
     """
+    if (folder := token_folder(data, data_dir)) is not None:
+        told = describe(folder)
+        return Text(**mapped(folder), vocabulary=told.vocabulary, separator=told.separator, digest=told.digest)
     if data not in KNOWN:
         choices = f"give the path of a text file, or one of {', '.join(KNOWN)}"
         file = Path(data)
@@ -49,7 +64,15 @@ def load(data: str, data_dir: str | None) -> Text:
     for path, total in zip(paths, source.files.values(), strict=True):
         if md5(path) != total:
             raise DataError(f"{path} is no good copy of {data}, its MD5 sum is not {total}: {remedy}")
-    return Text(*texts) if len(texts) == 3 else cut(*texts)
+    return Text(texts[0], texts[1], texts[2]) if len(texts) == 3 else cut(texts[0])
+
+
+def token_folder(data: str, data_dir: str | None) -> Path | None:
+    """The folder of a tokenised text; None where the data are none."""
+    places = [Path(data).expanduser()]
+    if folder := data_dir or os.environ.get(ENVIRONMENT):
+        places.append(Path(folder).expanduser() / data)
+    return next((place for place in places if data not in KNOWN and tokenised(place)), None)
 
 
 def locate(name: str, data_dir: str | None, remedy: str) -> Path:
@@ -83,7 +106,8 @@ def cut(text: Tensor) -> Text:
     (42, [43, 44], [45, 46])
     """
     size = len(text) // HELD_OUT
-    return Text(*text.split([len(text) - 2 * size, size, size]))
+    train, validation, test = text.split([len(text) - 2 * size, size, size])
+    return Text(train, validation, test)
 
 
 def iid(length: int, workers: int) -> Pieces:
@@ -112,7 +136,7 @@ def pieces(rule: str, length: int, workers: int) -> Pieces:
 
 
 def windows(text: Tensor, starts: Tensor, context: int) -> Tensor:
-    """The context + 1 bytes from each start on, (..., context + 1) int64: inputs and, one further, their targets.
+    """The context + 1 tokens from each start on, (..., context + 1) int64: inputs and, one further, their targets.
 
     >>> windows(torch.arange(9), torch.tensor([0, 4]), context=3)
     tensor([[0, 1, 2, 3],
@@ -122,7 +146,7 @@ def windows(text: Tensor, starts: Tensor, context: int) -> Tensor:
 
 
 def spaced(text: Tensor, context: int, most: int | None = None) -> Tensor:
-    """Windows (count, context + 1) spread evenly over a text, no byte being a target twice.
+    """Windows (count, context + 1) spread evenly over a text, no token being a target twice.
 
     Parameters
     ----------

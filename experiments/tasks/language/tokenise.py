@@ -1,0 +1,151 @@
+"""A text made into tokens, once, before any run: what `commeff data tokenize` does."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commeff.experiments.data.folder import DataError
+from commeff.experiments.tasks.language import bpe
+from commeff.experiments.tasks.language.bpe import BYTES
+from commeff.experiments.tasks.language.text import load
+from commeff.experiments.tasks.language.tokens import FILES, TOKENIZER, save
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """What was written: how many tokens there can be, how many each split has, and how many bytes of text one holds."""
+
+    folder: Path
+    vocabulary: int
+    separator: int | None
+    tokens: dict[str, int]
+    bytes_per_token: float
+
+
+def tokenise(data: str, data_dir: str | None, to: Path, vocabulary: int = BYTES, documents: str = "") -> Tokenised:
+    """Write the tokens of a text into the new folder `to`, which appears whole or not at all.
+
+    The splits are those of the text. Pairs are merged by the training text alone, so validation text is new to the
+    tokenizer, too.
+
+    Parameters
+    ----------
+    data, data_dir : of the text, as the language task has them.
+    to : a folder that does not exist.
+    vocabulary : 256 are the bytes themselves; more are made by merging pairs, as many as the text has. The separator is
+        one more.
+    documents : a regular expression: a document begins with each line that matches it, and with a separator, a token
+        of its own. The text is one document unless given.
+    """
+    begins = _compiled(documents)
+    if not BYTES <= vocabulary < 1 << 32:
+        raise ValueError(
+            f"--vocabulary must be at least {BYTES} and less than 2^32, got {vocabulary}: it has all bytes"
+        )
+    if os.path.lexists(to):
+        raise ValueError(f"--to must be a new folder, got {to}, which is there: nothing is overwritten; choose another")
+    if vocabulary > BYTES:
+        bpe.package()  # refuse before a long text is read
+    texts = load(data, data_dir)
+    if texts.vocabulary != BYTES or texts.separator is not None:
+        raise ValueError(
+            f"the data must be a text, got {data}, which is tokenised: give the text that it was made from"
+        )
+    contents = _between_signs([bytes(part.numpy()) for part in (texts.train, texts.validation, texts.test)])
+    splits = {split: _divided(content, begins) for split, content in zip(FILES, contents, strict=True)}
+    coded: dict[str, list[NDArray[Any]]]
+    tokenizer = None
+    if vocabulary == BYTES:
+        coded = {split: [np.frombuffer(text, np.uint8) for text in parts] for split, parts in splits.items()}
+    else:
+        read = {split: [_decoded(text, data) for text in parts] for split, parts in splits.items()}
+        tokenizer = bpe.train(read["train"], vocabulary)
+        vocabulary = tokenizer.get_vocab_size()
+        coded = {split: [bpe.encode(tokenizer, text) for text in parts] for split, parts in read.items()}
+    separator = vocabulary if begins else None
+    vocabulary += separator is not None
+    joined = {split: _joined(parts, separator) for split, parts in coded.items()}
+    more = {
+        "source": Path(data).name,
+        "bytes": {split: len(content) for split, content in zip(FILES, contents, strict=True)},
+    }
+
+    def write(folder: Path) -> None:
+        if tokenizer is not None:
+            bpe.save(tokenizer, folder / TOKENIZER)
+        save(folder, vocabulary, separator, joined, more)
+
+    _appear(to, write)
+    sizes = {split: len(tokens) for split, tokens in joined.items()}
+    return Tokenised(to, vocabulary, separator, sizes, sum(map(len, contents)) / sum(sizes.values()))
+
+
+def _compiled(documents: str) -> re.Pattern[bytes] | None:
+    try:
+        return re.compile(documents.encode(), re.MULTILINE) if documents else None
+    except re.error as error:
+        raise ValueError(f"--documents must be a regular expression, got {documents!r}: {error}") from None
+
+
+def _between_signs(splits: list[bytes]) -> list[bytes]:
+    """The splits with no sign of UTF-8 cut in two: its first bytes come to the rest of it.
+
+    >>> [part.decode() for part in _between_signs(["aé".encode()[:2], "aé".encode()[2:] + b"b"])]
+    ['a', 'éb']
+    """
+    content = b"".join(splits)
+    bounds = [0, *accumulate(map(len, splits))]
+    moved = [bound - next((k for k in range(4) if not _continues(content, bound - k)), 0) for bound in bounds]
+    return [content[a:b] for a, b in pairwise(moved)]
+
+
+def _continues(content: bytes, place: int) -> bool:
+    return 0 < place < len(content) and content[place] & 0xC0 == 0x80
+
+
+def _divided(content: bytes, begins: re.Pattern[bytes] | None) -> list[bytes]:
+    """The documents of a text.
+
+    >>> _divided(b"one\\n= b =\\ntwo\\n= c =\\n", re.compile(b"^= ", re.MULTILINE))
+    [b'one\\n', b'= b =\\ntwo\\n', b'= c =\\n']
+    """
+    starts = {content.rfind(b"\n", 0, match.start()) + 1 for match in begins.finditer(content)} if begins else set()
+    return [content[a:b] for a, b in pairwise(sorted({0, *starts, len(content)}))]
+
+
+def _decoded(text: bytes, data: str) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"pairs are merged in UTF-8 text, got {data}, which is none ({error.reason}): convert it, or take "
+            f"--vocabulary {BYTES}, the bytes themselves"
+        ) from None
+
+
+def _joined(documents: list[NDArray[Any]], separator: int | None) -> NDArray[Any]:
+    first = [] if separator is None else [np.array([separator], np.uint32)]
+    return np.concatenate([part for document in documents for part in (*first, document)])
+
+
+def _appear(to: Path, write: Callable[[Path], None]) -> None:
+    """Make a folder that appears with all that is written into it."""
+    draft = to.with_name(f".{to.name}.{os.getpid()}")
+    try:
+        draft.mkdir(parents=True)
+        write(draft)
+        os.rename(draft, to)
+    except OSError as error:
+        raise DataError(f"{to} cannot be written ({error.strerror or error}): choose another folder") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
