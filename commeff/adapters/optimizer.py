@@ -15,9 +15,8 @@ from commeff.parallelism import Mesh
 from commeff.parallelism.rows import dealt
 from commeff.replicas import Stacked
 from commeff.replicas.arrivals import Arrivals
-from commeff.replicas.stacked import trainable
+from commeff.replicas.stacked import trainable, write_row
 from commeff.training.allocator import keep_freed_memory
-from commeff.training.evaluation import write_row
 from commeff.transforms import BUCKET_MB, bucketed, clipped, fitted
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,11 +30,13 @@ class Axis:
     bytes : float
         What this rank has sent in the group: 2 (n-1)/n of a tensor for a sum, (n-1)/n of the longer side for a gather
         or a scatter. What compiled code sends is not counted.
+    waited : float
+        Seconds that this rank has stood still for the others; on a GPU, the host's.
     """
 
     def __init__(self, name: str, size: int = 1, rank: int = 0, group: Any = None) -> None:
         self.name, self.size, self.rank, self.group = name, size, rank, group
-        self.bytes = 0.0
+        self.bytes = self.waited = 0.0
         self._within: dict[int, Axis] = {}
 
     def within(self, size: int) -> Axis:
@@ -45,19 +48,24 @@ class Axis:
             self._within[size] = Axis(self.name, size, self.rank % size, group)
         return self._within[size]
 
+    @property
+    def family(self) -> list[Axis]:
+        """The axis and those `within` it."""
+        return [self, *self._within.values()]
+
     def reduce(self, x: Tensor, op: str = "sum") -> Tensor:
         """The sum (or "max") over the ranks, at every rank, without a gradient."""
         if self.size == 1:
             return x
         self._sent(2 * x.nbytes * (self.size - 1) / self.size)
-        return _waited(_ops.all_reduce(x.contiguous(), op, self.group.group_name))
+        return self._arrived(_ops.all_reduce(x.contiguous(), op, self.group.group_name))
 
     def gather(self, x: Tensor, dim: int) -> Tensor:
         """The ranks' tensors one after the other along `dim`, without a gradient."""
         if self.size == 1:
             return x
         self._sent(x.nbytes * (self.size - 1))
-        out = _waited(_ops.all_gather_into_tensor(x.contiguous(), self.size, self.group.group_name))
+        out = self._arrived(_ops.all_gather_into_tensor(x.contiguous(), self.size, self.group.group_name))
         return torch.cat(out.chunk(self.size), dim)
 
     def scatter(self, x: Tensor, dim: int) -> Tensor:
@@ -67,7 +75,7 @@ class Axis:
         self._check(x, dim)
         self._sent(x.nbytes * (self.size - 1) / self.size)
         parts = torch.cat(x.chunk(self.size, dim))
-        return _waited(_ops.reduce_scatter_tensor(parts, "sum", self.size, self.group.group_name))
+        return self._arrived(_ops.reduce_scatter_tensor(parts, "sum", self.size, self.group.group_name))
 
     def part(self, x: Tensor, dim: int) -> Tensor:
         """This rank's part along `dim` of what all ranks have alike."""
@@ -90,10 +98,14 @@ class Axis:
         if not torch.compiler.is_compiling():
             self.bytes += count
 
-
-def _waited(out: Tensor) -> Tensor:
-    arrived: Tensor = _ops.wait_tensor(out)
-    return arrived
+    def _arrived(self, out: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            arrived: Tensor = _ops.wait_tensor(out)
+            return arrived
+        begin = time.perf_counter()
+        arrived = _ops.wait_tensor(out)
+        self.waited += time.perf_counter() - begin
+        return arrived
 
 
 class _Conjugate(torch.autograd.Function):

@@ -46,11 +46,14 @@ class Computation(Protocol):
     passes : int
         How many times one call of `backward` adds to the gradient of each parameter, after which it is final and can
         be sent while others are computed: 1, or the number of micro-batches. 0: only when the call returns.
+    vocabulary : Axis or None
+        The ranks that the outputs are split over, along their last dimension, when the criterion gets them.
     """
 
     parameters: Mapping[str, nn.Parameter]
     modules: Sequence[nn.Module]
     passes: int
+    vocabulary: Axis | None
 
     def backward(self, objective: Objective, batch: Batch, weight: float) -> Tensor:
         """Forward and backward of one minibatch (b, ...), this rank's share of its worker's.
@@ -88,8 +91,11 @@ class OnePass:
     passes = 1
 
     def __init__(self, model: nn.Module, vocabulary: Axis | None = None) -> None:
-        self._model, self._vocabulary, self.modules = model, vocabulary, (model,)
-        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._model, self.vocabulary = model, vocabulary
+        self.modules: Sequence[nn.Module] = (model,)
+        self.parameters: Mapping[str, nn.Parameter] = {
+            name: p for name, p in model.named_parameters() if p.requires_grad
+        }
 
     def backward(self, objective: Objective, batch: Batch, weight: float) -> Tensor:
         """As `Computation` has it."""
@@ -101,4 +107,4 @@ class OnePass:
     def forward(self, *inputs: Tensor) -> Tensor:
         """As `Computation` has it."""
         outputs: Tensor = self._model(*inputs)
-        return outputs if self._vocabulary is None else self._vocabulary.gather(outputs, -1)
+        return outputs if self.vocabulary is None else self.vocabulary.gather(outputs, -1)

@@ -29,6 +29,14 @@ def styles(model: nn.Module, plan: Plan) -> dict[str, Style]:
     }
 
 
+def splits_outputs(model: nn.Module, plan: Plan) -> bool:
+    """Whether the logits that the model gives are split by vocabulary."""
+    return any(
+        isinstance(style, VocabularyParallel) and isinstance(model.get_submodule(name), nn.Linear)
+        for name, style in styles(model, plan).items()
+    )
+
+
 def cut_of(style: Style, key: str, parameter: Tensor, axis: Axis) -> Cut:
     """Which part of a module's parameter this rank holds."""
     length, n, rank = parameter.shape[0], axis.size, axis.rank

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -82,6 +84,19 @@ class Mesh:
         return {
             name: Axis(name, degree, self.coordinates[name], self.group(name)) for name, degree in self.degrees.items()
         }
+
+    @property
+    def inner(self) -> dict[str, Axis]:
+        """The axes over which a worker lies, where they have more than one rank."""
+        return {name: self.axis(name) for name in AXES[1:] if self.degrees[name] > 1}
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """What is sent inside a worker meanwhile, to measure or to save, is no part of its training."""
+        before = {axis: (axis.bytes, axis.waited) for outer in self.inner.values() for axis in outer.family}
+        yield
+        for axis in [axis for outer in self.inner.values() for axis in outer.family]:
+            axis.bytes, axis.waited = before.get(axis, (0.0, 0.0))
 
     def __str__(self) -> str:
         """This process, in words: "worker 1, tensor 0"."""

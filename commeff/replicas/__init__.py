@@ -1,6 +1,7 @@
 """The models of the hosted workers."""
 
+from commeff.replicas.sharded import ShardedWorker
 from commeff.replicas.stacked import Stacked
 from commeff.replicas.vmapped import Vmapped
 
-__all__ = ["Stacked", "Vmapped"]
+__all__ = ["ShardedWorker", "Stacked", "Vmapped"]

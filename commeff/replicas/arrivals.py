@@ -27,17 +27,23 @@ class Arrivals:
         Where they lie in a row.
     awaited : sequence of (start, stop)
         The spans of columns.
+    passes : int
+        How many times a model adds to each gradient before it is final.
     """
 
     def __init__(
-        self, models: Sequence[Mapping[str, nn.Parameter]], layout: Layout, awaited: Sequence[tuple[int, int]]
+        self,
+        models: Sequence[Mapping[str, nn.Parameter]],
+        layout: Layout,
+        awaited: Sequence[tuple[int, int]],
+        passes: int = 1,
     ) -> None:
-        self._layout, self._models = layout, len(models)
+        self._layout, self._times = layout, len(models) * passes
         between = {field.start for field in layout.fields}
         begins = [start for start, _ in awaited if start in between]
         self._spans = list(pairwise([*begins, layout.d]))
         self._span_of = [bisect_right(begins, field.start) - 1 for field in layout.fields]
-        self._sizes = [self._span_of.count(span) * len(models) for span in range(len(begins))]
+        self._sizes = [self._span_of.count(span) * self._times for span in range(len(begins))]
         self._missing: list[int] = []
         self._left: list[int] = []
         self._listener: Listener | None = None
@@ -46,9 +52,9 @@ class Arrivals:
                 parameter.register_post_accumulate_grad_hook(partial(self._arrived, i))
 
     def listen(self, listener: Listener | None) -> None:
-        """The next backward pass of each model is the last before the gradients are used."""
+        """The next backward pass of each model (or `passes` of them) is the last before the gradients are used."""
         self._listener = listener
-        self._missing, self._left = [self._models] * len(self._span_of), list(self._sizes)
+        self._missing, self._left = [self._times] * len(self._span_of), list(self._sizes)
 
     def _arrived(self, index: int, parameter: Tensor) -> None:
         if self._listener is None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.replicas.arrivals import Arrivals, Listener
 
@@ -23,6 +24,36 @@ TOGETHER = 2**19  # parameters of the models that go backward together: beyond, 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that a run moves, by name; frozen ones stay as they are, in each replica."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def write_row(model: nn.Module, row: Tensor, layout: Layout) -> nn.Module:
+    """Copy a flat (d,) row into the parameters of a model with this layout."""
+    with torch.no_grad():
+        named = dict(model.named_parameters())  # by name: an evaluation copy may have frozen them
+        for field in layout.fields:
+            named[field.name].copy_(row[field.start : field.stop].view(field.shape))
+    return model
+
+
+def rows_for(named: Mapping[str, nn.Parameter], w: int, layout: Layout) -> tuple[Tensor, Tensor]:
+    """Memory for w rows of these parameters and their gradients, which are zero."""
+    kinds = {(p.dtype, p.device) for p in named.values()}
+    if len(kinds) != 1:
+        raise ValueError(
+            "trainable parameters must have one dtype and device, and be at least one, got "
+            f"{len(kinds)} kinds {sorted(map(str, kinds))}: they lie in one tensor"
+        )
+    ((dtype, device),) = kinds
+    parameters = torch.empty(w, layout.d, dtype=dtype, device=device)
+    return parameters, torch.zeros_like(parameters)
+
+
+def put_into(row: Tensor, gradients: Tensor, named: Mapping[str, nn.Parameter], layout: Layout) -> None:
+    """Make parameters views of a row (d,), which takes their values, and their gradients views of another."""
+    for parameter, field in zip(named.values(), layout.fields, strict=True):
+        place = row[field.start : field.stop].view(field.shape)
+        parameter.data = place.copy_(parameter.data)
+        parameter.grad = gradients[field.start : field.stop].view(field.shape)
 
 
 class Stacked:
@@ -63,26 +94,15 @@ class Stacked:
         seed: int = 0,
         groups: Callable[[str, nn.Parameter], int] | None = None,
     ) -> None:
-        self.workers, self.seed = workers, seed
+        self.workers, self.seed, self._model = workers, seed, model
         self.models = [model() for _ in workers]
         self._check(self.models[0])
         named = trainable(self.models[0])
-        kinds = {(p.dtype, p.device) for p in named.values()}
-        if len(kinds) != 1:
-            raise ValueError(
-                "trainable parameters must have one dtype and device, and be at least one, got "
-                f"{len(kinds)} kinds {sorted(map(str, kinds))}: they lie in one tensor"
-            )
         group_of = [groups(name, p) for name, p in named.items()] if groups else None
         self.layout = Layout.of([(name, tuple(p.shape)) for name, p in named.items()], group_of)
-        ((dtype, device),) = kinds
-        self.parameters = torch.empty(len(workers), self.layout.d, dtype=dtype, device=device)
-        self.gradients = torch.zeros_like(self.parameters)
+        self.parameters, self.gradients = rows_for(named, len(workers), self.layout)
         for i, replica in enumerate(self.models):
-            for parameter, field in zip(trainable(replica).values(), self.layout.fields, strict=True):
-                row = self.parameters[i, field.start : field.stop].view(field.shape)
-                parameter.data = row.copy_(parameter.data)
-                parameter.grad = self.gradients[i, field.start : field.stop].view(field.shape)
+            put_into(self.parameters[i], self.gradients[i], trainable(replica), self.layout)
         of_each = [dict(replica.named_buffers()) for replica in self.models]
         self.buffers = {name: torch.stack([buffers[name] for buffers in of_each]) for name in of_each[0]}
         for i, replica in enumerate(self.models):
@@ -99,6 +119,12 @@ class Stacked:
         """Make x the parameters; nothing is copied if they are the same memory."""
         if x.data_ptr() != self.parameters.data_ptr() or x.stride() != self.parameters.stride():
             self.parameters.copy_(x)
+
+    @contextmanager
+    def averaged(self, communicator: Communicator) -> Iterator[tuple[nn.Module, Tensor]]:
+        """A model with the mean of all workers' parameters, and the mean (1, d). Every process calls it."""
+        mean = communicator.observe(self.parameters).to(self.parameters)
+        yield write_row(self._model(), mean, self.layout), mean[None]
 
     def compute(
         self,

@@ -18,7 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from commeff.communicator import Communicator
 from commeff.files import regular
+from commeff.parallelism import Mesh
+from commeff.training.resharding import gather_rows, shard_rows
 
 LOG = logging.getLogger(__name__)
 FORMAT = 3  # 1 did not say whose it was, 2 had all rows of the ledger
@@ -94,6 +97,14 @@ class Checkpoints:
             os.replace(self.path, self.previous)
         os.replace(draft, self.path)
 
+    def gathered(self, state: dict[str, Any], communicator: Communicator) -> dict[str, Any] | None:
+        """What this process saves of a run's state: that of all workers at rank 0, nothing elsewhere."""
+        return gather_rows(state, communicator)
+
+    def dealt(self, state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
+        """What this process goes on with of a state that was loaded."""
+        return shard_rows(state, communicator)
+
     def check(self) -> None:
         """Refuse what `load` would refuse, without taking it into memory."""
         self._newest(self.run, mapped=True)
@@ -110,23 +121,92 @@ class Checkpoints:
     def _newest(self, run: str, mapped: bool = False) -> dict[str, Any] | None:
         faults: list[str] = []
         for path in filter(Path.exists, (self.path, self.previous)):
-            try:
-                document = _read(path, mapped)
-            except CheckpointRefused as refusal:
-                raise CheckpointRefused(f"checkpoint {path} {refusal}; delete {path.parent} to start anew") from None
-            except Exception as error:  # a damaged file can raise anything at all
-                faults.append(f"checkpoint {path} cannot be read ({' '.join(str(error).split())})")
+            state = self._look(path, run, mapped)
+            if isinstance(state, str):
+                faults.append(state)
                 continue
-            if run and document["run"] != run:
-                whose = f"must be of the run {run}, got one of {document['run'] or 'a run without a name'}"
-                raise CheckpointRefused(f"checkpoint {path} {whose}; delete {path.parent} to start anew")
             if faults and not mapped:
                 LOG.warning("%s; going on from %s", faults[0], path.name)
-            state: dict[str, Any] = document["state"]
             return state
         if faults:
             raise CheckpointRefused(f"{' and '.join(faults)}; delete {self.path.parent} to start anew")
         return None
+
+    def _look(self, path: Path, run: str, mapped: bool = False) -> dict[str, Any] | str:
+        """The state in a file, or why it cannot be read; one that must not be gone on from is refused."""
+        try:
+            document = _read(path, mapped)
+        except CheckpointRefused as refusal:
+            raise CheckpointRefused(f"checkpoint {path} {refusal}; delete {path.parent} to start anew") from None
+        except Exception as error:  # a damaged file can raise anything at all
+            return f"checkpoint {path} cannot be read ({' '.join(str(error).split())})"
+        if run and document["run"] != run:
+            whose = f"must be of the run {run}, got one of {document['run'] or 'a run without a name'}"
+            raise CheckpointRefused(f"checkpoint {path} {whose}; delete {path.parent} to start anew")
+        state: dict[str, Any] = document["state"]
+        return state
+
+
+class PieceCheckpoints(Checkpoints):
+    """Checkpoints of a run whose workers lie on several processes: each writes what it holds, into a folder of its own.
+
+    A crash may come between two of these files. So all go on from the last step that every process has saved.
+
+    Parameters
+    ----------
+    whole : Checkpoints
+        Where, how often, and whose.
+    mesh : Mesh
+        The processes. What another one has written is refused.
+    everybody : Communicator
+        Of all processes.
+    """
+
+    def __init__(self, whole: Checkpoints, mesh: Mesh, everybody: Communicator) -> None:
+        super().__init__(whole.path.parent / str(mesh).replace(",", "").replace(" ", "-"), whole.every, whole.run)
+        self._place = f"{mesh} of {mesh.degrees}"
+        self._everybody = everybody
+        self.run = self.run and self._named(self.run)
+
+    def save(self, state: dict[str, Any], run: str = "", method: str = "") -> None:
+        super().save(state, self._named(run), method)
+
+    def load(self, run: str = "") -> dict[str, Any] | None:
+        run, found = self.run or self._named(run), {}
+        for path in filter(Path.exists, (self.previous, self.path)):
+            state = self._look(path, run, mapped=True)
+            if isinstance(state, str):
+                LOG.warning("%s", state)
+            else:
+                found[state["step"]] = path
+        step = self._common([*found])
+        if not step:
+            return None
+        state = self._look(found[step], run)
+        if isinstance(state, str):
+            raise CheckpointRefused(state)
+        return state
+
+    def _common(self, steps: list[int]) -> int:
+        """The last step that all processes have, 0 if there is none."""
+        transport = self._everybody.transport
+        everybody = transport.gather([torch.tensor(steps, dtype=torch.int64)])
+        common = torch.zeros(1, dtype=torch.int64)
+        if everybody is not None:
+            common[0] = max(set.intersection(*(set(own.tolist()) for (own,) in everybody)), default=0)
+            if not common[0] and any(len(own) for (own,) in everybody):
+                LOG.warning("no checkpoint is there at every process; starting anew")
+        transport.broadcast(common)
+        return int(common)
+
+    def _named(self, run: str) -> str:
+        return f"{run}, {self._place}"
+
+    def gathered(self, state: dict[str, Any], communicator: Communicator) -> dict[str, Any] | None:
+        return state
+
+    def dealt(self, state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
+        return state
 
 
 def _read(path: Path, mapped: bool) -> dict[str, Any]:

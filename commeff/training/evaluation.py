@@ -6,24 +6,17 @@ The average model stands for all workers: averaged parameters, with statistics r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.replicas import Stacked
+from commeff.replicas import ShardedWorker, Stacked
 from commeff.training.task import Task
 
-
-def write_row(model: nn.Module, row: Tensor, layout: Layout) -> nn.Module:
-    """Copy a flat (d,) row into the parameters of a model with this layout."""
-    with torch.no_grad():
-        named = dict(model.named_parameters())  # by name: an evaluation copy may have frozen them
-        for field in layout.fields:
-            named[field.name].copy_(row[field.start : field.stop].view(field.shape))
-    return model
+Replicas = Stacked | ShardedWorker
 
 
 def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> nn.Module:
@@ -55,44 +48,55 @@ def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> nn.Mod
     return model
 
 
-def average_model(task: Task, replicas: Stacked, communicator: Communicator) -> tuple[nn.Module, Tensor]:
-    """The model with averaged parameters and re-estimated BatchNorm statistics, and its (d,) parameters."""
-    mean = communicator.observe(replicas.parameters).to(replicas.parameters)
-    return calibrate(write_row(task.model(), mean, replicas.layout), task.calibration()), mean
-
-
-def measure(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
-    """The average model's quality, and how far the workers are from it.
+def measure(task: Task, replicas: Replicas, communicator: Communicator) -> dict[str, float]:
+    """The quality of the average model with re-estimated BatchNorm statistics, and how far the workers are from it.
 
     consensus_distance = sqrt((1/n) sum_i |x_i - mean x|^2).
     """
-    model, mean = average_model(task, replicas, communicator)
-    squares = (replicas.parameters - mean).square().sum(1)
-    return task.evaluate(model) | {"consensus_distance": math.sqrt(float(communicator.observe(squares)))}
+    with replicas.averaged(communicator) as (model, mean):
+        quality = task.evaluate(calibrate(model, task.calibration()))
+    squares = replicas.layout.row_sum((replicas.parameters - mean).square())
+    return quality | {"consensus_distance": math.sqrt(float(communicator.observe(squares)))}
 
 
-def measure_final(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
-    """What is measured once, at the end: the average model on test data, the workers' own models, the yardsticks."""
-    model, mean = average_model(task, replicas, communicator)
-    return (
-        task.test(model) | measure_locals(task, replicas, communicator) | yardsticks(task, float(mean.double().norm()))
-    )
+def measure_final(
+    task: Task, replicas: Replicas, communicator: Communicator, began: Mapping[str, float]
+) -> dict[str, float]:
+    """What is measured once, at the end: the average model on test data, the workers' own models, the yardsticks.
+
+    `began` is what `yardsticks` said of the initial model, if it was asked then.
+    """
+    with replicas.averaged(communicator) as (model, mean):
+        quality = task.test(calibrate(model, task.calibration()))
+    began = began or yardsticks(task, task.model())
+    norm = max(began["parameter_norm"], _norm(mean, replicas.layout))
+    return quality | measure_locals(task, replicas, communicator) | {**began, "parameter_norm": norm}
 
 
-def yardsticks(task: Task, norm: float) -> dict[str, float]:
+def _norm(row: Tensor, layout: Layout) -> float:
+    return math.sqrt(float(layout.row_sum(row.detach().double().square())))
+
+
+def yardsticks(task: Task, initial: nn.Module, norm: float | None = None) -> dict[str, float]:
     """What the end of a run is held against; see `commeff.training.verdict`.
 
-    `start_loss` is the loss of the initial model, `parameter_norm` the larger of two norms: of the initial parameters,
-    and of the average model's, `norm`.
+    `start_loss` is the loss of the initial model, `parameter_norm` the norm of its parameters, unless that is given.
+    At the end, it is the larger one of this norm and of the average model's.
     """
-    model = calibrate(task.model(), task.calibration())
-    initial = math.sqrt(sum(float(value.detach().double().square().sum()) for value in model.parameters()))
-    quality = task.evaluate(model)
+    quality = task.evaluate(calibrate(initial, task.calibration()))
+    if norm is None:
+        norm = math.sqrt(sum(float(value.detach().double().square().sum()) for value in initial.parameters()))
     loss = quality.get("val_loss", quality.get("train_loss"))
-    return {"parameter_norm": max(norm, initial)} | ({} if loss is None else {"start_loss": loss})
+    return {"parameter_norm": norm} | ({} if loss is None else {"start_loss": loss})
 
 
-def measure_locals(task: Task, replicas: Stacked, communicator: Communicator) -> dict[str, float]:
+def yardsticks_of_pieces(task: Task, worker: ShardedWorker, communicator: Communicator) -> dict[str, float]:
+    """The same before the first step of workers in pieces: at the end nobody could make their initial model anew."""
+    with worker.averaged(communicator) as (model, mean):
+        return yardsticks(task, model, _norm(mean, worker.layout))
+
+
+def measure_locals(task: Task, replicas: Replicas, communicator: Communicator) -> dict[str, float]:
     """The workers' own models, each with its own BatchNorm statistics: means over workers, named local_*."""
     x = replicas.parameters
     alike = not replicas.buffers and bool((x == x[0]).all())  # one stands for all

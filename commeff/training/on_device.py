@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from commeff.training.task import Task
+from commeff.parallelism import Axis, Plan
+from commeff.training.task import SplitTask, Task
 
 
 class OnDevice:
@@ -35,6 +36,18 @@ class OnDevice:
     def loss(self, model: Any, *batch: Tensor) -> Tensor:
         """The task's."""
         return self._task.loss(model, *batch)
+
+    def inputs_targets(self, *batch: Tensor) -> tuple[tuple[Tensor, ...], Any]:
+        """The task's."""
+        return cast(SplitTask, self._task).inputs_targets(*batch)
+
+    def criterion(self, outputs: Tensor, targets: Any, vocabulary: Axis | None = None) -> Tensor:
+        """The task's."""
+        return cast(SplitTask, self._task).criterion(outputs, targets, vocabulary)
+
+    def plan(self, model: nn.Module) -> Plan:
+        """The task's."""
+        return cast(SplitTask, self._task).plan(model)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """The task's, of a model on the device."""

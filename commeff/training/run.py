@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, zeros_like
 
 from commeff.communicator import Communicator
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
-from commeff.replicas import Stacked
+from commeff.replicas import ShardedWorker
 from commeff.training.checkpoint import Checkpoints
-from commeff.training.evaluation import measure
+from commeff.training.evaluation import Replicas, measure
 from commeff.training.identity import describe, run_identity
 from commeff.training.recorder import Recorder
-from commeff.training.resharding import gather_rows, shard_rows, to_device
+from commeff.training.resharding import to_device
 from commeff.training.task import Task
 
 NUMBERS = ("losses", "counted", "step", "seconds", "exposed", "samples", "row")
@@ -32,8 +33,10 @@ class Run:
 
     Attributes
     ----------
-    replicas, strategy, communicator : Stacked, Strategy, Communicator
+    replicas, strategy, communicator : Stacked or ShardedWorker, Strategy, Communicator
         The models of the hosted workers, the method, started on them, and what connects the workers.
+    everybody : Communicator
+        What connects all processes of the run: those of the workers, unless workers lie on several.
     losses : (w,)
         The sum of the minibatch losses since the last row.
     counted : int
@@ -50,11 +53,14 @@ class Run:
         The last row of measurements.
     identity, method : str
         Which run this is, and its method, in words.
+    began : dict
+        What was measured before the first step, where that cannot be done at the end.
     """
 
-    replicas: Stacked
+    replicas: Replicas
     strategy: Strategy
     communicator: Communicator
+    everybody: Communicator
     losses: Tensor
     counted: int = 0
     step: int = 0
@@ -64,15 +70,20 @@ class Run:
     row: dict[str, Any] = field(default_factory=dict)
     identity: str = ""
     method: str = ""
+    began: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, replicas: Stacked, strategy: Strategy, communicator: Communicator) -> Run:
+    def start(
+        cls, replicas: Replicas, strategy: Strategy, communicator: Communicator, everybody: Communicator | None = None
+    ) -> Run:
         """A run at step 0, its strategy started."""
         identity = run_identity(strategy, communicator.n, communicator.seed, replicas.layout)
         method = describe(strategy)
         strategy.start(replicas.parameters, replicas.layout, communicator)
         losses = zeros_like(replicas.parameters[:, 0])
-        return cls(replicas, strategy, communicator, losses, identity=identity, method=method)
+        return cls(
+            replicas, strategy, communicator, everybody or communicator, losses, identity=identity, method=method
+        )
 
     def draw(self, task: Task) -> Batches:
         """The minibatches of the hosted workers for this step."""
@@ -81,11 +92,11 @@ class Run:
         self.samples += self.communicator.n * sum(len(batch[0][0]) for batch in batches)
         return batches
 
-    def gradient(self, task: Task, batches: Batches, l2: float = 0.0) -> Tensor:
+    def gradient(self, loss: Any, batches: Batches, l2: float = 0.0) -> Tensor:
         """The gradients (w, d) of the mean loss at the parameters, l2 x added; what can be sent meanwhile is sent."""
         self.strategy.post(self.replicas.parameters, self.communicator)
         awaited = overlap.awaited(self.strategy) if self.communicator.transport.size > 1 else ()
-        gradient, losses = self.replicas.compute(task.loss, batches, self.communicator.step, l2, awaited, self._ready)
+        gradient, losses = self.replicas.compute(loss, batches, self.communicator.step, l2, awaited, self._ready)
         self.losses, self.counted = self.losses + losses, self.counted + 1
         return gradient
 
@@ -108,36 +119,56 @@ class Run:
     def meet(self) -> None:
         """Wait for all processes: a step is over when it is over everywhere."""
         with self.clock():
-            self.communicator.meet()
+            self.everybody.meet()
 
     def record(self, task: Task, recorder: Recorder | None) -> dict[str, Any]:
         """A new row: the mean minibatch loss since the last one, and how well the average model does."""
-        mean_loss = float(self.communicator.observe(self.losses / self.counted))
+        mean_loss = float(self.everybody.observe(self.losses / self.counted))
         self.losses, self.counted = zeros_like(self.losses), 0
-        rate, ledger = self.strategy.local.lr, self.communicator.ledger
-        self.row = {"step": self.step, "minibatch_loss": mean_loss, "lr": rate, "seconds": self.seconds}
-        epochs = {"epoch": self.samples / task.size} if task.size else {}
-        self.row |= {"samples": self.samples} | epochs | measure(task, self.replicas, self.communicator)
-        self.row |= {"payload_bytes": ledger.payload_bytes, "wire_bytes": ledger.wire_bytes}
-        if self.communicator.transport.size > 1:
+        self.row = {"step": self.step, "minibatch_loss": mean_loss, "lr": self.strategy.local.lr}
+        self.row |= {"seconds": self.seconds, "samples": self.samples}
+        self.row |= {"epoch": self.samples / task.size} if task.size else {}
+        with self.uncounted():
+            self.row |= measure(task, self.replicas, self.communicator)
+        self.row |= self._sent()
+        if self.everybody.transport.size > 1:
             self.row |= {"exposed_seconds": self.exposed}
         if recorder:
             recorder.write(self.row)
         return self.row
 
+    def uncounted(self) -> AbstractContextManager[None]:
+        """What a worker's processes send each other meanwhile, to measure, is not billed."""
+        return self.replicas.mesh.uncounted() if isinstance(self.replicas, ShardedWorker) else nullcontext()
+
+    def _sent(self) -> dict[str, float]:
+        """What a worker has sent: its pieces together, if it lies on several processes, and inside it by axis."""
+        ledger = self.communicator.ledger
+        sent: dict[str, float] = {"payload_bytes": ledger.payload_bytes, "wire_bytes": ledger.wire_bytes}
+        if not isinstance(self.replicas, ShardedWorker):
+            return sent
+        pieces = self.everybody.n // self.communicator.n
+        seconds = {}
+        for name, axis in self.replicas.mesh.inner.items():
+            sent[f"{name}_bytes"] = sum(each.bytes for each in axis.family)
+            seconds[f"{name}_seconds"] = sum(each.waited for each in axis.family)
+        totals = pieces * self.everybody.observe(torch.tensor([[*sent.values()]], dtype=torch.float64))
+        return dict(zip(sent, map(round, totals.tolist()), strict=True)) | seconds
+
     def save(self, checkpoints: Checkpoints | None) -> None:
-        """A checkpoint of all workers, written at rank 0; every process calls it."""
-        whole = gather_rows(self.state_dict(), self.communicator) if checkpoints else None
+        """A checkpoint of all workers; every process calls it."""
+        whole = checkpoints.gathered(self.state_dict(), self.communicator) if checkpoints else None
         if checkpoints and whole is not None:
             checkpoints.save(whole, self.identity, self.method)
 
     def resume(self, checkpoints: Checkpoints | None, recorder: Recorder | None, steps: int) -> None:
         """Go on from the last checkpoint, if there is one, and drop the rows that were recorded after it."""
         whole = checkpoints.load(self.identity) if checkpoints else None
-        if whole:
+        if checkpoints and whole:
             if whole["step"] > steps:
                 raise ValueError(f"steps must be at least {whole['step']}, got {steps}: the checkpoint stands there")
-            self.load_state_dict(to_device(shard_rows(whole, self.communicator), self.replicas.parameters.device))
+            own = checkpoints.dealt(whole, self.communicator)
+            self.load_state_dict(to_device(own, self.replicas.parameters.device))
         if recorder:
             recorder.rewind(self.step)  # what a killed run wrote after its last checkpoint will be written again
             if self.row and [row["step"] for row in recorder.rows()[-1:]] != [self.row["step"]]:
@@ -147,12 +178,14 @@ class Run:
         """What a checkpoint holds."""
         numbers = {name: getattr(self, name) for name in NUMBERS}
         parts = {"replicas": self.replicas.state_dict(), "strategy": self.strategy.state_dict()}
-        return numbers | parts | {"ledger": self.communicator.ledger.state_dict()}
+        began = {"began": self.began} if self.began else {}
+        return numbers | parts | began | {"ledger": self.communicator.ledger.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         for name in NUMBERS:
             setattr(self, name, state[name])
+        self.began = state.get("began", {})
         self.replicas.load_state_dict(state["replicas"])
         self.strategy.load_state_dict(state["strategy"])
         self.communicator.ledger.load_state_dict(state["ledger"])

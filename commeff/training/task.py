@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
+
+from commeff.parallelism import Axis, Objective, Plan
 
 
 class Task(Protocol):
@@ -39,3 +42,40 @@ class Task(Protocol):
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """Training inputs on which BatchNorm statistics are re-estimated."""
+
+
+@runtime_checkable
+class DividedTask(Task, Protocol):
+    """A task whose model may lie on several ranks: its loss is criterion(model(*inputs), targets)."""
+
+    def inputs_targets(self, *batch: Tensor) -> tuple[tuple[Tensor, ...], Any]:
+        """What the model gets of a minibatch (b, ...), and what the criterion gets beside the outputs."""
+
+    def criterion(self, outputs: Tensor, targets: Any, vocabulary: Axis | None = None) -> Tensor:
+        """The mean loss of a minibatch. With `vocabulary`, outputs are this rank's part of their last dimension."""
+
+
+@runtime_checkable
+class SplitTask(DividedTask, Protocol):
+    """A task whose model is split over tensor ranks."""
+
+    def plan(self, model: nn.Module) -> Plan:
+        """How the modules of a whole model are split; see `commeff.parallelism`."""
+
+
+def objective(task: Task, vocabulary: Axis | None) -> Objective:
+    """The two halves of a task's loss, over outputs that may be split.
+
+    Raises
+    ------
+    ValueError
+        The task does not say what they are.
+    """
+    if not isinstance(task, DividedTask):
+        raise ValueError(
+            "a task whose workers lie on several ranks must have inputs_targets and criterion, got "
+            f"{type(task).__name__} without: write loss(model, *batch) as criterion(model(*inputs), targets), or give "
+            "each worker one process"
+        )
+    criterion = task.criterion if vocabulary is None else partial(task.criterion, vocabulary=vocabulary)
+    return Objective(task.inputs_targets, criterion)

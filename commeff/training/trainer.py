@@ -9,13 +9,13 @@ from torch import nn
 
 from commeff.communicator import Communicator
 from commeff.core.strategy import Strategy
-from commeff.replicas import Stacked, Vmapped
-from commeff.training.checkpoint import Checkpoints
-from commeff.training.evaluation import measure_final
+from commeff.replicas import ShardedWorker, Stacked, Vmapped
+from commeff.training.checkpoint import Checkpoints, PieceCheckpoints
+from commeff.training.evaluation import Replicas, measure_final, yardsticks_of_pieces
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 from commeff.training.stop_vote import StopVote
-from commeff.training.task import Task
+from commeff.training.task import Task, objective
 from commeff.training.verdict import blown_up, not_finite
 
 ENGINES = {"loop": Stacked, "vmap": Vmapped}
@@ -28,6 +28,7 @@ def train(
     *,
     steps: int,
     engine: Literal["loop", "vmap"] = "loop",
+    worker: ShardedWorker | None = None,
     evaluate_every: int = 0,
     l2: float = 0.0,
     groups: Callable[[str, nn.Parameter], int] | None = None,
@@ -36,7 +37,7 @@ def train(
     progress: Callable[[int, dict[str, Any]], None] = lambda step, row: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Train for `steps` model updates and return the summary. Every process of the communicator calls it.
+    """Train for `steps` model updates and return the summary. Every process of the run calls it.
 
     Parameters
     ----------
@@ -50,6 +51,9 @@ def train(
         Model updates in all, those before a resume included.
     engine : {"loop", "vmap"}
         How the models of the hosted workers are run: one after the other, or as one batched graph.
+    worker : ShardedWorker, optional
+        This process's piece of a worker, where workers lie on several processes; the communicator is then that of the
+        processes that hold the same piece, and the strategy is `fitted` to it.
     evaluate_every : int
         Steps between two rows of measurements; 0: a twentieth of `steps`.
     l2 : float
@@ -57,7 +61,7 @@ def train(
     groups : callable, optional
         The parameter group of each parameter, from its name and itself.
     recorder : Recorder, optional
-        Where the rows go; for rank 0 only.
+        Where the rows go; for rank 0 of the run only.
     checkpoints : Checkpoints, optional
         Where checkpoints go. The run goes on from the last one in the same folder, which must be its own: of the same
         method, workers, seed and model, unless the checkpoints name their run themselves.
@@ -80,9 +84,20 @@ def train(
         raise ValueError(f"the task must have the run's {communicator.n} workers, got {task.workers}: make both equal")
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    replicas = ENGINES[engine](task.model, communicator.workers, communicator.seed, groups)
-    run, stop_vote = Run.start(replicas, strategy, communicator), StopVote(communicator)
+    replicas: Replicas
+    loss: Any = task.loss
+    everybody = communicator
+    if worker is None:
+        replicas = ENGINES[engine](task.model, communicator.workers, communicator.seed, groups)
+    else:
+        everybody = Communicator.per_process(communicator.seed)
+        replicas, loss = worker, objective(task, worker.computation.vocabulary)
+        checkpoints = checkpoints and PieceCheckpoints(checkpoints, worker.mesh, everybody)
+    run, stop_vote = Run.start(replicas, strategy, communicator, everybody), StopVote(everybody)
     run.resume(checkpoints, recorder, steps)
+    if worker is not None and not run.began:
+        with run.uncounted():
+            run.began = yardsticks_of_pieces(task, worker, communicator)
     every = evaluate_every or max(1, steps // 20)
 
     for communicator.step in range(run.step, steps):
@@ -92,7 +107,7 @@ def train(
 
         with run.clock():
             batches = run.draw(task)
-            gradient = run.gradient(task, batches, l2)
+            gradient = run.gradient(loss, batches, l2)
             run.finish_step(strategy.step(replicas.parameters, gradient, communicator, donate=True))
 
         last = run.step == steps
@@ -107,11 +122,11 @@ def train(
         if saves or last:
             run.save(checkpoints)
         if records or saves:
-            communicator.meet()  # nobody's clock starts while another still evaluates or writes
+            everybody.meet()  # nobody's clock starts while another still evaluates or writes
 
     stop_vote.end()
     strategy.drain()
-    final = run.row | measure_final(task, replicas, communicator)
+    final = run.row | measure_final(task, replicas, communicator, run.began)
     reason = blown_up(final)
     verdict = {"state": "diverged", "reason": reason} if reason else {"state": "done"}
     return verdict | {"steps": steps, "workers": communicator.n} | final

@@ -20,6 +20,7 @@ from commeff.experiments.tasks.checks import at_least
 from commeff.experiments.tasks.models import has_batch_norm, seeded
 from commeff.experiments.tasks.partition import split
 from commeff.experiments.tasks.sampler import Sampler
+from commeff.parallelism import Axis
 
 CHUNK = 2**18  # about as many input numbers evaluated at a time: their activations should fit into a cache
 CALIBRATION = 256  # about as many samples in a batch that re-estimates BatchNorm statistics
@@ -156,8 +157,20 @@ class Supervised(ABC):
 
     def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
         """Mean loss of one worker's batch, a scalar. The model is only called, so any function of the inputs does."""
-        inputs, targets, *factors = batch
-        losses = self.losses(model(inputs), targets)
+        inputs, targets = self.inputs_targets(*batch)
+        return self.criterion(model(*inputs), targets)
+
+    def inputs_targets(self, *batch: Tensor) -> tuple[tuple[Tensor], tuple[Tensor, ...]]:
+        """The model's inputs of a batch, and its targets, with factors if it has any."""
+        inputs, *targets = batch
+        return (inputs,), tuple(targets)
+
+    def criterion(self, outputs: Tensor, targets: tuple[Tensor, ...], vocabulary: Axis | None = None) -> Tensor:
+        """Mean loss of a batch, given the model's outputs."""
+        if vocabulary is not None:
+            raise ValueError("the outputs must be whole, got a part of the classes: leave the last layer whole")
+        labels, *factors = targets
+        losses = self.losses(outputs, labels)
         return (factors[0] * losses).mean() if factors else losses.mean()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:

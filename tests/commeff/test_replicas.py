@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from commeff.replicas import Stacked, Vmapped, stacked
-from commeff.training.evaluation import calibrate, write_row
+from commeff.replicas.stacked import write_row
+from commeff.training.evaluation import calibrate
 
 W, B = 4, 6
 

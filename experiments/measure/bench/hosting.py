@@ -63,7 +63,7 @@ def start_training(task: Task, communicator: Communicator) -> Run:
 def advance(run: Run, task: Task) -> None:
     """One step, as the trainer takes it."""
     run.communicator.step = run.step
-    gradient = run.gradient(task, run.draw(task))
+    gradient = run.gradient(task.loss, run.draw(task))
     run.finish_step(run.strategy.step(run.replicas.parameters, gradient, run.communicator, donate=True))
 
 

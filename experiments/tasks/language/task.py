@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,12 +14,15 @@ from torch.nn import functional as F
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.language.gpt import GPT
+from commeff.experiments.tasks.language.llama import Llama
+from commeff.experiments.tasks.language.plans import gpt_plan, llama_plan
 from commeff.experiments.tasks.language.text import KNOWN, load, pieces, spaced, token_folder, windows
 from commeff.experiments.tasks.language.tokens import describe, tokenised
 from commeff.experiments.tasks.models import seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.supervised import evaluating
+from commeff.parallelism import Axis, Plan, cross_entropy
 
 CHUNK = 8192  # about as many tokens evaluated at a time
 
@@ -130,8 +133,23 @@ class Language(Settled):
 
     def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
         """Mean cross-entropy of one worker's windows (b, context + 1), a scalar."""
+        inputs, targets = self.inputs_targets(*batch)
+        return self.criterion(model(*inputs), targets)
+
+    def inputs_targets(self, *batch: Tensor) -> tuple[tuple[Tensor], Tensor]:
+        """Windows (b, context + 1) -> inputs (b, context), and the token after each of them."""
         (tokens,) = batch
-        return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        return (tokens[:, :-1],), tokens[:, 1:]
+
+    def criterion(self, outputs: Tensor, targets: Tensor, vocabulary: Axis | None = None) -> Tensor:
+        """Mean cross-entropy of logits, which may be split by vocabulary."""
+        if vocabulary is not None:
+            return cross_entropy(outputs, targets, vocabulary)
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def plan(self, model: nn.Module) -> Plan:
+        """How the modules of the model are split over tensor ranks."""
+        return llama_plan(model) if isinstance(model, Llama) else gpt_plan(cast(GPT, model))
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """train_loss over the probe, val_loss and val_accuracy (next tokens guessed) over the validation windows."""

@@ -1,0 +1,206 @@
+"""The trainer on a mesh is the trainer on one process: the same parameters, losses and record."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from commeff import Communicator, methods
+from commeff.experiments.tasks.language import Llama, llama_plan
+from commeff.parallelism import Mesh, cross_entropy
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.recorder import Recorder
+from commeff.training.sharding import on_mesh
+from commeff.training.trainer import train
+from commeff.transforms import clipped, fitted
+from tests.laws.processes import on_processes
+
+STEPS, VOCABULARY = 4, 64
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+METHODS = {
+    "psgd": lambda: methods.psgd(SGD),
+    "clipped diloco": lambda: methods.diloco(SGD, period=3),
+}
+MESHES = {"T2W2": {"worker": 2, "tensor": 2}, "S2W2": {"worker": 2, "shard": 2}}
+CASES = {
+    "T2W2": (MESHES["T2W2"], {}),
+    "T2W2 sequence": (MESHES["T2W2"], {"sequence": True}),
+    "S2W2": (MESHES["S2W2"], {}),
+    "S2W2 zero 1": (MESHES["S2W2"], {"zero": 1}),
+}
+
+
+class Tokens:
+    """Random tokens for a small Llama in float64."""
+
+    workers, size = 2, 0
+
+    def model(self):
+        torch.manual_seed(1)
+        return Llama(VOCABULARY, layers=2, width=32, heads=4, kv_heads=2, inner=64).double()
+
+    def plan(self, model):
+        return llama_plan(model)
+
+    def batch(self, step, workers):
+        seeds = [torch.Generator().manual_seed(100 * step + worker) for worker in workers]
+        return (torch.stack([torch.randint(VOCABULARY, (6, 9), generator=seed) for seed in seeds]),)
+
+    def loss(self, model, *batch):
+        inputs, targets = self.inputs_targets(*batch)
+        return self.criterion(model(*inputs), targets)
+
+    def inputs_targets(self, tokens):
+        return (tokens[:, :-1],), tokens[:, 1:]
+
+    def criterion(self, outputs, targets, vocabulary=None):
+        if vocabulary is not None:
+            return cross_entropy(outputs, targets, vocabulary)
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def evaluate(self, model):
+        with torch.no_grad():
+            return {"val_loss": float(self.loss(model, *(part[0] for part in self.batch(999, [0]))))}
+
+    def test(self, model):
+        return {f"test_{name}": value for name, value in self.evaluate(model).items()}
+
+    def calibration(self):
+        return ()
+
+
+def built(method, partition=()):
+    return clipped(fitted(METHODS[method](), partition, "own"), 0.6 if "clipped" in method else None)
+
+
+def on_one_process(method, folder):
+    """The summary, the rows and the final parameters of whole models in this process."""
+    checkpoints = Checkpoints(folder)
+    summary = train(
+        Tokens(),
+        built(method),
+        Communicator(workers=2),
+        steps=STEPS,
+        evaluate_every=2,
+        recorder=Recorder(folder),
+        checkpoints=checkpoints,
+    )
+    return summary, Recorder(folder).rows(), checkpoints.load()["replicas"]["parameters"]
+
+
+class Crash(Exception):
+    """The end of a run between two checkpoints."""
+
+
+def on_ranks(case, method, folder, crash=None):
+    """This rank's summary, its place, and its pieces of the final model."""
+    degrees, given = CASES[case]
+    mesh = Mesh(**degrees)
+    worker = on_mesh(Tokens(), mesh, **given)
+    communicator = Communicator.per_process(group=mesh.group("worker"))
+
+    def progress(step, row):
+        if step == crash:
+            raise Crash
+
+    summary = train(
+        Tokens(),
+        built(method, worker.partition),
+        communicator,
+        worker=worker,
+        steps=STEPS,
+        evaluate_every=2,
+        recorder=Recorder(folder) if str(mesh) == str(mesh).replace("1", "0") else None,
+        checkpoints=Checkpoints(folder, every=2),
+        progress=progress,
+    )
+    pieces = {name: (p.detach(), getattr(p, "cut", None)) for name, p in worker.computation.parameters.items()}
+    return summary, mesh.coordinates["worker"], pieces
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def outcomes(folder):
+    """By rank, what all cases came to, with one case that crashed and went on: starting ranks costs more."""
+
+    def member():
+        found = {(c, m): on_ranks(c, m, folder / f"{c} {m}") for c in CASES for m in METHODS}
+        for case in ("T2W2", "S2W2 zero 1"):
+            with pytest.raises(Crash):
+                on_ranks(case, "clipped diloco", folder / f"{case} resumed", crash=3)
+            found[case, "resumed"] = on_ranks(case, "clipped diloco", folder / f"{case} resumed")
+        return found
+
+    return on_processes(4, member)
+
+
+@pytest.fixture(scope="module")
+def references(folder):
+    return {method: on_one_process(method, folder / method) for method in METHODS}
+
+
+LAYOUT = {name: tuple(p.shape) for name, p in Tokens().model().named_parameters()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_on_a_mesh_is_the_run_on_one_process(outcomes, references, folder, case, method):
+    _, rows, parameters = references[method]
+    sizes = [torch.Size(shape).numel() for shape in LAYOUT.values()]
+    first = torch.cat([p.detach().flatten() for p in Tokens().model().parameters()])
+    assert (parameters - first).abs().max() > 0.02, "nothing moved: the comparison says nothing"
+    for _, worker, pieces in (rank[case, method] for rank in outcomes):
+        for (name, shape), whole in zip(LAYOUT.items(), parameters[worker].split(sizes), strict=True):
+            piece, cut = pieces[name]
+            expected = cut.take(whole.view(shape)) if cut else whole.view(shape)
+            assert (piece - expected).abs().max() <= 1e-12, (name, worker)
+    ours = Recorder(folder / f"{case} {method}").rows()
+    for row, reference in zip(ours, rows, strict=True):
+        for key in ("step", "minibatch_loss", "val_loss", "samples"):
+            assert row[key] == pytest.approx(reference[key], abs=1e-11), key
+        assert row["consensus_distance"] == pytest.approx(reference["consensus_distance"], abs=1e-11)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_end_of_a_run_is_measured_without_a_whole_model(outcomes, references, case):
+    summary, _, _ = references["clipped diloco"]
+    for ours in (rank[case, "clipped diloco"][0] for rank in outcomes):
+        assert ours["state"] == "done"
+        for key in ("test_val_loss", "local_val_loss", "start_loss", "parameter_norm"):
+            assert ours[key] == pytest.approx(summary[key], abs=1e-11), key
+
+
+@pytest.mark.parametrize("case", ["T2W2", "S2W2 zero 1"])
+def test_a_run_that_crashed_ends_bit_by_bit_where_it_would_have(outcomes, folder, case):
+    for rank in outcomes:
+        pairs = zip(rank[case, "resumed"][2].values(), rank[case, "clipped diloco"][2].values(), strict=True)
+        assert all(torch.equal(a, b) for (a, _), (b, _) in pairs)
+    whole, resumed = (Recorder(folder / f"{case} {what}").rows() for what in ("clipped diloco", "resumed"))
+    seconds = {key for key in whole[0] if "seconds" in key}
+    assert [{k: v for k, v in row.items() if k not in seconds} for row in resumed] == [
+        {k: v for k, v in row.items() if k not in seconds} for row in whole
+    ]
+
+
+def test_the_record_adds_up_the_pieces_and_has_the_bytes_of_every_axis(references, folder):
+    """Copies travel, too: 5 norms of 32 numbers at both tensor ranks. The shard axis carries twice the row a step."""
+    d = sum(torch.Size(shape).numel() for shape in LAYOUT.values())
+    tokens, norms = 6 * 8, 5 * 32
+    for case, copies, sent in (
+        ("T2W2", norms, {"tensor_bytes": 2 * STEPS * 8 * ((4 * 2 + 2) * tokens * 32 + 3 * tokens)}),
+        ("S2W2", d, {"shard_bytes": 2 * STEPS * 8 * d}),
+        ("S2W2 zero 1", 0, {"shard_bytes": 2 * STEPS * 8 * d}),
+    ):
+        row = Recorder(folder / f"{case} psgd").rows()[-1]
+        assert row["payload_bytes"] == STEPS * 8 * (d + copies)
+        assert {
+            key: row[key] for key in row if key.endswith("_bytes") and key not in ("payload_bytes", "wire_bytes")
+        } == sent
+    assert references["psgd"][1][-1]["payload_bytes"] == STEPS * 8 * d
