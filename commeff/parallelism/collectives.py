@@ -39,6 +39,11 @@ class Axis:
         self.bytes = self.waited = 0.0
         self._within: dict[int, Axis] = {}
 
+    @property
+    def ranks(self) -> list[int]:
+        """The processes of the group, by their ranks in the run."""
+        return dist.get_process_group_ranks(self.group) if self.group is not None else []
+
     def within(self, size: int) -> Axis:
         """The axis of the `size` consecutive ranks that this one is among; all ranks of the axis ask for it at once."""
         if size not in self._within:

@@ -127,6 +127,12 @@ def dealt(layout: Layout, parameters: Mapping[str, nn.Parameter], mesh: Mesh | N
     tensor, shard = mesh.axis("tensor"), mesh.axis("shard")
     if tensor.size > 1 and None in cuts:
         raise ValueError(f"the model must be split over the {tensor.size} tensor ranks: call split(...) first")
+    for ranks in (getattr(parameter, "ranks", None) for parameter in parameters.values()):
+        if ranks is not None and ranks != tensor.ranks and max(len(ranks), tensor.size) > 1:
+            raise ValueError(
+                f"the model must be split over the tensor ranks of its mesh, {tensor.ranks}, got one that is split "
+                f"over {ranks}: give split(...) an axis of the mesh that it is optimised with"
+            )
     row = STAGES[zero](layout.d, shard)
     shared = shard if zero else Axis("shard")  # ranks of stage 0 hold copies, and need not tell each other
     if tensor.size * shared.size == 1:

@@ -57,7 +57,7 @@ class SplitEmbedding(nn.Embedding):
 def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -> dict[str, Cut]:
     """Leave this rank its piece of the first rank's model, in place. Every rank of the axis calls it at once.
 
-    Tensors that were tied stay tied. Every parameter gets its `Cut` as the attribute `cut`.
+    Tensors that were tied stay tied. Every parameter gets its `Cut` as the attribute `cut`, and `ranks`: who share it.
 
     Parameters
     ----------
@@ -91,6 +91,7 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
                 cut = cut_of(style, key, parameter, axis)
                 piece = nn.Parameter(cut.take(parameter.detach()))
                 piece.cut = cut  # type: ignore[attr-defined]
+                piece.ranks = axis.ranks  # type: ignore[attr-defined]
                 pieces[parameter] = piece, cut
                 summed = _summed_over(style, cut, axis, sequence)
                 if summed is not None:

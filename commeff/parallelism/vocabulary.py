@@ -19,13 +19,13 @@ def local(tokens: Tensor, own: int, axis: Axis) -> tuple[Tensor, Tensor]:
         if least < 0 or most >= own * axis.size:
             raise IndexError(
                 f"tokens must be in 0 ... {own * axis.size - 1}, got {least if least < 0 else most}: the vocabulary "
-                "has no others; leave such positions out, or take a larger vocabulary"
+                "has no others; give targets to leave out the value of ignore_index, or take a larger vocabulary"
             )
     counted = tokens - axis.rank * own
     return counted, (counted >= 0) & (counted < own)
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis) -> Tensor:
+def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis, *, ignore_index: int = -100) -> Tensor:
     """Mean of log sum_v exp(logits[v]) - logits[target], as `torch.nn.functional.cross_entropy` has it.
 
     The logits are never gathered: two all-reduces carry three numbers a token, the largest logit, the sum of
@@ -39,6 +39,8 @@ def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis) -> Tensor:
         Tokens of the whole vocabulary, at every rank.
     axis : Axis
         The ranks that share the vocabulary.
+    ignore_index : int
+        A target of positions that do not count; where no others are left, the mean is nan.
 
     Examples
     --------
@@ -48,9 +50,11 @@ def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis) -> Tensor:
     True
     """
     logits, own = logits.flatten(0, -2).to(wide(logits.dtype)), logits.shape[-1]
-    counted, mine = local(targets.flatten(), own, axis)
+    targets = targets.flatten()
+    counts = targets != ignore_index
+    counted, mine = local(targets.where(counts, 0), own, axis)
     largest = axis.reduce(logits.detach().amax(-1), "max")
     shifted = logits - largest[:, None]
     target = shifted.gather(-1, counted.clamp(0, own - 1)[:, None]).squeeze(-1) * mine
     exponentials, target = sum_out(torch.stack((shifted.exp().sum(-1), target)), axis)
-    return (exponentials.log() - target).mean()
+    return (exponentials.log() - target).where(counts, 0).sum() / counts.sum()

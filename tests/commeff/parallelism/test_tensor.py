@@ -267,7 +267,19 @@ def test_a_loss_in_16_bits_is_taken_in_32():
     assert torch.isclose(loss, F.cross_entropy(logits.float(), targets), atol=1e-6)
 
 
-@pytest.mark.parametrize("stranger", [-100, 64])
+@pytest.mark.parametrize("ignored", [-100, 7])
+def test_positions_to_be_ignored_do_not_count(ignored):
+    logits, targets = torch.randn(2, 5, 8).double(), torch.randint(7, (2, 5))
+    targets[0, 2:] = ignored
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    (loss := cross_entropy(ours, targets, Axis("tensor"), ignore_index=ignored)).backward()
+    expected = F.cross_entropy(theirs.flatten(0, 1), targets.flatten(), ignore_index=ignored)
+    expected.backward()
+    assert torch.isclose(loss, expected, atol=1e-14)
+    assert torch.allclose(ours.grad, theirs.grad, atol=1e-14)
+
+
+@pytest.mark.parametrize("stranger", [-1, 64])
 def test_a_token_beyond_the_vocabulary_is_refused(stranger):
     with pytest.raises(IndexError, match=rf"tokens must be in 0 \.\.\. 63, got {stranger}"):
         cross_entropy(torch.zeros(1, 2, 32), torch.tensor([[3, stranger]]), Axis("tensor", 2, 1))
@@ -378,6 +390,8 @@ def test_a_method_that_needs_the_whole_vector_is_refused_over_pieces(strategy, u
             DistributedOptimizer(model, strategy, mesh=mesh)
         with pytest.raises(ValueError, match="mesh must be given for a model that is split"):
             DistributedOptimizer(model, methods.psgd(SGD))
+        with pytest.raises(ValueError, match=r"split over the tensor ranks of its mesh, \[\d\], got .* \[0, 1\]"):
+            DistributedOptimizer(model, methods.psgd(SGD), mesh=Mesh(worker=2))
 
     on_processes(2, member)
 
