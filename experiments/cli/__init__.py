@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from commeff import __version__
-from commeff.experiments.cli import data, ending, grid, lab, look, plan, runs, scale, tools
+from commeff.experiments.cli import data, ending, export, grid, lab, look, plan, runs, scale, tools
 from commeff.experiments.cli.report import report_command
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,
+    "export": export.export,
     "scale": scale.scale,
     "sys-info": look.system_information,
 }

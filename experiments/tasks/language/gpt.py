@@ -36,26 +36,27 @@ class Attention(nn.Module):
 class Feedforward(nn.Module):
     """Two linear layers with a GELU between them, four times as wide inside."""
 
-    def __init__(self, width: int, bias: bool) -> None:
+    def __init__(self, width: int, bias: bool, tanh: bool = False) -> None:
         super().__init__()
+        self.approximate = "tanh" if tanh else "none"
         self.widen = nn.Linear(width, 4 * width, bias=bias)
         self.project = nn.Linear(4 * width, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, t, width) -> (b, t, width)."""
-        out: Tensor = self.project(F.gelu(self.widen(x)))
+        out: Tensor = self.project(F.gelu(self.widen(x), approximate=self.approximate))
         return out
 
 
 class TransformerBlock(nn.Module):
     """x + attention(norm(x)), then x + feedforward(norm(x))."""
 
-    def __init__(self, width: int, heads: int, head_width: int, dropout: float, bias: bool) -> None:
+    def __init__(self, width: int, heads: int, head_width: int, dropout: float, bias: bool, tanh: bool = False) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=bias)
         self.attention = Attention(width, heads, head_width, dropout, bias)
         self.feedforward_norm = nn.LayerNorm(width, bias=bias)
-        self.feedforward = Feedforward(width, bias)
+        self.feedforward = Feedforward(width, bias, tanh)
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -93,6 +94,8 @@ class GPT(nn.Module):
         Of one head; the heads share the width evenly unless given.
     separator : int, optional
         The token that documents begin with: attention stays within a document, whose positions count from there.
+    tanh : bool
+        GELU by its approximation with tanh, as GPT-2 has it.
 
     Examples
     --------
@@ -113,6 +116,7 @@ class GPT(nn.Module):
         bias: bool = False,
         head_width: int | None = None,
         separator: int | None = None,
+        tanh: bool = False,
     ) -> None:
         super().__init__()
         at_least(1, vocabulary=vocabulary, layers=layers, heads=heads, width=width, context=context)
@@ -122,11 +126,11 @@ class GPT(nn.Module):
         at_least(1, head_width=head_width)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-        self.heads, self.context, self.separator = heads, context, separator
+        self.heads, self.context, self.separator, self.tanh = heads, context, separator, tanh
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
         self.drop = nn.Dropout(dropout)
-        blocks = (TransformerBlock(width, heads, head_width, dropout, bias) for _ in range(layers))
+        blocks = (TransformerBlock(width, heads, head_width, dropout, bias, tanh) for _ in range(layers))
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(width, bias=bias)
         self.head = nn.Linear(width, vocabulary, bias=False, device="meta")  # meta: it draws no random numbers

@@ -145,7 +145,7 @@ class Llama(nn.Module):
         separator: int | None = None,
     ) -> None:
         super().__init__()
-        self.separator = separator
+        self.separator, self.base = separator, base
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         inner = -(-8 * width // (3 * 256)) * 256 if inner is None else inner
         at_least(1, vocabulary=vocabulary, layers=layers, width=width, heads=heads, kv_heads=self.kv_heads, inner=inner)

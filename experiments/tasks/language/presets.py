@@ -18,7 +18,7 @@ Preset = Callable[..., nn.Module]
 def _gpt(layers: int, width: int, heads: int, context: int = 2048, head_width: int | None = None) -> Preset:
     """GPT-2 (context 1024), or a row of table 2.1 of arXiv 2005.14165, whose heads need not share the width."""
     shape = partial(GPT, vocabulary=50257, layers=layers, width=width, heads=heads)
-    return partial(shape, context=context, bias=True, head_width=head_width)
+    return partial(shape, context=context, bias=True, head_width=head_width, tanh=True)
 
 
 def _llama(

@@ -1,0 +1,54 @@
+"""The command that gives a trained model away: export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, report
+from commeff.experiments.cli.outputs import try_folder
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that has a checkpoint.", show_default=False)],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.", show_default=False)],
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Write the model of a language run as Hugging Face's transformers read it.
+
+    * `commeff export runs/diloco-language-0f3a --to models/mine`
+
+    The folder gets model.safetensors and config.json, which LlamaForCausalLM or GPT2LMHeadModel loads with
+    `from_pretrained`. The model is the mean of the workers' parameters in the last checkpoint, the one that evaluations
+    are of. In Python, `commeff.experiments.tasks.language.load(folder)` reads such a folder, theirs too. Needs the
+    package safetensors: pip install 'commeff[safetensors]'. Nothing is overwritten.
+    """
+    with refusals():
+        try_folder("--to", to)
+        if to.exists():
+            raise ValueError(f"--to must be a new folder, got {to}, which is there: nothing is overwritten")
+        if not run.is_dir():
+            raise ValueError(f"there is no run {run}: give the folder that `commeff train` has printed")
+        adopted(plugin)
+
+        from commeff.compressors import Layout
+        from commeff.experiments.config.build import task
+        from commeff.experiments.report.data.records import read_record
+        from commeff.experiments.tasks.language.huggingface import family, save
+        from commeff.replicas.stacked import trainable
+        from commeff.training.checkpoint import Checkpoints
+        from commeff.training.evaluation import write_row
+
+        record, state = read_record(run), Checkpoints(run / "checkpoints").load()
+        if not record.config or state is None:
+            raise ValueError(f"{run} has no {'checkpoint' if record.config else 'configuration'}: train it first")
+        model = task(record.config).model()
+        family(model)
+        rows = state["replicas"]["parameters"]
+        write_row(model, rows.mean(0), Layout.of([(name, tuple(p.shape)) for name, p in trainable(model).items()]))
+        to.mkdir(parents=True)
+        save(model, to)
+    report({"folder": str(to), "parameters": rows.shape[1], "steps": state["step"]}, as_json)

@@ -1,0 +1,175 @@
+"""Models under the names of transformers: bit-equal both ways; folders that do not fit are refused in one line.
+
+That LlamaForCausalLM and GPT2LMHeadModel (transformers 5.23, float32) give the same logits to 6e-7 was checked once, by
+hand, with what they save read back bit-equal: the package is no dependency.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from commeff.experiments.cli import app
+from commeff.experiments.data.folder import DataError
+from commeff.experiments.tasks.language import GPT, Llama, count, load, preset, save
+from commeff.experiments.tasks.language.huggingface import renamed
+
+torch_files = pytest.importorskip("safetensors.torch")
+
+MODELS: dict[str, Any] = {
+    "llama": lambda: Llama(64, layers=2, width=32, heads=4, kv_heads=2, inner=48, base=5e5),
+    "llama, tied": lambda: Llama(64, layers=1, width=16, heads=2, inner=24, tied=True),
+    "gpt": lambda: GPT(64, layers=2, heads=2, width=16, context=12, dropout=0.1, bias=True, tanh=True),
+    "gpt without biases": lambda: GPT(64, layers=11, heads=2, width=16, context=12),
+}
+
+
+def made(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    model: nn.Module = MODELS[name]().to(dtype)
+    for parameter in model.parameters():
+        if parameter.ndim == 1:  # norms and biases that differ
+            nn.init.normal_(parameter)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_way_there_and_back_is_bit_equal(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    model = made(name, dtype)
+    save(model, tmp_path)
+    again = load(tmp_path)
+    assert again.state_dict().keys() == model.state_dict().keys()
+    for key, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[key], value), key
+        assert again.state_dict()[key].dtype == dtype
+    assert (again.head.weight is again.tokens.weight) == (model.head.weight is model.tokens.weight)
+    assert [n for n, p in again.named_parameters() if p.requires_grad] == [n for n, _ in model.named_parameters()]
+    tokens = torch.arange(10)[None]
+    assert torch.equal(again.eval()(tokens), model.eval()(tokens))
+
+
+def test_names_and_shapes_are_those_of_transformers(tmp_path: Path) -> None:
+    """LlamaForCausalLM and GPT2LMHeadModel, from their state_dict()."""
+    save(made("llama"), tmp_path)
+    held = torch_files.load_file(tmp_path / "model.safetensors")
+    block = {
+        "input_layernorm": (32,),
+        "self_attn.q_proj": (32, 32),
+        "self_attn.k_proj": (16, 32),
+        "self_attn.v_proj": (16, 32),
+        "self_attn.o_proj": (32, 32),
+        "post_attention_layernorm": (32,),
+        "mlp.gate_proj": (48, 32),
+        "mlp.up_proj": (48, 32),
+        "mlp.down_proj": (32, 48),
+    }
+    expected = {"model.embed_tokens.weight": (64, 32), "model.norm.weight": (32,), "lm_head.weight": (64, 32)}
+    expected |= {f"model.layers.{i}.{name}.weight": shape for i in range(2) for name, shape in block.items()}
+    assert {name: tuple(tensor.shape) for name, tensor in held.items()} == expected
+    save(made("gpt"), tmp_path)
+    held = torch_files.load_file(tmp_path / "model.safetensors")
+    assert held["transformer.h.1.attn.c_attn.weight"].shape == (16, 48)  # transposed
+    assert held["transformer.h.1.mlp.c_proj.bias"].shape == (16,)
+    assert {"transformer.wte.weight", "transformer.wpe.weight", "transformer.ln_f.bias"} <= held.keys()
+    assert "lm_head.weight" not in held
+    facts = json.loads((tmp_path / "config.json").read_text())
+    assert facts["architectures"] == ["GPT2LMHeadModel"]
+    assert (facts["n_positions"], facts["activation_function"], facts["resid_pdrop"]) == (12, "gelu_new", 0.1)
+
+
+@pytest.mark.parametrize("name", ["llama2_70b", "gpt2"])
+def test_large_presets_have_names_for_every_tensor(name: str) -> None:
+    with torch.device("meta"):
+        model = preset(name)()
+    names = {theirs for _, theirs, _ in renamed(model)}
+    assert len(names) == len(list(model.parameters()))
+    assert sum(model.get_parameter(ours).numel() for ours, _, _ in renamed(model)) == count(name)
+
+
+def test_gpt_2_as_it_was_published_leaves_a_word_out_and_comes_in_several_files(tmp_path: Path) -> None:
+    model = made("gpt")
+    save(model, tmp_path)
+    held = torch_files.load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    short = {name.removeprefix("transformer."): tensor for name, tensor in held.items()}
+    short["h.0.attn.bias"] = torch.ones(1, 1, 12, 12)  # a mask, which its file holds, too
+    parts = [dict(list(short.items())[i::2]) for i in range(2)]
+    for i, part in enumerate(parts):
+        torch_files.save_file(part, tmp_path / f"{i}.safetensors")
+    places = {name: f"{i}.safetensors" for i, part in enumerate(parts) for name in part}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    again = load(tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"model_type": "bert"}, "model_type in .* must be llama or gpt2, got 'bert'"),
+        ({"hidden_size": None}, "describes no model of ours"),
+        ({"hidden_act": "gelu"}, "hidden_act must be silu, got 'gelu': our model computes no other"),
+        ({"rope_parameters": {"rope_type": "llama3"}}, "rope_type must be default, got 'llama3'"),
+        ({"rms_norm_eps": 1e-6}, "rms_norm_eps must be 1e-05"),
+        ({"num_hidden_layers": 3}, "model.layers.2.input_layernorm.weight must have shape .*, got none"),
+        ({"num_hidden_layers": 1}, "model.layers.1.* has no place in the model"),
+        ({"intermediate_size": 40}, r"gate_proj.weight must have shape \(40, 32\) .*, got \(48, 32\)"),
+        ({"tie_word_embeddings": True}, "lm_head.weight must be the embedding"),
+    ],
+)
+def test_folders_that_do_not_fit_are_refused_in_one_line(changed: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    save(made("llama"), tmp_path)
+    facts = json.loads((tmp_path / "config.json").read_text()) | changed
+    (tmp_path / "config.json").write_text(json.dumps(facts))
+    with pytest.raises(DataError, match=reason) as refusal:
+        load(tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_damaged_files_and_other_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"config\.json cannot be read"):
+        load(tmp_path)
+    with pytest.raises(ValueError, match="the model must be a GPT or a Llama, got Linear"):
+        save(nn.Linear(1, 1), tmp_path)
+    save(made("gpt"), tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(DataError, match=r"model\.safetensors cannot be read"):
+        load(tmp_path)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    with pytest.raises(DataError, match=r"the package safetensors, .* pip install 'commeff\[safetensors\]'"):
+        save(made("gpt"), tmp_path)
+
+
+def test_a_run_is_exported_as_the_mean_of_its_workers(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_bytes(bytes(range(256)) * 20)
+    small = ["task.layers=1", "task.heads=2", "task.width=8", "task.context=8", "task.probe=64"]
+    settings = ["task=language", f"task.data={tmp_path}/text.txt", *small, "workers=2", "steps=3", "method=local_sgd"]
+    trained = CliRunner().invoke(app, ["train", *settings, "--store", str(tmp_path / "store"), "--json"])
+    assert trained.exit_code == 0, trained.output
+    folder = json.loads(trained.stdout)["run"]
+    words = ["export", folder, "--to", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    state = torch.load(f"{folder}/checkpoints/latest.pt", weights_only=True)["state"]
+    rows = state["replicas"]["parameters"]
+    assert (rows[0] - rows[1]).abs().max() > 0
+    assert json.loads(done.stdout) == {"folder": str(tmp_path / "out"), "parameters": rows.shape[1], "steps": 3}
+    flat = torch.cat([parameter.flatten() for parameter in load(tmp_path / "out").parameters()])
+    assert torch.equal(flat, rows.mean(0))
+    for wrong, reason in (
+        (words, "--to must be a new folder"),
+        (["export", str(tmp_path / "absent"), "--to", str(tmp_path / "x")], "there is no run"),
+        (["export", str(tmp_path), "--to", str(tmp_path / "x")], "has no configuration: train it first"),
+    ):
+        refused = CliRunner().invoke(app, wrong)
+        assert refused.exit_code == 2
+        assert reason in refused.stderr
+    assert not (tmp_path / "x").exists()
