@@ -37,10 +37,10 @@ def export(
         from commeff.compressors import Layout
         from commeff.experiments.config.build import task
         from commeff.experiments.report.data.records import read_record
-        from commeff.experiments.tasks.language.huggingface import family, save
-        from commeff.replicas.stacked import trainable
+        from commeff.experiments.tasks.language.families import family
+        from commeff.experiments.tasks.language.huggingface import save
+        from commeff.replicas.stacked import trainable, write_row
         from commeff.training.checkpoint import Checkpoints
-        from commeff.training.evaluation import write_row
 
         record, state = read_record(run), Checkpoints(run / "checkpoints").load()
         if not record.config or state is None:

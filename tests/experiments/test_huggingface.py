@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from commeff.experiments.cli import app
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.tasks.language import GPT, Llama, count, load, preset, save
-from commeff.experiments.tasks.language.huggingface import renamed
+from commeff.experiments.tasks.language.families import renamed
 
 torch_files = pytest.importorskip("safetensors.torch")
 
