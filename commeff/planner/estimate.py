@@ -23,7 +23,6 @@ from commeff.planner.traffic import (
     sharing_seconds,
     tied_seconds,
 )
-from commeff.planner.worker_traffic import worker_traffic
 
 DECISIVE = (  # what one micro-batch depends on
     *("tensor", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
@@ -189,6 +188,8 @@ def finish(
     micro_batches : micro-batches of each rank in a step.
     seconds : of the pipeline by part.
     """
+    from commeff.planner.worker_traffic import worker_traffic  # with torch
+
     layers = model.layers / policies.pipeline
     each = stages.parameters(model, policies)
     parameters, largest = each.max(axis=0), each.argmax(axis=0)[None]

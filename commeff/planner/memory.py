@@ -10,7 +10,6 @@ from commeff.planner.constants import Constants
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
 from commeff.planner.stages import PipelineStages
-from commeff.planner.worker_traffic import alike
 
 
 def layer_activations(model: Model, policies: Policies) -> Numbers:
@@ -61,6 +60,8 @@ def worker_memory(model: Model, policies: Policies, stages: PipelineStages) -> N
     policies : the policies to be priced.
     stages : what stands on each stage.
     """
+    from commeff.planner.worker_traffic import alike  # with torch
+
     rows = []
     for each in zip(*np.broadcast_arrays(stages.layers, stages.embeddings), strict=True):
         row = np.zeros(np.broadcast(*each, policies.workers, policies.tensor).shape)

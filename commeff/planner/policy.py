@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from commeff.cluster import GPU, PRECISIONS, Cluster
-from commeff.compressors import Compressor
 from commeff.planner.checks import chosen, counted, switch
 from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
 from commeff.planner.model import Model
 from commeff.planner.policies import SWITCHES, Policies
 from commeff.planner.refusals import OWN, REFUSALS, PolicyContext
 from commeff.planner.worker_method import PLAIN, StrategyFactory, TopologyFactory, WorkerMethod
+
+if TYPE_CHECKING:
+    from commeff.compressors import Compressor
 
 
 @dataclass(frozen=True)

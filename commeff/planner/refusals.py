@@ -16,7 +16,6 @@ from commeff.planner.arrays import Count, Mask, distinct
 from commeff.planner.choices import SCHEDULES
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
-from commeff.planner.worker_profile import WorkerProfile
 
 if TYPE_CHECKING:
     from commeff.planner.policy import Policy
@@ -105,6 +104,8 @@ def _no_whole_rounds(policies: Policies, setting: PolicyContext) -> Mask:
 
 
 def _no_strategy(policies: Policies, setting: PolicyContext) -> Mask:
+    from commeff.planner.worker_profile import WorkerProfile  # with torch
+
     rows, where = distinct(policies.method, policies.workers)
     own = [WorkerProfile.of(method, setting.model, policies.precision) for method in policies.methods]
     refused = [workers > 1 and own[place].refusal(int(workers)) is not None for place, workers in rows]
@@ -112,6 +113,8 @@ def _no_strategy(policies: Policies, setting: PolicyContext) -> Mask:
 
 
 def _strategy_refusal(policy: Policy, setting: PolicyContext) -> str:
+    from commeff.planner.worker_profile import WorkerProfile
+
     own = WorkerProfile.of(policy.worker_method, setting.model, policy.precision)
     return own.refusal(policy.workers) or ""
 

@@ -9,30 +9,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, partial
 from inspect import Parameter, signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch.optim import SGD
-
-from commeff import compressors, methods, topologies
-from commeff.compressors import Compressor
-from commeff.core import Strategy
+import commeff
 from commeff.planner.checks import chosen, counted
-from commeff.topologies import Topology
 
-StrategyFactory = Callable[[int], Strategy]  # from the number of workers
-TopologyFactory = Callable[[int], Topology]
+if TYPE_CHECKING:  # the parts of a strategy come with torch, which only policies of more than psgd need
+    from commeff.compressors import Compressor
+    from commeff.core import Strategy
+    from commeff.topologies import Topology
+
+StrategyFactory = Callable[[int], "Strategy"]  # from the number of workers
+TopologyFactory = Callable[[int], "Topology"]
 
 PLAIN = "psgd"
-OPTIMIZER = partial(SGD, lr=0.1)  # remembers nothing: the planner counts Adam's states for every policy alike
-COMPRESSORS: dict[str, tuple[type[Compressor], dict[str, Any]]] = {  # the names and defaults of `commeff train`
-    "dense": (compressors.Dense, {}),
-    "int8": (compressors.Int8, {}),
-    "natural": (compressors.Natural, {}),
-    "qsgd": (compressors.QSGD, {"levels": 4}),
-    "random_k": (compressors.RandomK, {"ratio": 0.05}),
-    "scaled_sign": (compressors.ScaledSign, {}),
-    "tern_grad": (compressors.TernGrad, {}),
-    "top_k": (compressors.TopK, {"ratio": 0.05}),
+COMPRESSORS: dict[str, tuple[str, dict[str, Any]]] = {  # the names and defaults of `commeff train`
+    "dense": ("Dense", {}),
+    "int8": ("Int8", {}),
+    "natural": ("Natural", {}),
+    "qsgd": ("QSGD", {"levels": 4}),
+    "random_k": ("RandomK", {"ratio": 0.05}),
+    "scaled_sign": ("ScaledSign", {}),
+    "tern_grad": ("TernGrad", {}),
+    "top_k": ("TopK", {"ratio": 0.05}),
 }
 
 
@@ -73,8 +72,10 @@ class WorkerMethod:
         counted("degree", self.degree)
         if not 0 < self.steps < float("inf"):
             raise ValueError(f"steps must be a number above 0, got {self.steps!r} for method={self.name}")
+        if self.is_plain and (self.period, self.degree, self.compressor, self.topology) == (1, 1, None, None):
+            return
         if isinstance(self.method, str):
-            chosen("method", self.method, sorted(methods.__all__))
+            chosen("method", self.method, sorted(commeff.methods.__all__))
         elif not callable(self.method):
             raise ValueError(
                 f"method must be a name or a function from workers to a strategy, got {self.method!r}; "
@@ -99,7 +100,7 @@ class WorkerMethod:
         if isinstance(self.topology, str):
             chosen("topology", self.topology, _plain_topologies())
         if self.compressor is not None and "compressor" not in takes:
-            kin = " ".join(name for name in sorted(methods.__all__) if "compressor" in _parameters(name))
+            kin = " ".join(name for name in sorted(commeff.methods.__all__) if "compressor" in _parameters(name))
             raise ValueError(
                 f"compressor must be left out with method={self.name}, got {self.compressor}: it has none; "
                 f"those with one are {kin}"
@@ -131,16 +132,19 @@ class WorkerMethod:
         """The strategy of so many workers, not started. Raises ValueError if there is none."""
         if not isinstance(self.method, str):
             return self.method(workers)
-        settings: dict[str, Any] = {"optimizer": OPTIMIZER, "period": self.period}
+        from torch.optim import SGD  # remembers nothing: the planner counts Adam's states for every policy alike
+
+        settings: dict[str, Any] = {"optimizer": partial(SGD, lr=0.1), "period": self.period}
         takes = _parameters(self.method)
         if "compressor" in takes:
             settings["compressor"] = named_compressor(self.compressor)
         if "topology" in takes:
             settings["topology"] = self._topology(workers)
-        make: Callable[..., Strategy] = getattr(methods, self.method)
+        make: Callable[..., Strategy] = getattr(commeff.methods, self.method)
         return make(**{name: value for name, value in settings.items() if name in takes})
 
     def _topology(self, workers: int) -> Topology:
+        topologies = commeff.topologies
         if isinstance(self.topology, str):
             named: TopologyFactory = getattr(topologies, self.topology)
             return named(workers)
@@ -174,7 +178,8 @@ def named_compressor(compressor: Compressor | str | None) -> Compressor | None:
     if not isinstance(compressor, str):
         return compressor
     kind, settings = COMPRESSORS[compressor]
-    return kind(**settings)
+    made: Compressor = getattr(commeff.compressors, kind)(**settings)
+    return made
 
 
 def _parameters(method: str | StrategyFactory) -> Mapping[str, Parameter]:
@@ -184,15 +189,15 @@ def _parameters(method: str | StrategyFactory) -> Mapping[str, Parameter]:
 
 @cache
 def _signature(method: str) -> Mapping[str, Parameter]:
-    return signature(getattr(methods, method)).parameters
+    return signature(getattr(commeff.methods, method)).parameters
 
 
 @cache
 def _plain_topologies() -> tuple[str, ...]:
     """Names of topologies that need the number of workers alone."""
     names = []
-    for name in topologies.__all__:
-        make = getattr(topologies, name)
+    for name in commeff.topologies.__all__:
+        make = getattr(commeff.topologies, name)
         if not isinstance(make, type) and [*signature(make).parameters] == ["n"]:
             names.append(name)
     return tuple(sorted(names))

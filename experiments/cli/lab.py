@@ -83,14 +83,14 @@ def run(
     """
     with refusals(), deaths():
         from commeff.experiments.grid.command import Request, check
+        from commeff.experiments.measure.lab.grid import nodes_of, run_on, shapes
 
+        chosen = shapes(networks)
         request, outcomes = Request(file, settings or [], None, plugin or [], adopted(plugin), only or []), {}
         check(request)
+        nodes_of(request)
         try_folder("--store", store)
-
-        from commeff.experiments.measure.lab.grid import run_on, shapes
-
-        for shape in shapes(networks):
+        for shape in chosen:
             typer.echo(f"network {shape.name}:", err=True)
             outcomes[shape.name] = outcome = run_on(request, shape, store)
             if outcome.interrupted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,14 +25,14 @@ def plan(
         bool, typer.Option("--search", help="Find the fastest policy that fits, instead of pricing one.")
     ] = False,
     method: Annotated[
-        str,
-        typer.Option("--method", help="How to search: exhaustive, dp, ilp, evolution, bayes, reinforce or random."),
+        Literal["exhaustive", "dp", "ilp", "evolution", "bayes", "reinforce", "random"],
+        typer.Option("--method", help="How to search."),
     ] = "exhaustive",
     budget: Annotated[
-        int | None, typer.Option("--budget", help="Policies that the search may price.", show_default=False)
+        int | None, typer.Option("--budget", min=1, help="Policies that the search may price.", show_default=False)
     ] = None,
-    top: Annotated[int, typer.Option("--top", help="Plans of the search to show.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", help="Of searches that draw at random.")] = 0,
+    top: Annotated[int, typer.Option("--top", min=1, help="Plans of the search to show.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of searches that draw at random.")] = 0,
     every_way: Annotated[
         bool,
         typer.Option("--ways", help="Search gossip, local steps and compression too; their steps are an assumption."),
@@ -90,6 +90,8 @@ def plan(
             [*words, "model=gpt3-175b"] if largest and not any(w.startswith("model=") for w in words) else words,
             adopted(plugin),
         )
+        if not (search or largest):
+            question.one().check(question.model, question.cluster, question.global_batch)
         if search:
             _search(question, method, budget, top, seed, every_way, as_json)
         elif largest:
@@ -189,12 +191,14 @@ def _run(run_report: dict[str, Any]) -> str:
 def _search(
     question: Question, method: str, budget: int | None, top: int, seed: int, every_way: bool, as_json: bool
 ) -> None:
-    from commeff.experiments.published.planner.models import assumptions
-    from commeff.experiments.published.planner.plan import describe, policy_words
     from commeff.experiments.published.planner.question import SEARCHED
-    from commeff.planner import WorkerMethod, search
 
     _leave("--search", [key for key in question.policy if key not in SEARCHED])
+
+    from commeff.experiments.published.planner.models import assumptions
+    from commeff.experiments.published.planner.plan import describe, policy_words
+    from commeff.planner import WorkerMethod, search
+
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
     plans = search(
         question.model,

@@ -76,9 +76,10 @@ def report_command(
     """
     with refusals():
         from commeff.experiments.config.clusters import read_places
-        from commeff.experiments.run.store import check_store
+        from commeff.experiments.run.store import check_grid, check_store
 
         check_store(store)  # all that can be known without torch and pandas
+        check_grid(store, grid)
         named = settings(baseline)
         read_places([{"cluster": name} for name in cluster or []])
         try_folder("--out", out or store / "report")

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, complain, refusals, report
+from commeff.experiments.cli.outputs import try_folder
 
 
 def train(
@@ -45,6 +46,7 @@ def train(
             from commeff.experiments.run.member import take_part
 
             take_part(member, composed, store, tell)
+        try_folder("--store", store)
         raise typer.Exit(_alone(composed(), store, tell))
 
 

@@ -24,9 +24,12 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json
     * `commeff check mine.py:SignOfMean`
     """
     with refusals():
-        file = Path(plugin if plugin.endswith(".py") else plugin.rpartition(":")[0])
-        if file.suffix == ".py" and not file.is_file():
+        from commeff.experiments.config.plugins import choices, file_and_name
+
+        file, _ = file_and_name(plugin)
+        if file.endswith(".py") and not Path(file).is_file():
             raise ValueError(f"no plug-in file {file}")
+        choices(file)
 
         from commeff.experiments.config.check import check_plugin
 

@@ -14,7 +14,7 @@ import commeff.experiments.tasks.laws
 import commeff.laws
 import commeff.topologies.laws
 from commeff.experiments.config.contained import ProcessEnding, contained
-from commeff.experiments.config.plugins import Choice, choices, unfinished
+from commeff.experiments.config.plugins import Choice, choices, file_and_name, unfinished
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.config.targets import again, load, split
@@ -46,7 +46,7 @@ class Verdict:
 
 def check_plugin(plugin: str) -> list[Verdict]:
     """The laws of their kind on everything in FILE, or on the one called NAME in FILE:NAME."""
-    file, _, name = plugin.rpartition(":") if ":" in plugin.rpartition(".py")[2] else (plugin, "", "")
+    file, name = file_and_name(plugin)
     targets = {split(choice.node["_target_"])[1]: choice for choice in choices(file)}
     nearly = unfinished(load(file))
     if name and name not in {*targets, *nearly}:

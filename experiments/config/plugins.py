@@ -69,6 +69,16 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
+def file_and_name(plugin: str) -> tuple[str, str]:
+    """The plug-in and the part of it that FILE, MODULE, FILE:NAME or MODULE:NAME says.
+
+    >>> file_and_name("mine.py:Sign"), file_and_name("mine.py"), file_and_name("their.module:sign")
+    (('mine.py', 'Sign'), ('mine.py', ''), ('their.module', 'sign'))
+    """
+    place, _, name = plugin.rpartition(":") if ":" in plugin.rpartition(".py")[2] else (plugin, "", "")
+    return place, name
+
+
 def adopt(plugins: Sequence[str]) -> tuple[list[Choice], list[str]]:
     """The choices of the given plug-ins, and of those that are installed.
 

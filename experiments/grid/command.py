@@ -20,11 +20,12 @@ from commeff.experiments.grid.plan.cell_list import SUFFIX, CellList, changed, r
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.grid.plan.disk_space import check_space, store_faults
 from commeff.experiments.grid.plan.estimate import rates, seconds_of, total
-from commeff.experiments.grid.plan.spec import MAX_CELLS, read_grid, text
+from commeff.experiments.grid.plan.spec import MAX_CELLS, Grid, read_grid, text
 from commeff.experiments.run.store import FINISHED, STATES, RunFolder, replace, stamp
 
 MOST_JOBS = 1024
 VERSION = 1  # of grids/NAME.json
+KEEPS_NONE = f"--only {{}} keeps no cell; give key=value, a state ({', '.join(STATES)}) or a run"
 
 
 @dataclass(frozen=True)
@@ -106,14 +107,27 @@ def check(request: Request) -> None:
     if request.listed is not None:
         return
     from commeff.experiments.grid.plan.expand import check_settings  # with hydra
+    from commeff.experiments.grid.plan.goals import unmeasured_by_name
 
-    options = _limit_faults(request.limits)
+    options = [*_limit_faults(request.limits), *_shard_faults(request.shard)]
     grid = read_grid(request.file, request.overrides, request.max_cells)
+    options += [*_only_faults(grid, request.only), *unmeasured_by_name(grid)]
     faults, some_good = check_settings(grid, request.choices, every=bool(options))
     if faults and not some_good:
         raise ConfigError([*options, *faults, *store_faults(request.place)])
     if options and not faults:
         raise ConfigError(options)
+
+
+def _only_faults(grid: Grid, rules: Sequence[str]) -> list[str]:
+    """Rules that keep no cell, as far as the settings of the file say."""
+    every = [point.settings for point in grid.points]
+    pairs = [(rule, *rule.partition("=")[::2]) for rule in rules if "=" in rule]
+    return [
+        KEEPS_NONE.format(rule)
+        for rule, key, value in pairs
+        if all(settings.get(key, value) != value for settings in every)
+    ]
 
 
 def _limit_faults(limits: Limits) -> list[str]:
@@ -153,7 +167,7 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
         grid = read_grid(request.file, request.overrides, request.max_cells)
         cells, faults = expand(grid, request.place, request.choices)
         if cells:
-            from commeff.experiments.grid.plan.goals import unmeasured  # with the tasks
+            from commeff.experiments.grid.plan.goals import unmeasured
 
             faults += unmeasured(grid, cells)
         if rehearsed:
@@ -265,7 +279,7 @@ def _only(cells: Sequence[Cell], rules: Sequence[str]) -> list[Cell]:
         else:
             chosen = [cell for cell in cells if cell.folder.name.startswith(rule) or cell.folder.name.endswith(rule)]
         if not chosen and cells and rule not in STATES:
-            raise ConfigError([f"--only {rule} keeps no cell; give key=value, a state ({', '.join(STATES)}) or a run"])
+            raise ConfigError([KEEPS_NONE.format(rule)])
         cells = chosen
     return list(cells)
 
@@ -279,7 +293,13 @@ def _shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
     """
     if shard is None:
         return list(cells)
-    match = re.fullmatch(r"(\d+)/(\d+)", shard)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise ConfigError([f"--shard must be i/n with i from 1 to n, such as 1/4, got {shard}"])
-    return list(cells)[int(match[1]) - 1 :: int(match[2])]
+    if faults := _shard_faults(shard):
+        raise ConfigError(faults)
+    place, count = map(int, shard.split("/"))
+    return list(cells)[place - 1 :: count]
+
+
+def _shard_faults(shard: str | None) -> list[str]:
+    match = re.fullmatch(r"(\d+)/(\d+)", shard or "1/1")
+    good = match is not None and 1 <= int(match[1]) <= int(match[2])
+    return [] if good else [f"--shard must be i/n with i from 1 to n, such as 1/4, got {shard}"]

@@ -17,7 +17,7 @@ from typing import IO, Any
 import yaml
 
 from commeff.experiments.config.registry import source_digest
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.config.targets import foreign, lasting, split, targets_in
 from commeff.experiments.run.reading import read_json
 from commeff.files import regular
@@ -89,6 +89,17 @@ def check_store(store: Path) -> None:
     if not store.is_dir():
         raise ValueError(f"there is no store {store}; `commeff train --store {store}` makes one")
     check_version(store)
+
+
+def check_grid(store: Path, name: str | None) -> dict[str, Path]:
+    """The grid files of a store by name; refuse a name that none has, and none where there are several."""
+    files = {path.stem: path for path in sorted((store / "grids").glob("*.json"))}
+    if name is None and len(files) > 1:
+        raise ValueError(f"--grid must name one of the {len(files)} grids of {store}; choose from {', '.join(files)}")
+    if name is not None and name not in files:
+        instead = f"{did_you_mean(name, files)}; it holds {', '.join(files)}" if files else "; it holds none"
+        raise ValueError(f"{store} holds no grid {name!r}{instead}")
+    return files
 
 
 def check_version(store: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import typing
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ from typer.testing import CliRunner
 from commeff import profile
 from commeff.cluster import Cluster
 from commeff.experiments.cli import app
+from commeff.experiments.cli import plan as cli_plan
 from commeff.experiments.cli.plan import plan as command
 from commeff.experiments.config import method_words
+from commeff.experiments.measure.scale import setting, workloads
 from commeff.experiments.published.planner.joint import Joint, shares
 from commeff.experiments.published.planner.models import assumptions, models, named
 from commeff.experiments.published.planner.plan import policy_words
@@ -32,6 +35,7 @@ from commeff.experiments.published.planner.study import (
 from commeff.experiments.published.planner.sweeps import bandwidth_sweep, largest, states
 from commeff.planner import Model, Policy, WorkerMethod, predict, search
 from commeff.planner.model_part import ModelPart
+from commeff.planner.search import METHODS
 
 RUNNER = CliRunner()
 SMALL = ["layers=8", "hidden=1024", "heads=8", "sequence=512", "vocab=32000", "gpus=8"]
@@ -196,7 +200,6 @@ def test_figures_are_drawn(tmp_path, extra, ending):
         ([*SMALL, "cluster=nowhere.yaml"], "nowhere.yaml"),
         ([*SMALL, "--search", "tensor=2"], "chooses tensor itself"),
         ([*SMALL, "--search", "--largest"], "ask one at a time"),
-        ([*SMALL, "--search", "--method", "genetic"], "search method must be one of"),
         ([*SMALL, "--budget", "10"], "add --search"),
         ([*SMALL, "--timeline", "a.txt"], "must end with one of"),
         ([*SMALL, "--figure", "a.png"], "--figure must be given with"),
@@ -280,3 +283,9 @@ def test_hours_and_winners_of_the_study_follow_from_seconds_and_steps():
     assert table.loc[("1B", 64, 1), 1] == pytest.approx(steps * 2.0 * 4.0 / 3600)
     assert panels(table, "")[0]["best"].tolist() == [[1, 0]]
     assert panels(table, "")[0]["gains"].tolist() == [[1.25, 1.0]]
+
+
+def test_the_command_offers_every_search_method_and_workload():
+    offered = typing.get_type_hints(command, vars(cli_plan))["method"]
+    assert typing.get_args(offered) == METHODS
+    assert (*workloads.WORKLOADS,) == setting.WORKLOADS

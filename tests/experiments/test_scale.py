@@ -23,9 +23,10 @@ from commeff.experiments.measure.bench.processes import TimedModel
 from commeff.experiments.measure.scale import measured
 from commeff.experiments.measure.scale.command import make_study, read_options
 from commeff.experiments.measure.scale.methods import SHOWN, MethodChoice, read_methods
-from commeff.experiments.measure.scale.modelled import ScalingSetting, curves, point, profiled
+from commeff.experiments.measure.scale.modelled import curves, point, profiled
 from commeff.experiments.measure.scale.page import Study, page, save
 from commeff.experiments.measure.scale.picture import IDEAL, LOOKS, figure
+from commeff.experiments.measure.scale.setting import ScalingSetting
 from commeff.experiments.measure.scale.workloads import WORKLOADS, Workload
 
 CORE = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"fp32": 1e11})

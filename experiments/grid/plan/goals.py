@@ -6,17 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import did_you_mean
+from commeff.experiments.config.schema import built_in, did_you_mean, node
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.grid.plan.spec import Grid
-from commeff.experiments.tasks import Language, Quadratic, Supervised
 
 ALWAYS = ("minibatch_loss", "consensus_distance", "epoch", "seconds", "samples", "payload_bytes", "wire_bytes")
-MEASURES = {  # by what evaluates: a plug-in's task that inherits it measures the same
-    Supervised.evaluate: ("train_loss", "val_loss", "val_accuracy"),
-    Language.evaluate: ("train_loss", "val_loss", "val_accuracy"),
-    Quadratic.evaluate: ("train_loss", "val_loss", "distance"),
-}
+CLASSES = ("train_loss", "val_loss", "val_accuracy")
+OTHERS = {"quadratic": ("train_loss", "val_loss", "distance")}  # built-in tasks that measure other things
 
 
 def measured(config: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -25,17 +21,32 @@ def measured(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     >>> measured({"task": {"_target_": "commeff.experiments.tasks.Quadratic"}})[:3]
     ('train_loss', 'val_loss', 'distance')
     """
-    evaluate: Any = getattr(locate(config["task"]["_target_"]), "evaluate", None)
-    names = MEASURES.get(evaluate)
-    return None if names is None else (*names, *ALWAYS)
+    kind: Any = locate(config["task"]["_target_"])
+    for task in built_in("task"):
+        ours: Any = locate(node("task", task)["_target_"])
+        if getattr(kind, "evaluate", None) is ours.evaluate:  # a plug-in's task that inherits it measures the same
+            return _names(task)
+    return None
+
+
+def _names(task: str) -> tuple[str, ...]:
+    return (*OTHERS.get(task, CLASSES), *ALWAYS)
 
 
 def unmeasured(grid: Grid, cells: Sequence[Cell]) -> list[str]:
     """A line for each measurement that the grid counts to or chooses by, and no run of it has."""
     each = [measured(cell.config) for cell in cells]
-    if not each or None in each:
-        return []
-    names = dict.fromkeys(name for run in each for name in run or ())
+    return [] if not each or None in each else _lines(grid, [names for names in each if names])
+
+
+def unmeasured_by_name(grid: Grid) -> list[str]:
+    """The same as far as the names of tasks say it, without importing any."""
+    tasks = {point.settings.get("task") for point in grid.points}
+    return _lines(grid, [_names(str(task)) for task in tasks]) if tasks <= {*built_in("task")} else []
+
+
+def _lines(grid: Grid, each: Sequence[tuple[str, ...]]) -> list[str]:
+    names = dict.fromkeys(name for run in each for name in run)
     asked = [*(("target", name) for name in grid.target or ()), *(("select.by", s["by"]) for s in [grid.select] if s)]
     return [
         f"{part}: no run of the grid measures {name}{did_you_mean(name, names)}; they measure {', '.join(names)}"

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from commeff.cluster import Cluster, Link
-from commeff.cluster.clocks import slowest
 from commeff.experiments.measure.lab import namespaces
 from commeff.experiments.run.orphans import end_with_parent
 
@@ -69,6 +68,8 @@ class LinkShape:
         >>> round(link.bandwidth), link.latency, link.burst
         (5977543, 0.001, 262144)
         """
+        from commeff.cluster.clocks import slowest  # with torch
+
         link = slowest(self.links(nodes, latency))
         return replace(Cluster.named("ethernet_1g", gpus=nodes), name=self.name, intra=link, inter=link)
 

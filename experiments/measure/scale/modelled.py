@@ -3,77 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
-from commeff.cluster import Cluster, FatTree
-from commeff.cluster.collectives import all_reduce
-from commeff.cluster.groups import Groups
 from commeff.cluster.modelled import modelled
 from commeff.compressors import Layout
 from commeff.experiments.measure.scale.methods import MethodChoice
 from commeff.experiments.measure.scale.points import Scaling, ScalingPoint
+from commeff.experiments.measure.scale.setting import LARGEST, ScalingSetting, powers
 from commeff.experiments.measure.scale.workloads import Workload
 from commeff.profiling import Operation, Profile, profile
 
-Worker = Literal["node", "gpu"]
-LARGEST = 1024
 WARM_UP = 16  # steps before a period is timed, in which delayed messages fill their queue
-
-
-@dataclass(frozen=True)
-class ScalingSetting:
-    """Where the workers sit.
-
-    Attributes
-    ----------
-    cluster : whose nodes and links there are as many of as needed.
-    worker : "node", whose GPUs average their gradients inside in every step and which is one worker outside, with all
-        NICs of the node; or "gpu", each a worker of its own, which share the NICs.
-    overlap : the share of computing behind which any communication among workers can hide; None: what its method can
-        hide, as its profile says.
-    global_batch : samples of all workers in a step, for strong scaling.
-    """
-
-    cluster: Cluster
-    worker: Worker = "node"
-    overlap: float | None = None
-    global_batch: int = 8192
-
-    def __post_init__(self) -> None:
-        if self.worker == "node" and self.cluster.nics > 1 and isinstance(self.cluster.network, FatTree):
-            raise ValueError(
-                f"--worker must be gpu on {self.cluster.name}, got node: the {self.cluster.nics} NICs of a node count "
-                "as one only on a crossbar or on rails, and this is one fat tree"
-            )
-        if self.overlap is not None and not 0 <= self.overlap <= 1:
-            raise ValueError(f"--overlap must be 0 to 1, got {self.overlap}: it is a share of computing")
-        if self.global_batch < self.inside:
-            raise ValueError(
-                f"--global-batch must be at least {self.inside}, got {self.global_batch}: a worker has that many GPUs"
-            )
-
-    @property
-    def inside(self) -> int:
-        """GPUs of one worker."""
-        return self.cluster.per_node if self.worker == "node" else 1
-
-    def among(self, n: int) -> Cluster:
-        """The cluster as n workers see it."""
-        if self.worker == "gpu":
-            return self.cluster.with_gpus(n)
-        outside = replace(self.cluster.inter, bandwidth=self.cluster.inter.bandwidth * self.cluster.nics)
-        return replace(self.cluster, per_node=1, gpus=n, nics=1, intra=outside, inter=outside)
-
-    def fits(self, n: int) -> bool:
-        """Whether n workers fill whole nodes."""
-        return self.worker == "node" or n <= self.cluster.per_node or n % self.cluster.per_node == 0
-
-    def computing(self, workload: Workload, batch: float) -> float:
-        """Seconds of a worker on `batch` samples: its GPUs compute, then average among themselves."""
-        node = Groups.first(self.cluster.with_gpus(self.inside), self.inside)
-        return batch / self.inside / workload.per_second + float(all_reduce(node, workload.bytes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,17 +66,6 @@ def communicated(setting: ScalingSetting, description: Profile, compute: float) 
         overlap=setting.overlap,
     )
     return float(run.by_step[-1] - run.by_step[before - 1]) / period
-
-
-def powers(largest: int) -> list[int]:
-    """1, 2, 4, ... up to the largest.
-
-    >>> powers(9)
-    [1, 2, 4, 8]
-    """
-    if largest < 1:
-        raise ValueError(f"workers must be at least 1, got {largest}")
-    return [1 << k for k in range(largest.bit_length())]
 
 
 def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method: MethodChoice, n: int) -> ScalingPoint:

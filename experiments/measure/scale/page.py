@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from commeff.experiments.measure.scale.methods import DSGD, PSGD, MethodChoice
-from commeff.experiments.measure.scale.modelled import ScalingSetting, point, profiled
+from commeff.experiments.measure.scale.modelled import point, profiled
 from commeff.experiments.measure.scale.picture import CAPTION, figure
 from commeff.experiments.measure.scale.points import ScalingPoint
+from commeff.experiments.measure.scale.setting import ScalingSetting
 from commeff.experiments.measure.scale.workloads import Workload
 from commeff.experiments.report.draw.figures import write
 from commeff.experiments.report.write.table import Table, markdown

@@ -79,15 +79,3 @@ WORKLOADS = {
         "container 19.03",
     ),
 }
-
-
-def find_workload(name: str) -> Workload:
-    """The workload of that name.
-
-    >>> find_workload("vgg")
-    Traceback (most recent call last):
-    ValueError: --workload must be one of resnet50 bert_large, got vgg
-    """
-    if name not in WORKLOADS:
-        raise ValueError(f"--workload must be one of {' '.join(WORKLOADS)}, got {name}")
-    return WORKLOADS[name]

@@ -11,6 +11,7 @@ import yaml
 
 from commeff.cluster import Cluster, names
 from commeff.cluster.units import quantity
+from commeff.experiments.config.method_words import check_words
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.published.planner.models import named
 from commeff.experiments.published.planner.worker_words import is_method_word, read_method
@@ -81,6 +82,7 @@ def read_question(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> Qu
     values = dict(read_word(setting) for setting in settings if not is_method_word(setting))
     if method:
         values["method"] = read_method(method, plugins)
+        check_words(getattr(values["method"], "words", ()), plugins)
     policy = {key: values[key] for key in POLICY if key in values}
     name, model = _model(values)
     cluster = _cluster(values, policy)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from commeff.core import Strategy
-from commeff.experiments.config import build
 from commeff.experiments.config.method_words import label, strategy
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
 from commeff.planner import WorkerMethod
 from commeff.planner.worker_method import PLAIN, check_compressor
+
+if TYPE_CHECKING:
+    from commeff.core import Strategy
 
 PARTS = ("method", "compressor", "topology")  # a word of one of these, or of something in it, describes the method
 DEGREES = {1: ("topology=one_peer_exponential",), 2: ("topology=ring",)}
@@ -39,6 +40,8 @@ class MethodWords:
 
     def __call__(self, workers: int) -> Strategy:
         if self._regardless is not None:
+            from commeff.experiments.config import build  # with torch
+
             return build.strategy(self._regardless)
         return self._composed(workers)[0]
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.config.targets import split
 from commeff.experiments.config.versions import VERSION
 from commeff.experiments.report.data.records import Record
 from commeff.experiments.run.reading import read_mapping, run_name
-from commeff.experiments.run.store import IRRELEVANT
+from commeff.experiments.run.store import IRRELEVANT, check_grid
 
 SWEPT = "optimizer.lr"  # what a store without a grid file is taken to have tuned
 
@@ -45,19 +44,9 @@ class StoredGrid:
     clusters: tuple[Mapping[str, Any], ...] = ()
 
 
-def grid_files(store: Path) -> dict[str, Path]:
-    """The grid files of a store by name."""
-    return {path.stem: path for path in sorted((store / "grids").glob("*.json"))}
-
-
 def choose(store: Path, name: str | None, records: Sequence[Record]) -> StoredGrid:
     """The grid called `name`; without a name the only one, or what the runs themselves show if there is none."""
-    files = grid_files(store)
-    if name is None and len(files) > 1:
-        raise ValueError(f"--grid must name one of the {len(files)} grids of {store}; choose from {', '.join(files)}")
-    if name is not None and name not in files:
-        instead = f"{did_you_mean(name, files)}; it holds {', '.join(files)}" if files else "; it holds none"
-        raise ValueError(f"{store} holds no grid {name!r}{instead}")
+    files = check_grid(store, name)
     return read_grid(files[name or next(iter(files))]) if files else derive(store, records)
 
 
