@@ -120,6 +120,7 @@ class DistributedOptimizer:
         awaited = overlap.awaited(strategy) if own.shape == self._replicas.parameters.shape else ()
         self._arrivals = Arrivals([trainable(model)], self._replicas.layout, awaited)
         self._early = bool(awaited) and strategy.accumulate == 1
+        self._drop()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -135,12 +136,18 @@ class DistributedOptimizer:
                 "bucket_mb=0 to be free to drop them"
             )
         self._arrivals.listen(self._arrived if self._early else None)
-        for parameter, _ in self._places.values():
-            parameter.grad = None
+        self._drop()
         self._post()
 
+    def _drop(self) -> None:
+        for parameter, _ in self._places.values():
+            parameter.grad = None
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One model update of all workers; every process calls it. Returns what the closure does."""
+        """One model update of all workers; every process calls it. Returns what the closure does.
+
+        Every trainable parameter must have a gradient.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -199,17 +206,23 @@ class DistributedOptimizer:
 
     def _gather(self) -> bool:
         """All gradients into their places; returns whether any lay elsewhere."""
+        fields = self._replicas.layout.fields
+        missing = [field.name for field in fields if self._places[field.start][0].grad is None]
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise ValueError(
+                f"every trainable parameter must have a gradient, got none for {', '.join(missing[:3])}{more}: a step "
+                "would count it as zero; use the parameter in the loss, or freeze it with requires_grad_(False)"
+            )
         return sum(self._placed(start) for start in self._places) > 0
 
     def _placed(self, start: int) -> bool:
-        """Gradients live in one vector; what the model's own `zero_grad` has thrown away is put back into it.
+        """Gradients live in one vector; those that lie elsewhere, since they were thrown away, are put back into it.
 
         Returns whether the gradient of the tensor that begins there lay elsewhere.
         """
         parameter, place = self._places[start]
-        if parameter.grad is None:
-            parameter.grad = place.zero_()
-            return False
+        assert parameter.grad is not None
         if parameter.grad.data_ptr() == place.data_ptr():
             return False
         parameter.grad = place.copy_(parameter.grad)

@@ -102,6 +102,25 @@ def test_a_model_under_ddp_is_refused() -> None:
     on_processes(2, wrapped)
 
 
+@pytest.mark.parametrize("bucket_mb", [0, 1e-4])
+def test_a_missing_gradient_is_refused(bucket_mb: float) -> None:
+    """It would count as zero: a method would go on as if the loss did not depend on the parameter."""
+
+    def loop() -> None:
+        for used in ([False], [True, False]):
+            model = net().append(nn.Linear(2, 2).double())
+            optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=bucket_mb)
+            for whole in used:
+                loss(model if whole else model[:-1], *batch(0, 0)).backward()
+                if whole:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            with pytest.raises(ValueError, match=r"must have a gradient, got none for 4\.weight, 4\.bias: a step"):
+                optimizer.step()
+
+    on_processes(2, loop)
+
+
 def test_a_loop_goes_on_from_its_state() -> None:
     def stopped() -> tuple[Tensor, Tensor]:
         rank = torch.distributed.get_rank()
