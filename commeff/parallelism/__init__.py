@@ -12,6 +12,7 @@ workers form the worker axis's groups, in which the strategy talks: a method act
 
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.computation import Computation, Objective, OnePass
+from commeff.parallelism.layers import Layers
 from commeff.parallelism.mesh import AXES, Mesh
 from commeff.parallelism.pieces import Cut
 from commeff.parallelism.plan import (
@@ -32,6 +33,7 @@ __all__ = [
     "ColumnParallel",
     "Computation",
     "Cut",
+    "Layers",
     "Mesh",
     "Objective",
     "OnePass",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # registers the operations
 from torch import Tensor
+
+T = TypeVar("T")
 
 ALONG = -2  # the dimension of (b, t, d) by which sequence parallelism deals activations
 
@@ -37,7 +39,7 @@ class Axis:
     def __init__(self, name: str, size: int = 1, rank: int = 0, group: Any = None) -> None:
         self.name, self.size, self.rank, self.group = name, size, rank, group
         self.bytes = self.waited = 0.0
-        self._within: dict[int, Axis] = {}
+        self._among: dict[tuple[int, ...], Axis] = {}
 
     @property
     def ranks(self) -> list[int]:
@@ -46,17 +48,24 @@ class Axis:
 
     def within(self, size: int) -> Axis:
         """The axis of the `size` consecutive ranks that this one is among; all ranks of the axis ask for it at once."""
-        if size not in self._within:
-            first = self.rank - self.rank % size
-            members = dist.get_process_group_ranks(self.group)[first : first + size]
+        first = self.rank - self.rank % size
+        return self.among(range(first, first + size))
+
+    def among(self, ranks: Sequence[int]) -> Axis:
+        """The axis of some of its ranks, of which this one is one; they all ask for it at once."""
+        if len(ranks) == self.size:
+            return self
+        key = tuple(ranks)
+        if key not in self._among:
+            members = [dist.get_process_group_ranks(self.group)[rank] for rank in ranks]
             group = dist.new_group(members, use_local_synchronization=True)
-            self._within[size] = Axis(self.name, size, self.rank % size, group)
-        return self._within[size]
+            self._among[key] = Axis(self.name, len(ranks), key.index(self.rank), group)
+        return self._among[key]
 
     @property
     def family(self) -> list[Axis]:
-        """The axis and those `within` it."""
-        return [self, *self._within.values()]
+        """The axis and those within and `among` it."""
+        return [self, *self._among.values()]
 
     def reduce(self, x: Tensor, op: str = "sum") -> Tensor:
         """The sum (or "max") over the ranks, at every rank, without a gradient."""
@@ -87,10 +96,16 @@ class Axis:
         self._check(x, dim)
         return x.chunk(self.size, dim)[self.rank]
 
-    def broadcast(self, x: Tensor) -> None:
-        """Make x that of the first rank, in place. It happens once, and is not counted."""
+    def broadcast(self, x: Tensor, source: int = 0) -> None:
+        """Make x that of one rank, in place. It happens once, or in an evaluation, and is not counted."""
         if self.size > 1:
-            dist.broadcast(x, group=self.group, group_src=0)
+            dist.broadcast(x, group=self.group, group_src=source)
+
+    def tell(self, fact: T, source: int) -> T:
+        """What one rank knows, at all; not counted."""
+        facts = [fact]
+        dist.broadcast_object_list(facts, group=self.group, group_src=source)
+        return facts[0]
 
     def _check(self, x: Tensor, dim: int) -> None:
         if x.shape[dim] % self.size:

@@ -139,18 +139,30 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone."""
+        mask, x = self.mask(tokens), self.embed(tokens)
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.unembed(x)
+
+    def mask(self, tokens: Tensor) -> Tensor | None:
+        """Which positions each one reads, if documents are apart."""
+        return None if self.separator is None else within(tokens, self.separator)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens (b, t) -> what the first block gets (b, t, width)."""
         if tokens.shape[-1] > self.context:
             raise ValueError(
                 f"a window must have at most context = {self.context} tokens, got {tokens.shape[-1]}: there are no "
                 "positions for more; shorten it, or take a model of a larger context"
             )
-        places, mask = torch.arange(tokens.shape[-1], device=tokens.device), None
+        places = torch.arange(tokens.shape[-1], device=tokens.device)
         if self.separator is not None:
-            mask = within(tokens, self.separator)
             places = places - places.where(tokens == self.separator, 0).cummax(-1).values
-        x = self.drop(self.tokens(tokens) + self.positions(places))
-        for block in self.blocks:
-            x = block(x, mask)
+        x: Tensor = self.drop(self.tokens(tokens) + self.positions(places))
+        return x
+
+    def unembed(self, x: Tensor) -> Tensor:
+        """What the last block gives (b, t, width) -> logits (b, t, vocabulary)."""
         logits: Tensor = self.head(self.norm(x))
         return logits
 

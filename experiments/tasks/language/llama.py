@@ -170,9 +170,21 @@ class Llama(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone."""
-        mask = None if self.separator is None else within(tokens, self.separator)
-        x = self.tokens(tokens)
+        mask, x = self.mask(tokens), self.embed(tokens)
         for block in self.blocks:
             x = block(x, mask)
+        return self.unembed(x)
+
+    def mask(self, tokens: Tensor) -> Tensor | None:
+        """Which positions each one reads, if documents are apart."""
+        return None if self.separator is None else within(tokens, self.separator)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens (b, t) -> what the first block gets (b, t, width)."""
+        x: Tensor = self.tokens(tokens)
+        return x
+
+    def unembed(self, x: Tensor) -> Tensor:
+        """What the last block gives (b, t, width) -> logits (b, t, vocabulary)."""
         logits: Tensor = self.head(self.norm(x))
         return logits

@@ -1,10 +1,21 @@
-"""How the language models split over tensor parallel ranks (arXiv 1909.08053): what `commeff.parallelism` is told."""
+"""How the language models split over tensor ranks (arXiv 1909.08053) and stages: what `commeff.parallelism` is told."""
 
 from __future__ import annotations
 
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
-from commeff.parallelism import ColumnParallel, ParallelInput, Plan, RowParallel, SequenceParallel, VocabularyParallel
+from commeff.parallelism import (
+    ColumnParallel,
+    Layers,
+    ParallelInput,
+    Plan,
+    RowParallel,
+    SequenceParallel,
+    VocabularyParallel,
+)
+
+LLAMA_LAYERS = Layers("blocks", Llama.embed, Llama.unembed, first=("tokens",), last=("norm", "head"))
+GPT_LAYERS = Layers("blocks", GPT.embed, GPT.unembed, first=("tokens", "positions"), last=("norm", "head"))
 
 
 def llama_plan(model: Llama) -> Plan:

@@ -1,0 +1,117 @@
+"""How the layers of a model are dealt to the stages of a pipeline, by the names of its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A model as a row of layers, with what comes before and after them: model(x) = after(layers(before(x))).
+
+    The layers keep the shape of what they get. Every parameter lies in one of them, or in a module named here.
+
+    Attributes
+    ----------
+    name : str
+        The module that holds the layers, one after the other: an `nn.Sequential` or an `nn.ModuleList`.
+    before : callable
+        Takes the model and its inputs to what the first layer gets; on the first stage.
+    after : callable
+        Takes the model and what the last layer gives to the model's outputs; on the last stage.
+    first, last : sequence of str
+        The modules that `before` and `after` use.
+    attention : str
+        What attention is called within a layer.
+
+    Examples
+    --------
+    >>> class Net(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)
+    ...         self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+    >>> layers = Layers("blocks", lambda net, x: net.embed(x), lambda net, x: net.head(x), ("embed",), ("head",))
+    >>> ranks_of(Net(), layers, ranks=[0, 1])["blocks.2.weight"]
+    (1,)
+    """
+
+    name: str
+    before: Callable[..., Tensor]
+    after: Callable[[Any, Tensor], Any]
+    first: Sequence[str]
+    last: Sequence[str]
+    attention: str = "attention"
+
+
+def dealt(count: int, stages: int) -> list[int]:
+    """The stage of each of `count` layers, as many to each as can be.
+
+    >>> dealt(5, stages=2)
+    [0, 0, 0, 1, 1]
+    """
+    return [layer * stages // count for layer in range(count)]
+
+
+def stages_of(model: nn.Module, layers: Layers, stages: int) -> dict[str, int]:
+    """The stage of each layer and of each module at the ends, by its name in the model."""
+    names = [f"{layers.name}.{key}" for key, _ in model.get_submodule(layers.name).named_children()]
+    ends = dict.fromkeys(layers.first, 0) | dict.fromkeys(layers.last, stages - 1)
+    return dict(zip(names, dealt(len(names), stages), strict=True)) | ends
+
+
+def unnamed(model: nn.Module, layers: Layers) -> list[str]:
+    """The tensors that lie neither in a layer nor in a module of either end."""
+    named = (f"{layers.name}.", *(f"{name}." for name in (*layers.first, *layers.last)))
+    return [name for name, _ in model.named_parameters() if not name.startswith(named)]
+
+
+def ranks_of(model: nn.Module, layers: Layers, ranks: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """The pipeline ranks that hold each tensor of a whole model, when `ranks[s]` is the rank of stage s.
+
+    A tensor that several modules share may lie at several ranks.
+    """
+    held: dict[nn.Parameter, set[int]] = {}
+    for name, stage in stages_of(model, layers, len(ranks)).items():
+        for parameter in model.get_submodule(name).parameters():
+            held.setdefault(parameter, set()).add(ranks[stage])
+    return {name: tuple(sorted(held[parameter])) for name, parameter in model.named_parameters()}
+
+
+class Stage(nn.Module):
+    """The layers of one stage, and what comes before or after them at an end of the model."""
+
+    def __init__(self, model: nn.Module, layers: Layers, number: int, stages: int) -> None:
+        super().__init__()
+        self.first, self.last = number == 0, number == stages - 1
+        self._model, self._layers = (model,), layers  # a tuple: the model is no part of its stage
+        own = {name: model.get_submodule(name) for name, at in stages_of(model, layers, stages).items() if at == number}
+        self.layers = nn.ModuleList(module for name, module in own.items() if name.startswith(f"{layers.name}."))
+        self.ends = nn.ModuleList(module for name, module in own.items() if not name.startswith(f"{layers.name}."))
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's inputs, or what the stage before gives -> what the next stage gets, or the model's outputs."""
+        (model,) = self._model
+        x = self._layers.before(model, *inputs) if self.first else inputs[0]
+        for layer in self.layers:
+            x = layer(x)
+        return self._layers.after(model, x) if self.last else x
+
+
+def keep(model: nn.Module, layers: Layers, ranks: Sequence[int], rank: int) -> dict[int, Stage]:
+    """Leave a rank its stages of a model, in place, and give them by their numbers. Tensors keep their names.
+
+    A module at either end stays where one of its tensors is used by another: what is tied has one name everywhere.
+    """
+    held = set()
+    kept = {number: Stage(model, layers, number, len(ranks)) for number, at in enumerate(ranks) if at == rank}
+    for stage in kept.values():
+        held.update(stage.parameters())
+    for name, number in stages_of(model, layers, len(ranks)).items():
+        if ranks[number] != rank and not held.intersection(model.get_submodule(name).parameters()):
+            model.set_submodule(name, nn.Identity())
+    return kept

@@ -1,0 +1,206 @@
+"""A worker's layers in stages on several ranks, through which micro-batches pass (arXiv 1811.06965)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from commeff.parallelism.collectives import Axis
+from commeff.parallelism.computation import Batch, Objective
+from commeff.parallelism.layers import Layers, keep, ranks_of
+from commeff.parallelism.schedules import SCHEDULES
+
+if TYPE_CHECKING:  # importing it takes as long as importing torch
+    from torch.distributed.pipelining.schedules import _PipelineSchedule
+
+
+class Pipeline:
+    """One worker's model in stages: what each pipeline rank does of its forward and backward.
+
+        mesh = Mesh(worker=2, pipeline=2)                                # 4 processes
+        pipeline = Pipeline(model, llama_layers(), mesh.axis("pipeline"), schedule="1f1b", micro_batches=4)
+        optimizer = DistributedOptimizer(model, strategy, mesh=mesh)     # after the model has lost the others' layers
+        loss = pipeline.backward(objective, batch, 1.0)                  # 0 but at the last stage
+        optimizer.step()
+
+    A batch costs (b, t, d) numbers over each boundary between stages and direction, whatever the micro-batches; at a
+    V's turn, nothing. A tensor that lies at several ranks, such as an embedding tied to the output layer, has a copy at
+    each; the gradients of the copies are summed at the end, by an all-reduce of V d numbers.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A whole model, split over tensor ranks before if it is to be; it is left with the layers of this rank.
+    layers : Layers
+        How its modules follow each other.
+    axis : Axis
+        The ranks that share the layers.
+    schedule : str
+        One of `SCHEDULES`: "gpipe", "1f1b", "interleaved", "zero_bubble" (interleaved) or "zbv".
+    micro_batches : int
+        The parts of a batch, which must be equal.
+    vocabulary : Axis, optional
+        The ranks that the outputs are split over, along their last dimension.
+
+    Attributes
+    ----------
+    parameters : dict of str to nn.Parameter
+        What this rank trains, by the names of the whole model.
+    modules : sequence of nn.Module
+        The model, as this rank has it.
+    passes : int
+        0: gradients are final when `backward` returns.
+
+    Raises
+    ------
+    ValueError
+        Layers, stages and micro-batches do not fit; one line for each fault.
+    """
+
+    passes = 0
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Layers,
+        axis: Axis,
+        *,
+        schedule: str = "1f1b",
+        micro_batches: int = 1,
+        vocabulary: Axis | None = None,
+    ) -> None:
+        self._kind, self._micro_batches = SCHEDULES[schedule], micro_batches
+        self._axis, self._vocabulary, self._layers = axis, vocabulary, layers
+        self._ranks = self._kind.ranks(axis.size)
+        held = ranks_of(model, layers, self._ranks)
+        self._stages = keep(model, layers, self._ranks, axis.rank)
+        self._model, self.modules = model, (model,)
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._tied: list[tuple[nn.Parameter, Axis]] = []
+        for name, parameter in model.named_parameters():
+            parameter.homes = held[name]  # type: ignore[attr-defined]
+            if len(held[name]) > 1:
+                self._tied.append((parameter, axis.among(held[name])))
+                self._tied[-1][1].broadcast(parameter.detach())
+        self._facts: dict[tuple[Any, ...], tuple[torch.Size, torch.dtype]] = {}
+        self._schedules: dict[tuple[Any, ...], _PipelineSchedule] = {}
+        self._criterion: Callable[[Any, Tensor], Tensor]
+
+    def backward(self, objective: Objective, batch: Batch, weight: float) -> Tensor:
+        """Forward and backward of a batch: adds `weight` times the gradient of its mean loss to every parameter's.
+
+        All ranks of the worker call it at once, with the same batch. Gives the mean loss at the last stage, else 0.
+        """
+        inputs, targets = objective.inputs_targets(*batch)
+        parts, losses = _parts(targets, self._micro_batches), []
+
+        def criterion(outputs: Any, index: Tensor) -> Tensor:
+            loss = objective.criterion(outputs, parts[int(index)])
+            losses.append(loss.detach())
+            return loss * (weight / self._micro_batches)
+
+        self._criterion = criterion
+        before = [parameter.grad for parameter, _ in self._tied]
+        for parameter, _ in self._tied:
+            parameter.grad = None  # what comes now is summed over the copies; what was there has been
+        given = inputs if 0 in self._stages else ()
+        asked = torch.arange(self._micro_batches) if self._is_last else None
+        self._schedule(inputs).step(*given, target=asked, return_outputs=False)
+        for (parameter, axis), earlier in zip(self._tied, before, strict=True):
+            summed = axis.reduce(_gradient(parameter))
+            parameter.grad = summed if earlier is None else earlier.add_(summed)
+        return torch.stack(losses).mean() if losses else self._first.new_zeros(())
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The outputs of the whole model, at all ranks of the worker, which all call it; for evaluation.
+
+        Our own loop: those of torch cannot go forward only over a V.
+        """
+        shape, dtype = self._boundary(inputs)
+        given: list[Tensor] = []
+        sent = []
+        with torch.no_grad():
+            for number, stage in self._stages.items():
+                before, after = (self._ranks[n] if 0 <= n < len(self._ranks) else None for n in (number - 1, number + 1))
+                here = []
+                for i, part in enumerate(_parts(inputs, self._micro_batches)):
+                    if before is None:
+                        x = stage(*part)
+                    elif before == self._axis.rank:
+                        x = stage(given[i])
+                    else:
+                        arriving = torch.empty((len(part[0]), *shape), dtype=dtype, device=part[0].device)
+                        dist.recv(arriving, group=self._axis.group, group_src=before)
+                        x = stage(arriving)
+                    if after in (None, self._axis.rank):
+                        here.append(x)
+                    else:
+                        sent.append((x, dist.isend(x, group=self._axis.group, group_dst=after)))
+                        self._axis.bytes += x.nbytes
+                given = here
+            for _, work in sent:
+                work.wait()
+            return self._everywhere(torch.cat(given) if self._is_last else None, inputs)
+
+    @property
+    def _is_last(self) -> bool:
+        return len(self._ranks) - 1 in self._stages
+
+    @property
+    def _first(self) -> nn.Parameter:
+        return next(iter(self.parameters.values()))
+
+    def _schedule(self, inputs: Batch) -> _PipelineSchedule:
+        """The schedule for inputs of these shapes, which stay the same through a run."""
+        from commeff.parallelism.passing import scheduled
+
+        key = _shapes(inputs)
+        if key not in self._schedules:
+            (shape, dtype), count = self._boundary(inputs), self._micro_batches
+            passed = torch.empty((len(inputs[0]) // count, *shape), dtype=dtype, device=self._first.device)
+            kind = self._kind.few if self._kind.few and count < self._axis.size else self._kind.kind
+            self._schedules[key] = scheduled(
+                kind, self._stages, self._ranks, self._axis, passed, count, lambda *given: self._criterion(*given)
+            )
+        return self._schedules[key]
+
+    def _boundary(self, inputs: Batch) -> tuple[torch.Size, torch.dtype]:
+        """Of what goes from stage to stage, for one sample; the first stage tries it out, once."""
+        key = ("between", *_shapes([part[0] for part in inputs]))
+        if key not in self._facts:
+            with torch.no_grad():
+                tried = self._layers.before(self._model, *(x[:1] for x in inputs)) if 0 in self._stages else None
+            self._facts[key] = self._axis.tell(None if tried is None else (tried.shape[1:], tried.dtype), 0)
+        return self._facts[key]
+
+    def _everywhere(self, outputs: Tensor | None, inputs: Batch) -> Tensor:
+        """What the last stage has, at all of them."""
+        key, source = ("outputs", *_shapes([part[0] for part in inputs])), self._ranks[-1]
+        if outputs is not None and self._vocabulary is not None:
+            outputs = self._vocabulary.gather(outputs, -1)
+        if key not in self._facts:
+            self._facts[key] = self._axis.tell(None if outputs is None else (outputs.shape[1:], outputs.dtype), source)
+        shape, dtype = self._facts[key]
+        if outputs is None:
+            outputs = torch.empty((len(inputs[0]), *shape), dtype=dtype, device=inputs[0].device)
+        self._axis.broadcast(outputs, source)
+        return outputs
+
+
+def _shapes(inputs: Batch) -> tuple[torch.Size, ...]:
+    return tuple(x.shape for x in inputs)
+
+
+def _parts(batch: Any, count: int) -> list[Any]:
+    """Whatever is made of tensors (b, ...), in `count` parts along b."""
+    leaves, spec = tree_flatten(batch)
+    return [tree_unflatten(part, spec) for part in zip(*(leaf.chunk(count) for leaf in leaves), strict=True)]
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
