@@ -52,8 +52,8 @@ class DistributedOptimizer:
         The processes; the default group unless given.
     mesh : Mesh, optional
         The processes of all workers, where each lies on several: the model is this process's piece of its worker, split
-        over tensor ranks. Shard ranks each backward their share of the worker's batch, all equally large, and share the
-        states of the method (ZeRO stage 1).
+        over tensor ranks, or what a `Pipeline`, which then goes backward, has left of it. Shard ranks each backward
+        their share of the worker's batch, all equally large, and share the states of the method (ZeRO stage 1).
     pieces : {"own"}, optional
         Over a split model, let what selects, scales or factors do so within a piece; what all its ranks hold is one.
     bucket_mb : float
@@ -117,7 +117,9 @@ class DistributedOptimizer:
             self.communicator.transport.broadcast(tensor)
         strategy.start(own, layout, self.communicator)
         # Gradients that several ranks share are summed over them before they are anybody's to send.
-        awaited = overlap.awaited(strategy) if own.shape == self._replicas.parameters.shape else ()
+        # Those of a pipeline come with every micro-batch.
+        early = own.shape == self._replicas.parameters.shape and (mesh is None or mesh.degrees["pipeline"] == 1)
+        awaited = overlap.awaited(strategy) if early else ()
         self._arrivals = Arrivals([trainable(model)], self._replicas.layout, awaited)
         self._early = bool(awaited) and strategy.accumulate == 1
         self._drop()

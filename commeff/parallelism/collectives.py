@@ -101,6 +101,16 @@ class Axis:
         if self.size > 1:
             dist.broadcast(x, group=self.group, group_src=source)
 
+    def send(self, x: Tensor, to: int) -> Any:
+        """Send x to a rank; gives what waits until x has left."""
+        self._sent(x.nbytes)
+        return dist.isend(x.contiguous(), group=self.group, group_dst=to)
+
+    def receive(self, x: Tensor, source: int) -> Tensor:
+        """What a rank has sent, in the memory of x."""
+        dist.recv(x, group=self.group, group_src=source)
+        return x
+
     def tell(self, fact: T, source: int) -> T:
         """What one rank knows, at all; not counted."""
         facts = [fact]

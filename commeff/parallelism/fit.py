@@ -8,8 +8,10 @@ from fnmatch import fnmatchcase
 from torch import Tensor, nn
 
 from commeff.parallelism.collectives import Axis
+from commeff.parallelism.layers import Layers, unnamed
 from commeff.parallelism.pieces import Cut, cut_evenly, whole
 from commeff.parallelism.plan import ColumnParallel, ParallelInput, Plan, RowParallel, Style, VocabularyParallel
+from commeff.parallelism.schedules import SCHEDULES, unfit
 
 # What the styles that cut know how to compute: these layers' own forward, in what words.
 KINDS: dict[type[Style], tuple[str, tuple[type[nn.Module], ...]]] = {
@@ -63,6 +65,40 @@ def check(model: nn.Module, plan: Plan, axis: Axis) -> None:
         raise ValueError("\n".join(faults))
 
 
+def check_stages(model: nn.Module, layers: Layers, size: int, schedule: str, micro_batches: int) -> None:
+    """Refuse a pipeline of `size` ranks that does not fit its model, with one line for each fault."""
+    faults = [*unfit(schedule, size, micro_batches), *(_dropout(model) if size > 1 else ())]
+    modules = dict(model.named_modules())
+    missing = [name for name in (layers.name, *layers.first, *layers.last) if name not in modules]
+    faults += [f"layers must name modules of the model, got {name!r}: no module has this name" for name in missing]
+    if not missing:
+        faults += [
+            f"layers must name every module that has parameters, and lack that of {name}: put it first or last"
+            for name in unnamed(model, layers)
+        ]
+        count = len(list(modules[layers.name].children()))
+        stages = size * (SCHEDULES[schedule].chunks if schedule in SCHEDULES else 1)
+        if count < stages:
+            each = f" x {stages // size} stages a rank" if stages > size else ""
+            faults.append(
+                f"there must be as many layers as stages, pipeline = {size}{each}, got {count} in {layers.name}: "
+                "take fewer ranks, another schedule or a deeper model"
+            )
+    if any(hasattr(parameter, "homes") for parameter in model.parameters()):
+        faults.append("the model must be whole, got one that was dealt to stages before: make a new one")
+    if faults:
+        raise ValueError("\n".join(faults))
+
+
+def batch_faults(batch: int, shard: int, micro_batches: int) -> Iterator[str]:
+    """Why a worker's batch cannot be dealt to shard ranks and cut into micro-batches, in a line."""
+    if batch % (shard * micro_batches):
+        yield (
+            f"batch must be a multiple of shard x micro_batches = {shard} x {micro_batches}, got {batch}: every rank "
+            "passes equal micro-batches on; take another batch, or other micro_batches"
+        )
+
+
 def _mistakes(model: nn.Module, plan: Plan, styled: dict[str, Style]) -> Iterator[str]:
     """Where plan and model disagree, and dropout."""
     for pattern in plan:
@@ -72,6 +108,10 @@ def _mistakes(model: nn.Module, plan: Plan, styled: dict[str, Style]) -> Iterato
     for name, _ in model.named_parameters(remove_duplicate=False):
         if name not in named:
             yield f"the plan must name every module that has parameters, and lacks that of {name}: give it a style"
+    yield from _dropout(model)
+
+
+def _dropout(model: nn.Module) -> Iterator[str]:
     for name, module in model.named_modules():
         if isinstance(module, nn.Dropout) and module.p > 0:
             yield f"dropout must be 0 in a model that is split, got {module.p} in {name}: ranks would draw other masks"

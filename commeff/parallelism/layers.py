@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from commeff.parallelism.collectives import Axis
+
 
 @dataclass(frozen=True)
 class Layers:
@@ -82,6 +84,12 @@ def ranks_of(model: nn.Module, layers: Layers, ranks: Sequence[int]) -> dict[str
     return {name: tuple(sorted(held[parameter])) for name, parameter in model.named_parameters()}
 
 
+def homes_of(parameter: nn.Parameter, axis: Axis) -> tuple[int, ...]:
+    """The pipeline ranks that hold a parameter of this rank: itself, unless its pipeline says more; none of one."""
+    homes: tuple[int, ...] = getattr(parameter, "homes", (axis.rank,))
+    return homes if axis.size > 1 else ()
+
+
 class Stage(nn.Module):
     """The layers of one stage, and what comes before or after them at an end of the model."""
 
@@ -107,7 +115,7 @@ def keep(model: nn.Module, layers: Layers, ranks: Sequence[int], rank: int) -> d
 
     A module at either end stays where one of its tensors is used by another: what is tied has one name everywhere.
     """
-    held = set()
+    held: set[nn.Parameter] = set()
     kept = {number: Stage(model, layers, number, len(ranks)) for number, at in enumerate(ranks) if at == rank}
     for stage in kept.values():
         held.update(stage.parameters())

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.computation import Batch, Objective
+from commeff.parallelism.fit import batch_faults, check_stages
 from commeff.parallelism.layers import Layers, keep, ranks_of
 from commeff.parallelism.schedules import SCHEDULES
 
@@ -74,8 +75,15 @@ class Pipeline:
         micro_batches: int = 1,
         vocabulary: Axis | None = None,
     ) -> None:
+        check_stages(model, layers, axis.size, schedule, micro_batches)
         self._kind, self._micro_batches = SCHEDULES[schedule], micro_batches
         self._axis, self._vocabulary, self._layers = axis, vocabulary, layers
+        if axis.size > micro_batches:
+            warnings.warn(
+                f"micro_batches={micro_batches} are fewer than pipeline={axis.size} ranks, most of which wait for the "
+                "others: take more",
+                stacklevel=2,
+            )
         self._ranks = self._kind.ranks(axis.size)
         held = ranks_of(model, layers, self._ranks)
         self._stages = keep(model, layers, self._ranks, axis.rank)
@@ -96,6 +104,8 @@ class Pipeline:
 
         All ranks of the worker call it at once, with the same batch. Gives the mean loss at the last stage, else 0.
         """
+        for fault in batch_faults(len(batch[0]), 1, self._micro_batches):
+            raise ValueError(fault)
         inputs, targets = objective.inputs_targets(*batch)
         parts, losses = _parts(targets, self._micro_batches), []
 
@@ -123,10 +133,12 @@ class Pipeline:
         """
         shape, dtype = self._boundary(inputs)
         given: list[Tensor] = []
-        sent = []
+        sent: list[Any] = []
         with torch.no_grad():
             for number, stage in self._stages.items():
-                before, after = (self._ranks[n] if 0 <= n < len(self._ranks) else None for n in (number - 1, number + 1))
+                before, after = (
+                    self._ranks[n] if 0 <= n < len(self._ranks) else None for n in (number - 1, number + 1)
+                )
                 here = []
                 for i, part in enumerate(_parts(inputs, self._micro_batches)):
                     if before is None:
@@ -135,15 +147,13 @@ class Pipeline:
                         x = stage(given[i])
                     else:
                         arriving = torch.empty((len(part[0]), *shape), dtype=dtype, device=part[0].device)
-                        dist.recv(arriving, group=self._axis.group, group_src=before)
-                        x = stage(arriving)
+                        x = stage(self._axis.receive(arriving, before))
                     if after in (None, self._axis.rank):
                         here.append(x)
                     else:
-                        sent.append((x, dist.isend(x, group=self._axis.group, group_dst=after)))
-                        self._axis.bytes += x.nbytes
+                        sent.append(self._axis.send(x, after))
                 given = here
-            for _, work in sent:
+            for work in sent:
                 work.wait()
             return self._everywhere(torch.cat(given) if self._is_last else None, inputs)
 
@@ -159,7 +169,7 @@ class Pipeline:
         """The schedule for inputs of these shapes, which stay the same through a run."""
         from commeff.parallelism.passing import scheduled
 
-        key = _shapes(inputs)
+        key = tuple(x.shape for x in inputs)
         if key not in self._schedules:
             (shape, dtype), count = self._boundary(inputs), self._micro_batches
             passed = torch.empty((len(inputs[0]) // count, *shape), dtype=dtype, device=self._first.device)
@@ -171,29 +181,34 @@ class Pipeline:
 
     def _boundary(self, inputs: Batch) -> tuple[torch.Size, torch.dtype]:
         """Of what goes from stage to stage, for one sample; the first stage tries it out, once."""
-        key = ("between", *_shapes([part[0] for part in inputs]))
-        if key not in self._facts:
+        tried = None
+        if 0 in self._stages and ("between", *_samples(inputs)) not in self._facts:
             with torch.no_grad():
-                tried = self._layers.before(self._model, *(x[:1] for x in inputs)) if 0 in self._stages else None
-            self._facts[key] = self._axis.tell(None if tried is None else (tried.shape[1:], tried.dtype), 0)
-        return self._facts[key]
+                tried = self._layers.before(self._model, *(x[:1] for x in inputs))
+        return self._known("between", inputs, tried, 0)
 
     def _everywhere(self, outputs: Tensor | None, inputs: Batch) -> Tensor:
         """What the last stage has, at all of them."""
-        key, source = ("outputs", *_shapes([part[0] for part in inputs])), self._ranks[-1]
         if outputs is not None and self._vocabulary is not None:
             outputs = self._vocabulary.gather(outputs, -1)
-        if key not in self._facts:
-            self._facts[key] = self._axis.tell(None if outputs is None else (outputs.shape[1:], outputs.dtype), source)
-        shape, dtype = self._facts[key]
+        source = self._ranks[-1]
+        shape, dtype = self._known("outputs", inputs, outputs, source)
         if outputs is None:
             outputs = torch.empty((len(inputs[0]), *shape), dtype=dtype, device=inputs[0].device)
         self._axis.broadcast(outputs, source)
         return outputs
 
+    def _known(self, what: str, inputs: Batch, found: Tensor | None, source: int) -> tuple[torch.Size, torch.dtype]:
+        """Shape, for one sample, and kind of a tensor that one rank has; asked once for inputs of these shapes."""
+        key = what, *_samples(inputs)
+        if key not in self._facts:
+            fact = None if found is None else (found.shape[1:], found.dtype)
+            self._facts[key] = cast(tuple[torch.Size, torch.dtype], self._axis.tell(fact, source))
+        return self._facts[key]
 
-def _shapes(inputs: Batch) -> tuple[torch.Size, ...]:
-    return tuple(x.shape for x in inputs)
+
+def _samples(inputs: Batch) -> Iterator[torch.Size]:
+    return (x.shape[1:] for x in inputs)
 
 
 def _parts(batch: Any, count: int) -> list[Any]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
 from commeff.parallelism.collectives import Axis
+from commeff.parallelism.layers import homes_of
 from commeff.parallelism.mesh import Mesh
 from commeff.parallelism.partition import of_piece
 from commeff.parallelism.zero import SharedRow
@@ -122,9 +123,7 @@ def dealt(layout: Layout, parameters: Mapping[str, nn.Parameter], mesh: Mesh | N
                 "give mesh=Mesh(worker=..., tensor=...)"
             )
         return Dealt(CopiedRow(layout.d, Axis("shard")), layout)
-    if mesh.degrees["pipeline"] > 1:
-        raise ValueError(f"pipeline must be 1, got {mesh.degrees['pipeline']}: pipelines are not there yet")
-    tensor, shard = mesh.axis("tensor"), mesh.axis("shard")
+    pipeline, shard, tensor = (mesh.axis(name) for name in ("pipeline", "shard", "tensor"))
     if tensor.size > 1 and None in cuts:
         raise ValueError(f"the model must be split over the {tensor.size} tensor ranks: call split(...) first")
     for ranks in (getattr(parameter, "ranks", None) for parameter in parameters.values()):
@@ -135,8 +134,12 @@ def dealt(layout: Layout, parameters: Mapping[str, nn.Parameter], mesh: Mesh | N
             )
     row = STAGES[zero](layout.d, shard)
     shared = shard if zero else Axis("shard")  # ranks of stage 0 hold copies, and need not tell each other
-    if tensor.size * shared.size == 1:
+    if pipeline.size * tensor.size * shared.size == 1:
         return Dealt(row, layout)
-    copies = [1 if cut is None else cut.copies for cut in cuts]
-    pieces = layout.in_pieces(copies, lambda own: tensor.reduce(shared.reduce(own))).slice(row.start, row.stop)
-    return Dealt(row, pieces, of_piece(pieces, tensor, shared))
+    homes = {name: homes_of(parameter, pipeline) for name, parameter in parameters.items()}
+    copies = [
+        max(1, len(home)) * (1 if cut is None else cut.copies) for home, cut in zip(homes.values(), cuts, strict=True)
+    ]
+    pieces = layout.in_pieces(copies, lambda own: pipeline.reduce(tensor.reduce(shared.reduce(own))))
+    pieces = pieces.slice(row.start, row.stop)
+    return Dealt(row, pieces, of_piece(pieces, tensor, shared, homes))

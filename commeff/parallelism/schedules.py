@@ -20,6 +20,8 @@ class Schedule(NamedTuple):
     splits : bool
         Backward comes in two halves, gradients of inputs and of parameters, so that stage 3 of ZeRO must keep
         parameters gathered.
+    rounds : bool
+        Micro-batches go in rounds of as many as there are ranks, or a few more, all alike.
     few : str, optional
         What runs instead when there are fewer micro-batches than ranks, if it must be another.
     """
@@ -28,6 +30,7 @@ class Schedule(NamedTuple):
     chunks: int = 1
     turns: bool = False
     splits: bool = False
+    rounds: bool = False
     few: str | None = None
 
     def ranks(self, size: int) -> list[int]:
@@ -43,8 +46,8 @@ class Schedule(NamedTuple):
 SCHEDULES = {
     "gpipe": Schedule("GPipe"),  # arXiv 1811.06965
     "1f1b": Schedule("1F1B", few="GPipe"),  # arXiv 1806.03377
-    "interleaved": Schedule("Interleaved1F1B", chunks=2),  # arXiv 2104.04473
-    "zero_bubble": Schedule("InterleavedZeroBubble", chunks=2, splits=True),  # ZB1P of arXiv 2401.10241
+    "interleaved": Schedule("Interleaved1F1B", chunks=2, rounds=True),  # arXiv 2104.04473
+    "zero_bubble": Schedule("InterleavedZeroBubble", chunks=2, splits=True, rounds=True),  # ZB1P of arXiv 2401.10241
     "zbv": Schedule("ZBVZeroBubble", chunks=2, turns=True, splits=True),  # section 6 there
 }
 
@@ -53,10 +56,11 @@ def unfit(schedule: str, size: int, micro_batches: int) -> Iterator[str]:
     """Why a schedule cannot run so many micro-batches on so many ranks, in a line."""
     if schedule not in SCHEDULES:
         yield f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}: choose one"
-    elif micro_batches < 1:
+    if micro_batches < 1:
         yield f"micro_batches must be at least 1, got {micro_batches}: a batch is cut into so many"
-    elif SCHEDULES[schedule].chunks > 1 and not SCHEDULES[schedule].turns and micro_batches % max(1, micro_batches // size):
-        rounds = micro_batches // size
+    elif (
+        schedule in SCHEDULES and SCHEDULES[schedule].rounds and micro_batches % (rounds := micro_batches // size or 1)
+    ):
         yield (
             f"micro_batches must be a multiple of the {rounds} rounds that {schedule} makes on {size} ranks, got "
             f"{micro_batches}: take a multiple of pipeline = {size}"

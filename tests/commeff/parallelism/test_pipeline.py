@@ -1,0 +1,266 @@
+"""Exactness: a method over models that lie in stages on several ranks is the method over whole models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from commeff import Communicator, DistributedOptimizer, methods, topologies
+from commeff.compressors import TopK
+from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
+from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
+from commeff.parallelism import Axis, Mesh, Objective, cross_entropy, split
+from commeff.parallelism.layers import ranks_of
+from commeff.parallelism.partition import of_whole
+from commeff.parallelism.pipeline import Pipeline
+from commeff.parallelism.schedules import SCHEDULES
+from commeff.parallelism.tensor import cuts_of
+from commeff.replicas import Stacked
+from commeff.transforms import clipped, on_pieces
+from tests.laws.processes import on_processes
+
+STEPS, VOCABULARY, BATCH, CONTEXT = 4, 64, 8, 8
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+METHODS = {
+    "diloco": lambda n: methods.diloco(SGD, period=2),
+    "psgd": lambda n: methods.psgd(SGD),
+    "gossip_pga": lambda n: methods.gossip_pga(SGD, topologies.ring(n), period=3),
+    "mem_sgd": lambda n: methods.mem_sgd(SGD, TopK(ratio=0.1)),
+}
+
+
+def llama(**changes):
+    torch.manual_seed(1)
+    shape = {"layers": 4, "width": 32, "heads": 4, "kv_heads": 2, "inner": 64} | changes
+    return Llama(VOCABULARY, **shape).double()
+
+
+def gpt():
+    torch.manual_seed(2)
+    return GPT(VOCABULARY, layers=4, heads=4, width=32, context=16, bias=True).double()
+
+
+MODELS = {
+    "llama": (llama, llama_plan, LLAMA_LAYERS),
+    "llama tied": (partial(llama, tied=True), llama_plan, LLAMA_LAYERS),
+    "gpt": (gpt, gpt_plan, GPT_LAYERS),
+}
+
+
+def batch(step, worker):
+    generator = torch.Generator().manual_seed(100 * step + worker)
+    return torch.randint(VOCABULARY, (BATCH, CONTEXT + 1), generator=generator)
+
+
+def inputs_targets(tokens):
+    return (tokens[:, :-1],), tokens[:, 1:]
+
+
+def whole_loss(model, tokens):
+    return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def on_a_mesh(name, method, schedule, *, worker=2, pipeline=2, shard=1, tensor=1, parts=2, clip=None, twice=False):
+    """What each rank holds after STEPS steps, and what its pipeline has come to."""
+    mesh = Mesh(worker=worker, pipeline=pipeline, shard=shard, tensor=tensor)
+    make, plan, layers = MODELS[name]
+    model, axis = make(), mesh.axis("tensor")
+    cuts = split(model, plan(model), axis, sequence=tensor > 1)
+    stages = mesh.axis("pipeline")
+    stages.bytes = 0.0
+    piped = Pipeline(model, layers, stages, schedule=schedule, micro_batches=parts, vocabulary=axis)
+    optimizer = DistributedOptimizer(model, METHODS[method](worker), mesh=mesh, pieces="own", bucket_mb=0.01, clip=clip)
+    objective = Objective(inputs_targets, lambda logits, targets: cross_entropy(logits, targets, axis))
+    losses = []
+    for step in range(STEPS):
+        tokens = batch(step, mesh.coordinates["worker"]).chunk(shard)[mesh.coordinates["shard"]]
+        optimizer.zero_grad()
+        for part in tokens.chunk(2) if twice else [tokens]:
+            losses.append(piped.backward(objective, (part,), 0.5 if twice else 1.0).item())
+        optimizer.step()
+    sent = stages.bytes
+    outputs = piped.forward(batch(9, 0)[:, :-1])
+    pieces = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    assert list(piped.parameters) == list(pieces)
+    return mesh.coordinates, pieces, cuts, losses, sent, outputs
+
+
+def on_one_process(name, method, n, clip=None, parted=lambda strategy, layout: strategy):
+    """The replicas after STEPS steps of whole models, stacked in this process."""
+    communicator, make = Communicator(workers=n), MODELS[name][0]
+    replicas = Stacked(make, communicator.workers)
+    first = replicas.parameters.clone()
+    strategy = clipped(parted(METHODS[method](n), replicas.layout), clip)
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+    losses = []
+    for communicator.step in range(STEPS):
+        tokens = torch.stack([batch(communicator.step, worker) for worker in range(n)])
+        gradient, loss = replicas.compute(whole_loss, [(tokens,)], communicator.step)
+        replicas.load(strategy.step(replicas.parameters, gradient, communicator))
+        losses.append(loss.tolist())
+    assert (replicas.parameters - first).abs().max() > (0.001 if clip else 0.02), "nothing moved: it says nothing"
+    return replicas, losses
+
+
+def compare(ranks, name, method, schedule, *, worker=2, pipeline=2, shard=1, tensor=1, clip=None, **_):
+    """Every rank holds its pieces of the models that one process makes."""
+    make, plan, layers = MODELS[name]
+    n = worker
+    assert len(ranks) == worker * pipeline * shard * tensor
+    homes = ranks_of(make(), layers, SCHEDULES[schedule].ranks(pipeline))
+
+    def parted(strategy, layout):
+        model = make()
+        cuts = [cuts_of(model, plan(model), Axis("tensor", tensor, rank)) for rank in range(tensor)]
+        return on_pieces(strategy, of_whole(layout, cuts, Axis("tensor", tensor, 0), homes))
+
+    replicas, losses = on_one_process(name, method, n, clip, parted)
+    held = {field.name: 0 for field in replicas.layout.fields}
+    lost = torch.zeros(STEPS, n)
+    for where, pieces, cuts, own, _, outputs in ranks:
+        for field in replicas.layout.fields:
+            if where["pipeline"] in homes[field.name]:
+                cut, whole = cuts[field.name], replicas.parameters[where["worker"], field.start : field.stop]
+                difference = pieces[field.name] - cut.take(whole.view(field.shape))
+                assert difference.abs().max() <= 1e-12, (field.name, where)
+                held[field.name] += pieces[field.name].numel() / cut.copies / len(homes[field.name])
+        assert set(pieces) == {key for key, at in homes.items() if where["pipeline"] in at}
+        with torch.no_grad():
+            expected = replicas.models[where["worker"]](batch(9, 0)[:, :-1])
+        assert (outputs - expected).abs().max() <= 1e-11
+        lost[:, where["worker"]] += torch.tensor(own).view(STEPS, -1).mean(1)
+    assert torch.allclose(lost / shard / tensor, torch.tensor(losses))  # that of the last stage, the mean over shards
+    assert all(held[field.name] == n * shard * (field.stop - field.start) for field in replicas.layout.fields)
+
+
+CASES = {  # model, method, schedule, and what else
+    **{schedule: ("llama", "diloco", schedule, {"parts": 4}) for schedule in SCHEDULES},
+    **{method: ("llama", method, "1f1b", {}) for method in METHODS if method != "diloco"},
+    "tied": ("gpt", "diloco", "1f1b", {}),
+    "tied, top-k": ("llama tied", "mem_sgd", "zero_bubble", {}),
+    "tied, one rank has both": ("gpt", "diloco", "zbv", {}),
+    "clip": ("gpt", "psgd", "1f1b", {"clip": 0.6}),
+    "own clip": ("llama tied", "diloco", "interleaved", {"clip": 0.6}),
+    "two minibatches, copies": ("gpt", "psgd", "1f1b", {"twice": True}),
+    "tensor": ("llama tied", "diloco", "1f1b", {"worker": 1, "tensor": 2, "clip": 0.6}),
+    "tensor, halves": ("llama", "diloco", "zbv", {"worker": 1, "tensor": 2}),
+    "shard": ("llama tied", "diloco", "zero_bubble", {"worker": 1, "shard": 2, "clip": 0.6}),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """By rank, what all cases came to: starting processes costs more than a case."""
+
+    def member():
+        return {case: on_a_mesh(*named, **options) for case, (*named, options) in CASES.items()}
+
+    return on_processes(4, member)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_workers_in_stages_train_as_whole_models(outcomes, case):
+    *named, options = CASES[case]
+    compare([rank[case] for rank in outcomes], *named, **options)
+
+
+def test_bytes_of_the_pipeline_axis_are_the_formula(outcomes):
+    """b t d numbers over each boundary and direction, V d for tied embeddings at each of two ranks, one for a clip.
+
+    Between ranks that split the sequence each has its part of it.
+    """
+    for case, (name, _, schedule, options) in CASES.items():
+        make, _, layers = MODELS[name]
+        worker, shard, tensor = options.get("worker", 2), options.get("shard", 1), options.get("tensor", 1)
+        ranks = SCHEDULES[schedule].ranks(2)
+        crossed = sum(one != other for one, other in pairwise(ranks))
+        homes = ranks_of(make(), layers, ranks)
+        tied = [make().get_parameter(key).numel() for key, at in homes.items() if len(at) > 1]
+        passed = 2 * crossed * BATCH * CONTEXT * 32
+        copied = 2 * sum(tied) * shard * (2 if options.get("twice") else 1)
+        clips = 2 * shard * tensor if "clip" in options else 0
+        sent = sum(rank[case][4] for rank in outcomes)
+        assert sent == 8 * STEPS * worker * (passed + copied + clips), case
+
+
+def test_copies_stay_equal():
+    """Tied embeddings lie at both ends; one selection for them and for one end's layers would part them."""
+
+    def member():
+        mesh = Mesh(pipeline=2)
+        model = llama(tied=True)
+        piped = Pipeline(model, LLAMA_LAYERS, mesh.axis("pipeline"), micro_batches=2)
+        optimizer = DistributedOptimizer(model, METHODS["mem_sgd"](1), mesh=mesh, pieces="own")
+        objective = Objective(inputs_targets, lambda logits, targets: cross_entropy(logits, targets, Axis("tensor")))
+        for step in range(20):
+            optimizer.zero_grad()
+            piped.backward(objective, (batch(step, 0),), 1.0)
+            optimizer.step()
+        return model.tokens.weight.detach()
+
+    first, second = on_processes(2, member)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, llama(tied=True).tokens.weight)
+
+
+def refuse(make, layers, size, words, **options):
+    with pytest.raises(ValueError, match=words) as refusal:
+        Pipeline(make(), layers, Axis("pipeline", size), **options)
+    return str(refusal.value).splitlines()
+
+
+def test_what_does_not_fit_is_refused_all_at_once():
+    faults = refuse(partial(llama, layers=3), LLAMA_LAYERS, 2, "as many layers as stages", schedule="zbv")
+    assert len(faults) == 1
+    faults = refuse(
+        lambda: GPT(64, 1, 4, 32, 16, dropout=0.1), GPT_LAYERS, 4, "dropout must be 0", schedule="2f2b", micro_batches=0
+    )
+    assert len(faults) == 2 + 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"last": ("norm",)}, "and lack that of head.weight: put it first or last"),
+        ({"first": ("tokens", "places")}, "must name modules of the model, got 'places'"),
+        ({"name": "layers"}, "must name modules of the model, got 'layers'"),
+    ],
+)
+def test_layers_that_are_not_those_of_the_model_are_refused(change, words):
+    refuse(llama, replace(LLAMA_LAYERS, **change), 2, words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"schedule": "1fib"}, "schedule must be one of gpipe, .* got '1fib'"),
+        ({"micro_batches": 0}, "micro_batches must be at least 1, got 0"),
+        ({"schedule": "interleaved", "micro_batches": 5}, "a multiple of the 2 rounds that interleaved makes on 2"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(options, words):
+    refuse(llama, LLAMA_LAYERS, 2, words, **options)
+
+
+def test_a_model_in_stages_cannot_be_dealt_again():
+    model = llama()
+    piped = Pipeline(model, LLAMA_LAYERS, Axis("pipeline"), micro_batches=4)
+    with pytest.raises(ValueError, match="batch must be a multiple of shard x micro_batches = 1 x 4, got 6"):
+        piped.backward(Objective(inputs_targets, F.cross_entropy), (batch(0, 0)[:6],), 1.0)
+    refuse(lambda: model, LLAMA_LAYERS, 2, "must be whole, got one that was dealt to stages before")
+
+
+def test_few_micro_batches_are_warned_of():
+    def member():
+        axis = Mesh(pipeline=2).axis("pipeline")
+        with pytest.warns(UserWarning, match="micro_batches=1 are fewer than pipeline=2 ranks"):
+            piped = Pipeline(llama(), LLAMA_LAYERS, axis, micro_batches=1)
+        objective = Objective(inputs_targets, lambda logits, targets: cross_entropy(logits, targets, Axis("tensor")))
+        return piped.backward(objective, (batch(0, 0),), 1.0).item()
+
+    assert sum(on_processes(2, member)) == pytest.approx(whole_loss(llama(), batch(0, 0)).item())
