@@ -27,6 +27,8 @@ class Layers:
         Takes the model and what the last layer gives to the model's outputs; on the last stage.
     first, last : sequence of str
         The modules that `before` and `after` use.
+    beside : callable, optional
+        Takes the model and its inputs to what every layer gets besides, such as a mask; on every stage.
     attention : str
         What attention is called within a layer.
 
@@ -47,6 +49,7 @@ class Layers:
     after: Callable[[Any, Tensor], Any]
     first: Sequence[str]
     last: Sequence[str]
+    beside: Callable[..., Any] | None = None
     attention: str = "attention"
 
 
@@ -101,13 +104,14 @@ class Stage(nn.Module):
         self.layers = nn.ModuleList(module for name, module in own.items() if name.startswith(f"{layers.name}."))
         self.ends = nn.ModuleList(module for name, module in own.items() if not name.startswith(f"{layers.name}."))
 
-    def forward(self, *inputs: Tensor) -> Any:
-        """The model's inputs, or what the stage before gives -> what the next stage gets, or the model's outputs."""
-        (model,) = self._model
-        x = self._layers.before(model, *inputs) if self.first else inputs[0]
+    def forward(self, x: Tensor | None = None, *, inputs: Sequence[Tensor]) -> Any:
+        """The model's inputs, and what the stage before gives -> what the next stage gets, or the model's outputs."""
+        (model,), layers = self._model, self._layers
+        beside = () if layers.beside is None else (layers.beside(model, *inputs),)
+        x = layers.before(model, *inputs) if self.first else x
         for layer in self.layers:
-            x = layer(x)
-        return self._layers.after(model, x) if self.last else x
+            x = layer(x, *beside)
+        return layers.after(model, x) if self.last else x
 
 
 def keep(model: nn.Module, layers: Layers, ranks: Sequence[int], rank: int) -> dict[int, Stage]:

@@ -118,9 +118,8 @@ class Pipeline:
         before = [parameter.grad for parameter, _ in self._tied]
         for parameter, _ in self._tied:
             parameter.grad = None  # what comes now is summed over the copies; what was there has been
-        given = inputs if 0 in self._stages else ()
         asked = torch.arange(self._micro_batches) if self._is_last else None
-        self._schedule(inputs).step(*given, target=asked, return_outputs=False)
+        self._schedule(inputs).step(target=asked, return_outputs=False, inputs=inputs)
         for (parameter, axis), earlier in zip(self._tied, before, strict=True):
             summed = axis.reduce(_gradient(parameter))
             parameter.grad = summed if earlier is None else earlier.add_(summed)
@@ -142,12 +141,12 @@ class Pipeline:
                 here = []
                 for i, part in enumerate(_parts(inputs, self._micro_batches)):
                     if before is None:
-                        x = stage(*part)
+                        x = stage(inputs=part)
                     elif before == self._axis.rank:
-                        x = stage(given[i])
+                        x = stage(given[i], inputs=part)
                     else:
                         arriving = torch.empty((len(part[0]), *shape), dtype=dtype, device=part[0].device)
-                        x = stage(self._axis.receive(arriving, before))
+                        x = stage(self._axis.receive(arriving, before), inputs=part)
                     if after in (None, self._axis.rank):
                         here.append(x)
                     else:

@@ -14,8 +14,10 @@ from commeff.parallelism import (
     VocabularyParallel,
 )
 
-LLAMA_LAYERS = Layers("blocks", Llama.embed, Llama.unembed, first=("tokens",), last=("norm", "head"))
-GPT_LAYERS = Layers("blocks", GPT.embed, GPT.unembed, first=("tokens", "positions"), last=("norm", "head"))
+LLAMA_LAYERS = Layers("blocks", Llama.embed, Llama.unembed, first=("tokens",), last=("norm", "head"), beside=Llama.mask)
+GPT_LAYERS = Layers(
+    "blocks", GPT.embed, GPT.unembed, first=("tokens", "positions"), last=("norm", "head"), beside=GPT.mask
+)
 
 
 def llama_plan(model: Llama) -> Plan:

@@ -49,6 +49,7 @@ MODELS = {
     "llama": (llama, llama_plan, LLAMA_LAYERS),
     "llama tied": (partial(llama, tied=True), llama_plan, LLAMA_LAYERS),
     "gpt": (gpt, gpt_plan, GPT_LAYERS),
+    "packed": (partial(llama, separator=0), llama_plan, LLAMA_LAYERS),
 }
 
 
@@ -147,6 +148,7 @@ CASES = {  # model, method, schedule, and what else
     "clip": ("gpt", "psgd", "1f1b", {"clip": 0.6}),
     "own clip": ("llama tied", "diloco", "interleaved", {"clip": 0.6}),
     "two minibatches, copies": ("gpt", "psgd", "1f1b", {"twice": True}),
+    "packed documents": ("packed", "psgd", "1f1b", {}),
     "tensor": ("llama tied", "diloco", "1f1b", {"worker": 1, "tensor": 2, "clip": 0.6}),
     "tensor, halves": ("llama", "diloco", "zbv", {"worker": 1, "tensor": 2}),
     "shard": ("llama tied", "diloco", "zero_bubble", {"worker": 1, "shard": 2, "clip": 0.6}),
