@@ -104,11 +104,11 @@ class Stage(nn.Module):
         self.layers = nn.ModuleList(module for name, module in own.items() if name.startswith(f"{layers.name}."))
         self.ends = nn.ModuleList(module for name, module in own.items() if not name.startswith(f"{layers.name}."))
 
-    def forward(self, x: Tensor | None = None, *, inputs: Sequence[Tensor]) -> Any:
-        """The model's inputs, and what the stage before gives -> what the next stage gets, or the model's outputs."""
+    def forward(self, *passed: Tensor, inputs: Sequence[Tensor]) -> Any:
+        """What the stage before gives, and the model's inputs -> what the next stage gets, or the model's outputs."""
         (model,), layers = self._model, self._layers
         beside = () if layers.beside is None else (layers.beside(model, *inputs),)
-        x = layers.before(model, *inputs) if self.first else x
+        x = layers.before(model, *inputs) if self.first else passed[0]
         for layer in self.layers:
             x = layer(x, *beside)
         return layers.after(model, x) if self.last else x

@@ -55,15 +55,14 @@ class Pipeline:
     modules : sequence of nn.Module
         The model, as this rank has it.
     passes : int
-        0: gradients are final when `backward` returns.
+        As many as micro-batches, or 0 where gradients are final when `backward` returns: a rank has copies, or the
+        schedule computes gradients of inputs and of parameters apart.
 
     Raises
     ------
     ValueError
         Layers, stages and micro-batches do not fit; one line for each fault.
     """
-
-    passes = 0
 
     def __init__(
         self,
@@ -95,6 +94,7 @@ class Pipeline:
             if len(held[name]) > 1:
                 self._tied.append((parameter, axis.among(held[name])))
                 self._tied[-1][1].broadcast(parameter.detach())
+        self.passes = 0 if self._tied or self._kind.splits else micro_batches
         self._facts: dict[tuple[Any, ...], tuple[torch.Size, torch.dtype]] = {}
         self._schedules: dict[tuple[Any, ...], _PipelineSchedule] = {}
         self._criterion: Callable[[Any, Tensor], Tensor]
