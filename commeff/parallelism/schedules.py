@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Schedule(NamedTuple):
+class StageOrder(NamedTuple):
     """One way to order the work of a pipeline.
 
     Attributes
@@ -44,11 +44,11 @@ class Schedule(NamedTuple):
 
 
 SCHEDULES = {
-    "gpipe": Schedule("GPipe"),  # arXiv 1811.06965
-    "1f1b": Schedule("1F1B", few="GPipe"),  # arXiv 1806.03377
-    "interleaved": Schedule("Interleaved1F1B", chunks=2, rounds=True),  # arXiv 2104.04473
-    "zero_bubble": Schedule("InterleavedZeroBubble", chunks=2, splits=True, rounds=True),  # ZB1P of arXiv 2401.10241
-    "zbv": Schedule("ZBVZeroBubble", chunks=2, turns=True, splits=True),  # section 6 there
+    "gpipe": StageOrder("GPipe"),  # arXiv 1811.06965
+    "1f1b": StageOrder("1F1B", few="GPipe"),  # arXiv 1806.03377
+    "interleaved": StageOrder("Interleaved1F1B", chunks=2, rounds=True),  # arXiv 2104.04473
+    "zero_bubble": StageOrder("InterleavedZeroBubble", chunks=2, splits=True, rounds=True),  # ZB1P of arXiv 2401.10241
+    "zbv": StageOrder("ZBVZeroBubble", chunks=2, turns=True, splits=True),  # section 6 there
 }
 
 
