@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -76,7 +76,7 @@ class Pipeline:
     ) -> None:
         check_stages(model, layers, axis.size, schedule, micro_batches)
         self._kind, self._micro_batches = SCHEDULES[schedule], micro_batches
-        self._axis, self._vocabulary, self._layers = axis, vocabulary, layers
+        self._axis, self.vocabulary, self._layers = axis, vocabulary, layers
         if axis.size > micro_batches:
             warnings.warn(
                 f"micro_batches={micro_batches} are fewer than pipeline={axis.size} ranks, most of which wait for the "
@@ -86,8 +86,11 @@ class Pipeline:
         self._ranks = self._kind.ranks(axis.size)
         held = ranks_of(model, layers, self._ranks)
         self._stages = keep(model, layers, self._ranks, axis.rank)
-        self._model, self.modules = model, (model,)
-        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._model = model
+        self.modules: Sequence[nn.Module] = (model,)
+        self.parameters: Mapping[str, nn.Parameter] = {
+            name: p for name, p in model.named_parameters() if p.requires_grad
+        }
         self._tied: list[tuple[nn.Parameter, Axis]] = []
         for name, parameter in model.named_parameters():
             parameter.homes = held[name]  # type: ignore[attr-defined]
@@ -188,8 +191,8 @@ class Pipeline:
 
     def _everywhere(self, outputs: Tensor | None, inputs: Batch) -> Tensor:
         """What the last stage has, at all of them."""
-        if outputs is not None and self._vocabulary is not None:
-            outputs = self._vocabulary.gather(outputs, -1)
+        if outputs is not None and self.vocabulary is not None:
+            outputs = self.vocabulary.gather(outputs, -1)
         source = self._ranks[-1]
         shape, dtype = self._known("outputs", inputs, outputs, source)
         if outputs is None:

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from commeff.parallelism import Computation, Mesh, OnePass, split
+from torch import nn
+
+from commeff.parallelism import Axis, Computation, Mesh, OnePass, split
 from commeff.parallelism.fit import splits_outputs
+from commeff.parallelism.pipeline import Pipeline
 from commeff.replicas import ShardedWorker
-from commeff.training.task import SplitTask, Task
+from commeff.training.task import SplitTask, StagedTask, Task
 
 
-def on_mesh(task: Task, mesh: Mesh, *, zero: int = 0, sequence: bool = False, seed: int = 0) -> ShardedWorker:
+def on_mesh(
+    task: Task,
+    mesh: Mesh,
+    *,
+    zero: int = 0,
+    sequence: bool = False,
+    schedule: str = "1f1b",
+    micro_batches: int = 1,
+    seed: int = 0,
+) -> ShardedWorker:
     """This process's piece of its worker. Every process of the mesh calls it.
 
     Parameters
     ----------
     task : Task
-        With a `plan` if there are several tensor ranks.
+        With a `plan` if there are several tensor ranks, and `layers` if there are several stages or micro-batches.
     mesh : Mesh
         The processes of all workers.
     zero : int
         The stage of ZeRO over the shard axis.
     sequence : bool
         Whether tensor ranks share the sequence between the layers that are split.
+    schedule : str
+        In which order pipeline ranks compute micro-batches: one of `commeff.parallelism.schedules.SCHEDULES`.
+    micro_batches : int
+        Parts that a rank's share of a minibatch is cut into.
     seed : int
         The key of dropout's randomness.
 
@@ -33,13 +49,16 @@ def on_mesh(task: Task, mesh: Mesh, *, zero: int = 0, sequence: bool = False, se
         communicator = Communicator.per_process(seed=0, group=mesh.group("worker"))
         train(task, strategy, communicator, worker=worker, steps=100)
     """
-    return ShardedWorker(_computation(task, mesh, sequence), mesh, zero=zero, seed=seed)
+    model, vocabulary = _split(task, mesh.axis("tensor"), sequence)
+    computation = _computation(task, model, mesh.axis("pipeline"), schedule, micro_batches, vocabulary)
+    return ShardedWorker(computation, mesh, zero=zero, seed=seed)
 
 
-def _computation(task: Task, mesh: Mesh, sequence: bool) -> Computation:
-    model, tensor = task.model(), mesh.axis("tensor")
+def _split(task: Task, tensor: Axis, sequence: bool) -> tuple[nn.Module, Axis | None]:
+    """The task's model over tensor ranks, and the axis over which its outputs are split, if they are."""
+    model = task.model()
     if tensor.size == 1:
-        return OnePass(model)
+        return model, None
     if not isinstance(task, SplitTask):
         raise ValueError(
             f"a task whose model is split over {tensor.size} tensor ranks must have a plan, got {type(task).__name__} "
@@ -48,4 +67,18 @@ def _computation(task: Task, mesh: Mesh, sequence: bool) -> Computation:
     plan = task.plan(model)
     vocabulary = tensor if splits_outputs(model, plan) else None
     split(model, plan, tensor, sequence=sequence)
-    return OnePass(model, vocabulary)
+    return model, vocabulary
+
+
+def _computation(
+    task: Task, model: nn.Module, pipeline: Axis, schedule: str, micro_batches: int, vocabulary: Axis | None
+) -> Computation:
+    if pipeline.size == micro_batches == 1:
+        return OnePass(model, vocabulary)
+    if not isinstance(task, StagedTask):
+        raise ValueError(
+            f"a task whose model lies on {pipeline.size} stages must have layers, got {type(task).__name__} without: "
+            "say by their names what its layers are, or give pipeline=1 and micro_batches=1"
+        )
+    layers = task.layers(model)
+    return Pipeline(model, layers, pipeline, schedule=schedule, micro_batches=micro_batches, vocabulary=vocabulary)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from commeff.parallelism import Axis, Objective, Plan
+from commeff.parallelism import Axis, Layers, Objective, Plan
 
 
 class Task(Protocol):
@@ -61,6 +61,14 @@ class SplitTask(DividedTask, Protocol):
 
     def plan(self, model: nn.Module) -> Plan:
         """How the modules of a whole model are split; see `commeff.parallelism`."""
+
+
+@runtime_checkable
+class StagedTask(DividedTask, Protocol):
+    """A task whose model is dealt to the stages of a pipeline."""
+
+    def layers(self, model: nn.Module) -> Layers:
+        """How the modules of the model follow each other; see `commeff.parallelism`."""
 
 
 def objective(task: Task, vocabulary: Axis | None) -> Objective:

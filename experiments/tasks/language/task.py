@@ -15,14 +15,14 @@ from commeff.experiments.data.folder import DataError
 from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
-from commeff.experiments.tasks.language.plans import gpt_plan, llama_plan
+from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.text import KNOWN, load, pieces, spaced, token_folder, windows
 from commeff.experiments.tasks.language.tokens import describe, tokenised
 from commeff.experiments.tasks.models import seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.supervised import evaluating
-from commeff.parallelism import Axis, Plan, cross_entropy
+from commeff.parallelism import Axis, Layers, Plan, cross_entropy
 
 CHUNK = 8192  # about as many tokens evaluated at a time
 
@@ -150,6 +150,10 @@ class Language(Settled):
     def plan(self, model: nn.Module) -> Plan:
         """How the modules of the model are split over tensor ranks."""
         return llama_plan(model) if isinstance(model, Llama) else gpt_plan(cast(GPT, model))
+
+    def layers(self, model: nn.Module) -> Layers:
+        """How the modules of the model follow each other, for the stages of a pipeline."""
+        return LLAMA_LAYERS if isinstance(model, Llama) else GPT_LAYERS
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """train_loss over the probe, val_loss and val_accuracy (next tokens guessed) over the validation windows."""
