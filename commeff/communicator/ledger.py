@@ -102,4 +102,4 @@ class Ledger:
         """Forget everything and go on from the given totals."""
         self.rows.clear()
         for name in TOTALS:
-            setattr(self, name, state[name])
+            setattr(self, name, 0 + state[name])  # a number

@@ -10,7 +10,8 @@ import logging
 import os
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,18 @@ class Checkpoints:
         run : whose it must be, unless the run has been named already; "": anybody's.
         """
         return self._newest(self.run or run)
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Refuse a state that lacks something, or has another form, where it is taken over."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise CheckpointRefused(
+                f"checkpoint {self.path} must hold the state of this run, got another form ({reason}); "
+                f"delete {self.path.parent} to start anew"
+            ) from error
 
     def _newest(self, run: str, mapped: bool = False) -> dict[str, Any] | None:
         faults: list[str] = []

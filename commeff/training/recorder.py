@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,12 @@ class Recorder:
             os.fsync(file.fileno())
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows so far; a last line cut off by a crash does not count."""
+        """All rows up to the first line that is none; a last line that a crash has cut off is none."""
         if not self.path.exists():
             return []
-        with open(self.path, encoding="utf-8", opener=regular) as file:
-            lines = file.read().split("\n")
-        return [json.loads(line) for line in lines[:-1]]
+        with open(self.path, encoding="utf-8", errors="replace", opener=regular) as file:
+            lines = file.read().split("\n")[:-1]
+        return [*takewhile(lambda row: row is not None, map(_row, lines))]
 
     def rewind(self, step: int) -> None:
         """Forget the rows after `step`: what comes after a checkpoint will be written again."""
@@ -51,3 +52,12 @@ class Recorder:
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, self.path)
+
+
+def _row(line: str) -> Any:
+    """The row that a line holds, None if it holds none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None

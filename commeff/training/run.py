@@ -15,7 +15,7 @@ from commeff.communicator import Communicator
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker
-from commeff.training.checkpoint import Checkpoints
+from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.evaluation import Replicas, measure
 from commeff.training.identity import describe, run_identity
 from commeff.training.recorder import Recorder
@@ -164,15 +164,18 @@ class Run:
     def resume(self, checkpoints: Checkpoints | None, recorder: Recorder | None, steps: int) -> None:
         """Go on from the last checkpoint, if there is one, and drop the rows that were recorded after it."""
         whole = checkpoints.load(self.identity) if checkpoints else None
-        if checkpoints and whole:
-            if whole["step"] > steps:
-                raise ValueError(f"steps must be at least {whole['step']}, got {steps}: the checkpoint stands there")
-            own = checkpoints.dealt(whole, self.communicator)
-            self.load_state_dict(to_device(own, self.replicas.parameters.device))
+        if checkpoints and whole is not None:
+            with checkpoints.understood():
+                own = checkpoints.dealt(whole, self.communicator)
+                self.load_state_dict(to_device(own, self.replicas.parameters.device))
+            if self.step > steps:
+                raise ValueError(f"steps must be at least {self.step}, got {steps}: the checkpoint stands there")
         if recorder:
+            known = [row["step"] for row in recorder.rows() if row["step"] <= self.step]
+            if self.row and known[-1:] != [self.row.get("step")]:
+                reason = f"{recorder.path} lacks rows that the checkpoint has"
+                raise CheckpointRefused(f"{reason}; delete {recorder.path.parent} to start anew")
             recorder.rewind(self.step)  # what a killed run wrote after its last checkpoint will be written again
-            if self.row and [row["step"] for row in recorder.rows()[-1:]] != [self.row["step"]]:
-                raise ValueError(f"{recorder.path} lacks rows that the checkpoint has; delete the run to start anew")
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
@@ -184,7 +187,10 @@ class Run:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         for name in NUMBERS:
-            setattr(self, name, state[name])
+            value, own = state[name], getattr(self, name)
+            if type(value) is not type(own) or getattr(value, "shape", ()) != getattr(own, "shape", ()):
+                raise TypeError(f"{name} is another kind of thing")
+            setattr(self, name, value)
         self.began = state.get("began", {})
         self.replicas.load_state_dict(state["replicas"])
         self.strategy.load_state_dict(state["strategy"])

@@ -6,6 +6,7 @@ they become errors here. Ctrl-C stays what it is: a command raises `Interrupt` f
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -57,7 +58,7 @@ def contained() -> Iterator[None]:
     SystemExit: 0: a plug-in must return or raise an error
     """
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), _no_exit():
             yield
     except Exception:
         raise
@@ -67,6 +68,23 @@ def contained() -> Iterator[None]:
         reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
         where = raised_at(error, plugin_files())
         raise ProcessEnding(f"{reason}{where}: a plug-in must return or raise an error") from error
+
+
+@contextmanager
+def _no_exit() -> Iterator[None]:
+    """Let `os._exit()` of this thread raise SystemExit; forks, and threads that watch over this process, may end."""
+    really, process, thread = os._exit, os.getpid(), threading.get_ident()
+
+    def leave(status: int) -> NoReturn:
+        if (os.getpid(), threading.get_ident()) == (process, thread):
+            raise SystemExit(status)
+        really(status)
+
+    os._exit = leave
+    try:
+        yield
+    finally:
+        os._exit = really
 
 
 @contextmanager

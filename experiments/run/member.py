@@ -173,10 +173,10 @@ def _lead(seat: Seat, prepared: Prepared | str, finish: Finish) -> int:
             try:
                 with reporter(prepared.config["steps"], prepared.run.path) as progress:
                     summary = supervise(prepared.run, prepared.config["steps"], work, progress, stop)
-            except RunFailed as error:
+            except (RunFailed, ConfigError) as error:
                 output.note(traceback.format_exc())
                 output.say(str(error))
-                return 1
+                return 2 if isinstance(error, ConfigError) else 1
         return finish(prepared.run.path, summary)
 
 

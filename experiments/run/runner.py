@@ -159,6 +159,9 @@ def supervise(
         wall = max(time.monotonic() - start, summary.get("seconds", 0.0))
         why = {"reason": summary["reason"]} if "reason" in summary else {}
         run.mark(summary["state"], step=summary["steps"], steps=steps, **why, wall=wall)
+    except CheckpointRefused as error:
+        run.mark("killed")
+        raise ConfigError([str(error)]) from None
     except BaseException as error:
         if is_interrupt(error):
             run.mark("killed")

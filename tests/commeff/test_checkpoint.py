@@ -156,3 +156,24 @@ def test_what_is_saved_are_plain_types(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="state/e/1 must be a tensor, number or text, got set"):
         checkpoints.save({"e": [1, {2}]})
     assert checkpoints.load() is not None, "the last one stays"
+
+
+def test_a_state_of_another_form_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, psgd())
+    checkpoints = Checkpoints(tmp_path)
+    whole = torch.load(checkpoints.path, weights_only=True)
+    state = whole["state"]
+    for wrong in (
+        {},
+        {"step": "x"} | {name: value for name, value in state.items() if name != "step"},
+        {name: value for name, value in state.items() if name != "replicas"},
+        state | {"strategy": {"parts": 3}},
+        state | {"losses": torch.zeros(3, 7)},
+        state | {"row": [1]},
+        state | {"ledger": state["ledger"] | {"rounds": "x"}},
+    ):
+        torch.save(whole | {"state": wrong}, checkpoints.path)
+        with pytest.raises(CheckpointRefused, match=rf"must hold the state of this run, .*; delete {tmp_path} to"):
+            run(tmp_path, psgd(), 8)
+    torch.save(whole, checkpoints.path)
+    assert run(tmp_path, psgd(), 8)["steps"] == 8

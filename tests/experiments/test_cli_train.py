@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner, Result
 
@@ -189,8 +190,39 @@ def test_a_checkpoint_that_knows_more_rows_than_there_are_is_refused(tmp_path: P
         run_one(config, tmp_path, lambda step, row: _interrupt(step == 5))
     kept = (tmp_path / "metrics.jsonl").read_text().splitlines()[:2]
     (tmp_path / "metrics.jsonl").write_text("".join(line + "\n" for line in kept))
-    with pytest.raises(RunFailed, match="lacks rows that the checkpoint has"):
+    with pytest.raises(ConfigError, match=f"lacks rows that the checkpoint has; delete {tmp_path} to start anew"):
         run_one(config, tmp_path)
+    assert (tmp_path / "metrics.jsonl").read_text().splitlines() == kept
+
+
+@pytest.mark.parametrize("garbage", [b"\xff\x00\n", b"[1]\n", b"[" * 100_000 + b"\n", b'{"step": "x"}\n', b"\n"])
+def test_garbage_among_the_rows_is_written_again_or_refused(garbage: bytes, tmp_path: Path) -> None:
+    config = compose(["task=quadratic", "steps=6", "evaluate_every=1", "workers=2", "checkpoint_every=2"])
+    with pytest.raises(KeyboardInterrupt):
+        run_one(config, tmp_path, lambda step, row: _interrupt(step == 5))
+    metrics = tmp_path / "metrics.jsonl"
+    lines = metrics.read_bytes().splitlines(keepends=True)
+    metrics.write_bytes(b"".join([*lines[:2], garbage, *lines[2:]]))
+    with pytest.raises(ConfigError, match="lacks rows"):
+        run_one(config, tmp_path)
+    assert RunFolder(tmp_path).state == "killed"
+    metrics.write_bytes(b"".join([*lines[:4], garbage, *lines[4:]]))
+    assert run_one(config, tmp_path)["state"] == "done"
+    assert [row["step"] for row in rows(tmp_path)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_checkpoint_of_another_form_is_a_refusal_that_names_it(tmp_path: Path) -> None:
+    words = ["task=quadratic", "steps=4", "workers=2"]
+    assert train(tmp_path, *words).exit_code == 0
+    folder = only_run(tmp_path)
+    (folder / "summary.json").unlink()
+    path = folder / "checkpoints" / "latest.pt"
+    whole = torch.load(path, weights_only=True)
+    torch.save(whole | {"state": {"step": 3}}, path)
+    refused = train(tmp_path, *words)
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
+    assert f"checkpoint {path} must hold the state of this run" in refused.stderr
+    assert f"delete {path.parent} to start anew" in refused.stderr
 
 
 def _interrupt(now: bool) -> None:

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from commeff.experiments.cli import main
+from commeff.experiments.config.contained import ProcessEnding, contained
 from tests.forks import command
+from tests.owned import fork
 
 QUITTERS = """
+import os
 from commeff.compressors import Dense
 
 CALLS = []
@@ -32,6 +35,8 @@ class Quitter(Dense):
         print("noise")
         CALLS.append(1)
         if len(CALLS) > 5:  # two are of the rehearsal
+            if self.how == "leave":
+                os._exit(3)
             raise {"exit": SystemExit(0), "interrupt": KeyboardInterrupt(), "own": Own("mine")}[self.how]
         return super().compress(vectors, random)
 """
@@ -96,7 +101,13 @@ def test_ctrl_c_ends_an_import_and_says_which(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "reason"), [("exit", "SystemExit: 0"), ("interrupt", "KeyboardInterrupt"), ("own", "Own: mine")]
+    ("how", "reason"),
+    [
+        ("exit", "SystemExit: 0 (line 23"),
+        ("interrupt", "KeyboardInterrupt (line 23"),
+        ("own", "Own: mine (line 23"),
+        ("leave", "SystemExit: 3 (line 22"),
+    ],
 )
 def test_a_plug_in_that_ends_the_process_is_a_failed_run(
     how: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -109,7 +120,7 @@ def test_a_plug_in_that_ends_the_process_is_a_failed_run(
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if line != "noise" and not line.startswith("step ")]
     assert (end.value.code, out, len(lines)) == (1, "", 1)
-    assert lines[0].startswith(f"commeff: {reason} (line 20 of {plugin})")
+    assert lines[0].startswith(f"commeff: {reason} of {plugin})")
     (run,) = (tmp_path / "store").glob("mem_sgd-*")
     status = json.loads((run / "status.json").read_text())
     assert status["state"] == "failed"
@@ -126,5 +137,16 @@ def test_in_a_grid_it_fails_alone(tmp_path: Path) -> None:
     code, _, err = ended(f"grid {grid} --plugin {plugin} --store {store} --no-report -j 1")
     states = sorted(json.loads(path.read_text())["state"] for path in store.glob("*/status.json"))
     assert (code, states) == (1, ["done", "failed", "failed"]), err
-    assert "SystemExit: 0 (line 20 of" in err
-    assert "KeyboardInterrupt (line 20 of" in err
+    assert "SystemExit: 0 (line 23 of" in err
+    assert "KeyboardInterrupt (line 23 of" in err
+
+
+def test_what_a_plug_in_forks_may_leave() -> None:
+    with contained():
+        child = fork()
+        if not child:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with pytest.raises(ProcessEnding, match="SystemExit: 4"), contained(), contained():
+        os._exit(4)
+    assert os._exit.__module__ != contained.__module__
