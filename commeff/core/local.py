@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from commeff.compressors import Layout
+from commeff.core.addresses import Address, Swap
 from commeff.core.strategy import LocalStep, Scope
 
 OptimizerFactory = Callable[[Any], Optimizer]
@@ -265,6 +266,19 @@ class Local(LocalStep):
                 counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart
                 optimizer.state[self._parameters[i][int(p)]][name] = (mine.cpu() if counts else mine).clone()
 
+    def exchange(self, at: Address, swap: Swap) -> None:
+        """As `Stateful.exchange`, with what the optimizer remembers tensor by tensor."""
+        old, where = self.state, at.child("state")
+        new = {"aged": swap.rows(where.child("aged"), old["aged"])}
+        for p, run in enumerate(self._runs):
+            mine = {key.partition(".")[2]: value for key, value in old.items() if key.startswith(f"{p}.")}
+            here = swap.tensors(where.part([(run.start, run.stop)]), mine)
+            new |= {f"{p}.{name}": _shaped(value, run) for name, value in here.items()}
+        if new.keys() != old.keys() or any(new[key] is not old[key] for key in new):
+            self.state = new
+        for name in self.shared:
+            self._remember(name, swap.schedule(at.child(name), value := getattr(self, name)), value)
+
     @property
     def settings(self) -> dict[str, Any]:
         """Learning rates and other group options, and where the schedule stands."""
@@ -275,6 +289,12 @@ class Local(LocalStep):
         if self._schedule is not None:
             self._schedule.load_state_dict(settings["schedule"])
         self._follow(settings["groups"])
+
+
+def _shaped(value: Tensor, run: ColumnRun) -> Tensor:
+    """(w, columns) as the optimizer has it."""
+    columns = value.ndim == 2 and value.shape[1] == run.stop - run.start
+    return value.reshape(len(value), *run.shape) if columns and len(run.shape) != 1 else value
 
 
 def _options(optimizer: Optimizer) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from torch import Tensor
 
 from commeff.compressors import Compressor
+from commeff.core.addresses import Address, Swap
 from commeff.topologies import Topology
 
 Scope = Literal["coordinate", "tensor", "whole"]
@@ -119,6 +120,23 @@ class Stateful:
             setattr(self, name, copy.deepcopy(value))
         for name, part in parts.items():
             part.load_state_dict(state["parts"][name])
+
+    def exchange(self, at: Address, swap: Swap) -> None:
+        """Give every memory to `swap`, and remember what it gives back. Call `drain` on the whole strategy first."""
+        for name in self.rows:
+            self._remember(name, swap.rows(at.child(name), value := getattr(self, name)), value)
+        for name in self.shared:
+            self._remember(name, swap.shared(at.child(name), value := getattr(self, name)), value)
+        for name, part in self.parts():
+            part.exchange(self.address(name, at), swap)
+
+    def _remember(self, name: str, new: Any, old: Any) -> None:
+        if new is not old:
+            setattr(self, name, new)
+
+    def address(self, part: str, at: Address) -> Address:
+        """The address of a part of what is at this address."""
+        return at.child(part)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         twin = type(self).__new__(type(self))

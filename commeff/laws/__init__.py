@@ -19,7 +19,7 @@ from commeff.laws.conduct import (
 )
 from commeff.laws.engines import is_the_same_on_every_engine
 from commeff.laws.growth import does_not_grow
-from commeff.laws.memory import resumes
+from commeff.laws.memory import is_saved_by_name, resumes
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Method, MethodCase, cases, run, slope, start
 from commeff.laws.profiled import is_profiled
 
@@ -36,6 +36,7 @@ __all__ = [
     "does_not_grow",
     "gives_the_same_when_x_is_donated",
     "is_profiled",
+    "is_saved_by_name",
     "is_the_same_on_every_engine",
     "leaves_its_input_alone",
     "pays_for_what_it_learns",
@@ -54,6 +55,7 @@ LAWS: tuple[Callable[[MethodCase], None], ...] = (
     leaves_its_input_alone,
     gives_the_same_when_x_is_donated,
     resumes,
+    is_saved_by_name,
     stays_where_all_agree,
     pays_for_what_it_learns,
     runs_alone,
@@ -63,16 +65,18 @@ LAWS: tuple[Callable[[MethodCase], None], ...] = (
     does_not_grow,
 )
 
-# Laws that say nothing where another is broken: those that compare two runs of a method that does not repeat.
+# Laws that say nothing where another is broken: those that compare two runs of a method that does not repeat, say.
 BASES = {
     repeats: (
         gives_the_same_when_x_is_donated,
         resumes,
+        is_saved_by_name,
         pays_for_what_it_learns,
         is_the_same_on_every_engine,
         works_in_blocks,
         is_profiled,
-    )
+    ),
+    resumes: (is_saved_by_name,),
 }
 
 

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout
+from commeff.core.addresses import Address
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Encoder, Transform
 from commeff.topologies import Topology
@@ -72,6 +73,9 @@ class ThroughServer(Transform):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self.up.start(v, layout, communicator)
         self.down.start(v.new_zeros(communicator.servers, layout.d), layout, communicator.server)
+
+    def address(self, part: str, at: Address) -> Address:
+        return at.child(part, server=part == "down")
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         at_server = yield communicator.post_to_server(self.up.encode(vectors, communicator, "up"))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.core.addresses import Address
 from commeff.core.overlap import Flow, Stages
 from commeff.core.state import Stateful
 from commeff.core.strategy import Keep, Strategy, Transform, stages_of
@@ -75,6 +76,9 @@ class Blocks(Transform):
 
     def _below(self, block: int, communicator: Communicator) -> Communicator:
         return communicator.columns(self._spans[block][0])
+
+    def address(self, part: str, at: Address) -> Address:
+        return at.block(part, self._spans[int(part.removeprefix("blocks."))])
 
     def _begin_anew(self) -> None:
         self._missing = [b - a for a, b in self._spans]
@@ -198,6 +202,9 @@ class Buckets(Blocks):
                 end, limit = field.stop, most
                 cuts.append(end)
         return list(pairwise([0, *reversed(cuts)]))
+
+    def address(self, part: str, at: Address) -> Address:
+        return at.part([self._spans[int(part.removeprefix("blocks."))]])
 
     def state_dict(self) -> dict[str, Any]:
         widths = [b - a for a, b in self._spans]

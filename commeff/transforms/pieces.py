@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
+from commeff.core.addresses import Address
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Strategy, Transform, stages_of
 
@@ -45,6 +47,10 @@ class Pieces(Transform):
         self.each = tuple(copy.deepcopy(self._inner) for _ in self._partition)
         for transform, part in zip(self.each, self._partition, strict=True):
             transform.start(part.read(v), part.layout, communicator.child(part.name))
+
+    def address(self, part: str, at: Address) -> Address:
+        here = self._partition[int(part.removeprefix("each."))]
+        return replace(at.part(here.spans), apart=here.name)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
