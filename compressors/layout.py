@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -90,6 +90,21 @@ class Layout:
         """Whether the block of columns [start, stop) contains part of a tensor but not all of it."""
         return not {start, stop} <= set(self.boundaries)
 
+    def blocks(self, most: float, last: float) -> list[tuple[int, int]]:
+        """Blocks of whole tensors, of about ``most`` columns each; of several, the last has at most ``last``.
+
+        >>> Layout.of([("a", (2,)), ("b", (3,)), ("c", (1,))]).blocks(4, 1)
+        [(0, 2), (2, 5), (5, 6)]
+        """
+        if self.d <= most:
+            return [(0, self.d)]
+        cuts, end, limit = [self.d], self.d, min(most, last)
+        for tensor in reversed(self.fields):
+            if end - tensor.start > limit and tensor.stop < end:
+                end, limit = tensor.stop, most
+                cuts.append(end)
+        return list(pairwise([0, *reversed(cuts)]))
+
     def slice(self, start: int, stop: int) -> Layout:
         """The layout of columns [start, stop), counted from 0; a tensor that is cut becomes a flat piece.
 
@@ -102,6 +117,21 @@ class Layout:
             )
         overlapping = (field for field in self.fields if max(field.start, start) < min(field.stop, stop))
         return replace(self, fields=tuple(_piece(field, start, stop) for field in overlapping))
+
+    def pick(self, spans: Iterable[tuple[int, int]]) -> Layout:
+        """The layout of several blocks of columns, one after the other.
+
+        >>> layout = Layout.of([("weight", (2, 3)), ("bias", (2,))])
+        >>> [(field.name, field.start, field.stop) for field in layout.pick([(4, 7), (0, 1)]).fields]
+        [('weight', 0, 2), ('bias', 2, 3), ('weight', 3, 4)]
+        """
+        fields: list[Field] = []
+        begin = 0
+        for start, stop in spans:
+            for piece in self.slice(start, stop).fields:
+                fields.append(piece._replace(start=piece.start + begin, stop=piece.stop + begin))
+            begin += stop - start
+        return replace(self, fields=tuple(fields))
 
     def in_pieces(self, copies: Sequence[int], add: Callable[[Tensor], Tensor]) -> Layout:
         """The layout of one of several ranks' pieces: field i is at ``copies[i]`` ranks."""

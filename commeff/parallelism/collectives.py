@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -71,25 +72,33 @@ class Axis:
         """The sum (or "max") over the ranks, at every rank, without a gradient."""
         if self.size == 1:
             return x
-        self._sent(2 * x.nbytes * (self.size - 1) / self.size)
+        self.sent(2 * x.nbytes * (self.size - 1) / self.size)
         return self._arrived(_ops.all_reduce(x.contiguous(), op, self.group.group_name))
 
     def gather(self, x: Tensor, dim: int) -> Tensor:
         """The ranks' tensors one after the other along `dim`, without a gradient."""
         if self.size == 1:
             return x
-        self._sent(x.nbytes * (self.size - 1))
-        out = self._arrived(_ops.all_gather_into_tensor(x.contiguous(), self.size, self.group.group_name))
-        return torch.cat(out.chunk(self.size), dim)
+        return torch.cat(self.post_gather(x)().chunk(self.size), dim)
 
     def scatter(self, x: Tensor, dim: int) -> Tensor:
         """This rank's part along `dim` of the sum over the ranks, without a gradient."""
         if self.size == 1:
             return x
         self._check(x, dim)
-        self._sent(x.nbytes * (self.size - 1) / self.size)
-        parts = torch.cat(x.chunk(self.size, dim))
-        return self._arrived(_ops.reduce_scatter_tensor(parts, "sum", self.size, self.group.group_name))
+        return self.post_scatter(torch.cat(x.chunk(self.size, dim)))()
+
+    def post_scatter(self, x: Tensor) -> Callable[[], Tensor]:
+        """`scatter` along the first dimension, begun now; what is returned waits for it. x must stay as it is."""
+        self.sent(x.nbytes * (self.size - 1) / self.size)
+        out = _ops.reduce_scatter_tensor(x, "sum", self.size, self.group.group_name)
+        return partial(self._arrived, out)
+
+    def post_gather(self, x: Tensor) -> Callable[[], Tensor]:
+        """`gather` along the first dimension, begun now; what is returned waits for it."""
+        self.sent(x.nbytes * (self.size - 1))
+        out = _ops.all_gather_into_tensor(x.contiguous(), self.size, self.group.group_name)
+        return partial(self._arrived, out)
 
     def part(self, x: Tensor, dim: int) -> Tensor:
         """This rank's part along `dim` of what all ranks have alike."""
@@ -103,7 +112,7 @@ class Axis:
 
     def send(self, x: Tensor, to: int) -> Any:
         """Send x to a rank; gives what waits until x has left."""
-        self._sent(x.nbytes)
+        self.sent(x.nbytes)
         return dist.isend(x.contiguous(), group=self.group, group_dst=to)
 
     def receive(self, x: Tensor, source: int) -> Tensor:
@@ -124,7 +133,8 @@ class Axis:
                 f"{x.shape[dim]}: each rank takes an equal part; pad it, or take another degree"
             )
 
-    def _sent(self, count: float) -> None:
+    def sent(self, count: float) -> None:
+        """Count bytes that this rank sends."""
         if not torch.compiler.is_compiling():
             self.bytes += count
 

@@ -95,6 +95,7 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
                 pieces[parameter] = piece, cut
                 summed = _summed_over(style, cut, axis, sequence)
                 if summed is not None:
+                    piece.summed = summed  # type: ignore[attr-defined]  # for stage 3 of ZeRO, which has no such hooks
                     piece.register_hook(summed.reduce)
                 piece.requires_grad_(parameter.requires_grad)  # after the hook, which waits for it to be thawed
             piece, cut = pieces[parameter]

@@ -1,64 +1,255 @@
-"""ZeRO stage 1 (arXiv 1910.02054): the ranks of a worker all have its parameters, and share its states."""
+"""What a rank keeps of its worker's row, and which of it it updates: ZeRO stages 0, 1 and 2 (arXiv 1910.02054).
+
+The ranks of a worker all compute with its d parameters, each on a share of the batch. Bytes of Psi parameters at S
+ranks, in float32 with AdamW, and numbers that each rank sends a step:
+
+    stage 0   16 Psi              2 (S-1)/S Psi     everybody updates everything
+    stage 1   8 Psi + 8 Psi/S     2 (S-1)/S Psi     states of the optimizer are shared
+    stage 2   4 Psi + 12 Psi/S    2 (S-1)/S Psi     gradients too
+    stage 3   16 Psi/S            3 (S-1)/S Psi     parameters too (`commeff.parallelism.fully`)
+"""
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from commeff.compressors import Layout
 from commeff.parallelism.collectives import Axis
+from commeff.parallelism.row import Row, Span, rows_of
 
 
-class SharedRow:
-    """A worker's row of d numbers at each of n ranks, of which each rank updates an n-th.
+class CopiedRow(Row):
+    """Stage 0: every rank updates the whole row, by the mean gradient of all.
 
-    A step costs a reduce-scatter of gradients and an all-gather of parameters: 2 (n-1)/n d numbers, as an all-reduce.
+    Parameters and gradients lie in two rows. A step costs an all-reduce of gradients.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis) -> None:
+        super().__init__(parameters, layout, axis)
+        self._row = rows_of(self._named, layout)
+        self._gradients = torch.zeros_like(self._row)
+        self._version: int | None = None
+        self._places = {
+            field.start: self._gradients[0, field.start : field.stop].view(field.shape) for field in layout.fields
+        }
+        self.gradient = self._gradients
+
+    def spans_of(self, axis: Axis) -> Sequence[Span]:
+        return [(0, self._layout.d)]
+
+    @property
+    def parameters(self) -> Tensor:
+        return self._row
+
+    def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
+        return spans if self._axis.size == 1 else ()  # what several ranks share is summed before it is anybody's
+
+    def arrived(self, start: int, stop: int) -> Sequence[Span]:
+        for parameter, begin, _ in self._fields(start, stop):
+            self._placed(parameter, self._places[begin])
+        self._version = self._gradients._version
+        return [(start, stop)]
+
+    def forget(self) -> None:
+        super().forget()
+        self._version = None
+
+    def begin(self, l2: float = 0.0) -> None:
+        torch.mul(self._row, l2, out=self._gradients) if l2 else self._gradients.zero_()
+        self._version = None
+        for parameter, begin, _ in self._fields(0, self._layout.d):
+            parameter.grad = self._places[begin]
+
+    def changed(self) -> bool:
+        gone = [self._placed(p, self._places[begin]) for p, begin, _ in self._fields(0, self._layout.d)]
+        return self._version is not None and (any(gone) or self._version != self._gradients._version)
+
+    def finish(self) -> Tensor:
+        for parameter, begin, _ in self._fields(0, self._layout.d):
+            self._placed(parameter, self._places[begin])
+        self._version = None
+        return self._reduced()
+
+    def _reduced(self) -> Tensor:
+        return self._axis.reduce(self._gradients) / self._axis.size if self._axis.size > 1 else self._gradients
+
+    def load(self, x: Tensor) -> None:
+        if x.data_ptr() != self._row.data_ptr():
+            self._row.copy_(x)
+
+    def whole(self, own: Tensor) -> Tensor:
+        return own
+
+    @staticmethod
+    def _placed(parameter: nn.Parameter, place: Tensor) -> bool:
+        """Gradients live in one row; those that lie elsewhere, since they were thrown away, are put back into it.
+
+        Returns whether the gradient lay elsewhere.
+        """
+        assert parameter.grad is not None
+        if parameter.grad.data_ptr() == place.data_ptr():
+            return False
+        parameter.grad = place.copy_(parameter.grad)
+        return True
+
+
+class SharedRow(CopiedRow):
+    """Stage 1: each of n ranks updates an n-th of the row, and has the optimizer's states of that.
+
+    A step costs a reduce-scatter of gradients and an all-gather of parameters.
+    """
+
+    whole = Row.whole
+
+    def spans_of(self, axis: Axis) -> Sequence[Span]:
+        return [even(self._layout.d, axis)]
+
+    @property
+    def parameters(self) -> Tensor:
+        ((start, stop),) = self.spans
+        return self._row[:, start:stop]
+
+    def _reduced(self) -> Tensor:
+        ((start, stop),) = self.spans
+        return (self._axis.scatter(_padded(self._gradients, self._axis.size), 1) / self._axis.size)[:, : stop - start]
+
+    def load(self, x: Tensor) -> None:
+        own = self.parameters
+        if x.data_ptr() != own.data_ptr():
+            own.copy_(x)
+        self._row.copy_(self.whole(own))
+
+
+class ScatteredRow(Row):
+    """Stage 2: gradients are shared too. They are reduced bucket by bucket as backward makes them, and those of columns
+    that other ranks update are freed at once.
+
+    Each rank updates an n-th of every bucket. A step costs a reduce-scatter and an all-gather of each.
 
     Parameters
     ----------
-    d : int
-        Length of the row.
-    axis : Axis
-        The ranks.
-
-    Attributes
-    ----------
-    start, stop : int
-        The columns that this rank updates.
-
-    Examples
-    --------
-    >>> from commeff.parallelism import Axis
-    >>> [(row.start, row.stop) for row in (SharedRow(10, Axis("shard", 4, rank)) for rank in range(4))]
-    [(0, 3), (3, 6), (6, 9), (9, 10)]
+    megabytes : float
+        About how large a bucket is; 0: all gradients are one, reduced after backward.
     """
 
-    def __init__(self, d: int, axis: Axis) -> None:
-        self._axis, self._width = axis, -(-d // axis.size)
-        self._padding = self._width * axis.size - d
-        self.start, self.stop = axis.rank * self._width, min((axis.rank + 1) * self._width, d)
-        if self._width * (axis.size - 1) >= d:
-            raise ValueError(f"{axis.name} = {axis.size} ranks need a longer row than {d} numbers: take fewer ranks")
+    takes = True
 
-    def own(self, row: Tensor) -> Tensor:
-        """(1, d) -> this rank's columns, in the same memory."""
-        return row[:, self.start : self.stop]
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, megabytes: float = 0.0
+    ) -> None:
+        most = megabytes * 1e6 / next(iter(parameters.values())).element_size() or layout.d
+        self._buckets = layout.blocks(most, most)
+        super().__init__(parameters, layout, axis)
+        self._row = rows_of(self._named, layout)
+        ends = [0]
+        for start, stop in self.spans:
+            ends.append(ends[-1] + stop - start)
+        self._own = list(pairwise(ends))  # the buckets' places among the own columns
+        self.gradient = self._row.new_zeros(1, ends[-1])
+        self._begin_anew()
 
-    def begin(self, tensor: Tensor) -> None:
-        """Make a tensor that of the first rank, at all."""
-        self._axis.broadcast(tensor)
+    def _begin_anew(self) -> None:
+        self._there: set[int] = set()
+        self._next = len(self._buckets) - 1  # buckets leave from the last to the first, the same at every rank
+        self._travelling: deque[tuple[int, Callable[[], Tensor]]] = deque()
 
-    def reduce(self, gradient: Tensor) -> Tensor:
-        """This rank's columns of the mean gradient (1, d) of all ranks, each of which has seen a share of the batch."""
-        if self._axis.size == 1:
-            return gradient
-        padded = F.pad(gradient, (0, self._padding))
-        return (self._axis.scatter(padded, 1) / self._axis.size)[:, : self.stop - self.start]
+    def spans_of(self, axis: Axis) -> Sequence[Span]:
+        return [_part(start, stop, axis) for start, stop in self._buckets]
 
-    def spread(self, updated: Tensor, row: Tensor) -> None:
-        """Write this rank's updated columns, and those of all others, into the row (1, d)."""
-        own = self.own(row)
-        if updated.data_ptr() != own.data_ptr():
-            own.copy_(updated)
-        if self._axis.size > 1:
-            padded = F.pad(own, (0, self._width - own.shape[1]))
-            row.copy_(self._axis.gather(padded, 1)[:, : row.shape[1]])
+    @property
+    def parameters(self) -> Tensor:
+        return torch.cat([self._row[:, start:stop] for start, stop in self.spans], 1)
+
+    def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
+        return self._buckets if len(self._buckets) > 1 else ()
+
+    def arrived(self, start: int, stop: int) -> Sequence[Span]:
+        self._there |= {i for i, (a, b) in enumerate(self._buckets) if start <= a and b <= stop}
+        final: list[Span] = []
+        while self._next in self._there:
+            self._send()
+            if len(self._travelling) > 1:
+                final.append(self._receive())
+        return final
+
+    def changed(self) -> bool:
+        sent = self._buckets[self._next + 1 :]
+        return any(p.grad is not None for a, b in sent for p, _, _ in self._fields(a, b))
+
+    def finish(self) -> Tensor:
+        while self._next >= 0:
+            self._send()
+        while self._travelling:
+            self._receive()
+        self._begin_anew()
+        return self.gradient
+
+    def missing(self) -> list[str]:
+        here = {id(p) for a, b in self._buckets[: self._next + 1] for p, _, _ in self._fields(a, b)}
+        return [name for name in super().missing() if id(self._named[name]) in here]
+
+    def forget(self) -> None:
+        super().forget()
+        while self._travelling:
+            self._receive()
+        self._begin_anew()
+
+    def _send(self) -> None:
+        """Reduce the next bucket; its gradients are freed."""
+        start, stop = self._buckets[self._next]
+        width = -(-(stop - start) // self._axis.size)
+        bucket = self._row.new_zeros(width * self._axis.size)
+        for parameter, begin, end in self._fields(start, stop):
+            if parameter.grad is not None:
+                bucket[begin - start : end - start] = parameter.grad.flatten()
+                parameter.grad = None
+        if self._l2:
+            bucket[: stop - start].add_(self._row[0, start:stop], alpha=self._l2)
+        self._travelling.append((self._next, self._axis.post_scatter(bucket)))
+        self._next -= 1
+
+    def _receive(self) -> Span:
+        """Wait for the bucket that has travelled longest; gives its own columns."""
+        i, arrived = self._travelling.popleft()
+        start, stop = self._own[i]
+        self.gradient[0, start:stop] = arrived()[: stop - start] / self._axis.size
+        return start, stop
+
+    def load(self, x: Tensor) -> None:
+        travelling: deque[tuple[Span, Callable[[], Tensor]]] = deque()
+        for bucket, (first, last) in zip(self._buckets, self._own, strict=True):
+            width = -(-(bucket[1] - bucket[0]) // self._axis.size)
+            travelling.append((bucket, self._axis.post_gather(F.pad(x[0, first:last], (0, width - (last - first))))))
+            if len(travelling) > 1:
+                self._write(*travelling.popleft())
+        self._write(*travelling.popleft())
+
+    def _write(self, bucket: Span, gathered: Callable[[], Tensor]) -> None:
+        start, stop = bucket
+        self._row[0, start:stop] = gathered()[: stop - start]
+
+
+def even(d: int, axis: Axis) -> Span:
+    """The columns of this rank when each of n has an n-th of d, the last one less.
+
+    >>> [even(10, Axis("shard", 4, rank)) for rank in range(4)]
+    [(0, 3), (3, 6), (6, 9), (9, 10)]
+    """
+    if -(-d // axis.size) * (axis.size - 1) >= d:
+        raise ValueError(f"{axis.name} = {axis.size} ranks need a longer row than {d} numbers: take fewer ranks")
+    return _part(0, d, axis)
+
+
+def _part(start: int, stop: int, axis: Axis) -> Span:
+    width = -(-(stop - start) // axis.size)
+    return min(start + axis.rank * width, stop), min(start + (axis.rank + 1) * width, stop)
+
+
+def _padded(row: Tensor, size: int) -> Tensor:
+    return F.pad(row, (0, -row.shape[1] % size))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,14 +15,16 @@ from commeff.compressors import Layout, WorkerRandom
 from commeff.parallelism import Computation, Mesh, Objective
 from commeff.parallelism.rows import dealt
 from commeff.replicas.arrivals import Arrivals, Listener
-from commeff.replicas.stacked import Batch, put_into, rows_for
+from commeff.replicas.stacked import Batch
+
+BUCKET_MB = 25.0  # of gradients that stage 2 of ZeRO reduces together
 
 
 class ShardedWorker:
     """This process's piece of one worker, with the surface of `Stacked`: a method sees one row, of what it updates.
 
-    The parameters that this rank computes with are a row; with stage 1 of ZeRO it updates some columns of it, and those
-    are what a method gets.
+    What a method gets are the columns of the parameters' row that this rank updates: some of them, with a stage of ZeRO
+    (`commeff.parallelism.zero`).
 
     Parameters
     ----------
@@ -30,7 +33,7 @@ class ShardedWorker:
     mesh : Mesh
         The processes of all workers.
     zero : int
-        The stage of ZeRO: 0, or 1 to share the states of the method over the shard axis.
+        The stage of ZeRO: what shard ranks share. For stage 3 the computation's model has been given to `fully`.
     seed : int
         The key of dropout's randomness.
 
@@ -39,7 +42,7 @@ class ShardedWorker:
     workers : range
         The id of the one worker.
     parameters, gradients : (1, d)
-        What this rank updates, and its gradients, as soon as `compute` has given them.
+        What this rank updates, and its gradients, to be read where `ready` says that they are final.
     layout : Layout
         Names and shapes of these columns.
     partition : tuple of Part
@@ -60,15 +63,20 @@ class ShardedWorker:
         self.workers = range(mesh.coordinates["worker"], mesh.coordinates["worker"] + 1)
         named = computation.parameters
         self._whole = Layout.of([(name, tuple(p.shape)) for name, p in named.items()])
-        self._parameters, self._gradients = rows_for(named, 1, self._whole)
-        put_into(self._parameters[0], self._gradients[0], named, self._whole)
-        self._row, self.layout, self.partition = dealt(self._whole, named, mesh, zero)
-        self.parameters, self.gradients = self._row.own(self._parameters), self._row.own(self._gradients)
+        self._row, self.layout, self.partition = dealt(self._whole, named, mesh, zero, BUCKET_MB)
         self.models = [_Function(computation)]
-        # Gradients that several ranks share are summed over them before they are anybody's to send.
-        self._early = mesh.degrees["shard"] == 1 and computation.passes > 0
         self._arrivals: Arrivals | None = None
         self._checked = False
+
+    @property
+    def parameters(self) -> Tensor:
+        """(1, d): what this rank updates."""
+        return self._row.parameters
+
+    @property
+    def gradients(self) -> Tensor:
+        """(1, d): their gradients."""
+        return self._row.gradient
 
     @property
     def buffers(self) -> dict[str, Tensor]:
@@ -81,7 +89,7 @@ class ShardedWorker:
 
     def load(self, x: Tensor) -> None:
         """Make x the parameters, at all ranks that compute with them; all of these call it."""
-        self._row.spread(x, self._parameters)
+        self._row.load(x)
 
     @contextmanager
     def averaged(self, communicator: Communicator) -> Iterator[tuple[nn.Module, Tensor]]:
@@ -111,23 +119,30 @@ class ShardedWorker:
 
         The loss (1,) is of that share. Its mean over all processes is the mean over all workers.
         """
-        torch.mul(self._parameters, l2, out=self._gradients) if l2 else self._gradients.zero_()
-        if awaited and self._early and self._arrivals is None:
-            named, passes = self.computation.parameters, self.computation.passes
-            self._arrivals = Arrivals([named], self._whole, awaited, passes)
+        self._row.begin(l2)
+        awaited = self._row.awaited(awaited) if self.computation.passes else ()
+        if awaited and self._arrivals is None:
+            passes = self._row.passes(self.computation.passes)
+            self._arrivals = Arrivals([self.computation.parameters], self._whole, awaited, passes)
+        listener = partial(self._arrived, ready or (lambda start, stop: None))
         shard, losses = self.mesh.axis("shard"), []
         place = [f"{name} {self.mesh.coordinates[name]}" for name in ("pipeline", "shard")]
-        device = self._parameters.device
+        device = self._row.gradient.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []), self._all_arrive():
             for r, batch in enumerate(batches):
                 if self._arrivals is not None:
-                    self._arrivals.listen(ready if r == len(batches) - 1 else None)
+                    self._arrivals.listen(listener if r == len(batches) - 1 else None)
                 key = WorkerRandom(self.seed, self.workers, step, ("dropout", r, *place)).bits(1)
                 torch.manual_seed(int(key[0, 0]) & 0x7FFFFFFF)
                 share = tuple(shard.part(part[0], 0) for part in batch)
                 losses.append(self.computation.backward(loss, share, 1 / len(batches)))
-        self.gradients = self._row.reduce(self._gradients)
-        return self.gradients, torch.stack(losses).mean()[None] * self.mesh.degrees["pipeline"]
+        return self._row.finish(), torch.stack(losses).mean()[None] * self.mesh.degrees["pipeline"]
+
+    def _arrived(self, ready: Listener, start: int, stop: int) -> None:
+        """Backward has made the gradients of these columns."""
+        with torch.no_grad():
+            for first, last in self._row.arrived(start, stop):
+                ready(first, last)
 
     @contextmanager
     def _all_arrive(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
+from commeff.parallelism.row import one_kind
 from commeff.replicas.arrivals import Arrivals, Listener
 
 Loss = Callable[..., Tensor]
@@ -37,13 +38,7 @@ def write_row(model: nn.Module, row: Tensor, layout: Layout) -> nn.Module:
 
 def rows_for(named: Mapping[str, nn.Parameter], w: int, layout: Layout) -> tuple[Tensor, Tensor]:
     """Memory for w rows of these parameters and their gradients, which are zero."""
-    kinds = {(p.dtype, p.device) for p in named.values()}
-    if len(kinds) != 1:
-        raise ValueError(
-            "trainable parameters must have one dtype and device, and be at least one, got "
-            f"{len(kinds)} kinds {sorted(map(str, kinds))}: they lie in one tensor"
-        )
-    ((dtype, device),) = kinds
+    dtype, device = one_kind(named)
     parameters = torch.empty(w, layout.d, dtype=dtype, device=device)
     return parameters, torch.zeros_like(parameters)
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from commeff.parallelism import Axis, Computation, Mesh, OnePass, split
 from commeff.parallelism.fit import splits_outputs
+from commeff.parallelism.fully import fully
 from commeff.parallelism.pipeline import Pipeline
 from commeff.replicas import ShardedWorker
 from commeff.training.task import SplitTask, StagedTask, Task
@@ -50,6 +51,10 @@ def on_mesh(
         train(task, strategy, communicator, worker=worker, steps=100)
     """
     model, vocabulary = _split(task, mesh.axis("tensor"), sequence)
+    if zero == 3:
+        if mesh.degrees["pipeline"] > 1:
+            raise ValueError("zero must be at most 2 in a pipeline, got 3: its stages are not sharded yet; give zero=2")
+        fully(model, mesh)
     computation = _computation(task, model, mesh.axis("pipeline"), schedule, micro_batches, vocabulary)
     return ShardedWorker(computation, mesh, zero=zero, seed=seed)
 

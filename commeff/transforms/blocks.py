@@ -194,14 +194,9 @@ class Buckets(Blocks):
     def spans(self, v: Tensor, layout: Layout) -> list[tuple[int, int]]:
         """The buckets of rows like v."""
         most = self.megabytes * 1e6 / v.element_size()
-        if self._inner.scope == "whole" or layout.d <= most:
+        if self._inner.scope == "whole":
             return [(0, layout.d)]
-        cuts, end, limit = [layout.d], layout.d, min(most, 1e6 / v.element_size())
-        for field in reversed(layout.fields):
-            if end - field.start > limit and field.stop < end:
-                end, limit = field.stop, most
-                cuts.append(end)
-        return list(pairwise([0, *reversed(cuts)]))
+        return layout.blocks(most, last=1e6 / v.element_size())
 
     def address(self, part: str, at: Address) -> Address:
         return at.part([self._spans[int(part.removeprefix("blocks."))]])

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from commeff import Communicator, topologies
 from commeff.communicator.wire.shared_memory import SWITCH
-from commeff.compressors import DenseMessage
+from commeff.compressors import DenseMessage, Layout
 from commeff.parallelism import Mesh, cross_entropy, split
 from commeff.parallelism.account import Account, live_bytes
 from commeff.parallelism.zero import SharedRow
@@ -29,10 +29,11 @@ def tensor_bytes(sequence):
 
 def shard_bytes():
     """The same of a step of ZeRO-1 over a row of 101 numbers."""
-    axis, row = Mesh(shard=2).axis("shard"), torch.ones(1, 101)
-    shared = SharedRow(101, axis)
+    axis, model = Mesh(shard=2).axis("shard"), torch.nn.Linear(100, 1)
+    row = SharedRow(dict(model.named_parameters()), Layout.of([("weight", (1, 100)), ("bias", (1,))]), axis)
+    row.begin()
     with Account() as account:
-        shared.spread(shared.reduce(row), row)
+        row.load(row.finish())
     return account.sent(axis.group), axis.bytes
 
 

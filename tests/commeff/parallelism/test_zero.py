@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
@@ -15,12 +16,14 @@ from commeff.compressors import RandomK, TopK
 from commeff.compressors.parts import Part
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.parallelism import Axis, Mesh, cross_entropy, split
-from commeff.parallelism.zero import SharedRow
+from commeff.parallelism.account import live_bytes
+from commeff.parallelism.zero import ScatteredRow, even
 from commeff.replicas import Stacked
+from commeff.replicas.stacked import trainable
 from commeff.transforms import clipped, on_pieces
 from tests.laws.processes import on_processes
 
-STEPS, VOCABULARY = 4, 64
+STEPS, VOCABULARY, BUCKET_MB = 4, 64, 0.01
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 METHODS = {
     "psgd": lambda n: methods.psgd(SGD),
@@ -45,14 +48,26 @@ def whole_loss(model, tokens):
     return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def on_one_process(method, n, shard, clip):
+def columns(zero, layout, shard):
+    """The columns that each rank updates."""
+    axes = [Axis("shard", shard, rank) for rank in range(shard)]
+    if zero == 1:
+        return [[even(layout.d, axis)] for axis in axes]
+    if zero == 2:
+        return [ScatteredRow(trainable(llama()), layout, axis, BUCKET_MB).spans for axis in axes]
+    last = [field for field in layout.fields if not field.name.startswith("blocks.")]  # backward finishes them last
+    blocks = [field for field in layout.fields if field.name.startswith("blocks.")]
+    equal = [[torch.arange(f.start, f.stop).chunk(shard)[axis.rank] for f in (*last, *blocks)] for axis in axes]
+    return [[(int(run[0]), int(run[-1]) + 1) for run in runs] for runs in equal]
+
+
+def on_one_process(method, n, shard, zero, clip):
     communicator, strategy = Communicator(workers=n), METHODS[method](n)
     replicas = Stacked(llama, communicator.workers)
     first, layout = replicas.parameters.clone(), replicas.layout
     if strategy.scope != "coordinate":
-        rows = [SharedRow(layout.d, Axis("shard", shard, rank)) for rank in range(shard)]
-        spans = [(row.start, row.stop) for row in rows]
-        parts = [Part(f"everywhere, shard {r}", [span], layout.slice(*span)) for r, span in enumerate(spans)]
+        held = enumerate(columns(zero, layout, shard))
+        parts = [Part(f"everywhere, shard {r}", spans, layout.pick(spans)) for r, spans in held]
         strategy = on_pieces(strategy, parts)
     strategy = clipped(strategy, clip)
     strategy.start(replicas.parameters, layout, communicator)
@@ -64,20 +79,21 @@ def on_one_process(method, n, shard, clip):
     return replicas.parameters
 
 
-def on_a_mesh(method, workers, shard, clip):
+def on_a_mesh(method, workers, shard, zero, clip):
     mesh, model = Mesh(worker=workers, shard=shard), llama()
     if mesh.coordinates["shard"]:
         torch.manual_seed(7)
         model = Llama(VOCABULARY, layers=2, width=32, heads=4, kv_heads=2, inner=64).double()  # begins as rank 0's
     optimizer = DistributedOptimizer(
-        model, METHODS[method](workers), mesh=mesh, pieces="own", clip=clip, bucket_mb=0.01
+        model, METHODS[method](workers), mesh=mesh, zero=zero, pieces="own", clip=clip, bucket_mb=BUCKET_MB
     )
     for step in range(STEPS):
         share = batch(step, mesh.coordinates["worker"]).chunk(shard)[mesh.coordinates["shard"]]
         optimizer.zero_grad()
         whole_loss(model, share).backward()
         optimizer.step()
-    row = torch.cat([p.detach().flatten() for p in model.parameters()])
+    whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
+    row = torch.cat([p.detach().flatten() for p in whole])
     momentum = optimizer.state_dict()["strategy"]["parts"]["local"]["rows"]
     numbers = sum(
         value.numel()
@@ -87,31 +103,61 @@ def on_a_mesh(method, workers, shard, clip):
     return mesh.coordinates["worker"], row, numbers, mesh.axis("shard").bytes
 
 
-CASES = [*((method, None) for method in METHODS), ("psgd", 0.6), ("diloco", 0.6), ("mem_sgd", 0.6)]
+CASES = [
+    *((method, zero, None) for method in METHODS for zero in (1, 2, 3)),
+    *((method, zero, 0.6) for method in ("psgd", "diloco", "mem_sgd") for zero in (1, 2, 3)),
+]
 
 
 @pytest.fixture(scope="module")
 def outcomes():
     """By rank, what all cases came to: starting processes costs more than a case."""
-    return on_processes(4, lambda: {case: on_a_mesh(case[0], 2, 2, case[1]) for case in CASES})
+    return on_processes(4, lambda: {case: on_a_mesh(case[0], 2, 2, *case[1:]) for case in CASES})
 
 
-@pytest.mark.parametrize(("method", "clip"), CASES)
-def test_ranks_that_share_states_train_as_one_process(outcomes, method, clip):
-    expected, ranks = on_one_process(method, 2, 2, clip), [rank[method, clip] for rank in outcomes]
+@pytest.mark.parametrize(("method", "zero", "clip"), CASES)
+def test_ranks_that_share_states_train_as_one_process(outcomes, method, zero, clip):
+    expected, ranks = on_one_process(method, 2, 2, zero, clip), [rank[method, zero, clip] for rank in outcomes]
     assert sorted(worker for worker, *_ in ranks) == [0, 0, 1, 1]
     for worker, row, _, _ in ranks:
         assert (row - expected[worker]).abs().max() <= 1e-12
 
 
 def test_states_and_bytes_are_their_formulas():
-    """A third of the momentum at each rank; a reduce-scatter and an all-gather of the padded row a step."""
-    d = sum(p.numel() for p in llama().parameters())
-    width = -(-d // 3)
-    assert 3 * width > d, "nothing is padded"
-    outcomes = on_processes(3, lambda: on_a_mesh("psgd", 1, 3, None))
-    assert [numbers for _, _, numbers, _ in outcomes] == [width, width, d - 2 * width]
-    assert [sent for *_, sent in outcomes] == [STEPS * 2 * 8 * 2 * width] * 3
+    """A third of the momentum at each rank; a reduce-scatter and an all-gather of every padded bucket a step."""
+    layout = Stacked(llama, [0]).layout
+    outcomes = on_processes(3, lambda: [on_a_mesh("psgd", 1, 3, zero, None) for zero in (1, 2)])
+    for zero, ranks in zip((1, 2), zip(*outcomes, strict=True), strict=True):
+        held = columns(zero, layout, 3)
+        assert [numbers for _, _, numbers, _ in ranks] == [sum(b - a for a, b in spans) for spans in held]
+        padded = sum(3 * (b - a) for a, b in held[0])
+        assert padded > layout.d, "nothing is padded"
+        assert [sent for *_, sent in ranks] == [STEPS * 2 * 8 * padded * 2 / 3] * 3
+    assert len(held[0]) > 3, "there is one bucket alone"
+
+
+PSI_PARTS = {0: (16, 0), 1: (8, 8), 2: (4, 12)}  # bytes a parameter, at every rank and shared
+
+
+def kept(zero):
+    """Bytes that live after a step of AdamW, and parameters."""
+    before, mesh = live_bytes(), Mesh(shard=2)
+    model = Llama(256, layers=2, width=192, heads=4, inner=512)
+    adam = methods.psgd(partial(torch.optim.AdamW, lr=0.01))
+    optimizer = DistributedOptimizer(model, adam, mesh=mesh, zero=zero, bucket_mb=1.0)
+    for _ in range(2):
+        optimizer.zero_grad()
+        whole_loss(model, batch(0, 0)).backward()
+        optimizer.step()
+    return live_bytes() - before, sum(p.numel() for p in model.parameters())
+
+
+def test_what_lives_between_steps_is_the_formula_of_the_stage():
+    for rank in on_processes(2, lambda: {zero: kept(zero) for zero in PSI_PARTS}):
+        for zero, (everywhere, shared) in PSI_PARTS.items():
+            live, psi = rank[zero]
+            assert psi > 0.9e6
+            assert live == pytest.approx((everywhere + shared / 2) * psi, rel=0.02), zero
 
 
 @pytest.mark.slow
@@ -157,4 +203,4 @@ def test_what_is_frozen_begins_as_at_the_first_rank_too():
 
 def test_a_row_too_short_to_share_is_refused():
     with pytest.raises(ValueError, match="shard = 4 ranks need a longer row than 5 numbers"):
-        SharedRow(5, Axis("shard", 4, 0))
+        even(5, Axis("shard", 4, 0))

@@ -1,0 +1,227 @@
+"""ZeRO stage 3: torch's FSDP2 over a worker's shard ranks, whose shards lie in the row of the method.
+
+FSDP gathers the parameters of a unit before it computes with them and drops them afterwards, forward and backward, and
+scatters the sum of the gradients: 3 (S-1)/S Psi numbers a step. It gets the shard axis alone; the workers' axis is the
+method's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.tensor import DTensor
+
+from commeff.compressors import Layout
+from commeff.parallelism.collectives import Axis
+from commeff.parallelism.mesh import Mesh
+from commeff.parallelism.row import Row, Span
+
+
+class Unit(NamedTuple):
+    """Parameters that are gathered together.
+
+    Attributes
+    ----------
+    place : int
+        0 for what lies outside of all units, which backward finishes last; the others in their order.
+    module : nn.Module
+        Whose parameters they are; FSDP has made it one of its own.
+    """
+
+    place: int
+    module: nn.Module
+
+
+class CountedGather(AllGather):
+    """FSDP's gathers, which the axis counts."""
+
+    def __init__(self, axis: Axis) -> None:
+        self._axis = axis
+
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> dist.Work | None:
+        self._axis.sent(input_tensor.nbytes * (self._axis.size - 1))
+        return dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
+
+
+class CountedScatter(ReduceScatter):
+    """FSDP's scatters of sums, which the axis counts."""
+
+    def __init__(self, axis: Axis) -> None:
+        self._axis = axis
+
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        self._axis.sent(output_tensor.nbytes * (self._axis.size - 1))
+        return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+
+
+def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None) -> None:
+    """Leave this rank its shard of each parameter, in place; all ranks of the worker call it, with equal models.
+
+    Parameters
+    ----------
+    model : nn.Module
+        This process's piece of its worker.
+    mesh : Mesh
+        The processes.
+    units : sequence of str, optional
+        Patterns of the names of modules whose parameters are gathered together: the elements of every nn.Sequential and
+        nn.ModuleList unless given. What no unit has is the last one.
+    """
+    if mesh.degrees["shard"] == 1:
+        raise ValueError("zero=3 needs shard > 1, got 1: there is nobody to share parameters with; give zero=0")
+    shard, axis = mesh.devices["shard"], mesh.axis("shard")
+    kept = {name: vars(parameter).copy() for name, parameter in model.named_parameters()}
+    named = list(_named_units(model, units))
+    for _, unit in named:
+        fully_shard(unit, mesh=shard, reshard_after_forward=True)
+    fully_shard(model, mesh=shard, reshard_after_forward=True)  # its default would keep them after forward
+    for unit in (model, *(unit for _, unit in named)):
+        cast(FSDPModule, unit).set_custom_all_gather(CountedGather(axis))
+        cast(FSDPModule, unit).set_custom_reduce_scatter(CountedScatter(axis))
+    for name, parameter in model.named_parameters():
+        vars(parameter).update(kept[name])
+        homes = [Unit(i, unit) for i, (above, unit) in enumerate(named, 1) if name.startswith(f"{above}.")]
+        parameter.unit = (homes or [Unit(0, model)])[-1]  # type: ignore[attr-defined]
+
+
+def _named_units(model: nn.Module, units: Sequence[str] | None) -> Iterator[tuple[str, nn.Module]]:
+    lists = [f"{name}." for name, module in model.named_modules() if isinstance(module, (nn.Sequential, nn.ModuleList))]
+    for name, module in model.named_modules():
+        if not name or not any(True for _ in module.parameters()):
+            continue
+        above, _, own = name.rpartition(".")
+        if units is None:
+            chosen = own.isdigit() and f"{above}." in lists
+        else:
+            chosen = any(fnmatchcase(name, pattern) and pattern.count(".") == name.count(".") for pattern in units)
+        if chosen:
+            yield name, module
+
+
+class FullyRow(Row):
+    """Stage 3: a rank has its shard of every parameter, and of its gradient and states, one after the other.
+
+    The parameters that backward finishes last come first, so that the last blocks of the row can be sent while others
+    are computed.
+    """
+
+    takes = True
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis) -> None:
+        if not all(isinstance(parameter, DTensor) for parameter in parameters.values()):
+            raise ValueError("the model must be sharded for zero=3, got a plain one: call fully(model, mesh) first")
+        units: list[Unit] = [parameter.unit for parameter in parameters.values()]  # type: ignore[attr-defined]
+        self._order = sorted(range(len(units)), key=lambda i: units[i].place)
+        self._modules = list({unit.place: unit.module for unit in units}.values())
+        super().__init__(parameters, layout, axis)
+        self._each = list(self._named.values())
+        shards = [parameter.to_local().detach() for parameter in self._shards()]
+        self._row = torch.cat([shard.flatten() for shard in shards])[None]
+        self.gradient = torch.zeros_like(self._row)
+        self._own: dict[int, Span] = {}
+        begin = 0
+        for i, shard, parameter in zip(self._order, shards, self._shards(), strict=True):
+            self._own[i] = (begin, begin + shard.numel())
+            parameter._local_tensor = self._row[0, begin : begin + shard.numel()].view(shard.shape)
+            begin += shard.numel()
+        for module in self._modules:
+            for group in cast(FSDPModule, module)._get_fsdp_state()._fsdp_param_groups:
+                for each in group.fsdp_params:
+                    each.reset_sharded_param()
+        self._taken: set[int] = set()
+
+    def _shards(self) -> list[DTensor]:
+        """The parameters, in the order of the row."""
+        return [cast(DTensor, self._each[i]) for i in self._order]
+
+    def spans_of(self, axis: Axis) -> Sequence[Span]:
+        return [_rows(self._layout.fields[i].shape, self._layout.fields[i].start, axis) for i in self._order]
+
+    @property
+    def parameters(self) -> Tensor:
+        return self._row
+
+    def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
+        return [(field.start, field.stop) for field in self._layout.fields]
+
+    def arrived(self, start: int, stop: int) -> Sequence[Span]:
+        here = [i for i, field in enumerate(self._layout.fields) if start <= field.start < stop]
+        return [self._take(i) for i in here]
+
+    def changed(self) -> bool:
+        return any(parameter.grad is not None for i, parameter in enumerate(self._each) if i in self._taken)
+
+    def finish(self) -> Tensor:
+        for i in self._own:
+            if i not in self._taken:
+                self._take(i)
+        self._taken.clear()
+        return self.gradient
+
+    def passes(self, passes: int) -> int:
+        return min(passes, 1)  # FSDP reduces the sum of them
+
+    def missing(self) -> list[str]:
+        taken = {name for i, name in enumerate(self._named) if i in self._taken}
+        return [name for name in super().missing() if name not in taken]
+
+    def forget(self) -> None:
+        super().forget()
+        self._taken.clear()
+
+    def _take(self, i: int) -> Span:
+        """Move a gradient into the row."""
+        parameter = self._each[i]
+        start, stop = self._own[i]
+        self._taken.add(i)
+        if parameter.grad is None:
+            self.gradient[:, start:stop].zero_()
+        else:
+            summed: Axis | None = getattr(parameter, "summed", None)
+            local = parameter.grad.to_local().flatten()  # type: ignore[attr-defined]
+            self.gradient[0, start:stop] = local if summed is None else summed.reduce(local)
+            parameter.grad = None
+        if self._l2:
+            self.gradient[:, start:stop].add_(self._row[:, start:stop], alpha=self._l2)
+        return start, stop
+
+    def load(self, x: Tensor) -> None:
+        for module in self._modules:
+            cast(FSDPModule, module).reshard()
+        if x.data_ptr() != self._row.data_ptr():
+            self._row.copy_(x)
+        for i, parameter in zip(self._order, self._shards(), strict=True):
+            start, stop = self._own[i]
+            local = parameter.to_local().detach()
+            if start < stop and local.data_ptr() != self._row[:, start:stop].data_ptr():
+                local.copy_(self._row[0, start:stop].view(local.shape))  # FSDP has padded it elsewhere
+
+
+def _rows(shape: Sequence[int], begin: int, axis: Axis) -> Span:
+    """The columns of this rank's rows of a tensor that begins at a column; FSDP shards the first dimension."""
+    rows = -(-shape[0] // axis.size)
+    width = torch.Size(shape[1:]).numel()
+    first, last = (min(r * rows, shape[0]) * width for r in (axis.rank, axis.rank + 1))
+    return begin + first, begin + last
