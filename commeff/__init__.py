@@ -9,8 +9,9 @@ Three methods as three fillings of the sandwich; `methods` holds the whole catal
 
 `Strategy` and the kinds of its parts (`Transform`, `LocalStep`, `Encoder`) are in `commeff.core`, the parts themselves
 in `commeff.transforms`, messages in `commeff.compressors`, graphs in `commeff.topologies`. `train` runs a strategy on a
-task, `DistributedOptimizer` puts a method into your own loop, `profile` says what a strategy sends. Names are imported
-when they are first used, so that `import commeff` costs nothing.
+task, `DistributedOptimizer` puts a method into your own loop, `profile` says what a strategy sends. `run`, `grid` and
+`load` are the command line from Python: results as pandas DataFrames. Names are imported when they are first used, so
+that `import commeff` costs nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from commeff.communicator import Communicator
     from commeff.compressors import Layout
     from commeff.core import Encoder, Local, LocalStep, Strategy, Transform
+    from commeff.experiments.python import grid, load, run
     from commeff.profiling import profile
     from commeff.training.trainer import train
     from commeff.transforms import Average, ErrorFeedback, Every, Gossip, Outer
@@ -48,7 +50,10 @@ _HOMES = {
     "Outer": "commeff.transforms",
     "Strategy": "commeff.core",
     "Transform": "commeff.core",
+    "grid": "commeff.experiments.python",
+    "load": "commeff.experiments.python",
     "profile": "commeff.profiling",
+    "run": "commeff.experiments.python",
     "train": "commeff.training.trainer",
 }
 
@@ -67,8 +72,11 @@ __all__ = [
     "Strategy",
     "Transform",
     "compressors",
+    "grid",
+    "load",
     "methods",
     "profile",
+    "run",
     "topologies",
     "train",
 ]

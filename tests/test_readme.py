@@ -26,6 +26,15 @@ def test_the_python_example_runs(capsys):
     assert wire == 2 * payload, "a ring has degree 2"
 
 
+def test_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    code = "".join(re.findall(r"```python\n(.*?)```", PAGES[ROOT / "docs" / "python.md"], flags=re.DOTALL))
+    names: dict = {}
+    exec(compile(code, "python.md", "exec"), names)
+    assert set(names["cells"]["state"]) == {"done"}
+    assert (tmp_path / "runs" / "on_a_torus" / "summary.json").is_file()
+
+
 def test_every_train_command_composes():
     commands = [c for page in PAGES.values() for c in re.findall(r"^commeff train (.*)$", page, flags=re.MULTILINE)]
     assert len(commands) >= 7

@@ -87,13 +87,14 @@ def instantiate(node: Any, parts: Mapping[str, Any]) -> Any:
         return target(**arguments)
 
 
-def build(config: Mapping[str, Any], task: Task | None = None) -> Parts:
+def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy | None = None) -> Parts:
     """Build the parts of a run, and see that they fit together.
 
     Parameters
     ----------
     config : a resolved configuration, as `compose` makes it.
     task : what its task describes, if that is built already: data need not be read twice.
+    method : likewise, what its method describes.
 
     Raises
     ------
@@ -110,7 +111,7 @@ def build(config: Mapping[str, Any], task: Task | None = None) -> Parts:
     parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     with refused("method", faults):
         one = ENGINES[config["engine"]](parts["task"].model, range(1), config["seed"])
-        strategy = _driven(_method(config, parts), config, one)
+        strategy = _driven(method or _method(config, parts), config, one)
         size = rehearse(config, one, strategy)
     if faults:
         raise ConfigError(faults)

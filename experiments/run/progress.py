@@ -13,11 +13,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 BETWEEN_LINES = 10.0  # seconds, where there is no terminal
+BETWEEN_REWRITES = 0.25  # seconds, in a notebook
 
 
 @contextmanager
-def reporter(steps: int, folder: Path) -> Iterator[Callable[[int, dict[str, Any]], None]]:
+def reporter(steps: int, folder: Path, shown: bool = True) -> Iterator[Callable[[int, dict[str, Any]], None]]:
     """The function that a run calls after every step, with the steps done and the last row of measurements."""
+    if not shown:
+        yield lambda step, row: None
+        return
+    if "ipykernel" in sys.modules:
+        yield _rewritten(steps, folder.name)
+        print(file=sys.stderr)
+        return
     if not sys.stderr.isatty():
         yield _plain(steps)
         return
@@ -42,6 +50,19 @@ def _plain(steps: int) -> Callable[[int, dict[str, Any]], None]:
             last = time.monotonic()
             with suppress(OSError):  # nobody reads any more; the run goes on
                 print(f"step {step}/{steps} {quality(row)}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _rewritten(steps: int, name: str) -> Callable[[int, dict[str, Any]], None]:
+    """One line that is written over and over, as notebooks show it."""
+    last = 0.0
+
+    def show(step: int, row: dict[str, Any]) -> None:
+        nonlocal last
+        if step == steps or time.monotonic() - last > BETWEEN_REWRITES:
+            last = time.monotonic()
+            print(f"\r{name}: step {step}/{steps} {quality(row)}", end="", file=sys.stderr, flush=True)
 
     return show
 

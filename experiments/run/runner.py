@@ -52,6 +52,7 @@ def run_one(
     progress: Progress = lambda step, row: None,
     stop: Stop | None = None,
     forks: Forks = LOCAL,
+    parts: Parts | None = None,
 ) -> dict[str, Any]:
     """Run what `config` describes in `folder`.
 
@@ -66,6 +67,7 @@ def run_one(
     progress : called after every step with the steps done and the last row of measurements.
     stop : set by whoever else may want the run to stop.
     forks : how the processes of a run of several are forked.
+    parts : what it is made of, if that is built already.
 
     Returns
     -------
@@ -81,7 +83,7 @@ def run_one(
     run = RunFolder(folder)
     if run.state in FINISHED:
         return run.read("summary.json")
-    parts, stop, several = prepare(config), stop or Stop(), config["nproc"] > 1
+    parts, stop, several = prepare(config, parts), stop or Stop(), config["nproc"] > 1
     train_here = make_train(config, parts, run)
     check_device(config["device"], config["nproc"])
     wire = backend(config["device"]) if several else "none"
@@ -101,14 +103,14 @@ def run_one(
             return supervise(run, config["steps"], work, progress, stop)
 
 
-def prepare(config: Mapping[str, Any]) -> Parts:
+def prepare(config: Mapping[str, Any], parts: Parts | None = None) -> Parts:
     """Build the parts of a run, and set this process up for it.
 
     Where it will fork, it stays at one thread: OpenMP's others would not be there in the forks.
     """
     keep_freed_memory()
     torch.set_num_threads(config["threads"] if config["nproc"] == 1 else 1)
-    return build(config)
+    return parts or build(config)
 
 
 def claim(

@@ -1,0 +1,7 @@
+"""The command line from Python and notebooks: the same checks, the same stores, results as pandas DataFrames."""
+
+from commeff.experiments.python.grids import grid
+from commeff.experiments.python.results import Runs, TrainedRun, load
+from commeff.experiments.python.runs import run
+
+__all__ = ["Runs", "TrainedRun", "grid", "load", "run"]

@@ -1,0 +1,204 @@
+"""Runs as their folders describe them: settings, numbers and curves as pandas DataFrames, and figures of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from commeff.experiments.report.data.analysis import FINALS
+from commeff.experiments.report.data.grids import StoredGrid, choose, derive
+from commeff.experiments.report.data.quantities import quantity
+from commeff.experiments.report.data.records import MARKS, Record, read_record, read_store
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SHOWN = ("val_accuracy", "val_loss", "wire_bytes", "seconds")  # when a run is printed
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """One run: what was asked for, how it ended, and what was measured on the way.
+
+    Attributes
+    ----------
+    path : Path
+        Its folder.
+    state : str
+        "done", "diverged", or how it stands.
+    config : Mapping
+        Everything that decides its result; {} for a run that was made of objects.
+    summary : Mapping
+        The numbers at the end, as `commeff train` prints them.
+    metrics : DataFrame
+        A row an evaluation: step, losses, accuracies, consensus_distance, bytes, seconds.
+    """
+
+    path: Path
+    state: str
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    metrics: pd.DataFrame
+
+    @classmethod
+    def of(cls, record: Record) -> TrainedRun:
+        """What a run folder says."""
+        return cls(record.folder, record.state, record.config, record.summary, record.curve)
+
+    def plot(self, metric: str | None = None, against: str = "step", ax: Axes | None = None) -> Axes:
+        """A curve of this run.
+
+        Parameters
+        ----------
+        metric : str, optional
+            A column of `metrics`; the validation accuracy, or else a loss.
+        against : str
+            The column along the horizontal axis, such as "step", "wire_bytes" or "seconds".
+        ax : Axes, optional
+            Where to draw; a figure of its own unless given.
+        """
+        return _drawn(self.metrics, metric, against, None, ax)
+
+    def __repr__(self) -> str:
+        numbers = [f"{name} {self.summary[name]:.6g}" for name in SHOWN if self.summary.get(name) is not None]
+        return f"<{', '.join([f'{self.path.name}: {self.state}', *numbers])}>"
+
+
+class Runs:
+    """The runs of a store, or of one grid in it.
+
+    Parameters
+    ----------
+    store : str or Path
+        The folder that holds one folder a run.
+    name : str, optional
+        Of a grid in the store. Without one: the only grid, or all runs, labelled by what they differ in.
+
+    Attributes
+    ----------
+    cells : DataFrame
+        A row a run: what tells it from the others, seed, state, the numbers at the end, and its folder's name.
+    metrics : DataFrame
+        A row an evaluation of each run, with the same labels.
+    """
+
+    def __init__(self, store: str | Path, name: str | None = None) -> None:
+        self.path = Path(store)
+        records = read_store(self.path)
+        self._grid = _chosen(self.path, name, records)
+        found = {record.id: record for record in records}
+        self._records = {
+            cell.run: found.get(cell.run) or Record(cell.run, self.path / cell.run) for cell in self._grid.cells
+        }
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, run: str) -> TrainedRun:
+        """One run by the name of its folder, or by how that begins or ends."""
+        fitting = [name for name in self._records if run in (name, name[: len(run)], name[-len(run) :])]
+        if len(fitting) != 1:
+            raise KeyError(f"{run!r} must name one run of {self.path}, got {len(fitting)}; the column `run` has them")
+        return TrainedRun.of(self._records[fitting[0]])
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """A row a run."""
+        rows = [
+            dict(cell.labels) | {"seed": cell.seed, "state": record.state} | _finals(record) | {"run": cell.run}
+            for cell, record in zip(self._grid.cells, self._records.values(), strict=True)
+        ]
+        columns = [*self._labels, "seed", "state", *FINALS, "run"]
+        return pd.DataFrame(rows, columns=columns).dropna(axis="columns", how="all")
+
+    @property
+    def _labels(self) -> list[str]:
+        return [*dict.fromkeys(key for cell in self._grid.cells for key in cell.labels)]
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """A row an evaluation of each run."""
+        curves = [
+            record.curve.assign(**{**cell.labels, "seed": cell.seed, "run": cell.run})
+            for cell, record in zip(self._grid.cells, self._records.values(), strict=True)
+            if len(record.curve)
+        ]
+        return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
+
+    def plot(
+        self, metric: str | None = None, against: str = "step", by: str | None = None, ax: Axes | None = None
+    ) -> Axes:
+        """Curves of all runs: means over runs that share `by`, with 95 % intervals.
+
+        Parameters
+        ----------
+        metric, against, ax : as of `TrainedRun.plot`.
+        by : str, optional
+            The label that tells curves apart; the first that differs.
+        """
+        if by is not None and by not in self._labels:
+            raise ValueError(f"by must be one of the labels {', '.join(self._labels) or '(none)'}, got {by!r}")
+        return _drawn(self.metrics, metric, against, by or next(iter(self._labels), None), ax)
+
+    def __repr__(self) -> str:
+        counts = self.cells["state"].value_counts() if len(self) else {}
+        return f"<{self._grid.title}: {', '.join(f'{n} {state}' for state, n in counts.items()) or 'no run'}>"
+
+    def _repr_html_(self) -> str:
+        html: str = self.cells.to_html(max_rows=60)
+        return html
+
+
+def load(path: str | Path) -> Runs | TrainedRun:
+    """A store, or one run folder of it, as it stands.
+
+    Parameters
+    ----------
+    path : str or Path
+        `runs/demo`, or `runs/demo/psgd-digits-0123456789`.
+
+    Raises
+    ------
+    ValueError
+        There is neither.
+    """
+    folder = Path(path)
+    if any((folder / mark).is_file() for mark in MARKS):
+        return TrainedRun.of(read_record(folder))
+    return Runs(folder)
+
+
+def _chosen(store: Path, name: str | None, records: list[Record]) -> StoredGrid:
+    if name is None and len([*(store / "grids").glob("*.json")]) != 1:
+        return derive(store, records)
+    return choose(store, name, records)
+
+
+def _finals(record: Record) -> dict[str, float]:
+    return {metric: record.final(metric) for metric in FINALS}
+
+
+def _drawn(curves: pd.DataFrame, metric: str | None, against: str, by: str | None, ax: Axes | None) -> Axes:
+    """Lines with intervals over whatever shares a place on the horizontal axis."""
+    import seaborn
+    from matplotlib import pyplot
+
+    if not len(curves):
+        raise ValueError("there must be an evaluation to draw, got none yet: let the run go on")
+    metric = metric or next(name for name in (*FINALS, *curves) if name in curves)
+    for column in (metric, against):
+        if column not in curves:
+            raise ValueError(f"{column!r} was not measured; choose from {', '.join(map(str, curves.columns))}")
+    x, y = quantity(against), quantity(metric)
+    scaled = pd.DataFrame({x.axis: curves[against] * x.scale, y.axis: curves[metric] * y.scale})
+    if by is not None:
+        scaled[by] = curves[by]
+    axes: Axes = ax or pyplot.subplots()[1]
+    seaborn.lineplot(scaled.replace([math.inf, -math.inf], math.nan), x=x.axis, y=y.axis, hue=by, ax=axes)
+    return axes

@@ -1,0 +1,128 @@
+"""`commeff.run`: what `commeff train` does, from Python, with names or with objects of your own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from commeff.core import Strategy
+from commeff.experiments.config.build import build
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.plugins import Choice, adopt
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.grid.plan.spec import text
+from commeff.experiments.python.children import command
+from commeff.experiments.python.results import TrainedRun
+from commeff.experiments.report.data.records import read_record
+from commeff.experiments.run.progress import reporter
+from commeff.experiments.run.runner import RunFailed, run_one
+from commeff.experiments.run.store import check_version, run_id
+from commeff.training.identity import describe
+
+OBJECTS = ("method", "task")  # parts that may be given as objects
+INSIDE = {"method": ("compressor", "topology", "optimizer", "schedule"), "task": ("model",)}  # what an object has
+
+
+def run(
+    settings: Mapping[str, Any] | None = None,
+    /,
+    *,
+    store: str | Path = "runs",
+    folder: str | Path | None = None,
+    plugins: Sequence[str] = (),
+    progress: bool = True,
+    **keys: Any,
+) -> TrainedRun:
+    """Train one method on one task, as `commeff train` does with the same words, and give the result.
+
+        commeff.run(task="digits", method="dsgd", topology="ring", workers=16, steps=400)
+        commeff.run({"compressor.ratio": 0.01}, method="mem_sgd", compressor="top_k")
+        commeff.run(task=MyTask(), method=methods.dsgd(optimizer, topologies.ring(8)), steps=400, folder="runs/mine")
+
+    A finished run is not repeated, and Ctrl-C (a notebook's interrupt) stops with a checkpoint: the same call goes on.
+
+    Parameters
+    ----------
+    settings : Mapping, optional
+        Keys with a dot in them, such as `{"optimizer.lr": 0.1}`.
+    store : str or Path
+        The folder that holds one folder a run; the run's name follows from what decides its result.
+    folder : str or Path
+        Of this run. For objects only, which have no name that says what they do: give each setting a folder of its own.
+    plugins : sequence of str
+        Files or modules of your own, whose parts may be named.
+    progress : bool
+        Whether to say how far it is.
+    **keys
+        Every key of `commeff show`. `method` may be a `Strategy` or a function from the number of workers to one, and
+        `task` a `Task`.
+
+    Raises
+    ------
+    ValueError
+        A key that is not there or does not fit, one line for each; nothing has been written then.
+    """
+    given = {**(settings or {}), **keys}
+    objects = {name: given.pop(name) for name in OBJECTS if not isinstance(given.get(name, ""), str)}
+    words = [f"{key}={text(value)}" for key, value in given.items()]
+    choices, complaints = adopt([*plugins])
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    if objects:
+        return _of_objects(objects, words, choices, folder, progress)
+    if folder is not None:
+        raise ValueError("folder must be left out where parts have names: the store names the run; give store=...")
+    config = compose(words, choices)
+    path = Path(store) / run_id(config)
+    check_version(Path(store))
+    if config["nproc"] > 1:  # forks of a process in which torch has worked may hang
+        if command("train", *words, *(f"--plugin={file}" for file in plugins), f"--store={store}", shown=progress) == 1:
+            raise RunFailed(f"{path} failed; see {path / 'error.txt'}")
+    else:
+        with reporter(config["steps"], path, shown=progress) as report:
+            run_one(config, path, report)
+    return TrainedRun.of(read_record(path))
+
+
+def _of_objects(
+    objects: Mapping[str, Any],
+    words: Sequence[str],
+    choices: Sequence[Choice],
+    folder: str | Path | None,
+    progress: bool,
+) -> TrainedRun:
+    """A run of a task or a method that is there already; its configuration says of them what can be said."""
+    if folder is None:
+        raise ValueError("folder must be given for a task or a method that is an object, got none: it has no name")
+    within = {part for name in objects for part in (name, *INSIDE[name])}
+    unused = [word for word in words if word.partition("=")[0].split(".")[0] in within]
+    if unused:
+        raise ConfigError([f"{word!r} must be left out: the object that was given has its own" for word in unused])
+    task, method = objects.get("task"), objects.get("method")
+    if task is not None:
+        words = [f"workers={task.workers}", *words]
+    config = compose(words, choices)
+    if config["nproc"] > 1:
+        raise ConfigError(["nproc must be 1 for objects: processes build their own; write a plug-in file"])
+    if method is not None and not isinstance(method, Strategy):
+        method = method(config["workers"])
+    parts = build(config, task, method)
+    config = {name: value for name, value in config.items() if name not in within}
+    if task is not None:
+        config["task"] = {"_target_": "commeff.training.task.Task", "given": type(task).__qualname__}
+    if method is not None:
+        config["method"] = {"_target_": "commeff.core.Strategy", "given": describe(method)}
+    path = Path(folder)
+    _check_same(path, config)
+    with reporter(config["steps"], path, shown=progress) as report:
+        run_one(config, path, report, parts=parts)
+    return TrainedRun.of(read_record(path))
+
+
+def _check_same(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a folder in which another run is."""
+    before = read_record(folder).config
+    if before and run_id(before) != run_id(config):
+        raise ValueError(f"{folder} holds another run; give each setting a folder of its own, or remove it")
