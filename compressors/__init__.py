@@ -42,6 +42,7 @@ Dense()                   32                  0                      1          
 Dense("bfloat16")         16                  --                     1 - 2^-16              any
 Natural()                 9                   1/8                    7/8                    any
 Int8(block=256)           8.13                256/(4 127^2) = 0.004  1 - omega              one
+Int4(block=64)            4.50                64/(4 7^2) = 0.33      1 - omega              one
 QSGD(levels=s)            ceil(log2(2s + 1))  min(d/s^2, sqrt(d)/s)  1 - omega if positive  one
 TernGrad()                2                   (sqrt(d) - 1)/2        1 - omega if positive  one
 ScaledSign()              1                   --                     1/d at worst           one
@@ -66,7 +67,7 @@ from commeff.compressors.natural import Natural
 from commeff.compressors.packing import pack, packed_bytes, unpack
 from commeff.compressors.permutation import choose
 from commeff.compressors.pertensor import PerTensor
-from commeff.compressors.quantised import QSGD, Int8, TernGrad
+from commeff.compressors.quantised import QSGD, Int4, Int8, TernGrad
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.randomk import RandomK
 from commeff.compressors.repeated import Repeated
@@ -86,6 +87,7 @@ __all__ = [
     "Dense",
     "DenseMessage",
     "Field",
+    "Int4",
     "Int8",
     "Layout",
     "Message",

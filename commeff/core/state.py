@@ -33,12 +33,15 @@ class Stateful:
         What it works on itself, its parts apart.
     data_dependent : bool
         Whether what it sends, and when, depends on values and not on shapes and the clock alone.
+    on_host : bool
+        Whether what its parts remember lies in the host's memory, whatever device the rows are on.
     """
 
     rows: ClassVar[tuple[str, ...]] = ()
     shared: ClassVar[tuple[str, ...]] = ()
     own_scope: ClassVar[Scope] = "coordinate"
     data_dependent: ClassVar[bool] = False
+    on_host: ClassVar[bool] = False
 
     def parts(self) -> Iterator[tuple[str, Stateful]]:
         """The parts that have memories of their own, by name."""

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 import torch
 
-from commeff.compressors import Compressor
+from commeff.compressors import Compressor, Int4, Int8
 from commeff.core.local import Local, OptimizerFactory
-from commeff.core.strategy import Strategy
-from commeff.transforms import Average, ErrorFeedback, Every, Fragments, InUnitsOf, Outer
+from commeff.core.strategy import Keep, Strategy, Transform
+from commeff.transforms import (
+    After,
+    Average,
+    ErrorFeedback,
+    Every,
+    Fragments,
+    InUnitsOf,
+    NamedFragments,
+    OnHost,
+    Outer,
+    Since,
+    mixed_in,
+)
 
 NESTEROV: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 ADAM: OptimizerFactory = partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), eps=1e-3)
@@ -51,13 +64,31 @@ def slowmo(optimizer: OptimizerFactory, period: int = 8, beta: float = 0.5, alph
     return Strategy(local, parameters=Every(period, Outer(outer, Average())))
 
 
-def diloco(optimizer: OptimizerFactory, period: int = 16, outer: OptimizerFactory = NESTEROV) -> Strategy:
+def diloco(
+    optimizer: OptimizerFactory,
+    period: int = 16,
+    outer: OptimizerFactory = NESTEROV,
+    begin: int = 0,
+    delay: int = 0,
+    mixing: float = 0.0,
+    bits: Literal[4, 8] | None = None,
+    host: bool = False,
+) -> Strategy:
     """DiLoCo: the workers' mean move in a period is the gradient of an outer optimizer.
 
-        at every `period`-th step  a <- outer(a, a - (1/n) sum_j x_j);  x_i <- a
+        at every `period`-th step  a <- outer(a, (1/n) sum_j C(a - x_j));  x_i <- a
 
-    Memory: the anchor a, the outer and the inner optimizers' states (inner ones local, not reset). Sends: a - x_i by
-    all-reduce every `period` steps.
+    C is the identity, or rounds to 8 or 4 bits. From step `begin` on; before that it is parallel SGD,
+
+        x_i <- x_i - gamma (1/n) sum_j g_j
+
+    and a is x as it is when that ends. With a delay the averages of step k travel during the steps that follow:
+
+        at step k + delay  a <- outer(a, (1/n) sum_j C(a - x_j^k));  x_i <- mixing x_i + (1 - mixing) a
+
+    Memory: the anchor a, the outer and the inner optimizers' states (inner ones local, not reset), and x^k while its
+    average travels. Sends: a - x_i by all-reduce every `period` steps, by all-gather if it is rounded; before `begin`
+    g_i by all-reduce at every step.
 
     Parameters
     ----------
@@ -69,10 +100,22 @@ def diloco(optimizer: OptimizerFactory, period: int = 16, outer: OptimizerFactor
     outer
         A factory as `optimizer` is. The default is that of public implementations: Nesterov SGD, lr 0.7, momentum
         0.9. SGD with lr 1 is `local_sgd`.
+    begin
+        The first step of DiLoCo. From random parameters a start in step helps much; 0 is none.
+    delay
+        Steps from the sending of an average to its use, less than `period`; as many as it takes hide it.
+    mixing
+        The weight of a worker's own x where the outer step's result arrives, in [0, 1); 0 takes a alone. With a delay
+        Douillard et al. (arXiv 2501.18512) use 0.5.
+    bits
+        8 or 4: numbers are rounded, without bias, to that many, with a scale for each 256 or 64 of them (`Int8`,
+        `Int4`). As they are unless given.
+    host
+        On a GPU: the anchor and the outer optimizer's state lie in the host's memory but for the outer step.
 
     References
     ----------
-    Douillard et al., DiLoCo, arXiv 2311.08105, Algorithm 1.
+    Douillard et al., DiLoCo, arXiv 2311.08105, Algorithm 1; delay, mixing and bits: arXiv 2501.18512.
 
     Examples
     --------
@@ -80,10 +123,13 @@ def diloco(optimizer: OptimizerFactory, period: int = 16, outer: OptimizerFactor
     >>> from commeff.methods import local_sgd
     >>> payloads(diloco(SGD, period=2), steps=4)
     [0, 400, 0, 400]
+    >>> payloads(diloco(SGD, period=2, begin=1, bits=8), steps=5)                  # a byte each, and a scale
+    [400, 0, 104, 0, 104]
     >>> same(diloco(SGD, period=2, outer=PLAIN), local_sgd(SGD, period=2))
     True
     """
-    return Strategy(Local(optimizer), parameters=Every(period, Outer(Local(outer), Average())))
+    every = Every(period, _outer(outer, bits, host), ahead=-begin)
+    return _begun(optimizer, begin, mixed_in(every, delay, mixing))
 
 
 def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactory = ADAM) -> Strategy:
@@ -127,26 +173,40 @@ def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactor
 
 
 def streaming_diloco(
-    optimizer: OptimizerFactory, period: int = 16, fragments: int = 4, outer: OptimizerFactory = NESTEROV
+    optimizer: OptimizerFactory,
+    period: int = 16,
+    fragments: int | list[list[str]] = 4,
+    outer: OptimizerFactory = NESTEROV,
+    begin: int = 0,
+    delay: int = 0,
+    mixing: float = 0.0,
+    bits: Literal[4, 8] | None = None,
+    host: bool = False,
 ) -> Strategy:
-    """Streaming DiLoCo: DiLoCo on each of `fragments` groups of neighbouring tensors, which take turns.
+    """Streaming DiLoCo: DiLoCo on each of some groups of tensors, the fragments, which take turns.
 
     Every fragment is averaged every `period` steps, each at another of them, so that the most that travels at once is
-    one fragment, and as much in all. Nothing is delayed or quantised here: the outer step is taken when the fragment is
-    averaged.
+    one fragment, and as much in all. The paper's exchange is ``delay=5, mixing=0.5, bits=4``, its numbers of 4 bits
+    being of another kind; unless they are given, the outer step is taken when the fragment is averaged.
 
-    Memory: that of `diloco`. Sends: a - x_i of one fragment by all-reduce when it is due.
+    Memory: that of `diloco`. Sends: a - x_i of one fragment when it is due, as `diloco` does.
 
     Parameters
     ----------
     optimizer
         The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
     period
-        H, steps from one outer step of a fragment to its next, at least `fragments`.
+        H, steps from one outer step of a fragment to its next, at least as many as there are fragments.
     fragments
-        Groups of about equal size, at least 1; 1 is `diloco`. Tensors are not cut.
+        How many groups of neighbouring tensors of about equal size, at least 1; 1 is `diloco`. Tensors are not cut. Or
+        the names of the modules in each: ``[["tokens", "blocks.0"], ["blocks.1", "norm", "head"]]``, in which ``*``
+        stands for anything. The first is due when all would be if there were one.
     outer
         The outer optimizer, as in `diloco`.
+    begin
+        The first step of streaming DiLoCo, parallel SGD before it, as in `diloco`.
+    delay, mixing, bits, host
+        As in `diloco`, for each fragment.
 
     References
     ----------
@@ -159,10 +219,31 @@ def streaming_diloco(
     >>> from commeff.laws.examples import SGD, same, payloads
     >>> payloads(streaming_diloco(SGD, period=3, fragments=3), steps=6)
     [16, 128, 256, 16, 128, 256]
+    >>> payloads(streaming_diloco(SGD, period=2, fragments=[["wide"], ["square", "bias"]]), steps=4)
+    [272, 128, 272, 128]
     >>> same(streaming_diloco(SGD, period=2, fragments=1), diloco(SGD, period=2))
     True
     """
-    return Strategy(Local(optimizer), parameters=Fragments(Outer(Local(outer), Average()), period, fragments))
+    inner = _outer(outer, bits, host)
+    if isinstance(fragments, list):
+        return _begun(optimizer, begin, NamedFragments(inner, period, fragments, begin, delay, mixing))
+    return _begun(optimizer, begin, Fragments(inner, period, fragments, begin, delay, mixing))
+
+
+def _outer(outer: OptimizerFactory, bits: int | None, host: bool) -> Transform:
+    """a <- outer(a, (1/n) sum_j C(a - x_j))."""
+    if bits not in (None, 4, 8):
+        raise ValueError(f"bits must be 8 or 4, or None, got {bits!r}: numbers are rounded to one of these or left")
+    average = {None: Average(), 8: Average(Int8()), 4: Average(Int4())}[bits]
+    step = Outer(Local(outer), average)
+    return OnHost(step) if host else step
+
+
+def _begun(optimizer: OptimizerFactory, begin: int, parameters: Transform) -> Strategy:
+    """Parallel SGD, then the transform of parameters, which begins with what they are then."""
+    if begin == 0:
+        return Strategy(Local(optimizer), parameters=parameters)
+    return Strategy(Local(optimizer), After(begin, Keep(), Average()), Since(begin, parameters, Keep()))
 
 
 def sparse_loco(

@@ -281,7 +281,7 @@ def _play(of: WorkerProfile, workers: int, layout: Layout) -> Sheet:
         mixing=sum("parameters" in slots for slots in share.values()) / wide.period,
         encoding=sum(bool(slots & compressed) for slots in share.values()) / wide.period,
     )
-    memory = sum(wide.memory_bytes.values()) + wide.server_bytes
+    memory = sum(wide.memory_bytes.values()) - wide.host_bytes + wide.server_bytes
     return Sheet(pattern, (*map(message_bytes, sent), float(memory)))
 
 

@@ -44,6 +44,12 @@ def measure_memory(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dic
     return sizes
 
 
+def host_bytes(strategy: Stateful, sizes: Mapping[str, int]) -> int:
+    """Of the bytes of each part, those that lie in the host's memory."""
+    places = tuple(f"{path}." for path, part in _parts(strategy, "") if part.on_host)
+    return sum(size for path, size in sizes.items() if path.startswith(places))
+
+
 def most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     """The larger number of each part.
 

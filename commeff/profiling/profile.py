@@ -13,7 +13,7 @@ from torch import Tensor
 
 from commeff.compressors import Layout
 from commeff.core import Strategy, overlap
-from commeff.profiling.live import depends_on_data, measure_memory, most, preserved
+from commeff.profiling.live import depends_on_data, host_bytes, measure_memory, most, preserved
 from commeff.profiling.rehearsal import Operation, Rehearsal
 
 LONGEST = 2048  # steps of a cycle that are played; what repeats later, or never, is sampled
@@ -44,6 +44,7 @@ class Profile:
     steps : the operations of every step that was played.
     memory_bytes : of one worker, by part of the strategy: the most that it holds between two steps, beside x and the
         gradient.
+    host_bytes : those of them that lie in the host's memory, if x is on a GPU.
     server_bytes : what the process that hosts the server's row holds more than others.
     exact : whether a run's ledger says the same. If not, `note` says what was assumed, and whether it is a bound.
     """
@@ -55,6 +56,7 @@ class Profile:
     server_bytes: int = 0
     exact: bool = True
     note: str = ""
+    host_bytes: int = 0
 
     @property
     def period(self) -> int:
@@ -158,6 +160,7 @@ class _Play:
             stretches = list(self._stretches())
         steps, notes = self._steps(stretches), list[str]()
         memory, data = self._held, depends_on_data(self.strategy)
+        host = host_bytes(self.strategy, memory)
         if clocked:
             notes.append(
                 f"{' and '.join(clocked)} follow a clock rule of their own, but give no period as the property "
@@ -177,7 +180,8 @@ class _Play:
             self._play(0)
             self._play(1)
             server = sum(self._held.values()) - sum(memory.values())
-        return Profile(self.workers, tuple(stretches), steps, memory, max(0, server), not notes, "; ".join(notes))
+        sent = self.workers, tuple(stretches), steps
+        return Profile(*sent, memory, max(0, server), not notes, "; ".join(notes), host)
 
     def _begin(self, device: str, rank: int) -> None:
         self._communicator = Rehearsal(self.workers, rank, self.seed, self.collective)

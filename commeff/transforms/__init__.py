@@ -1,26 +1,28 @@
 """Transforms: stateful maps (w, d) -> (w, d) that may communicate, and the encoders that make their messages.
 
 Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compressed kin `EF21`, `Diana`, `Choco`,
-`PowerSGD`. Those that wrap another: `Every` and `After` say when it runs, `Outer` treats its result as a gradient,
-`Delayed` and `Ahead` overlap it with computing, `Blocks` and `Buckets` run it on blocks of columns, `Clipped` bounds
-the norm of its result. `ErrorFeedback` and `Warmup` are encoders.
+`PowerSGD`. Those that wrap another: `Every`, `After` and `Since` say when it runs, `Outer` treats its result as a
+gradient, `Delayed`, `MixedIn` and `Ahead` overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on
+blocks of columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds the norm of its result. `ErrorFeedback` and
+`Warmup` are encoders.
 """
 
 from commeff.transforms.averaging import Average, Gossip, Partial, ThroughServer
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
-from commeff.transforms.delayed import Delayed
+from commeff.transforms.delayed import Delayed, MixedIn
 from commeff.transforms.encoders import ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Smooth
-from commeff.transforms.fragments import Fragments
+from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
 from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking
 from commeff.transforms.hierarchical import Hierarchical
+from commeff.transforms.on_host import OnHost
 from commeff.transforms.outer import InUnitsOf, Outer, PerWorkerOuter
 from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import PushSum
-from commeff.transforms.timing import After, Every, Scaled
+from commeff.transforms.timing import After, Every, Scaled, Since
 
 __all__ = [
     "BUCKET_MB",
@@ -42,6 +44,9 @@ __all__ = [
     "Gossip",
     "Hierarchical",
     "InUnitsOf",
+    "MixedIn",
+    "NamedFragments",
+    "OnHost",
     "Outer",
     "Partial",
     "PerWorkerOuter",
@@ -51,6 +56,7 @@ __all__ = [
     "PushSum",
     "Scaled",
     "Sharded",
+    "Since",
     "Smooth",
     "ThroughServer",
     "Tracking",
@@ -60,5 +66,6 @@ __all__ = [
     "bucketed",
     "clipped",
     "fitted",
+    "mixed_in",
     "on_pieces",
 ]

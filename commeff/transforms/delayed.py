@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.overlap import Flow
 from commeff.core.strategy import Transform, stages_of
+from commeff.transforms.timing import Every
 
 
 @dataclass
 class Underway:
-    """M(v) - v of an earlier step, where M may still be travelling."""
+    """M(v) of an earlier step, where M may still be travelling."""
 
     v: Tensor
     flow: Flow
     communicator: Communicator
     step: int
 
-    def wait(self) -> Tensor:
-        """The correction, made with the clock of the step at which it was begun."""
+    def result(self) -> Tensor:
+        """M(v), made with the clock of the step at which it was begun."""
         with self.communicator.at_step(self.step):
-            return self.flow.finish() - self.v
+            return self.flow.finish()
+
+    def wait(self) -> Tensor:
+        """The correction M(v) - v."""
+        return self.result() - self.v
 
 
 class Delayed(Transform):
@@ -84,6 +90,79 @@ class Delayed(Transform):
     @corrections.setter
     def corrections(self, stacked: Tensor) -> None:
         self._queue = [rows.clone() for rows in stacked.unbind(1)]
+
+
+class MixedIn(Transform):
+    """x^k <- mixing x^k + (1 - mixing) M(x^{k-delay}) where M was due `delay` steps ago; other steps leave x as it is.
+
+    What M finds travels during `delay` steps and is then mixed with what the workers did meanwhile (arXiv 2501.18512,
+    algorithm 2). M works on one vector at a time, so delay is less than its period. Memory: x^{k-delay}, then
+    M(x^{k-delay}), until it is used. Sends what M sends, at the same steps.
+
+    Parameters
+    ----------
+    every : Every
+        M and its period.
+    delay : int
+        After how many steps its result is used.
+    mixing : float
+        The weight of the worker's own x, in [0, 1).
+    """
+
+    rows = ("arrived",)
+    shared = ("pending",)
+
+    def __init__(self, every: Every, delay: int, mixing: float) -> None:
+        if not isinstance(delay, int) or not 0 <= delay < every.period:
+            raise ValueError(
+                f"delay must be a whole number from 0 to {every.period - 1}, got {delay!r}: it counts steps, and what "
+                "is sent arrives before the next is; take a longer period or a shorter delay"
+            )
+        if not 0 <= mixing < 1:
+            raise ValueError(f"mixing must lie in [0, 1), got {mixing}: it is the weight of the worker's own x")
+        self.every, self.delay, self.mixing = every, delay, mixing
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self._like, self._shape = v.new_empty(0), v.shape
+        self._pending: Underway | Tensor | None = None
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        step, below = communicator.step, communicator.child("every")
+        if self.every.due(step):
+            v = vectors.clone()
+            self._pending = Underway(v, Flow(stages_of(self.every, v, below)), below, step)
+        if self._pending is None or not self.every.due(step - self.delay):
+            return vectors
+        self.drain()
+        out, self._pending = self._pending, None
+        assert isinstance(out, Tensor)
+        return torch.lerp(out, vectors, self.mixing) if self.mixing else out
+
+    def drain(self) -> None:
+        if isinstance(self._pending, Underway):
+            self._pending = self._pending.result()
+        super().drain()
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has been sent that is not mixed in yet."""
+        return self._pending is not None
+
+    @pending.setter
+    def pending(self, pending: bool) -> None:
+        if not pending:
+            self._pending = None
+
+    @property
+    def arrived(self) -> Tensor:
+        """(w, d): what will be mixed in; it is waited for."""
+        self.drain()
+        return self._pending if isinstance(self._pending, Tensor) else self._like.new_zeros(self._shape)
+
+    @arrived.setter
+    def arrived(self, rows: Tensor) -> None:
+        self._pending = rows
 
 
 def _result(correction: Underway | Tensor | None) -> Tensor | None:

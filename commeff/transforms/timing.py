@@ -98,6 +98,39 @@ class After(ByStep):
         return super().turns | {self.begin}
 
 
+class Since(After):
+    """`inner` from step `begin` on, and as if that were the first: it starts from what `before` has given by then.
+
+    An anchor that `inner` keeps is where the rows are when it begins; with `After` it would be where they once started,
+    and an outer optimizer would take them back there. Memory: that of both.
+
+    Parameters
+    ----------
+    begin : int
+        The first step of `inner`.
+    inner : Transform
+        What is used from then on.
+    before : Transform
+        What is used until then.
+    """
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self._layout = layout
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        return self._begun((yield from super().stages(vectors, communicator)), communicator)
+
+    def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        return self._begun(super().donated(vectors, communicator), communicator)
+
+    def _begun(self, out: Tensor, communicator: Communicator) -> Tensor:
+        """The rows after the last step of `before` are those that `inner` begins with."""
+        if communicator.step + 1 == self.begin:
+            self.inner.start(out, self._layout, communicator.child("inner"))
+        return out
+
+
 class Scaled(Transform):
     """v -> inner(lr v) / lr, with the learning rate of the local step to come: a memory in the units of x survives a
     schedule.

@@ -34,6 +34,8 @@ YOUNGER = {
     "documents": False,
     "server": "row",
 }
+_DILOCO = {"begin": 0, "bits": None, "delay": 0, "host": False, "mixing": 0.0}
+YOUNGER_OF = {"commeff.methods.diloco": _DILOCO, "commeff.methods.streaming_diloco": _DILOCO}  # of these parts alone
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")
 FINISHED = ("done", "diverged")
 COUNTS = ("restarts", "preemptions")  # in status.json, once they are not 0
@@ -69,10 +71,11 @@ def run_id(config: Mapping[str, Any]) -> str:
 def _relevant(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
+    younger = YOUNGER | YOUNGER_OF.get(str(node.get("_target_")), {})
     return {
         name: _relevant(value)
         for name, value in node.items()
-        if name not in IRRELEVANT and (name not in YOUNGER or value != YOUNGER[name])
+        if name not in IRRELEVANT and (name not in younger or value != younger[name])
     }
 
 

@@ -1,0 +1,65 @@
+"""Memories that lie in the host's main memory, while a GPU has better use for its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.compressors import Layout
+from commeff.core.overlap import Stages
+from commeff.core.state import Stateful
+from commeff.core.strategy import Transform, stages_of
+
+HOST = torch.device("cpu")
+
+
+class OnHost(Transform):
+    """`inner`, whose memory is on the host, and on the device of its vectors only while it works.
+
+    For what works rarely: each use copies the memory there and back. Memory and messages: those of `inner`.
+
+    Parameters
+    ----------
+    inner : Transform
+        What remembers.
+    """
+
+    on_host = True
+
+    def __init__(self, inner: Transform) -> None:
+        self.inner = inner
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self._device, self._apart = v.device, v.device.type not in ("cpu", "meta")
+        self._move(HOST)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        self._move(self._device)
+        out = yield from stages_of(self.inner, vectors, communicator.child("inner"))
+        self._move(HOST)
+        return out
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._move(HOST)
+
+    def _move(self, device: torch.device) -> None:
+        if self._apart:
+            for part in _remembering(self.inner):
+                for name in part.rows:
+                    setattr(part, name, _moved(getattr(part, name), device))
+
+
+def _remembering(part: Stateful) -> Iterator[Stateful]:
+    yield part
+    for _, inner in part.parts():
+        yield from _remembering(inner)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    return {name: _moved(v, device) for name, v in value.items()} if isinstance(value, dict) else value.to(device)
