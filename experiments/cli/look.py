@@ -29,18 +29,19 @@ def list_choices(
 
 
 def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = False) -> None:
-    """Show the whole configuration that settings lead to, and what the parts do that they name.
+    """Show the configuration that settings lead to, and what the parts do that they name; or such parts alone.
 
-    * `commeff show method=choco compressor=qsgd`
+    * `commeff show method=choco compressor=qsgd` a whole run: its keys, then both parts
+    * `commeff show compressor=top_k` a part: its keys, equation, sizes and source
+    * `commeff show topology=ring`
     * `commeff show task=cifar10`
 
     `???` stands for what has no default and has to be given.
     """
     with refusals():
-        from commeff.experiments.config.compose import compose
-        from commeff.experiments.config.describe import explain
+        from commeff.experiments.config.describe import explain, shown
 
-        config = compose(settings or [], adopted(plugin), unfinished=True)
+        config = shown(settings or [], adopted(plugin))
     if as_json:
         report(config, as_json)
     else:

@@ -12,7 +12,7 @@ from rich.syntax import Syntax
 
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import GROUPS, built_in, did_you_mean, node, takes
+from commeff.experiments.config.schema import GROUPS, OPTIONAL, built_in, did_you_mean, node, takes
 from commeff.experiments.config.targets import split
 from commeff.experiments.config.written import written_summary
 
@@ -52,12 +52,29 @@ def summary(target: Any) -> str:
     return (inspect.getdoc(target) or "").partition("\n")[0]
 
 
+def shown(settings: Sequence[str], plugins: Sequence[Choice]) -> dict[str, Any]:
+    """The configuration that settings lead to; of settings that name parts but no method, those parts alone.
+
+    >>> [*shown(["compressor=top_k"], ())], "topology" in shown(["method=dsgd"], ())
+    (['compressor'], True)
+    """
+    from commeff.experiments.config.compose import compose
+
+    named = {word.partition("=")[0].split(".")[0] for word in settings}
+    if not named or not named <= set(GROUPS) - {"method"}:
+        return compose(settings, plugins, unfinished=True)
+    every = next(name for name in built_in("method") if {*takes(node("method", name))} == {*OPTIONAL})
+    config = compose([f"method={every}", *settings], plugins, unfinished=True)
+    return {group: part for group, part in config.items() if group in named}
+
+
 def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
     """Print the configuration, then what the parts do that the settings name; the method, if they name none."""
     console = Console()
     console.print(Syntax(yaml.safe_dump(dict(config), sort_keys=False), "yaml", background_color="default"))
     named = [group for group in GROUPS if group in config and any(word.startswith(f"{group}=") for word in settings)]
-    text = "\n\n".join(explanation(config[group]["_target_"]) for group in named or ["method"])
+    explained = named or ["method"] * ("method" in config) or [*config]
+    text = "\n\n".join(explanation(config[group]["_target_"]) for group in explained)
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

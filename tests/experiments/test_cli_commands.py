@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 import commeff
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.describe import explanation
 from commeff.experiments.config.plugins import choices
-from commeff.experiments.config.schema import GROUPS
+from commeff.experiments.config.schema import GROUPS, built_in, node
 from commeff.experiments.run.store import run_id
 from tests.owned import run
 
@@ -98,6 +99,18 @@ def test_show() -> None:
     assert "CHOCO-SGD" in told
     assert json.loads(invoke("show", "method=choco", "--json").stdout) == compose(["method=choco"])
     assert invoke("show", "metod=choco").exit_code == 2
+
+
+@pytest.mark.parametrize("group", [group for group in GROUPS if group != "method"])
+def test_show_teaches_a_part_by_itself(group: str) -> None:
+    for name in built_in(group)[:2]:
+        config = json.loads(invoke("show", f"{group}={name}", "--json").stdout)
+        assert [*config] == [group]
+        assert config[group]["_target_"] == node(group, name)["_target_"]
+    told = invoke("show", f"{group}={name}").stdout
+    assert explanation(config[group]["_target_"]) in told
+    typo = invoke("show", f"{group}.no_such_key=1")
+    assert (typo.exit_code, typo.stdout) == (2, "")
 
 
 def test_sys_info() -> None:
