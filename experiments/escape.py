@@ -1,4 +1,4 @@
-r"""Text that somebody else wrote, made fit for a terminal, a page, Markdown and LaTeX: it is shown, and does nothing.
+r"""Text that others wrote, made fit for a terminal, a page, Markdown, LaTeX and CSV: it is shown, and does nothing.
 
 >>> name = "a_b|<b>[x](http://y)"
 >>> print(html_text(name), markdown_text(name), latex_text(name), sep="\n")
@@ -37,6 +37,7 @@ LATEX = {
     "|": r"$|$",
     '"': r"\textquotedbl{}",
 }
+FORMULA = ("=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}")  # of a spreadsheet's cell
 MARKDOWN = (  # a pattern, and what is written for it
     (r"([\\`*_|~\[\]])", r"\\\1"),
     (r"&(?=#?\w+;)", "&amp;"),
@@ -99,6 +100,19 @@ def latex_text(text: str) -> str:
     """
     escaped = "".join(LATEX.get(sign, sign) for sign in one_line(text))
     return escaped.encode("latin-1", "replace").decode("latin-1")
+
+
+def spreadsheet_text(text: str) -> str:
+    """Text in a CSV file: a spreadsheet that opens it computes nothing.
+
+    >>> spreadsheet_text("=HYPERLINK(1)"), spreadsheet_text("-0.5"), spreadsheet_text("a = b"), spreadsheet_text("-")
+    ("'=HYPERLINK(1)", '-0.5', 'a = b', '-')
+    """
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if len(text) > 1 and text.lstrip()[:1] in FORMULA else text
+    return text
 
 
 def file_name(text: str) -> str:

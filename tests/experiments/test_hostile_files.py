@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import json
 import os
@@ -138,7 +139,7 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Report:
     grid = json.loads(path.read_text())
     for cell in grid["cells"]:
         cell["labels"]["method"] += f" {EVIL}"
-        cell["labels"][EVIL] = EVIL
+        cell["labels"][f"@{EVIL}"] = f"=1+1 {EVIL}"
     path.write_text(json.dumps(grid))
     return write_report(store)
 
@@ -168,6 +169,18 @@ def test_a_browser_runs_the_one_script_of_the_page_and_loads_nothing(named: Repo
         "form-action": "'none'",
     }
     assert page.index("Content-Security-Policy") < page.index("<title>")
+
+
+def test_what_is_hostile_is_text_in_a_spreadsheet(named: Report) -> None:
+    cells = [
+        cell
+        for path in sorted((named.folder / "figures").glob("*.csv"))
+        for row in csv.reader(path.read_text(encoding="utf-8").splitlines())
+        for cell in row
+    ]
+    formulas = [cell for cell in cells if cell[:1] in ("=", "+", "-", "@") and not re.fullmatch(r"[+-][\d.e+-]*", cell)]
+    assert formulas == []
+    assert any(cell.startswith("'=1+1") for cell in cells)
 
 
 def test_what_is_hostile_is_text_in_markdown(named: Report) -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from commeff.experiments.escape import spreadsheet_text
 from commeff.files import regular
 
 INK, QUIET, RULE = "#1f2328", "#656d76", "#d8dee4"
@@ -184,8 +185,17 @@ def write(figure: Figure, folder: Path) -> None:
             canvas.savefig(file, format="pdf", metadata=NO_DATE)
         with open(folder / f"{figure.name}.png", "wb", opener=regular) as file:
             canvas.savefig(file, format="png", dpi=110, metadata={"Software": None})
-    with open(folder / f"{figure.name}.csv", "w", encoding="utf-8", newline="", opener=regular) as lines:
-        figure.data.to_csv(lines, index=False)
+    write_csv(figure.data, folder / f"{figure.name}.csv")
+
+
+def write_csv(data: pd.DataFrame, path: Path) -> None:
+    """Data as a CSV file, in which what others wrote is no formula."""
+    with open(path, "w", encoding="utf-8", newline="", opener=regular) as file:
+        data.rename(columns=_cell).map(_cell).to_csv(file, index=False)
+
+
+def _cell(value: Any) -> Any:
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 def _handle(each: Look) -> Any:

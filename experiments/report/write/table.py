@@ -14,13 +14,11 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
 
 from commeff.experiments.escape import html_text, latex_text, markdown_text, visible
-from commeff.files import regular
 
 LONG_HTML, LONG_LATEX = 36, 60  # characters from which a cell of words may be broken into lines
 UNATTENDED = 140  # characters a line where there is no terminal
@@ -126,12 +124,6 @@ def markdown(table: Table) -> list[str]:
 def _markdown_cell(item: Item) -> str:
     text = f"**{markdown_text(item.text)}**" if item.best else markdown_text(item.text)
     return text + (f" ± {item.half}" if item.half else "") + item.mark
-
-
-def csv(table: Table, path: Path) -> None:
-    """The table's data as a CSV file."""
-    with open(path, "w", encoding="utf-8", newline="", opener=regular) as file:
-        table.data.to_csv(file, index=False)
 
 
 def latex_document(tables: Iterable[Table]) -> str:

@@ -10,13 +10,13 @@ from commeff.experiments.escape import markdown_block, markdown_text
 from commeff.experiments.report.data.analysis import Analysis, analyse
 from commeff.experiments.report.data.summary import facts, findings, standing
 from commeff.experiments.report.data.wallclock import Modeller, Wallclock, places_of, wallclock
-from commeff.experiments.report.draw.figures import Figure, write
+from commeff.experiments.report.draw.figures import Figure, write, write_csv
 from commeff.experiments.report.draw.networks import networks
 from commeff.experiments.report.draw.plots import figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.wallclock import wallclock_figures
 from commeff.experiments.report.write import html, table_details
-from commeff.experiments.report.write.table import Table, csv, latex_document, markdown
+from commeff.experiments.report.write.table import Table, latex_document, markdown
 from commeff.experiments.report.write.table_main import main_table
 from commeff.experiments.report.write.table_wallclock import cluster_table, speed_up_table
 from commeff.files import regular
@@ -85,7 +85,7 @@ def write_report(
         write(figure, folder / "figures")
     for table in tables.values():
         if table.name not in drawn:
-            csv(table, folder / "figures" / f"{table.name}.csv")
+            write_csv(table.data, folder / "figures" / f"{table.name}.csv")
     unread = [*analysis.faults, *analysis.unknown, *faults]
     _write(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
     _write(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
