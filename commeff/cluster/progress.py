@@ -1,9 +1,9 @@
 """The clocks of n workers that compute and send: what hides behind computing, and what is left exposed.
 
 A worker computes for c seconds and has one link, on which its messages follow each other. An operation leaves when the
-link is free, all partners are there and it is ready: a share of the step's computing before its end. The worker goes on
-when all has arrived that is waited for in the step; while it stands still, what travels is *exposed*, otherwise
-*hidden*.
+link is free, all partners are there and it is ready: a share of the step's computing before its end; a round that needs
+the result of another one leaves when the step that waits for that has computed. The worker goes on when all has arrived
+that is waited for in the step; while it stands still, what travels is *exposed*, otherwise *hidden*.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Progress:
     def __init__(self, workers: int) -> None:
         self._now, self._link = np.zeros(workers), np.zeros(workers)
         self._under_way: list[Transfer] = []
+        self._later: list[tuple[Operation, float]] = []
         self.exposed: dict[str, float] = {}
 
     def step(self, step: int, computing: Times, sent: Sequence[tuple[float, Operation, float]]) -> Times:
@@ -70,7 +71,10 @@ class Progress:
             operation, and the seconds that it takes.
         """
         done = self._now + computing
-        for share, operation, seconds in sent:
+        late = [(0.0, *each) for each in self._later if each[0].posted <= step]
+        self._later = [each for each in self._later if each[0].posted > step]
+        self._later += [(operation, seconds) for _, operation, seconds in sent if operation.posted > step]
+        for share, operation, seconds in [*late, *(each for each in sent if each[1].posted <= step)]:
             posted = np.maximum(done - share * computing, self._link)
             partners = operation.matrix if operation.matrix is not None else True
             start = waited(posted, partners) if posted.size > 1 else posted

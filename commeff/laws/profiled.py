@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections import defaultdict
 
 from commeff.communicator import Communicator
+from commeff.communicator.ledger import Entry
 from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, run, slope, start
 from commeff.profiling import Profile, profile
@@ -18,10 +19,14 @@ def is_profiled(case: MethodCase) -> None:
     the memory of a process that hosts one worker.
     """
     expected = profile(case.build(WORKERS), LAYOUT, WORKERS, seed=3, dtype=start().dtype)
-    _, communicator = run(case.build(WORKERS), steps=LONG)
-    billed = {step: list(rows) for step, rows in groupby(communicator.ledger.rows, key=lambda row: row.step)}
+    strategy = case.build(WORKERS)
+    _, communicator = run(strategy, steps=LONG)
+    strategy.drain()  # rounds that begin when others have arrived
+    billed = defaultdict[int, list[Entry]](list)
+    for row in communicator.ledger.rows:
+        billed[row.step].append(row)
     for step in range(LONG):
-        rows, played = billed.get(step, []), [operation[:7] for operation in expected.operations(step)]
+        rows, played = billed[step], [operation[:7] for operation in expected.operations(step)]
         bytes_billed, bytes_played = (sum(row[3] for row in of) for of in (rows, played))
         good = [tuple(row) for row in rows] == played if expected.exact else bytes_billed <= bytes_played
         note = f" ({expected.note})" if expected.note else ""

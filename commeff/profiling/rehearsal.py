@@ -33,6 +33,8 @@ class Operation(NamedTuple):
     early : whether it leaves before the gradient is computed, so that the whole computation can hide it.
     bucketed : whether it leaves block by block while gradients are still computed.
     waited : the step in which the result is waited for.
+    posted : the step in which it leaves, where that is a later one than its own: a round that begins with the result of
+        another one, which arrived meanwhile.
     shards : of how many workers the server's row is a part, whose operations go at once; 1 where one has all of it.
     """
 
@@ -49,10 +51,11 @@ class Operation(NamedTuple):
     bucketed: bool = False
     waited: int = 0
     shards: int = 1
+    posted: int = 0
 
     def moved(self, steps: int) -> Operation:
         """The same operation so many steps later."""
-        return self._replace(step=self.step + steps, waited=self.waited + steps)
+        return self._replace(step=self.step + steps, waited=self.waited + steps, posted=self.posted + steps)
 
 
 class Blank(Transport):
@@ -134,7 +137,9 @@ class Rehearsal(Communicator):
         wired = self.wire
         wired.homes.append(self.home)
         wired.operations.append(
-            Operation(*entry, slot=self.path[0], early=wired.early, bucketed=wired.bucketed, waited=-1)
+            Operation(
+                *entry, slot=self.path[0], early=wired.early, bucketed=wired.bucketed, waited=-1, posted=wired.now
+            )
         )
 
     def _plan(self, matrix: MixingMatrix) -> MixPlan:

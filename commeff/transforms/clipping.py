@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
@@ -13,6 +14,8 @@ from commeff.compressors.reductions import row_norm
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Strategy, Transform, stages_of
 from commeff.transforms.blocks import Blocks
+
+SMALL = 2.0**-520  # the square of any float64 times this is one, too
 
 
 class Clipped(Transform):
@@ -55,8 +58,9 @@ class Clipped(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         out = yield from stages_of(self.inner, vectors, communicator.child("inner"))
         rows = out[:1] if out.stride(0) == 0 else out  # rows that are one memory are clipped once
-        squares = self._layout.row_sum(rows, lambda block: row_norm(block).double().square())
-        factor = (self.max_norm / (squares.sqrt() + 1e-6)).clamp(max=1)
+        squares = self._layout.row_sum(rows, _squares)
+        norm, small = squares.sqrt().split(1, dim=1)
+        factor = (self.max_norm / (norm.where(norm.isfinite(), small / SMALL) + 1e-6)).clamp(max=1)
         return (rows * factor.to(rows.dtype)).expand_as(out)
 
     def awaited(self) -> Sequence[tuple[int, int]]:
@@ -65,6 +69,12 @@ class Clipped(Transform):
     def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
         inside = communicator.child("inner")
         return isinstance(self.inner, Blocks) and self.inner.ready(vectors, start, stop, inside)
+
+
+def _squares(block: Tensor) -> Tensor:
+    """(w, 2) |v|^2 and |SMALL v|^2, which does not overflow."""
+    norm = row_norm(block).double()
+    return torch.cat([norm, SMALL * norm], dim=1).square()
 
 
 def clipped(strategy: Strategy, max_norm: float | None) -> Strategy:

@@ -10,8 +10,9 @@ import torch.distributed as dist
 from torch import nn
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods
-from commeff.core import overlap
+from commeff.core import Keep, overlap
 from commeff.transforms import bucketed, clipped
+from commeff.transforms.clipping import Clipped
 from tests.laws.processes import on_processes
 
 SGD = partial(torch.optim.SGD, lr=1.0)
@@ -75,3 +76,10 @@ def test_psgd_with_a_clip_is_ddp_with_clip_grad_norm():
         return float((trained(model, optimizer) - expected).abs().max())
 
     assert max(on_processes(2, member)) <= 1e-12
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float64, 1e160), (torch.float64, 1e300), (torch.float32, 1e30)])
+def test_huge_gradients_are_scaled_down_and_not_to_zero(dtype: torch.dtype, size: float) -> None:
+    gradients, clip = torch.full((2, 5), size, dtype=dtype), Clipped(1.0, Keep())
+    clip.start(gradients, Layout.flat(5), Communicator(workers=2))
+    assert clip(gradients, Communicator(workers=2)).norm(dim=1).tolist() == pytest.approx([1.0, 1.0], rel=1e-5)

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from commeff import Layout, methods, profile
+from commeff import Layout, Local, Strategy, methods, profile
 from commeff.cluster import Cluster
 from commeff.cluster.modelled import BACKWARD, Modelled, modelled, play
 from commeff.compressors import Dense
 from commeff.profiling import Operation
+from commeff.transforms import Delayed, PowerSGD
 
 
 class Table:
@@ -122,3 +123,19 @@ def test_a_sharded_server_takes_an_nth_of_the_time_of_one() -> None:
         sent = profile(methods.double_squeeze(sgd, Dense(), server), Layout.flat(d), n)
         run = modelled(sent, cluster, steps=1)
         assert run.total == pytest.approx(2 * link.seconds(through), rel=1e-3), server
+
+
+def test_a_round_that_begins_late_hides_behind_nothing() -> None:
+    rounds = [sent(1, 0.4, waited=1), sent(1, 0.3, "mix", waited=1, posted=1)]
+    line = same(rounds, compute=1.0, steps=6)
+    assert line.by_step.tolist() == pytest.approx([1.0, *(1.0 + 1.3 * k for k in range(1, 6))])
+    assert line.exposed.tolist() == pytest.approx([0.0, *[0.3] * 5])
+    assert line.exposed_by_kind["all_reduce"] == pytest.approx(0.0)
+    assert play(Table([rounds], period=None), seconds, steps=6, compute=1.0).total == pytest.approx(line.total)
+
+
+def test_delayed_power_sgd_sends_its_later_rounds_a_step_later() -> None:
+    local = Local(partial(torch.optim.SGD, lr=0.1))
+    strategy = Strategy(local, gradients=Delayed(PowerSGD(rank=1), 1))
+    operations = profile(strategy, Layout.of([("w", (4, 5))]), 4).operations(5)
+    assert [(each.step, each.posted, each.waited) for each in operations] == [(5, 5, 6), (5, 6, 6)]

@@ -41,10 +41,7 @@ class SteadySchedule:
     def operations(self, step: int) -> Sequence[Operation]:
         """What is sent in a step, in order."""
         first = self.profile.first
-        return [
-            each._replace(step=each.step - first, waited=each.waited - first)
-            for each in self.profile.operations(first + step)
-        ]
+        return [each.moved(-first) for each in self.profile.operations(first + step)]
 
 
 @cache
