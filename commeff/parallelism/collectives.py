@@ -73,7 +73,7 @@ class Axis:
         if self.size == 1:
             return x
         self.sent(2 * x.nbytes * (self.size - 1) / self.size)
-        return self._arrived(_ops.all_reduce(x.contiguous(), op, self.group.group_name))
+        return self._arrived(self._all_reduce(x.contiguous(), op))
 
     def gather(self, x: Tensor, dim: int) -> Tensor:
         """The ranks' tensors one after the other along `dim`, without a gradient."""
@@ -91,14 +91,12 @@ class Axis:
     def post_scatter(self, x: Tensor) -> Callable[[], Tensor]:
         """`scatter` along the first dimension, begun now; what is returned waits for it. x must stay as it is."""
         self.sent(x.nbytes * (self.size - 1) / self.size)
-        out = _ops.reduce_scatter_tensor(x, "sum", self.size, self.group.group_name)
-        return partial(self._arrived, out)
+        return partial(self._arrived, self._reduce_scatter(x))
 
     def post_gather(self, x: Tensor) -> Callable[[], Tensor]:
         """`gather` along the first dimension, begun now; what is returned waits for it."""
         self.sent(x.nbytes * (self.size - 1))
-        out = _ops.all_gather_into_tensor(x.contiguous(), self.size, self.group.group_name)
-        return partial(self._arrived, out)
+        return partial(self._arrived, self._all_gather(x.contiguous()))
 
     def part(self, x: Tensor, dim: int) -> Tensor:
         """This rank's part along `dim` of what all ranks have alike."""
@@ -137,6 +135,18 @@ class Axis:
         """Count bytes that this rank sends."""
         if not torch.compiler.is_compiling():
             self.bytes += count
+
+    def _all_reduce(self, x: Tensor, op: str) -> Tensor:
+        out: Tensor = _ops.all_reduce(x, op, self.group.group_name)
+        return out
+
+    def _all_gather(self, x: Tensor) -> Tensor:
+        out: Tensor = _ops.all_gather_into_tensor(x, self.size, self.group.group_name)
+        return out
+
+    def _reduce_scatter(self, x: Tensor) -> Tensor:
+        out: Tensor = _ops.reduce_scatter_tensor(x, "sum", self.size, self.group.group_name)
+        return out
 
     def _arrived(self, out: Tensor) -> Tensor:
         if torch.compiler.is_compiling():

@@ -151,7 +151,7 @@ class Run:
         seconds = {}
         for name, axis in self.replicas.mesh.inner.items():
             sent[f"{name}_bytes"] = sum(each.bytes for each in axis.family)
-            seconds[f"{name}_seconds"] = sum(each.waited for each in axis.family)
+            seconds[f"{name}_exposed_seconds"] = sum(each.waited for each in axis.family)
         totals = pieces * self.everybody.observe(torch.tensor([[*sent.values()]], dtype=torch.float64))
         return dict(zip(sent, map(round, totals.tolist()), strict=True)) | seconds
 

@@ -11,23 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from commeff.communicator import Communicator
-from commeff.compressors import Layout
 from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import ProcessEnding, contained
+from commeff.experiments.config.meshes import mesh_size
 from commeff.experiments.config.registry import locate
+from commeff.experiments.config.rehearsal import communicator, driven, rehearse, rehearse_on_mesh
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.config.versions import check_version
-from commeff.replicas import Stacked
 from commeff.topologies import Topology
 from commeff.training.task import Task
 from commeff.training.trainer import ENGINES
-from commeff.transforms import bucketed, clipped
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,8 @@ class Parts:
 
     Attributes
     ----------
-    task, strategy, communicator : built, not started.
+    task, strategy, communicator : built, not started. Where workers lie on several processes, the strategy is the
+        method alone, and each process makes its own communicator.
     checkpoint : bytes of a checkpoint, nearly: parameters, buffers and what the strategy remembers.
     """
 
@@ -110,17 +107,15 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
         raise ConfigError(faults)
     parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     with refused("method", faults):
+        method = method or _method(config, parts)
+        if mesh_size(config) > 1:
+            return Parts(parts["task"], method, communicator(config), rehearse_on_mesh(config, parts["task"], method))
         one = ENGINES[config["engine"]](parts["task"].model, range(1), config["seed"])
-        strategy = _driven(method or _method(config, parts), config, one)
+        strategy = driven(method, config, one)
         size = rehearse(config, one, strategy)
     if faults:
         raise ConfigError(faults)
     return Parts(parts["task"], strategy, communicator(config), size)
-
-
-def communicator(config: Mapping[str, Any], distributed: bool = False) -> Communicator:
-    """The workers of a run: all in this process, or dealt to the processes of torch.distributed's default group."""
-    return Communicator(config["workers"], config["seed"], distributed=distributed, collective=config["collective"])
 
 
 def topology(config: Mapping[str, Any]) -> Topology:
@@ -143,55 +138,13 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
     parts = {name: instantiate(config[name], {}) for name in names}
     if "schedule" in parts:
         parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
-    return _driven(_method(config, parts), config)
+    return driven(_method(config, parts), config)
 
 
 def _method(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Strategy:
     check_version("method", config["method"])
     result: Strategy = instantiate(config["method"], parts)
     return result
-
-
-def _driven(method: Strategy, config: Mapping[str, Any], one: Stacked | None = None) -> Strategy:
-    """A method as a run drives it: in buckets, if one model makes more than one, and clipped.
-
-    Keys that an old configuration lacks change nothing.
-    """
-    x, layout = (one.parameters, one.layout) if one else (None, None)
-    return clipped(bucketed(method, config.get("bucket_mb", 25), x, layout), config.get("clip"))
-
-
-def rehearse(config: Mapping[str, Any], one: Stacked, strategy: Strategy) -> int:
-    """Start the strategy and take two steps of all workers: what does not fit is refused before anything is written.
-
-    One model is there, for its shapes; the workers' vectors are meta tensors, which take no memory. A strategy that
-    cannot step without numbers takes the steps with them, and its refusal is the one that counts.
-
-    Returns
-    -------
-    bytes : of parameters, buffers and memories, which are what a checkpoint holds.
-    """
-    rows = torch.empty(config["workers"], one.layout.d, dtype=one.parameters.dtype, device="meta")
-    try:
-        memory = _take_steps(config, strategy, rows, one.layout)
-    except Exception:
-        memory = _take_steps(config, strategy, one.parameters.repeat(len(rows), 1), one.layout)
-    return rows.nbytes + len(rows) * _bytes(one.buffers) + memory
-
-
-def _take_steps(config: Mapping[str, Any], strategy: Strategy, x: Tensor, layout: Layout) -> int:
-    """The bytes that a strategy remembers after its first two steps: some methods send another first message."""
-    everybody = communicator(config)
-    strategy.start(x, layout, everybody)
-    for everybody.step in range(2):
-        strategy.step(x, torch.zeros_like(x), everybody)
-    return _bytes(strategy.state_dict())
-
-
-def _bytes(state: Any) -> int:
-    if isinstance(state, Tensor):
-        return state.nbytes
-    return sum(map(_bytes, state.values())) if isinstance(state, dict) else 0
 
 
 @contextmanager
@@ -203,6 +156,8 @@ def refused(name: str, faults: list[str]) -> Iterator[None]:
     try:
         with contained():
             yield
+    except ConfigError as error:
+        faults += error.faults
     except (ValueError, OSError, ProcessEnding) as error:
         faults.append(f"{name}: {' '.join(str(error).split())}")
     except TypeError as error:

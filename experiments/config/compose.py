@@ -20,6 +20,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from commeff.experiments.config import schema
+from commeff.experiments.config.meshes import AXES, mesh_faults, mesh_size, with_mesh
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, did_you_mean, node, takes
@@ -32,12 +33,17 @@ FREE = ("topology.n",)  # follows like others, but a topology between nodes of s
 
 REFERENCE = re.compile(r"\$\{[\w.]+\}")  # to another key; functions (oc.env) are for the files of this package
 
-MOST = {"workers": 100_000, "nproc": 4096, "threads": 1024}  # beyond these no machine or cluster of today goes
+# Beyond these no machine or cluster of today goes.
+MOST = {"workers": 100_000, "nproc": 4096, "threads": 1024} | {f"mesh.{axis}": 4096 for axis in AXES}
 
 # The keys of config.yaml that belong to no group: type, and the least value of a number.
 RUN: dict[str, tuple[Any, float]] = {
     "workers": (int, 1),
     "nproc": (int, 1),
+    **{f"mesh.{axis}": (int, 1) for axis in AXES},
+    "zero": (Literal[0, 1], 0),
+    "sequence": (bool, 0),
+    "pieces": (Literal["own"] | None, 0),
     "collective": (Literal["auto", "all_reduce", "ring", "tree", "all_gather", "server"], 0),
     "bucket_mb": (float, 0),
     "steps": (int, 1),
@@ -103,9 +109,10 @@ def compose(
             good[key] = value
     missing = [key for key, value in leaves.items() if value == MISSING and key not in values and _part(key) in used]
     faults += [f"{key} has no default; set {key}=..." for key in missing if not unfinished]
-    resolved, unresolved = chosen.resolve(good, [*RUN])
-    faults += unresolved
-    if resolved["nproc"] > resolved["workers"]:
+    good = with_mesh(good)
+    resolved, unresolved = chosen.resolve(good, [*dict.fromkeys(map(_part, RUN))])
+    faults += unresolved + mesh_faults(resolved)
+    if resolved["nproc"] > resolved["workers"] and mesh_size(resolved) == 1:
         nproc, workers = resolved["nproc"], resolved["workers"]
         faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")
     if faults:

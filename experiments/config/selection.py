@@ -106,7 +106,9 @@ class Selection:
                 resolved[group] = OmegaConf.to_container(config[group], resolve=True)
             except OmegaConfBaseException as error:
                 faults.append(f"{group}: {str(error).splitlines()[0].split('resolving interpolation: ')[-1]}")
-        return resolved | {"method": resolved["method"] | references} | {key: config[key] for key in keys}, faults
+        return resolved | {"method": resolved["method"] | references} | {
+            key: _plain(config[key]) for key in keys
+        }, faults
 
 
 @cache
@@ -127,6 +129,10 @@ def select(overrides: tuple[str, ...], plugins: tuple[Choice, ...]) -> Selection
     with open_dict(config):
         del config["hydra"]
     return Selection(config, places)
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig) else value
 
 
 def copy_tree(node: Any) -> Any:

@@ -88,6 +88,7 @@ class Crew(Generic[T]):
 
     processes: list[BaseProcess] = field(default_factory=list)
     connections: list[Connection] = field(default_factory=list)
+    name: Callable[[int], str] = "process {}".format
 
     @property
     def pids(self) -> list[int | None]:
@@ -156,20 +157,25 @@ class Crew(Generic[T]):
                 elif kind != "progress":
                     failed[rank] = value
         dead = {rank: value for rank, value in failed.items() if not isinstance(value, tuple)}
-        lines = [f"process {rank} died with exit code {code}" for rank, code in sorted(dead.items()) if code]
-        lines = lines or [f"process {rank} ended without a result" for rank in sorted(dead)]
+        lines = [f"{self.name(rank)} died with exit code {code}" for rank, code in sorted(dead.items()) if code]
+        lines = lines or [f"{self.name(rank)} ended without a result" for rank in sorted(dead)]
         raised = {rank: value for rank, value in failed.items() if rank not in dead}
         if not lines:
             rank, (reason, _) = next(iter(raised.items()))
-            lines = [f"process {rank}: {reason}"]
+            lines = [f"{self.name(rank).rstrip(',')}: {reason}"]
         error = MemberLost("; ".join(lines))
         for rank, (_, trace) in raised.items():
-            error.add_note(f"process {rank}:\n{trace}")
+            error.add_note(f"{self.name(rank).rstrip(',')}:\n{trace}")
         return error
 
 
 @contextmanager
-def crew(size: int, work: Callable[[Fork], T], prepare: Callable[[int], None] = lambda rank: None) -> Iterator[Crew[T]]:
+def crew(
+    size: int,
+    work: Callable[[Fork], T],
+    prepare: Callable[[int], None] = lambda rank: None,
+    name: Callable[[int], str] = "process {}".format,
+) -> Iterator[Crew[T]]:
     """Start `size` forks that do `work`; whatever ends the context ends them.
 
     Parameters
@@ -177,8 +183,9 @@ def crew(size: int, work: Callable[[Fork], T], prepare: Callable[[int], None] = 
     size : forks to start.
     work : what each does; its result goes to `Crew.results`, which needs it to be picklable.
     prepare : called first with the rank, before a fork has any other thread, such as to enter a network namespace.
+    name : what a rank is called when it fails.
     """
-    context, forks = multiprocessing.get_context("fork"), Crew[T]()
+    context, forks = multiprocessing.get_context("fork"), Crew[T](name=name)
     with private_folder() as folder:
         try:
             for rank in range(size):

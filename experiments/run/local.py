@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from commeff.communicator import Communicator
 from commeff.communicator.wire.group import backend
-from commeff.experiments.config.build import communicator
+from commeff.experiments.config.meshes import place
 from commeff.experiments.run.crew import Fork, Stop, crew
 from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.launch.membership import timeout_seconds
@@ -23,7 +22,7 @@ from commeff.experiments.run.system import launch_info, own_device, whereabouts
 BETWEEN = 0.25  # seconds between two notes of progress
 
 Progress = Callable[[int, dict[str, Any]], None]
-Train = Callable[[Communicator, Progress, Stop], dict[str, Any]]
+Train = Callable[[bool, Progress, Stop], dict[str, Any]]  # on one process of several, or alone
 
 
 class Throttled:
@@ -80,12 +79,16 @@ def on_processes(
 
         try:
             with fork.group(timeout, own_device(config["device"], fork.rank)):
-                return train(communicator(config, distributed=True), Throttled(report), fork.stop)
+                return train(True, Throttled(report), fork.stop)
         except Exception:
             output.note(traceback.format_exc())
             raise
 
-    with crew(config["nproc"], member, forks.prepare) as members:
+    def name(rank: int) -> str:
+        where = place(config, rank)
+        return f"process {rank}, {where}," if where else f"process {rank}"
+
+    with crew(config["nproc"], member, forks.prepare, name) as members:
         places = [whereabouts() | {"pid": pid} for pid in members.pids]
         facts = launch_info(forks.launcher, backend(config["device"]), places, 0, timeout)
         run.write("env.json", run.read("env.json") | facts)

@@ -21,7 +21,7 @@ from queue import Empty, Queue
 from typing import Any, NoReturn, TypeVar
 
 from commeff.communicator.wire.group import Store, backend, joined, recorded, store_at, within
-from commeff.experiments.config.build import communicator
+from commeff.experiments.config.meshes import place
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.launch.logs import Output
@@ -73,7 +73,7 @@ def take_part(member: Membership, compose: Callable[[], dict[str, Any]], store: 
         signal.signal(number, lambda *_: os._exit(INTERRUPTED))  # nothing is under way yet
     output = Output(member.rank, member.size)
     prepared = _prepare(member, compose, store)
-    facts = {"refusal": prepared} if isinstance(prepared, str) else {"refusal": "", "run": prepared.run.path.name}
+    facts = {"refusal": prepared} if isinstance(prepared, str) else {"refusal": "", **_facts(prepared, member.rank)}
     try:
         meeting = within(in_time(partial(_open_store, member, timeout), timeout), f"commeff/{member.job}")
         rendezvous = Rendezvous(meeting, member.rank, member.size, timeout)
@@ -86,6 +86,11 @@ def take_part(member: Membership, compose: Callable[[], dict[str, Any]], store: 
         output.note(traceback.format_exc())
         code = 1
     leave(code)
+
+
+def _facts(prepared: Prepared, rank: int) -> dict[str, str]:
+    where = place(prepared.config, rank)
+    return {"run": prepared.run.path.name} | ({"place": where} if where else {})
 
 
 def leave(code: int) -> NoReturn:
@@ -207,7 +212,7 @@ def _train(seat: Seat, prepared: Prepared, progress: Progress, stop: Stop) -> di
     try:
         device = own_device(prepared.config["device"], member.local_rank)
         with joined(member.rank, member.size, rendezvous.store, seat.timeout, device):
-            return prepared.train(communicator(prepared.config, distributed=True), progress, stop)
+            return prepared.train(True, progress, stop)
     except Exception as error:
         cause, speaks = rendezvous.diagnose(error)
         if speaks and member.rank > 0:

@@ -17,9 +17,12 @@ from typing import Any
 import torch
 
 from commeff.communicator import Communicator
-from commeff.communicator.wire.group import backend, from_first
+from commeff.communicator.wire.group import backend, from_first, is_first
+from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.contained import ProcessEnding, contained, interrupt, is_interrupt
+from commeff.experiments.config.meshes import degrees, mesh_size
+from commeff.experiments.config.rehearsal import communicator, driven
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
@@ -29,10 +32,14 @@ from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_proc
 from commeff.experiments.run.store import FINISHED, RunFolder, run_id
 from commeff.experiments.run.system import check_device, launch_info, sys_info, whereabouts
 from commeff.files import regular
+from commeff.parallelism import Mesh
+from commeff.replicas import ShardedWorker
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.on_device import OnDevice
 from commeff.training.recorder import Recorder
+from commeff.training.sharding import on_mesh
+from commeff.training.task import Task
 from commeff.training.trainer import train
 
 STATUS_INTERVAL = 5.0  # seconds between two writes of progress into status.json
@@ -93,7 +100,7 @@ def run_one(
     def work(progress: Progress, stop: Stop) -> dict[str, Any]:
         if several:
             return on_processes(config, train_here, run, progress, stop, forks)
-        return train_here(parts.communicator, progress, stop)
+        return train_here(False, progress, stop)
 
     with ExitStack() as resources:
         summary = claim(run, config, facts, resources)
@@ -191,26 +198,47 @@ def _out_of_memory(error: BaseException | None) -> bool:
 def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train:
     """The function that every process of a run calls to train; rank 0 writes."""
 
-    def train_here(communicator: Communicator, progress: Progress, stop: Stop) -> dict[str, Any]:
-        kind, task = Checkpoints if communicator.transport.size == 1 else _ReadByFirst, parts.task
+    def train_here(distributed: bool, progress: Progress, stop: Stop) -> dict[str, Any]:
+        task = parts.task
         if config["device"] != "cpu":
             task = OnDevice(task, torch.device("cuda", torch.cuda.current_device()))
         with contained():
+            place = _placed(config, parts, task, distributed)
+            kind = _ReadByFirst if distributed and place.worker is None else Checkpoints
             return train(
                 task,
-                parts.strategy,
-                communicator,
+                place.strategy,
+                place.communicator,
+                worker=place.worker,
                 steps=config["steps"],
                 engine=config["engine"],
                 evaluate_every=config["evaluate_every"],
                 l2=config["l2"],
-                recorder=Recorder(run.path) if communicator.transport.rank == 0 else None,
+                recorder=Recorder(run.path) if not distributed or is_first() else None,
                 checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
                 progress=progress,
                 should_stop=stop,
             )
 
     return train_here
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a process of a run trains with."""
+
+    strategy: Strategy
+    communicator: Communicator
+    worker: ShardedWorker | None = None
+
+
+def _placed(config: Mapping[str, Any], parts: Parts, task: Task, distributed: bool) -> _Place:
+    if mesh_size(config) == 1:
+        return _Place(parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator)
+    mesh = Mesh(**degrees(config), device=config["device"])
+    worker = on_mesh(task, mesh, zero=config["zero"], sequence=config["sequence"], seed=config["seed"])
+    strategy = driven(parts.strategy, config, worker)
+    return _Place(strategy, communicator(config, distributed=True, group=mesh.group("worker")), worker)
 
 
 class _ReadByFirst(Checkpoints):

@@ -32,7 +32,12 @@ YOUNGER = {
     "device": "cpu",
     "digest": None,
     "documents": False,
+    "mesh": {"worker": 1, "pipeline": 1, "shard": 1, "tensor": 1},
+    "model": "gpt",
+    "pieces": None,
+    "sequence": False,
     "server": "row",
+    "zero": 0,
 }
 _DILOCO = {"begin": 0, "bits": None, "delay": 0, "host": False, "mixing": 0.0}
 YOUNGER_OF = {"commeff.methods.diloco": _DILOCO, "commeff.methods.streaming_diloco": _DILOCO}  # of these parts alone

@@ -87,6 +87,11 @@ def joined(rank: int, size: int, store: Store, timeout: float, device: torch.dev
     dist.destroy_process_group()
 
 
+def is_first() -> bool:
+    """Whether this is rank 0 of the group."""
+    return dist.get_rank() == 0
+
+
 def from_first(make: Callable[[], T]) -> T:
     """What `make` gives at rank 0, a state, at every process of the group; the others do not call it."""
     value: T = broadcast_state(make() if dist.get_rank() == 0 else None)

@@ -31,6 +31,7 @@ def rehearse(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
 
 
 BUILT = ("method", "compressor", "topology", "schedule", "workers", "collective", "bucket_mb", "engine")
+MESH = ("mesh", "zero", "sequence", "pieces")
 
 
 class Rehearsals:
@@ -51,7 +52,7 @@ class Rehearsals:
     def checkpoint(self, config: Mapping[str, Any]) -> int:
         """Bytes of the checkpoint of a run, or `ConfigError`."""
         task = json.dumps({**config["task"], "seed": None}, sort_keys=True)
-        built = {name: config.get(name) for name in BUILT} | {"optimizer": _of_any_rate(config["optimizer"])}
+        built = {name: config.get(name) for name in (*BUILT, *MESH)} | {"optimizer": _of_any_rate(config["optimizer"])}
         kind = json.dumps({**built, "task": task}, sort_keys=True)
         if kind not in self._results:
             self.count += 1

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from commeff.experiments.config.meshes import mesh_size
+
 TIMEOUT = 300.0  # seconds after which a process that waits for another gives up
 PORTS = range(15_000, 30_000)  # below those that Linux gives to outgoing connections
 HOSTS = r"(?:[^,\[\]]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"  # of one name, as SLURM shortens them
@@ -134,10 +136,15 @@ def with_processes(config: Mapping[str, Any], size: int) -> dict[str, Any]:
     >>> with_processes({"nproc": 1, "workers": 8}, 4)
     {'nproc': 4, 'workers': 8}
     """
-    nproc, workers = config["nproc"], config["workers"]
+    nproc, workers, ranks = config["nproc"], config["workers"], mesh_size(config)
+    if ranks not in (1, size):
+        raise ValueError(
+            f"the mesh must have as many ranks as there are processes, {size}, got {ranks}: change a degree, or start "
+            f"{ranks} processes"
+        )
     if nproc not in (1, size):
         raise ValueError(f"nproc must be {size}, got {nproc}: the launcher has started {size} processes; omit nproc=")
-    if workers < size:
+    if workers < size and ranks == 1:
         raise ValueError(
             f"workers must be at least {size}, got {workers}: each of {size} processes hosts one; "
             f"start at most {workers} processes, or raise workers="

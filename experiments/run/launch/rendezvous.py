@@ -173,4 +173,5 @@ class Rendezvous:
 
     def _name(self, rank: int) -> str:
         facts = self.members[rank]
-        return f"process {rank} on {facts['host']} (pid {facts['pid']})"
+        place = f", {facts['place']}," if facts.get("place") else ""
+        return f"process {rank}{place} on {facts['host']} (pid {facts['pid']})"

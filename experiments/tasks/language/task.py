@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -16,6 +17,7 @@ from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
+from commeff.experiments.tasks.language.presets import Preset, preset
 from commeff.experiments.tasks.language.text import KNOWN, load, pieces, spaced, token_folder, windows
 from commeff.experiments.tasks.language.tokens import describe, tokenised
 from commeff.experiments.tasks.models import seeded
@@ -48,7 +50,8 @@ class Language(Settled):
         relative to where the command is typed, or within data_dir. wikitext-2 has its own splits, every other text is
         cut in text order: 90 % training, 5 % validation, 5 % test.
     data_dir : the folder that holds the files; None: the environment variable COMMEFF_DATA.
-    layers, heads, width, context, dropout : of the `GPT`.
+    layers, heads, width, dropout : of the model, unless that is a preset.
+    context : tokens of a window.
     batch : windows per worker and step.
     partition : "iid": every worker draws from the whole training text; "contiguous": worker i from the i-th of n equal
         pieces, so workers differ as the text does.
@@ -58,6 +61,7 @@ class Language(Settled):
     documents : windows hold several documents, or parts of them, and attention stays within each: it does not cross a
         separator, and positions count from there. For data that were tokenised with --documents.
     digest : of a tokenised text: set by itself, so that a run's name has the tokens that it was made with.
+    model : "gpt", or a preset such as "llama_1m", which has its own shape.
 
     Raises
     ------
@@ -85,12 +89,20 @@ class Language(Settled):
         dtype: str = "float32",
         documents: bool = False,
         digest: str | None = None,
+        model: str = "gpt",
     ) -> None:
         at_least(1, workers=workers, batch=batch, probe=probe)
         at_least(0, seed=seed)
         self._dtype, self._seed, self._shape = choose("dtype", dtype, DTYPES), seed, (batch, context)
-        shape = partial(GPT, layers=layers, heads=heads, width=width, context=context, dropout=dropout)
-        seeded(partial(shape, vocabulary=1), seed)  # making one refuses what it cannot be
+        shape: Preset = partial(GPT, layers=layers, heads=heads, width=width, context=context, dropout=dropout)
+        if model != "gpt":
+            shape = self._preset(model, {"layers": layers, "heads": heads, "width": width, "dropout": dropout})
+        with torch.device("meta"):
+            first = shape(vocabulary=1)  # making one refuses what it cannot be
+        if isinstance(first, GPT) and first.context < context:
+            raise ValueError(
+                f"context must be at most that of {model}, {first.context}, got {context}: take shorter windows"
+            )
         self.text = load(data, data_dir)
         if digest not in (None, self.text.digest):
             raise DataError(f"{data} must be the tokens that the run was made with, got others: bring those back")
@@ -116,6 +128,17 @@ class Language(Settled):
         self.probe, self.validation = (spaced(part, context, probe) for part in (self.text.train, self.text.validation))
         self._stream = Stream(self._starts, workers, WINDOW)
 
+    @staticmethod
+    def _preset(name: str, shape: Mapping[str, float]) -> Preset:
+        """The preset, beside which no shape is given."""
+        own = inspect.signature(Language).parameters
+        if changed := [f"{key}={value}" for key, value in shape.items() if value != own[key].default]:
+            raise ValueError(
+                f"{' '.join(changed)} must be left out with model={name}, which has its own shape: leave out, or take "
+                "model=gpt"
+            )
+        return preset(name)
+
     @classmethod
     def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """With the full path of a text that is given relative to the working directory, and the digest of tokens."""
@@ -124,7 +147,7 @@ class Language(Settled):
         return {**settings, "data": place, "digest": describe(folder).digest if folder else settings["digest"]}
 
     def model(self) -> nn.Module:
-        """A fresh GPT; the same initial parameters at every call."""
+        """A fresh model; the same initial parameters at every call."""
         return seeded(self._build, self._seed).to(self._dtype)
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:

@@ -1,0 +1,88 @@
+"""The mesh of a configuration: how many processes a run has, and what the keys around it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+AXES = ("worker", "pipeline", "shard", "tensor")
+
+
+def degrees(config: Mapping[str, Any]) -> dict[str, int]:
+    """The degree of each axis; an old configuration has none.
+
+    >>> degrees({"mesh": {"tensor": 2}})
+    {'worker': 1, 'pipeline': 1, 'shard': 1, 'tensor': 2}
+    """
+    return {axis: config.get("mesh", {}).get(axis, 1) for axis in AXES}
+
+
+def mesh_size(config: Mapping[str, Any]) -> int:
+    """The processes of the mesh; 1 where each worker is whole, in one process or another.
+
+    >>> mesh_size({"mesh": {"worker": 2, "tensor": 2}}), mesh_size({"nproc": 4})
+    (4, 1)
+    """
+    return prod(degrees(config).values())
+
+
+def with_mesh(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted keys, with the workers and the processes that follow from those of the mesh.
+
+    >>> with_mesh({"mesh.worker": 2, "mesh.tensor": 4, "seed": 1})
+    {'workers': 2, 'nproc': 8, 'mesh.worker': 2, 'mesh.tensor': 4, 'seed': 1}
+    """
+    size = prod(values.get(f"mesh.{axis}", 1) for axis in AXES)
+    follows = {} if size == 1 else {"workers": values.get("mesh.worker", 1), "nproc": size}
+    return follows | dict(values)
+
+
+def mesh_faults(config: Mapping[str, Any]) -> list[str]:
+    """A line for everything that does not fit the mesh, and for what needs one."""
+    return [*(_without(config) if mesh_size(config) == 1 else _beside(config)), *_stages(config)]
+
+
+def _without(config: Mapping[str, Any]) -> Iterator[str]:
+    if config["pieces"] is not None:
+        yield f"pieces must be null without a mesh, got {config['pieces']}: every model is whole; omit pieces="
+
+
+def _beside(config: Mapping[str, Any]) -> Iterator[str]:
+    by_axis, size = degrees(config), mesh_size(config)
+    if config["workers"] != by_axis["worker"]:
+        yield (
+            f"workers must be mesh.worker={by_axis['worker']}, got {config['workers']}: each process holds a piece of "
+            f"one; omit workers=, or set mesh.worker={config['workers']}"
+        )
+    if config["nproc"] != size:
+        product = " x ".join(str(degree) for degree in by_axis.values() if degree > 1)
+        yield f"nproc must be {size}, got {config['nproc']}: the mesh has {product} processes; omit nproc="
+    if config["engine"] != "loop":
+        yield f"engine must be loop on a mesh, got {config['engine']}: a process holds a piece of one; omit engine="
+    if by_axis["pipeline"] > 1:
+        yield f"mesh.pipeline must be 1, got {by_axis['pipeline']}: `commeff train` has no pipelines yet; omit it"
+
+
+def _stages(config: Mapping[str, Any]) -> Iterator[str]:
+    by_axis = degrees(config)
+    if config["zero"] and by_axis["shard"] == 1:
+        yield (
+            f"zero must be 0 with mesh.shard=1, got {config['zero']}: there is nobody to share states with; set "
+            "mesh.shard=2 or more"
+        )
+    if config["sequence"] and by_axis["tensor"] == 1:
+        yield "sequence must be false with mesh.tensor=1, got true: nothing is split; set mesh.tensor=2 or more"
+
+
+def place(config: Mapping[str, Any], rank: int) -> str:
+    """Where a process is in the mesh, in words; "" without one.
+
+    >>> place({"mesh": {"worker": 2, "tensor": 2}}, 3), place({"nproc": 4}, 3)
+    ('worker 1, tensor 1', '')
+    """
+    words = []
+    for axis, degree in reversed(degrees(config).items()):
+        rank, coordinate = divmod(rank, degree)
+        words += [f"{axis} {coordinate}"] if degree > 1 else []
+    return ", ".join(reversed(words))

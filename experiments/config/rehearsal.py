@@ -1,0 +1,121 @@
+"""Two steps of a run on vectors that take no memory: what does not fit is refused before anything is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.compressors import Layout
+from commeff.core.strategy import Strategy
+from commeff.experiments.config.meshes import degrees
+from commeff.experiments.config.schema import ConfigError
+from commeff.parallelism.played import PlayedMesh
+from commeff.replicas import ShardedWorker, Stacked
+from commeff.training.sharding import on_mesh
+from commeff.training.task import Task, objective
+from commeff.transforms import bucketed, clipped, fitted
+
+
+def communicator(config: Mapping[str, Any], distributed: bool = False, group: Any = None) -> Communicator:
+    """The workers of a run: all in this process, or dealt to the processes of a group or of the default one."""
+    n, seed, collective = config["workers"], config["seed"], config["collective"]
+    return Communicator(n, seed, group, distributed=distributed, collective=collective)
+
+
+def driven(method: Strategy, config: Mapping[str, Any], of: Stacked | ShardedWorker | None = None) -> Strategy:
+    """A method as a run drives it: in buckets, if one model makes more than one, and clipped.
+
+    Keys that an old configuration lacks change nothing.
+    """
+    if isinstance(of, ShardedWorker):
+        method = fitted(method, of.partition, config["pieces"])
+    x, layout = (of.parameters, of.layout) if of else (None, None)
+    return clipped(bucketed(method, config.get("bucket_mb", 25), x, layout), config.get("clip"))
+
+
+def rehearse(config: Mapping[str, Any], one: Stacked, strategy: Strategy) -> int:
+    """Start the strategy and take two steps of all workers: what does not fit is refused before anything is written.
+
+    One model is there, for its shapes; the workers' vectors are meta tensors, which take no memory. A strategy that
+    cannot step without numbers takes the steps with them, and its refusal is the one that counts.
+
+    Returns
+    -------
+    bytes : of parameters, buffers and memories, which are what a checkpoint holds.
+    """
+    rows = torch.empty(config["workers"], one.layout.d, dtype=one.parameters.dtype, device="meta")
+    try:
+        memory = _take_steps(config, strategy, rows, one.layout)
+    except Exception:
+        memory = _take_steps(config, strategy, one.parameters.repeat(len(rows), 1), one.layout)
+    return rows.nbytes + len(rows) * _bytes(one.buffers) + memory
+
+
+def _take_steps(config: Mapping[str, Any], strategy: Strategy, x: Tensor, layout: Layout) -> int:
+    """The bytes that a strategy remembers after its first two steps: some methods send another first message."""
+    everybody = communicator(config)
+    strategy.start(x, layout, everybody)
+    for everybody.step in range(2):
+        strategy.step(x, torch.zeros_like(x), everybody)
+    return _bytes(strategy.state_dict())
+
+
+def _bytes(state: Any) -> int:
+    if isinstance(state, Tensor):
+        return state.nbytes
+    return sum(map(_bytes, state.values())) if isinstance(state, dict) else 0
+
+
+def rehearse_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> int:
+    """The same for workers that lie on several processes, as the first rank of each sees it.
+
+    Models and rows are on the meta device, and the mesh is played: no model is made.
+
+    Returns
+    -------
+    bytes : of all processes' parameters and memories, nearly: ranks need not hold equally much.
+
+    Raises
+    ------
+    ConfigError : with all that does not fit.
+    """
+    faults = [*_undivided(config, task)]
+    try:
+        worker = play(config, task)
+        loss = objective(task, worker.computation.vocabulary)
+        if not faults:
+            worker.compute(loss, [tuple(part.to("meta") for part in task.batch(0, [0]))], 0)
+        rows = worker.parameters.new_empty(config["workers"], worker.layout.d)
+        memory = _take_steps(config, driven(method, config, worker), rows, worker.layout)
+    except ValueError as error:
+        faults += [re.sub(r"\.\d+\.", ".*.", line) for line in str(error).splitlines()]  # all blocks in one line
+    if faults:
+        raise ConfigError(f"mesh: {fault}" for fault in faults)
+    return config["nproc"] // config["workers"] * (rows.nbytes + memory)
+
+
+def play(config: Mapping[str, Any], task: Task) -> ShardedWorker:
+    """The first rank's piece of a worker, on the meta device, of a run whose workers lie on several processes."""
+    with torch.device("meta"):
+        return on_mesh(task, PlayedMesh(degrees(config)), zero=config["zero"], sequence=config["sequence"])
+
+
+def _undivided(config: Mapping[str, Any], task: Task) -> Iterator[str]:
+    """Batches and sequences that ranks cannot share equally: all lines at once, not the first."""
+    by_axis = degrees(config)
+    samples, *length = task.batch(0, [0])[0].shape[1:]
+    if samples % by_axis["shard"]:
+        yield (
+            f"the batch of a worker must be a multiple of mesh.shard={by_axis['shard']}, got {samples}: its ranks take "
+            "equal shares; change task.batch or the mesh"
+        )
+    if config["sequence"] and length and (length[0] - 1) % by_axis["tensor"]:
+        yield (
+            f"the context must be a multiple of mesh.tensor={by_axis['tensor']} with sequence=true, got "
+            f"{length[0] - 1}: its ranks take equal parts; change task.context or the mesh"
+        )

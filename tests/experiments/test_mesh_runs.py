@@ -1,0 +1,147 @@
+"""Runs whose workers lie on several processes: from the command line's words to the record, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commeff.experiments.config.build import build
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.meshes import place
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.launch.membership import with_processes
+from commeff.experiments.run.runner import RunFailed, run_one
+from commeff.experiments.run.store import run_id
+
+SMALL = ("task=language", "model=llama_300k", "task.context=16", "task.batch=4", "task.probe=256", "task.dtype=float64")
+
+
+def words(text: Path, *more: str) -> list[str]:
+    return [*SMALL, f"task.data={text}", "method=local_sgd", "method.period=2", "steps=4", "evaluate_every=1", *more]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "text"
+    path.write_bytes(bytes(range(256)) * 16)
+    return path
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def same(ours: dict[str, Any], theirs: dict[str, Any], keys: set[str]) -> None:
+    for key in keys:
+        assert ours[key] == pytest.approx(theirs[key], abs=1e-10), key
+
+
+MEASURED = {"step", "samples", "minibatch_loss", "val_loss", "val_accuracy", "train_loss", "consensus_distance"}
+
+
+def test_a_run_on_a_mesh_is_recorded_as_the_run_of_whole_workers_and_goes_on_where_it_was_killed(
+    text: Path, tmp_path: Path
+) -> None:
+    """Two workers of two tensor ranks, a process each, killed after their second step or later and started again."""
+    whole = run_one(compose(words(text, "workers=2")), tmp_path / "whole")
+    config = compose(words(text, "mesh.worker=2", "mesh.tensor=2", "checkpoint_every=1"))
+
+    def progress(step: int, row: dict[str, Any]) -> None:
+        if row:
+            raise OSError("the power is gone")
+
+    with pytest.raises(RunFailed, match="the power is gone"):
+        run_one(config, tmp_path / "mesh", progress)
+    ours = run_one(config, tmp_path / "mesh")
+    assert (ours["state"], ours["workers"]) == ("done", 2)
+    for row, reference in zip(rows(tmp_path / "mesh"), rows(tmp_path / "whole"), strict=True):
+        same(row, reference, MEASURED)
+        assert row["payload_bytes"] >= reference["payload_bytes"]
+        assert row["tensor_bytes"] > 0 <= row["tensor_exposed_seconds"]
+    assert ours["payload_bytes"] > whole["payload_bytes"] > 0, "copies of norms travel, too"
+    same(ours, whole, {"test_loss", "local_val_loss", "start_loss", "parameter_norm"})
+    folders = sorted(path.name for path in (tmp_path / "mesh" / "checkpoints").iterdir())
+    assert folders == [f"worker-{w}-tensor-{t}" for w in (0, 1) for t in (0, 1)]
+    assert len(json.loads((tmp_path / "mesh" / "env.json").read_text())["members"]) == 4
+
+
+def test_a_rank_that_fails_is_named_by_its_place(text: Path, tmp_path: Path) -> None:
+    config = compose(words(text, "mesh.shard=2", "zero=1"))
+    folder = tmp_path / "mesh" / "checkpoints" / "shard-1"
+    folder.parent.mkdir(parents=True)
+    folder.write_text("in the way")
+    with pytest.raises(RunFailed, match=r"process 1, shard 1:? "):
+        run_one(config, tmp_path / "mesh")
+
+
+def refusals(*settings: str) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        build(compose(settings))
+    return list(refused.value.faults)
+
+
+def test_keys_that_do_not_fit_the_mesh_are_refused_all_at_once() -> None:
+    lines = refusals("mesh.worker=2", "mesh.tensor=2", "zero=1", "workers=4", "nproc=3", "engine=vmap")
+    assert [line.split(",")[0] for line in lines] == [
+        "workers must be mesh.worker=2",
+        "nproc must be 4",
+        "engine must be loop on a mesh",
+        "zero must be 0 with mesh.shard=1",
+    ]
+    assert refusals("sequence=true", "pieces=own") == [
+        "pieces must be null without a mesh, got own: every model is whole; omit pieces=",
+        "sequence must be false with mesh.tensor=1, got true: nothing is split; set mesh.tensor=2 or more",
+    ]
+    assert refusals("mesh.tenor=2") == ["unknown key 'mesh.tenor'; did you mean mesh.tensor?"]
+    assert refusals("mesh.tensor=0") == ["mesh.tensor must be at least 1 and at most 4,096, got 0"]
+
+
+def test_models_and_batches_that_do_not_divide_are_refused_all_at_once(text: Path) -> None:
+    lines = refusals(*words(text, "mesh.tensor=3", "mesh.shard=3", "sequence=true"))
+    assert lines[0].startswith("mesh: the batch of a worker must be a multiple of mesh.shard=3, got 4")
+    assert lines[1].startswith("mesh: the context must be a multiple of mesh.tensor=3 with sequence=true, got 16")
+    assert "mesh: tensor = 3 must divide the 4 units of blocks.*.attention.queries: take another degree" in lines
+    assert len(lines) == len(set(lines)) <= 12, "a line for each kind of block, not for each block"
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        (("method=mem_sgd", "mesh.tensor=2"), "got one that works on whole vectors"),
+        (("task=digits", "mesh.tensor=2"), "must have a plan, got Digits without"),
+        (("task=quadratic", "mesh.worker=2", "mesh.tensor=2"), "must have a plan, got Quadratic without"),
+        (("task=quadratic", "mesh.worker=2", "mesh.shard=1"), "must have inputs_targets and criterion, got Quadratic"),
+        (("mesh.pipeline=2",), "mesh.pipeline must be 1, got 2"),
+        (("model=llama_300k", "task.layers=3"), "layers=3 must be left out with model=llama_300k"),
+        (("model=llama_1b",), "model must be a preset, got 'llama_1b': did you mean"),
+        (("model=gpt2", "task.context=1025"), "context must be at most that of gpt2, 1024, got 1025"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_way_out(text: Path, settings: tuple[str, ...], refusal: str) -> None:
+    task = () if any("task=" in setting for setting in settings) else ("task=language", f"task.data={text}")
+    (line,) = refusals(*task, *settings)
+    assert refusal in line
+
+
+def test_whoever_shares_states_may_train_any_task_with_a_criterion() -> None:
+    assert build(compose(["task=digits", "mesh.worker=2", "mesh.shard=2", "zero=1"])).checkpoint > 0
+
+
+def test_a_mesh_says_how_many_workers_and_processes_there_are() -> None:
+    config = compose(["mesh.worker=2", "mesh.tensor=4", "topology=ring", "method=dsgd"])
+    assert (config["workers"], config["nproc"], config["topology"]["n"], config["task"]["workers"]) == (2, 8, 2, 2)
+    assert [place(config, rank) for rank in (0, 7)] == ["worker 0, tensor 0", "worker 1, tensor 3"]
+    with pytest.raises(ValueError, match="as many ranks as there are processes, 4, got 8"):
+        with_processes(config, 4)
+    assert with_processes(config, 8)["nproc"] == 8
+
+
+def test_a_run_without_a_mesh_keeps_its_name() -> None:
+    config = compose(["method=dsgd"])
+    assert config["mesh"] == {"worker": 1, "pipeline": 1, "shard": 1, "tensor": 1}
+    older = {key: value for key, value in config.items() if key not in ("mesh", "zero", "sequence", "pieces")}
+    assert run_id(older) == run_id(config)
+    assert run_id(compose(["method=dsgd", "mesh.shard=2"])) != run_id(compose(["method=dsgd", "workers=1"]))
