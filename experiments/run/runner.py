@@ -203,13 +203,13 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
         if config["device"] != "cpu":
             task = OnDevice(task, torch.device("cuda", torch.cuda.current_device()))
         with contained():
-            place = _placed(config, parts, task, distributed)
-            kind = _ReadByFirst if distributed and place.worker is None else Checkpoints
+            own = _placed(config, parts, task, distributed)
+            kind = _ReadByFirst if distributed and own.worker is None else Checkpoints
             return train(
                 task,
-                place.strategy,
-                place.communicator,
-                worker=place.worker,
+                own.strategy,
+                own.communicator,
+                worker=own.worker,
                 steps=config["steps"],
                 engine=config["engine"],
                 evaluate_every=config["evaluate_every"],
@@ -224,7 +224,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Trainee:
     """What a process of a run trains with."""
 
     strategy: Strategy
@@ -232,13 +232,13 @@ class _Place:
     worker: ShardedWorker | None = None
 
 
-def _placed(config: Mapping[str, Any], parts: Parts, task: Task, distributed: bool) -> _Place:
+def _placed(config: Mapping[str, Any], parts: Parts, task: Task, distributed: bool) -> _Trainee:
     if mesh_size(config) == 1:
-        return _Place(parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator)
+        return _Trainee(parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator)
     mesh = Mesh(**degrees(config), device=config["device"])
     worker = on_mesh(task, mesh, zero=config["zero"], sequence=config["sequence"], seed=config["seed"])
     strategy = driven(parts.strategy, config, worker)
-    return _Place(strategy, communicator(config, distributed=True, group=mesh.group("worker")), worker)
+    return _Trainee(strategy, communicator(config, distributed=True, group=mesh.group("worker")), worker)
 
 
 class _ReadByFirst(Checkpoints):
