@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
 
-from commeff.communicator import Communicator
-from commeff.compressors import Layout
+from commeff.adapters.holding import Holding, Models
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
-from commeff.parallelism import Mesh
-from commeff.parallelism.fully import fully
-from commeff.parallelism.rows import dealt
+from commeff.parallelism.foreign import AnyMesh
 from commeff.replicas.arrivals import Arrivals
-from commeff.replicas.stacked import trainable, write_row
 from commeff.training.allocator import keep_freed_memory
 from commeff.transforms import BUCKET_MB, bucketed, clipped, fitted
+
+M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])
 
 
 class DistributedOptimizer:
@@ -43,18 +41,22 @@ class DistributedOptimizer:
 
     Parameters
     ----------
-    model : nn.Module
-        The model of this process, not wrapped in DistributedDataParallel.
+    model : nn.Module or sequence of them
+        The model of this process, or its parts, not wrapped in DistributedDataParallel.
     strategy : Strategy
         The method, such as `methods.psgd(...)`.
     seed : int
         The key of the method's randomness.
     group : ProcessGroup, optional
         The processes; the default group unless given.
-    mesh : Mesh, optional
-        The processes of all workers, where each lies on several: the model is this process's piece of its worker, split
-        over tensor ranks, or what a `Pipeline`, which then goes backward, has left of it. Shard ranks each backward
-        their share of the worker's batch, all equally large.
+    mesh : Mesh or DeviceMesh, optional
+        The processes of all workers, where each lies on several. With a `Mesh` the model is this process's piece of its
+        worker, split over tensor ranks, or what a `Pipeline`, which then goes backward, has left of it; shard ranks
+        each backward their share of the worker's batch, all equally large. With a DeviceMesh, or DTensors, you have
+        split the model yourself, by fully_shard, parallelize_module, or stages of a pipeline, over other axes than the
+        workers': gradients are yours until the step, and sent then.
+    axis : str
+        The axis of a DeviceMesh that is the workers'.
     zero : int
         What shard ranks share (ZeRO): 0 nothing, 1 the states of the method, 2 gradients too, which backward then takes
         away from the parameters, bucket by bucket, 3 parameters too (FSDP2, which is put on the model here; see
@@ -74,65 +76,45 @@ class DistributedOptimizer:
         With the ledger of what this worker has sent, and the clock `step`.
     strategy : Strategy
         The method, in buckets.
+    copied : int
+        Bytes of parameters that lie here twice: those whose memory is not ours, DTensors and other dtypes, are copied
+        after each step.
 
     Raises
     ------
     ValueError
-        There is no process group, the model is wrapped in DDP, or the strategy does not fit the model, a split one, or
-        the number of processes.
+        There is no process group, something else keeps workers equal (DDP, or FSDP over their axis), or the strategy
+        does not fit the model, a split one, or the number of processes.
     """
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Models,
         strategy: Strategy,
         *,
         seed: int = 0,
         group: Any = None,
-        mesh: Mesh | None = None,
+        mesh: AnyMesh | None = None,
+        axis: str = "dp_replicate",
         zero: int = 1,
         pieces: Literal["own"] | None = None,
         bucket_mb: float = BUCKET_MB,
         clip: float | None = None,
         collective: str = "auto",
     ) -> None:
-        if isinstance(model, nn.parallel.DistributedDataParallel):
-            raise ValueError(
-                "the model is wrapped in DistributedDataParallel, which averages gradients beside the method; "
-                "give model.module"
-            )
-        if mesh is not None:
-            if group is not None:
-                raise ValueError("group must not be given beside mesh, which says who the workers are: leave it out")
-            group = mesh.group("worker")
-        self.communicator, self._model = Communicator.per_process(seed, group, collective), model
-        self._alike(mesh)
-        if zero == 3 and mesh is not None:
-            fully(model, mesh)
-        named = trainable(model)
-        self._layout = Layout.of([(name, tuple(p.shape)) for name, p in named.items()])
-        self._row, layout, partition = dealt(self._layout, named, mesh, zero, bucket_mb)
+        holding = Holding(model, mesh, axis, group, seed=seed, collective=collective, zero=zero, bucket_mb=bucket_mb)
+        self._holding, self.communicator, self.copied = holding, holding.communicator, holding.copied
+        self._row, layout, partition = holding.dealt
         own = self._row.parameters
         strategy = clipped(bucketed(fitted(strategy, partition, pieces), bucket_mb, own, layout), clip)
         self.strategy = strategy
         keep_freed_memory()
         strategy.start(own, layout, self.communicator)
-        # Those of a pipeline come with every micro-batch.
-        awaited = self._row.awaited(overlap.awaited(strategy))
-        early = bool(awaited) and strategy.accumulate == 1 and (mesh is None or mesh.degrees["pipeline"] == 1)
-        self._arrivals = Arrivals([named], self._layout, awaited)
-        self._early = early
+        awaited = self._row.awaited(overlap.awaited(strategy)) if holding.once else ()
+        self._arrivals = Arrivals([holding.parameters], holding.computed, awaited)
+        self._early = bool(awaited) and strategy.accumulate == 1
         self._row.forget()
         self._begin_anew()
-
-    def _alike(self, mesh: Mesh | None) -> None:
-        """Begin as rank 0: parameters, frozen ones too, and buffers."""
-        for tensor in (*self._model.parameters(), *self._model.buffers()):
-            value = tensor.detach().contiguous()
-            if mesh is not None:
-                mesh.axis("shard").broadcast(value)
-            self.communicator.transport.broadcast(value)
-            tensor.data = value
 
     def _begin_anew(self) -> None:
         self._posted = self._sent = False
@@ -190,11 +172,10 @@ class DistributedOptimizer:
             for first, last in final:
                 self._sent |= overlap.ready(self.strategy, self._row.gradient, first, last, self.communicator)
 
-    def average_into(self, model: nn.Module) -> nn.Module:
+    def average_into(self, model: M) -> M:
         """Write the mean of all workers' parameters into another model of this kind; every process calls it."""
-        own = self._row.parameters
-        mean = self._row.whole(self.communicator.observe(own).to(own)[None])
-        return write_row(model, mean[0], self._layout)
+        self._holding.average_into(model)
+        return model
 
     def state_dict(self) -> dict[str, Any]:
         """The clock, the bill, and what is this process's own: the parameters that it updates, buffers and memory."""
@@ -202,7 +183,7 @@ class DistributedOptimizer:
             "step": self.communicator.step,
             "ledger": self.communicator.ledger.state_dict(),
             "parameters": self._row.parameters.clone(),
-            "buffers": {name: buffer.clone() for name, buffer in self._model.named_buffers()},
+            "buffers": {name: buffer.clone() for name, buffer in self._holding.buffers.items()},
             "strategy": self.strategy.state_dict(),
         }
 
@@ -210,7 +191,7 @@ class DistributedOptimizer:
         """Restore what `state_dict` gave on the process of the same rank, its parameters too; all of them call it."""
         self.strategy.load_state_dict(state["strategy"])
         self._row.load(state["parameters"])
-        for name, buffer in self._model.named_buffers():
+        for name, buffer in self._holding.buffers.items():
             buffer.copy_(state["buffers"][name])
         self.communicator.ledger.load_state_dict(state["ledger"])
         self.communicator.step = state["step"]

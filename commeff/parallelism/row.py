@@ -34,12 +34,15 @@ class Row(ABC):
         The columns that this rank updates, as it lays them one after the other: its own.
     gradient : (1, own)
         Of those, to be read where `arrived` says that they are final.
+    copied : int
+        Bytes of parameters that have memory of their own beside the row.
     takes : bool
         Whether `arrived` takes gradients away from the parameters.
     """
 
     spans: Sequence[Span]
     gradient: Tensor
+    copied: int = 0
     takes: ClassVar[bool] = False
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis) -> None:

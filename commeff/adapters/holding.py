@@ -1,0 +1,121 @@
+"""What a process holds of its worker: a whole model, a piece that this package has cut, or one that its user has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from commeff.communicator import Communicator
+from commeff.compressors import Layout
+from commeff.parallelism import Mesh
+from commeff.parallelism.borrowed import borrowed
+from commeff.parallelism.foreign import AnyMesh, local, named, resharded, workers_of, wrapped
+from commeff.parallelism.fully import fully
+from commeff.parallelism.rows import Dealt, dealt
+
+Models = nn.Module | Sequence[nn.Module]
+
+
+class Holding:
+    """The parameters of a process in a row, and its communicator with those that hold the same part of other workers.
+
+    The parameters take the place of the first worker's, buffers and frozen ones too. The arguments are those of
+    `DistributedOptimizer`.
+
+    Attributes
+    ----------
+    parts : list of nn.Module
+        The model.
+    communicator : Communicator
+        Of the worker axis.
+    parameters : dict of str to nn.Parameter
+        What the process computes with.
+    computed : Layout
+        Of these.
+    dealt : Dealt
+        What it updates of them.
+    copied : int
+        Bytes of parameters whose memory is not the row's, but copied from it after each step.
+    once : bool
+        Whether backward makes each gradient once a step, to be sent while others are made.
+    """
+
+    def __init__(
+        self,
+        model: Models,
+        mesh: AnyMesh | None,
+        axis: str,
+        group: Any,
+        *,
+        seed: int,
+        collective: str,
+        zero: int,
+        bucket_mb: float,
+    ) -> None:
+        self.parts = parts_of(model)
+        if faults := list(wrapped(self.parts)):
+            raise ValueError("\n".join(faults))
+        if mesh is not None and group is not None:
+            raise ValueError("group must not be given beside mesh, which says who the workers are: leave it out")
+        resharded(self.parts)
+        workers = workers_of(mesh, axis, self._trainable())
+        ours = mesh if isinstance(mesh, Mesh) and workers is None else None
+        if workers is not None:
+            group = workers.group
+            if zero > 1:
+                raise ValueError(f"zero must be left out where the user has split the model, got {zero}: it is FSDP's")
+        elif ours is not None:
+            group = ours.group("worker")
+        self.communicator = Communicator.per_process(seed, group, collective)
+        if workers is None:
+            self._begin_alike(ours)
+            if zero == 3 and ours is not None:
+                for part in self.parts:
+                    fully(part, ours)
+            self.parameters = self._trainable()
+            self.computed = Layout.of([(name, tuple(p.shape)) for name, p in self.parameters.items()])
+            self.dealt: Dealt = dealt(self.computed, self.parameters, ours, zero, bucket_mb)
+        else:
+            workers.check(self._trainable())
+            self._begin_alike(None)
+            self.parameters = self._trainable()
+            self.dealt = borrowed(self.parameters, self.parts, workers)
+            self.computed = self.dealt.layout
+        self.copied = self.dealt.row.copied
+        self.once = workers is None and (ours is None or ours.degrees["pipeline"] == 1)
+
+    def _trainable(self) -> dict[str, nn.Parameter]:
+        every = named(self.parts, nn.Module.named_parameters)
+        return {name: parameter for name, parameter in every.items() if parameter.requires_grad}
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """BatchNorm's statistics, for example, by name."""
+        return named(self.parts, nn.Module.named_buffers)
+
+    def _begin_alike(self, mesh: Mesh | None) -> None:
+        parameters = named(self.parts, nn.Module.named_parameters)
+        for tensor in (*parameters.values(), *self.buffers.values()):
+            own = local(tensor)
+            value = own.contiguous()
+            if mesh is not None:
+                mesh.axis("shard").broadcast(value)
+            self.communicator.transport.broadcast(value)
+            if value.data_ptr() != own.data_ptr():
+                own.copy_(value)
+
+    def average_into(self, model: Models) -> None:
+        """Write the mean of all workers' parameters into another model of this kind; every process calls it."""
+        own = self.dealt.row.parameters
+        mean = self.dealt.row.whole(self.communicator.observe(own).to(own)[None])[0]
+        resharded(parts := parts_of(model))
+        theirs = named(parts, nn.Module.named_parameters)  # by name: some may have been frozen there
+        for field in self.computed.fields:
+            local(theirs[field.name]).copy_(mean[field.start : field.stop].view(field.shape))
+
+
+def parts_of(model: Models) -> list[nn.Module]:
+    """A model as its parts."""
+    return [model] if isinstance(model, nn.Module) else list(model)

@@ -1,0 +1,264 @@
+"""Models that their user has split by torch's FSDP2, tensor parallelism or pipelines: what a rank holds of them.
+
+DTensors say which part of a whole tensor they are, plain tensors are all of theirs; who else has the same part, the
+ranks of a worker tell each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from math import prod
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from commeff.compressors import Layout
+from commeff.compressors.parts import Part
+from commeff.parallelism.collectives import Axis
+from commeff.parallelism.mesh import Mesh
+
+T = TypeVar("T")
+AnyMesh = Mesh | DeviceMesh
+Spans = tuple[tuple[int, int], ...]
+Place = tuple[int, ...]  # of a rank in its worker: its coordinates on the axes but the workers'
+
+COMPOSABLE = "torch.distributed._composable.replicate"  # turns a module into a DistributedDataParallel in place
+
+
+class Portion(NamedTuple):
+    """What a rank holds of a tensor.
+
+    Attributes
+    ----------
+    name : str
+        Of the tensor.
+    shape : tuple of int
+        Of the whole tensor.
+    spans : tuple of spans
+        For each dimension, the runs of indices that it has.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    spans: tuple[Spans, ...]
+
+
+class Workers:
+    """The axis of a mesh that is the method's, as a process sees it, and the ranks of its own worker.
+
+    Parameters
+    ----------
+    devices : DeviceMesh
+        Of all processes.
+    axis : str
+        Its axis of workers.
+
+    Attributes
+    ----------
+    group : ProcessGroup
+        Of the processes that hold the same pieces of all workers.
+    inner : tuple of Axis
+        The other axes, along which a worker lies on several ranks.
+    place : tuple of int
+        The coordinates of this process on those.
+
+    Raises
+    ------
+    ValueError
+        The mesh has no such axis, or not all processes.
+    """
+
+    def __init__(self, devices: DeviceMesh, axis: str) -> None:
+        names = devices.mesh_dim_names or ()
+        if axis not in names:
+            raise ValueError(
+                f"axis must name the workers' axis of the mesh, one of {', '.join(names) or '(no names)'}, got "
+                f"{axis!r}: give axis=NAME"
+            )
+        if devices.size() != dist.get_world_size():
+            raise ValueError(
+                f"the mesh must have all {dist.get_world_size()} processes, got one of {devices.size()}: it says which "
+                "ranks a worker has; give the mesh that it was taken from"
+            )
+        self.name, self.group = axis, devices.get_group(axis)
+        self.inner = tuple(
+            Axis(name, devices.size(i), devices.get_local_rank(name), devices.get_group(name))
+            for i, name in enumerate(names)
+            if name != axis and devices.size(i) > 1
+        )
+        self.place: Place = tuple(inner.rank for inner in self.inner)
+        dim = names.index(axis)
+        self._ranks = set(devices.mesh.select(dim, devices.get_local_rank(axis)).flatten().tolist())
+
+    def gather(self, mine: Any) -> dict[Place, Any]:
+        """What each rank of the worker gives, by its place."""
+        everyone = {self.place: mine}
+        for axis in self.inner:
+            parts: list[dict[Place, Any]] = [{}] * axis.size
+            dist.all_gather_object(parts, everyone, group=axis.group)
+            everyone = {place: what for part in parts for place, what in part.items()}
+        return everyone
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over the ranks of the worker, at each of them."""
+        for axis in self.inner:
+            values = axis.reduce(values)
+        return values
+
+    def check(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Refuse parameters that do not lie on the ranks of one worker, with a line for each."""
+        if faults := list(self._faults(parameters)):
+            raise ValueError("\n".join(faults))
+
+    def _faults(self, parameters: Mapping[str, nn.Parameter]) -> Iterable[str]:
+        for name, parameter in parameters.items():
+            if parameter.is_meta:
+                yield f"every parameter must have memory, got {name} on meta: materialise the model first"
+            elif isinstance(parameter, DTensor):
+                ranks = parameter.device_mesh.mesh.flatten().tolist()
+                if not self._ranks.issuperset(ranks):
+                    yield (
+                        f"the ranks of a worker, {sorted(self._ranks)}, must have {name} to themselves, got a DTensor "
+                        f"over {sorted(ranks)}: axis {self.name} is the method's; give fully_shard and "
+                        f"parallelize_module axes without it, as in fully_shard(model, mesh=mesh['dp_shard'])"
+                    )
+            elif hasattr(parameter, "cut"):
+                yield f"a model that split(...) has cut needs mesh=Mesh(...), got a DeviceMesh: {name} is a piece"
+
+    def words(self, homes: Sequence[Place]) -> str:
+        """The ranks that hold a part: "everywhere", or "pp 0, tp 1"."""
+        ranks = [sorted({home[i] for home in homes}) for i in range(len(self.inner))]
+        if prod(map(len, ranks)) != len(homes):
+            return " and ".join(map(str, homes))
+        pairs = zip(self.inner, ranks, strict=True)
+        some = [f"{axis.name} {' and '.join(map(str, own))}" for axis, own in pairs if len(own) < axis.size]
+        return ", ".join(some) or "everywhere"
+
+
+def workers_of(mesh: AnyMesh | None, axis: str, parameters: Mapping[str, nn.Parameter]) -> Workers | None:
+    """The workers of a model that its user has split; None where it is whole, or was split by this package."""
+    if isinstance(mesh, DeviceMesh):
+        return Workers(mesh, axis)
+    if not any(isinstance(parameter, DTensor) for parameter in parameters.values()):
+        return None
+    if mesh is None:
+        raise ValueError(
+            "mesh must be given for a model of DTensors, got none: it says which ranks a worker has; give "
+            "mesh=DEVICE_MESH, axis=NAME"
+        )
+    return Workers(mesh.devices, "worker")
+
+
+def wrapped(parts: Sequence[nn.Module]) -> Iterable[str]:
+    """The modules that something else keeps equal over processes, in words."""
+    for part in parts:
+        for name, module in part.named_modules():
+            composed = any(base.__module__ == COMPOSABLE for base in type(module).__mro__)
+            if composed or isinstance(module, nn.parallel.DistributedDataParallel):
+                yield (
+                    f"{f'{name} of ' if name else ''}the model is wrapped in DistributedDataParallel, which averages "
+                    "gradients beside the method; give model.module"
+                )
+
+
+def resharded(parts: Sequence[nn.Module]) -> None:
+    """Let FSDP2 drop what it has gathered, which would hide what is written into its shards."""
+    for part in parts:
+        for module in part.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+
+def named(parts: Sequence[nn.Module], kind: Callable[[nn.Module], Iterable[tuple[str, T]]]) -> dict[str, T]:
+    """All parameters (or buffers) of modules by name, each once; where names meet, with the module's number before."""
+    first: dict[int, tuple[int, str, T]] = {}
+    for i, part in enumerate(parts):
+        for name, tensor in kind(part):
+            first.setdefault(id(tensor), (i, name, tensor))
+    unique = len({name for _, name, _ in first.values()}) == len(first)
+    return {name if unique else f"{i}.{name}": tensor for i, name, tensor in first.values()}
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What this rank has of a tensor, without a gradient, in the same memory."""
+    with torch.no_grad():
+        return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
+
+
+def portion(name: str, parameter: Tensor) -> Portion:
+    """Which part of a tensor this rank holds."""
+    shape = tuple(parameter.shape)
+    if not isinstance(parameter, DTensor):
+        return Portion(name, shape, tuple(((0, length),) for length in shape))
+    return Portion(name, shape, tuple(tuple(_runs(parameter, dim)) for dim in range(len(shape))))
+
+
+def _runs(parameter: DTensor, dim: int) -> Iterable[tuple[int, int]]:
+    """The runs of indices of one dimension that this rank has: what it would get of their numbers."""
+    placements: list[Placement] = []
+    for placement in parameter.placements:
+        if isinstance(placement, _StridedShard) and placement.dim == dim:  # FSDP after tensor parallelism
+            placements.append(_StridedShard(0, split_factor=placement.split_factor))
+        else:
+            placements.append(Shard(0) if placement.is_shard(dim) else Replicate())
+    indices = torch.arange(parameter.shape[dim], device=parameter.device_mesh.device_type)
+    own = distribute_tensor(indices, parameter.device_mesh, placements, src_data_rank=None).to_local().tolist()
+    for _, run in groupby(enumerate(own), key=lambda pair: pair[1] - pair[0]):
+        found = [index for _, index in run]
+        yield found[0], found[-1] + 1
+
+
+def homes(parameters: Mapping[str, nn.Parameter], workers: Workers) -> dict[str, tuple[Place, ...]]:
+    """By name, the ranks of the worker that hold the same part of a tensor as this one; all of them call it.
+
+    Raises
+    ------
+    ValueError
+        Tensors of one name differ, as whole ones or where they should be copies.
+    """
+    mine = [(portion(name, parameter), _digest(local(parameter))) for name, parameter in parameters.items()]
+    found: dict[Portion, dict[Place, int]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    faults = []
+    for place, theirs in workers.gather(mine).items():
+        for what, digest in theirs:
+            found.setdefault(what, {})[place] = digest
+            if shapes.setdefault(what.name, what.shape) != what.shape:
+                faults.append(
+                    f"a name must name one tensor, got {what.name} of shapes {shapes[what.name]} and {what.shape}: "
+                    "give the modules of each stage the names that they have in the whole model"
+                )
+    for what, digests in found.items():
+        if len(set(digests.values())) > 1:
+            faults.append(
+                f"copies of {what.name} must be equal, got other values at {workers.words(list(digests)[:1])} than "
+                f"elsewhere of {workers.words(list(digests))}: seed all ranks alike, or, where these are other "
+                "tensors, give the modules of each stage the names that they have in the whole model"
+            )
+    if faults:
+        raise ValueError("\n".join(dict.fromkeys(faults)))
+    return {what.name: tuple(sorted(found[what])) for what, _ in mine}
+
+
+def _digest(values: Tensor) -> int:
+    """A number that differs where values do, of up to a thousand of them."""
+    flat = values.flatten()
+    return hash(tuple(flat[:: max(1, len(flat) // 1000)].tolist()))
+
+
+def parts_of(layout: Layout, found: Mapping[str, Sequence[Place]], workers: Workers) -> tuple[Part, ...]:
+    """The columns of this rank's row by the ranks that hold them."""
+    parts: dict[str, list[Any]] = {}
+    for field in layout.fields:
+        parts.setdefault(workers.words(found[field.name]), []).append(field)
+    return tuple(
+        Part(name, [(f.start, f.stop) for f in parts[name]], Layout.of([(f.name, f.shape) for f in parts[name]]))
+        for name in sorted(parts)
+    )
