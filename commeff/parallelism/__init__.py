@@ -12,6 +12,7 @@ workers form the worker axis's groups, in which the strategy talks: a method act
 
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.computation import Computation, Objective, OnePass
+from commeff.parallelism.initialise import Spread, drawn, materialise
 from commeff.parallelism.layers import Layers
 from commeff.parallelism.mesh import AXES, Mesh
 from commeff.parallelism.pieces import Cut
@@ -41,8 +42,11 @@ __all__ = [
     "Plan",
     "RowParallel",
     "SequenceParallel",
+    "Spread",
     "Style",
     "VocabularyParallel",
     "cross_entropy",
+    "drawn",
+    "materialise",
     "split",
 ]

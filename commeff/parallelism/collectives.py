@@ -104,8 +104,11 @@ class Axis:
         return x.chunk(self.size, dim)[self.rank]
 
     def broadcast(self, x: Tensor, source: int = 0) -> None:
-        """Make x that of one rank, in place. It happens once, or in an evaluation, and is not counted."""
-        if self.size > 1:
+        """Make x that of one rank, in place. It happens once, or in an evaluation, and is not counted.
+
+        What is on the meta device has no numbers; each rank is to make its own, the same as others do.
+        """
+        if self.size > 1 and not x.is_meta:
             dist.broadcast(x, group=self.group, group_src=source)
 
     def send(self, x: Tensor, to: int) -> Any:

@@ -4,11 +4,11 @@ The models are plain modules that know nothing of parallelism; `plans` says by m
 splits them; `huggingface` reads and writes them under the names of `transformers`.
 """
 
-from commeff.experiments.tasks.language.gpt import GPT
+from commeff.experiments.tasks.language.gpt import GPT, spread
 from commeff.experiments.tasks.language.huggingface import load, save
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import gpt_plan, llama_plan
 from commeff.experiments.tasks.language.presets import PRESETS, count, preset
 from commeff.experiments.tasks.language.task import Language
 
-__all__ = ["GPT", "PRESETS", "Language", "Llama", "count", "gpt_plan", "llama_plan", "load", "preset", "save"]
+__all__ = ["GPT", "PRESETS", "Language", "Llama", "count", "gpt_plan", "llama_plan", "load", "preset", "save", "spread"]
