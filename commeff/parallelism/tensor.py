@@ -92,6 +92,7 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
                 piece = nn.Parameter(cut.take(parameter.detach()))
                 piece.cut = cut  # type: ignore[attr-defined]
                 piece.ranks = axis.ranks  # type: ignore[attr-defined]
+                piece.sequence = sequence  # type: ignore[attr-defined]
                 pieces[parameter] = piece, cut
                 summed = _summed_over(style, cut, axis, sequence)
                 if summed is not None:

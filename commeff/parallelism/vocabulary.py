@@ -55,6 +55,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis, *, ignore_index: 
     counted, mine = local(targets.where(counts, 0), own, axis)
     largest = axis.reduce(logits.detach().amax(-1), "max")
     shifted = logits - largest[:, None]
-    target = shifted.gather(-1, counted.clamp(0, own - 1)[:, None]).squeeze(-1) * mine
+    # Indexed, which unlike gather keeps nothing as large as the logits for backward.
+    target = shifted[torch.arange(len(shifted), device=shifted.device), counted.clamp(0, own - 1)] * mine
     exponentials, target = sum_out(torch.stack((shifted.exp().sum(-1), target)), axis)
     return (exponentials.log() - target).where(counts, 0).sum() / counts.sum()

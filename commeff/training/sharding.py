@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
-from commeff.parallelism import Axis, Computation, Mesh, OnePass, split
+from commeff.parallelism import Axis, Computation, Layers, Mesh, OnePass, split
 from commeff.parallelism.fit import splits_outputs
 from commeff.parallelism.fully import fully
 from commeff.parallelism.pipeline import Pipeline
+from commeff.parallelism.recompute import recompute as applied
 from commeff.replicas import ShardedWorker
 from commeff.training.task import SplitTask, StagedTask, Task
 
@@ -20,6 +21,7 @@ def on_mesh(
     sequence: bool = False,
     schedule: str = "1f1b",
     micro_batches: int = 1,
+    recompute: str = "none",
     seed: int = 0,
 ) -> ShardedWorker:
     """This process's piece of its worker. Every process of the mesh calls it.
@@ -27,7 +29,8 @@ def on_mesh(
     Parameters
     ----------
     task : Task
-        With a `plan` if there are several tensor ranks, and `layers` if there are several stages or micro-batches.
+        With a `plan` if there are several tensor ranks, and `layers` if there are several stages or micro-batches,
+        or activations are computed anew.
     mesh : Mesh
         The processes of all workers.
     zero : int
@@ -38,6 +41,8 @@ def on_mesh(
         In which order pipeline ranks compute micro-batches: one of `commeff.parallelism.schedules.SCHEDULES`.
     micro_batches : int
         Parts that a rank's share of a minibatch is cut into.
+    recompute : str
+        Activations that are computed anew in backward: one of `commeff.parallelism.recompute.RECOMPUTATIONS`.
     seed : int
         The key of dropout's randomness.
 
@@ -50,13 +55,39 @@ def on_mesh(
         communicator = Communicator.per_process(seed=0, group=mesh.group("worker"))
         train(task, strategy, communicator, worker=worker, steps=100)
     """
-    model, vocabulary = _split(task, mesh.axis("tensor"), sequence)
+    tensor, pipeline = mesh.axis("tensor"), mesh.axis("pipeline")
+    staged = pipeline.size * micro_batches > 1
+    model, vocabulary = _split(task, tensor, sequence)
+    if recompute != "none":
+        applied(model, _layers(task, model), recompute, tensor)
     if zero == 3:
-        if mesh.degrees["pipeline"] > 1:
-            raise ValueError("zero must be at most 2 in a pipeline, got 3: its stages are not sharded yet; give zero=2")
+        if staged:
+            raise ValueError(
+                f"zero must be at most 2 in a pipeline or with micro-batches, got 3 with pipeline = {pipeline.size}, "
+                f"micro_batches = {micro_batches}: stages are not sharded yet; give zero=2"
+            )
         fully(model, mesh)
-    computation = _computation(task, model, mesh.axis("pipeline"), schedule, micro_batches, vocabulary)
+    computation: Computation = OnePass(model, vocabulary)
+    if staged:
+        computation = Pipeline(
+            model,
+            _layers(task, model),
+            pipeline,
+            schedule=schedule,
+            micro_batches=micro_batches,
+            vocabulary=vocabulary,
+        )
     return ShardedWorker(computation, mesh, zero=zero, seed=seed)
+
+
+def _layers(task: Task, model: nn.Module) -> Layers:
+    if not isinstance(task, StagedTask):
+        raise ValueError(
+            "a task whose model lies on several stages, takes micro-batches or is computed anew must have layers, got "
+            f"{type(task).__name__} without: say by the names of its modules what they are, or give pipeline=1, "
+            "micro_batches=1 and recompute=none"
+        )
+    return task.layers(model)
 
 
 def _split(task: Task, tensor: Axis, sequence: bool) -> tuple[nn.Module, Axis | None]:
@@ -73,17 +104,3 @@ def _split(task: Task, tensor: Axis, sequence: bool) -> tuple[nn.Module, Axis | 
     vocabulary = tensor if splits_outputs(model, plan) else None
     split(model, plan, tensor, sequence=sequence)
     return model, vocabulary
-
-
-def _computation(
-    task: Task, model: nn.Module, pipeline: Axis, schedule: str, micro_batches: int, vocabulary: Axis | None
-) -> Computation:
-    if pipeline.size == micro_batches == 1:
-        return OnePass(model, vocabulary)
-    if not isinstance(task, StagedTask):
-        raise ValueError(
-            f"a task whose model lies on {pipeline.size} stages must have layers, got {type(task).__name__} without: "
-            "say by their names what its layers are, or give pipeline=1 and micro_batches=1"
-        )
-    layers = task.layers(model)
-    return Pipeline(model, layers, pipeline, schedule=schedule, micro_batches=micro_batches, vocabulary=vocabulary)

@@ -15,7 +15,7 @@ def rotate(x: Tensor, base: float) -> Tensor:
 
     Parameters
     ----------
-    x : (b, heads, t, w)
+    x : (b, t, heads, w)
         Queries or keys; w is even.
     base : float
         The slowest pair turns by about 1/base a position.
@@ -25,13 +25,13 @@ def rotate(x: Tensor, base: float) -> Tensor:
     The product of a query and a key depends on how far apart they are, not on where:
 
     >>> q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
-    >>> turned = [rotate(v.expand(1, 1, 5, 8), base=100.0)[0, 0] for v in (q, k)]
+    >>> turned = [rotate(v.expand(1, 5, 1, 8), base=100.0)[0, :, 0] for v in (q, k)]
     >>> bool(torch.isclose(turned[0][1] @ turned[1][3], turned[0][2] @ turned[1][4]))
     True
     """
     half = x.shape[-1] // 2
     rates = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
-    angles = torch.arange(x.shape[-2], device=x.device, dtype=torch.float32)[:, None] * rates  # (t, w/2)
+    angles = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)[:, None, None] * rates  # (t, 1, w/2)
     cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     left, right = x[..., :half], x[..., half:]
     return torch.cat((left * cosine - right * sine, right * cosine + left * sine), -1)
@@ -54,10 +54,10 @@ class GroupedAttention(nn.Module):
         mask : (b, 1, t, t), which positions read which; all before them, and themselves, unless given.
         """
         queries, keys, values = (
-            linear(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
-            for linear in (self.queries, self.keys, self.values)
+            linear(x).unflatten(-1, (-1, self.head_width)) for linear in (self.queries, self.keys, self.values)
         )
         queries, keys = rotate(queries, self.base), rotate(keys, self.base)
+        queries, keys, values = (each.transpose(1, 2) for each in (queries, keys, values))
         shared = queries.shape[1] // keys.shape[1]
         keys, values = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1)
         mixed = F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None)

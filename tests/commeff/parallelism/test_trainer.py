@@ -35,7 +35,7 @@ CASES = {
     "T2W2 sequence": (MESHES["T2W2"], {"sequence": True}),
     "S2W2": (MESHES["S2W2"], {}),
     "S2W2 zero 1": (MESHES["S2W2"], {"zero": 1}),
-    "P2W2": (MESHES["P2W2"], {"schedule": "1f1b", "micro_batches": 2}),
+    "P2W2": (MESHES["P2W2"], {"schedule": "1f1b", "micro_batches": 2, "recompute": "full"}),
 }
 
 
