@@ -41,7 +41,9 @@ RUN: dict[str, tuple[Any, float]] = {
     "workers": (int, 1),
     "nproc": (int, 1),
     **{f"mesh.{axis}": (int, 1) for axis in AXES},
-    "zero": (Literal[0, 1], 0),
+    "mesh.schedule": (Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"], 0),
+    "micro_batches": (int, 1),
+    "zero": (Literal[0, 1, 2, 3], 0),
     "sequence": (bool, 0),
     "pieces": (Literal["own"] | None, 0),
     "collective": (Literal["auto", "all_reduce", "ring", "tree", "all_gather", "server"], 0),
@@ -151,6 +153,8 @@ def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], di
             )
             continue
         values[SHORTHANDS.get(key, key)] = copy_tree(override.value())
+    if schema.fits(values.get("schedule"), RUN["mesh.schedule"][0]):  # not one of rates
+        values["mesh.schedule"] = values.pop("schedule")
     return values, signed
 
 

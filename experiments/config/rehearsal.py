@@ -14,6 +14,7 @@ from commeff.compressors import Layout
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.meshes import degrees
 from commeff.experiments.config.schema import ConfigError
+from commeff.parallelism.fit import batch_faults
 from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.training.sharding import on_mesh
@@ -88,7 +89,7 @@ def rehearse_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) ->
     try:
         worker = play(config, task)
         loss = objective(task, worker.computation.vocabulary)
-        if not faults:
+        if not faults and degrees(config)["pipeline"] == config["micro_batches"] == 1:  # nobody would pass on
             worker.compute(loss, [tuple(part.to("meta") for part in task.batch(0, [0]))], 0)
         rows = worker.parameters.new_empty(config["workers"], worker.layout.d)
         memory = _take_steps(config, driven(method, config, worker), rows, worker.layout)
@@ -101,19 +102,22 @@ def rehearse_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) ->
 
 def play(config: Mapping[str, Any], task: Task) -> ShardedWorker:
     """The first rank's piece of a worker, on the meta device, of a run whose workers lie on several processes."""
+    zero = min(config["zero"], 2)  # stage 3 needs processes, and leaves a rank as many columns
     with torch.device("meta"):
-        return on_mesh(task, PlayedMesh(degrees(config)), zero=config["zero"], sequence=config["sequence"])
+        return on_mesh(task, PlayedMesh(degrees(config)), **{**on_mesh_by(config), "zero": zero})
+
+
+def on_mesh_by(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What `on_mesh` is told of a run."""
+    told = {name: config[name] for name in ("zero", "sequence", "micro_batches", "seed")}
+    return told | {"schedule": config["mesh"]["schedule"]}
 
 
 def _undivided(config: Mapping[str, Any], task: Task) -> Iterator[str]:
     """Batches and sequences that ranks cannot share equally: all lines at once, not the first."""
     by_axis = degrees(config)
     samples, *length = task.batch(0, [0])[0].shape[1:]
-    if samples % by_axis["shard"]:
-        yield (
-            f"the batch of a worker must be a multiple of mesh.shard={by_axis['shard']}, got {samples}: its ranks take "
-            "equal shares; change task.batch or the mesh"
-        )
+    yield from batch_faults(samples, by_axis["shard"], config["micro_batches"])
     if config["sequence"] and length and (length[0] - 1) % by_axis["tensor"]:
         yield (
             f"the context must be a multiple of mesh.tensor={by_axis['tensor']} with sequence=true, got "

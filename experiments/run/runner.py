@@ -22,7 +22,7 @@ from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.contained import ProcessEnding, contained, interrupt, is_interrupt
 from commeff.experiments.config.meshes import degrees, mesh_size
-from commeff.experiments.config.rehearsal import communicator, driven
+from commeff.experiments.config.rehearsal import communicator, driven, on_mesh_by
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
@@ -236,7 +236,7 @@ def _placed(config: Mapping[str, Any], parts: Parts, task: Task, distributed: bo
     if mesh_size(config) == 1:
         return _Trainee(parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator)
     mesh = Mesh(**degrees(config), device=config["device"])
-    worker = on_mesh(task, mesh, zero=config["zero"], sequence=config["sequence"], seed=config["seed"])
+    worker = on_mesh(task, mesh, **on_mesh_by(config))
     strategy = driven(parts.strategy, config, worker)
     return _Trainee(strategy, communicator(config, distributed=True, group=mesh.group("worker")), worker)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from commeff.experiments.config.build import build
-from commeff.experiments.config.compose import compose
+from commeff.experiments.config.compose import RUN, compose
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.launch.membership import with_processes
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import run_id
+from commeff.parallelism.schedules import SCHEDULES
 
 SMALL = ("task=language", "model=llama_300k", "task.context=16", "task.batch=4", "task.probe=256", "task.dtype=float64")
 
@@ -101,7 +102,7 @@ def test_keys_that_do_not_fit_the_mesh_are_refused_all_at_once() -> None:
 
 def test_models_and_batches_that_do_not_divide_are_refused_all_at_once(text: Path) -> None:
     lines = refusals(*words(text, "mesh.tensor=3", "mesh.shard=3", "sequence=true"))
-    assert lines[0].startswith("mesh: the batch of a worker must be a multiple of mesh.shard=3, got 4")
+    assert lines[0].startswith("mesh: batch must be a multiple of shard x micro_batches = 3 x 1, got 4")
     assert lines[1].startswith("mesh: the context must be a multiple of mesh.tensor=3 with sequence=true, got 16")
     assert "mesh: tensor = 3 must divide the 4 units of blocks.*.attention.queries: take another degree" in lines
     assert len(lines) == len(set(lines)) <= 12, "a line for each kind of block, not for each block"
@@ -114,7 +115,13 @@ def test_models_and_batches_that_do_not_divide_are_refused_all_at_once(text: Pat
         (("task=digits", "mesh.tensor=2"), "must have a plan, got Digits without"),
         (("task=quadratic", "mesh.worker=2", "mesh.tensor=2"), "must have a plan, got Quadratic without"),
         (("task=quadratic", "mesh.worker=2", "mesh.shard=1"), "must have inputs_targets and criterion, got Quadratic"),
-        (("mesh.pipeline=2",), "mesh.pipeline must be 1, got 2"),
+        (("mesh.pipeline=3",), "pipeline"),
+        (("mesh.pipeline=2", "mesh.shard=2", "zero=3"), "zero must be at most 2 in a pipeline, got 3"),
+        (
+            ("mesh.pipeline=2", "schedule=interleaved", "micro_batches=5", "task.batch=5", "task.layers=4"),
+            "micro_batches must be a multiple of the 2 rounds that interleaved makes on 2 ranks, got 5",
+        ),
+        (("micro_batches=2",), "micro_batches must be 1 without a mesh, got 2"),
         (("model=llama_300k", "task.layers=3"), "layers=3 must be left out with model=llama_300k"),
         (("model=llama_1b",), "model must be a preset, got 'llama_1b': did you mean"),
         (("model=gpt2", "task.context=1025"), "context must be at most that of gpt2, 1024, got 1025"),
@@ -141,7 +148,19 @@ def test_a_mesh_says_how_many_workers_and_processes_there_are() -> None:
 
 def test_a_run_without_a_mesh_keeps_its_name() -> None:
     config = compose(["method=dsgd"])
-    assert config["mesh"] == {"worker": 1, "pipeline": 1, "shard": 1, "tensor": 1}
-    older = {key: value for key, value in config.items() if key not in ("mesh", "zero", "sequence", "pieces")}
+    assert config["mesh"] == {"worker": 1, "pipeline": 1, "shard": 1, "tensor": 1, "schedule": "1f1b"}
+    older = {
+        key: value
+        for key, value in config.items()
+        if key not in ("mesh", "micro_batches", "zero", "sequence", "pieces")
+    }
     assert run_id(older) == run_id(config)
     assert run_id(compose(["method=dsgd", "mesh.shard=2"])) != run_id(compose(["method=dsgd", "workers=1"]))
+
+
+def test_every_schedule_of_pipelines_may_be_chosen_by_its_name() -> None:
+    assert set(get_args(RUN["mesh.schedule"][0])) == {*SCHEDULES}
+    for name in SCHEDULES:
+        config = compose([f"schedule={name}"])
+        assert config["mesh"]["schedule"] == name
+        assert config["schedule"] == compose([])["schedule"]
