@@ -176,6 +176,30 @@ def test_workers_in_stages_train_as_whole_models(outcomes, case):
     compare([rank[case] for rank in outcomes], *named, **options)
 
 
+EIGHT = {  # ranks
+    "P2T2W2": ("llama tied", "diloco", "1f1b", {"tensor": 2, "clip": 0.6, "again": "selective"}),
+    "P2T2W2, halves": ("llama", "mem_sgd", "zbv", {"tensor": 2}),
+    "P2S2W2": ("gpt", "gossip_pga", "1f1b", {"shard": 2}),
+    "P2S2W2, halves": ("llama", "diloco", "zero_bubble", {"shard": 2, "again": "full"}),
+    "P2S2T2": ("llama tied", "psgd", "interleaved", {"worker": 1, "shard": 2, "tensor": 2, "clip": 0.6}),
+    "P4W2": ("llama tied", "mem_sgd", "1f1b", {"pipeline": 4, "parts": 4, "clip": 0.6}),
+}
+
+
+@pytest.mark.slow
+def test_eight_ranks_train_as_whole_models():
+    ranks = on_processes(8, lambda: {case: on_a_mesh(*named, **options) for case, (*named, options) in EIGHT.items()})
+    for case, (*named, options) in EIGHT.items():
+        compare([rank[case] for rank in ranks], *named, **options)
+
+
+@pytest.mark.slow
+def test_sixteen_ranks_train_as_whole_models():
+    """Two of every axis."""
+    named, options = ("llama tied", "diloco", "1f1b"), {"shard": 2, "tensor": 2, "clip": 0.6, "again": "full"}
+    compare(on_processes(16, lambda: on_a_mesh(*named, **options)), *named, **options)
+
+
 def test_bytes_of_the_pipeline_axis_are_the_formula(outcomes):
     """b t d numbers over each boundary and direction, V d for tied embeddings at each of two ranks, two for a clip.
 
