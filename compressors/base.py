@@ -36,6 +36,13 @@ class Compressor(ABC):
         """Where a vector may be cut into blocks that are compressed one by one: anywhere, between tensors, nowhere."""
 
     @property
+    def exact_on_pieces(self) -> bool:
+        """Whether a row may lie in pieces on several ranks: each compresses its own, bound to the layout of it, to its
+        piece of the whole row's message.
+        """
+        return self.scope == "coordinate"
+
+    @property
     def summable(self) -> bool:
         """Whether messages may be added part by part on the way: decode(sum of parts) = sum of decoded messages."""
         return False

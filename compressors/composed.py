@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 from torch import Tensor
 
@@ -60,7 +60,7 @@ class Composed(Compressor):
         return self.outer.summable and self.inner.summable
 
     def bind(self, layout: Layout) -> Self:
-        inner = self.inner.bind(layout)
+        inner = cast(Sparsifier, self.inner.bind(layout))
         return type(self)(self.outer.bind(Layout.flat(inner.kept(layout.d))), inner)
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Sparse:

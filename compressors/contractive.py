@@ -54,6 +54,10 @@ class Shrunk(Compressor):
         return self.compressor.scope
 
     @property
+    def exact_on_pieces(self) -> bool:
+        return self.compressor.exact_on_pieces
+
+    @property
     def summable(self) -> bool:
         return self.compressor.summable
 
@@ -101,11 +105,15 @@ class Contractive(Compressor):
         return self.compressor.scope
 
     @property
+    def exact_on_pieces(self) -> bool:
+        return self.compressor.exact_on_pieces
+
+    @property
     def summable(self) -> bool:
         return self.compressor.summable
 
     def bind(self, layout: Layout) -> Compressor:
-        return Contractive(self.compressor.bind(layout)).for_dimension(layout.d)
+        return Contractive(self.compressor.bind(layout)).for_dimension(layout.size)
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
         return self.for_dimension(vectors.shape[1]).compress(vectors, random)

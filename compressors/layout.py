@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby, pairwise
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
+
+from commeff.compressors.places import Places, Stretches, part
 
 
 class Field(NamedTuple):
     """One tensor of the model: columns ``start`` to ``stop`` of the flat vector, in parameter group ``group``.
 
-    Where a vector lies in pieces on several ranks, ``copies`` of them hold this one.
+    Its columns lie at ``places`` of the whole model's vector. Where that lies in pieces on several ranks, ``copies`` of
+    them hold this one, at as many of the ranks that hold other tensors as ``stages``.
     """
 
     name: str
@@ -23,6 +27,15 @@ class Field(NamedTuple):
     stop: int
     group: int = 0
     copies: int = 1
+    places: tuple[Stretches, ...] = ()
+    stages: int = 1
+
+
+class Ranks(Protocol):
+    """Ranks that hold pieces of one vector."""
+
+    def reduce(self, x: Tensor, op: Literal["sum", "max"]) -> Tensor:
+        """The sum, or the largest, of what they have, at each of them."""
 
 
 def total(columns: Tensor) -> Tensor:
@@ -30,36 +43,49 @@ def total(columns: Tensor) -> Tensor:
     return columns.sum(-1, keepdim=True)
 
 
-def alone(values: Tensor) -> Tensor:
-    """Of a vector that lies in one piece: what has been added up is the sum."""
-    return values
-
-
 @dataclass(frozen=True)
 class Layout:
     """The fields of a vector of d coordinates, consecutive and without gaps.
 
     Built by `flat` (a bare vector) or `of` (named shapes); ``slice`` gives the layout of a block of columns. A vector
-    may lie in pieces on several ranks; then ``add`` gives, at each of them, the sum of what they have.
+    may lie in pieces on several ranks (`in_pieces`), each of which knows where its columns lie in the whole.
 
+    Attributes
+    ----------
+    fields : tuple of Field
+        The tensors, or this rank's pieces of them.
+    cutting : tuple of Ranks
+        The ranks that hold pieces of the tensors.
+    dealing : tuple of Ranks
+        The ranks that hold other tensors (the stages of a pipeline).
+    parted : Layout or None
+        Of the whole vector, where it lies in pieces.
+    tensors : tuple of Field
+        The whole tensors of which ranks that cut them have pieces here: all but those of other stages.
+
+    Examples
+    --------
     >>> layout = Layout.of([("weight", (2, 3)), ("bias", (2,))])
     >>> layout.d, layout.boundaries
     (8, (0, 6, 8))
-    >>> layout.slice(4, 8).fields[0]
-    Field(name='weight', shape=(2,), start=0, stop=2, group=0, copies=1)
+    >>> [(field.name, field.shape, field.start, field.stop) for field in layout.slice(4, 8).fields]
+    [('weight', (2,), 0, 2), ('bias', (2,), 2, 4)]
     >>> layout.cuts_tensor(4, 8), layout.cuts_tensor(6, 8)
     (True, False)
     """
 
     fields: tuple[Field, ...]
-    add: Callable[[Tensor], Tensor] = field(default=alone, repr=False)  # an address differs from process to process
+    cutting: tuple[Ranks, ...] = field(default=(), repr=False)  # an address differs from process to process
+    dealing: tuple[Ranks, ...] = field(default=(), repr=False)
+    parted: Layout | None = field(default=None, repr=False)
+    dealt: tuple[Field, ...] = field(default=(), repr=False)
 
     @classmethod
     def flat(cls, d: int) -> Layout:
         """A bare vector of d coordinates: one anonymous field.
 
-        >>> Layout.flat(5).fields
-        (Field(name='', shape=(5,), start=0, stop=5, group=0, copies=1),)
+        >>> Layout.flat(5).fields[0][:4]
+        ('', (5,), 0, 5)
         """
         return cls.of([("", (d,))])
 
@@ -72,8 +98,9 @@ class Layout:
             raise ValueError(f"groups must have one entry for each of the {len(named)} tensors, got {len(groups)}")
         fields, start = [], 0
         for (name, shape), group in zip(named, groups, strict=True):
-            fields.append(Field(name, shape, start, start + prod(shape), group))
-            start += prod(shape)
+            size = prod(shape)
+            fields.append(Field(name, shape, start, start + size, group, places=(Stretches(start, size),)))
+            start += size
         return cls(tuple(fields))
 
     @property
@@ -133,15 +160,93 @@ class Layout:
             begin += stop - start
         return replace(self, fields=tuple(fields))
 
-    def in_pieces(self, copies: Sequence[int], add: Callable[[Tensor], Tensor]) -> Layout:
-        """The layout of one of several ranks' pieces: field i is at ``copies[i]`` ranks."""
-        fields = (field._replace(copies=count) for field, count in zip(self.fields, copies, strict=True))
-        return Layout(tuple(fields), add)
+    def in_pieces(
+        self,
+        pieces: Sequence[tuple[str, tuple[int, ...], tuple[Stretches, ...], int, int]],
+        cutting: Sequence[Ranks],
+        dealing: Sequence[Ranks] = (),
+    ) -> Layout:
+        """The layout of a rank's piece of this vector.
+
+        Parameters
+        ----------
+        pieces : sequence of (str, shape, places, copies, stages)
+            What the rank holds, in order: the name of a tensor, the shape of its piece, the piece's places in this
+            vector, how many ranks hold it, and how many of those that hold other tensors.
+        cutting : sequence of Ranks
+            Who holds the other pieces of its tensors.
+        dealing : sequence of Ranks
+            Who holds other tensors.
+
+        Examples
+        --------
+        The second of two ranks, which has the last column of a matrix, and a copy of a vector:
+
+        >>> whole = Layout.of([("a", (2, 3)), ("b", (2,))])
+        >>> held = [("a", (2, 1), (Stretches(2, 1, 3, 2),), 1, 1), ("b", (2,), (Stretches(6, 2),), 2, 1)]
+        >>> piece = whole.in_pieces(held, cutting=())
+        >>> piece.d, piece.size, piece.places.of(0, 4).tolist()
+        (4, 8, [2, 5, 6, 7])
+        >>> piece.spans(5, 7), piece.within(5, 7).d
+        ([(1, 3)], 2)
+        """
+        named, fields, start = {field.name: field for field in self.fields}, [], 0
+        for name, shape, places, copies, stages in pieces:
+            size, group = prod(shape), named[name].group
+            fields.append(Field(name, shape, start, start + size, group, copies, places, stages))
+            start += size
+        dealt = tuple(named[name] for name, *_ in pieces)
+        return Layout(tuple(fields), tuple(cutting), tuple(dealing), self, dealt)
+
+    @property
+    def whole(self) -> Layout:
+        """The layout of the whole vector: itself, unless that lies in pieces."""
+        return self.parted or self
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates of the whole vector."""
+        return self.whole.d
+
+    @property
+    def origin(self) -> int:
+        """The place of the whole vector's first column in the model."""
+        return next((field.places[0].start for field in self.whole.fields if field.places), 0)
+
+    @property
+    def tensors(self) -> tuple[Field, ...]:
+        """The whole tensors of which pieces are here or at ranks that cut them."""
+        return self.dealt if self.parted else self.fields
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a tensor lies in pieces, or may."""
+        return self.parted is not None and bool(self.cutting)
+
+    @cached_property
+    def places(self) -> Places | None:
+        """Where the columns of a piece lie in the whole model; None of a vector that lies in one piece."""
+        return Places([run for field in self.fields for run in field.places]) if self.parted else None
+
+    def spans(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Where columns [start, stop) of the whole vector are here: none, one span, or more if order is another."""
+        if self.places is None:
+            return [(start, stop)]
+        return self.places.spans(self.origin + start, self.origin + stop)
+
+    def within(self, start: int, stop: int) -> Layout:
+        """The layout of columns [start, stop) of the whole vector, of which this rank may have none."""
+        if self.parted is None:
+            return self.slice(start, stop)
+        whole, here = self.parted.slice(start, stop), self.pick(self.spans(start, stop))
+        names = {field.name for field in self.dealt}
+        dealt = tuple(field for field in whole.fields if field.name in names)
+        return replace(here, fields=here.fields or (Field("", (0,), 0, 0),), parted=whole, dealt=dealt)
 
     def row_sum(self, vectors: Tensor, of: Callable[[Tensor], Tensor] = total) -> Tensor:
         """(w, 1): what ``of`` gives for blocks of columns (w, c), summed over all that belongs to a row.
 
-        What several ranks hold counts once: the sum that all others would have it add to is that of the whole vector.
+        What several ranks hold counts once.
 
         Parameters
         ----------
@@ -149,24 +254,33 @@ class Layout:
             The rows, or this rank's pieces of them.
         of : callable
             Takes columns (w, c) to (w, 1), as a sum over them: the columns' own sum unless given.
-
-        Examples
-        --------
-        >>> from torch import ones
-        >>> pieces = Layout.of([("a", (3,)), ("b", (2,))]).in_pieces([1, 2], add=lambda own: 2 * own)  # equal ranks
-        >>> pieces.row_sum(ones(1, 5))  # 2 x 3 + 2
-        tensor([[8.]])
         """
-        if self.add is alone:
+        if self.parted is None:
             return of(vectors)
         runs = (list(run) for _, run in groupby(self.fields, key=lambda field: field.copies))
-        return self.add(
-            sum((of(vectors[:, r[0].start : r[-1].stop]) / r[0].copies for r in runs), vectors.new_zeros(1))
-        )
+        shares = [of(vectors[:, run[0].start : run[-1].stop]) / run[0].copies for run in runs]
+        return self._reduced(sum(shares[1:], shares[0]), "sum")
+
+    def row_max(self, largest: Tensor) -> Tensor:
+        """(w, 1): the largest number of a row, of this rank's largest."""
+        return self._reduced(largest, "max")
+
+    def row_cat(self, shares: Tensor) -> Tensor:
+        """(r, c): the sum of what the ranks that cut tensors have of the same whole, each in its place."""
+        return self._reduced(shares, "sum", dealing=False)
+
+    def _reduced(self, values: Tensor, op: Literal["sum", "max"], dealing: bool = True) -> Tensor:
+        if values.is_meta or not values.numel():
+            return values
+        for ranks in (*self.cutting, *(self.dealing if dealing else ())):
+            values = ranks.reduce(values, op)
+        return values
 
 
 def _piece(field: Field, start: int, stop: int) -> Field:
     """The part of a field that lies in columns [start, stop), counted from ``start``."""
     first, last = max(field.start, start), min(field.stop, stop)
-    shape = field.shape if (first, last) == (field.start, field.stop) else (last - first,)
-    return Field(field.name, shape, first - start, last - start, field.group, field.copies)
+    if (first, last) == (field.start, field.stop):
+        return field._replace(start=first - start, stop=last - start)
+    places = part(field.places, first - field.start, last - field.start)
+    return field._replace(shape=(last - first,), start=first - start, stop=last - start, places=places)

@@ -23,11 +23,17 @@ class Part:
         The columns, as first ones and those after the last.
     layout : Layout
         Of the columns one after the other.
+    cut : bool
+        Whether ranks cut tensors, here or elsewhere in the row.
+    placed : bool
+        Whether the row's layout knows where its columns lie in the whole.
     """
 
     name: str
     spans: Sequence[tuple[int, int]]
     layout: Layout
+    cut: bool = True
+    placed: bool = True
 
     def read(self, v: Tensor) -> Tensor:
         """(w, d) -> (w, columns)."""

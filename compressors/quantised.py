@@ -10,12 +10,14 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope, check_block, contraction, wide
+from commeff.compressors.base import check_block, contraction, wide
 from commeff.compressors.blockwise import Blockwise
+from commeff.compressors.layout import Layout
 from commeff.compressors.message import Message, Tiled
 from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_max, row_norm
+from commeff.compressors.scaled import ScaledRows
 from commeff.compressors.tiling import tile_size, tiles
 
 
@@ -65,7 +67,7 @@ def quantised(vectors: Tensor, scale: Tensor, levels: int, noise: Noise) -> Leve
 
 
 @dataclass(frozen=True)
-class QSGD(Compressor):
+class QSGD(ScaledRows):
     """Stochastic rounding to multiples of |v|/s, s = ``levels``; ``bucket``: in pieces of that length.
 
     C(v)_i = |v| sign(v_i) xi_i / s, xi_i = floor(a) + 1 with probability a - floor(a), else floor(a), where a = s
@@ -94,8 +96,6 @@ class QSGD(Compressor):
     levels: int
     bucket: int | None = None
 
-    scope: ClassVar[Scope] = "whole"
-
     def __post_init__(self) -> None:
         if not 1 <= self.levels < 1 << 15:
             raise ValueError(
@@ -104,10 +104,20 @@ class QSGD(Compressor):
             )
         check_block("QSGD", "bucket", self.bucket)
 
+    @property
+    def exact_on_pieces(self) -> bool:
+        return self.bucket is None
+
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
         if self.bucket is not None:
             return Blockwise(replace(self, bucket=None), self.bucket).compress(vectors, random)
-        return quantised(vectors, row_norm(vectors), self.levels, _dither(vectors, random))
+        return super().compress(vectors, random)
+
+    def scale(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+        return row_norm(vectors, layout)
+
+    def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:
+        return quantised(vectors, scale, self.levels, _dither(vectors, random))
 
     def omega(self, d: int) -> float:
         d = d if self.bucket is None else min(d, self.bucket)
@@ -122,7 +132,7 @@ class QSGD(Compressor):
 
 
 @dataclass(frozen=True)
-class TernGrad(Compressor):
+class TernGrad(ScaledRows):
     """Each coordinate becomes -m, 0 or m, where m = max_i |v_i|.
 
     C(v)_i = m sign(v_i) b_i, b_i = 1 with probability |v_i| / m. E|C(v) - v|^2 = m |v|_1 - |v|^2; omega = (sqrt(d) -
@@ -137,10 +147,11 @@ class TernGrad(Compressor):
     [[2.0, 0.0, -2.0]]
     """
 
-    scope: ClassVar[Scope] = "whole"
+    def scale(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+        return row_max(vectors, layout)
 
-    def compress(self, vectors: Tensor, random: WorkerRandom) -> LevelsMessage:
-        return quantised(vectors, row_max(vectors), 1, _dither(vectors, random))
+    def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:
+        return quantised(vectors, scale, 1, _dither(vectors, random))
 
     def omega(self, d: int) -> float:
         return max(0.0, (sqrt(d) - 1) / 2)
@@ -150,7 +161,7 @@ class TernGrad(Compressor):
 
 
 @dataclass(frozen=True)
-class Int8(Compressor):
+class Int8(ScaledRows):
     """One byte per coordinate: multiples of D = m/127, m the largest magnitude in a ``block`` (None: of all).
 
     Rounded up or down without bias, E|C(v) - v|^2 = D^2 sum_i p_i (1 - p_i), p_i the fraction of |v_i|/D; omega =
@@ -175,17 +186,26 @@ class Int8(Compressor):
     block: int | None = 256
     stochastic: bool = True
 
-    scope: ClassVar[Scope] = "whole"
     levels: ClassVar[int] = 127
 
     def __post_init__(self) -> None:
         check_block(type(self).__name__, "block", self.block)
 
+    @property
+    def exact_on_pieces(self) -> bool:
+        return self.block is None
+
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
         if self.block is not None:
             return Blockwise(replace(self, block=None), self.block).compress(vectors, random)
+        return super().compress(vectors, random)
+
+    def scale(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+        return row_max(vectors, layout)
+
+    def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:
         noise = _dither(vectors, random) if self.stochastic else ((*tile, 0.5) for tile in tiles(vectors))
-        return quantised(vectors, row_max(vectors), self.levels, noise)
+        return quantised(vectors, scale, self.levels, noise)
 
     def omega(self, d: int) -> float | None:
         return self._error(d) if self.stochastic else None

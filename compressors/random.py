@@ -16,6 +16,7 @@ from torch import Tensor
 
 from commeff.compressors.hashing import GOLDEN, mix, mix_, mixed, signed
 from commeff.compressors.permutation import choose
+from commeff.compressors.places import Places
 from commeff.compressors.tiling import tile_size, tiles
 
 _SHARED, _NORMAL, _CHOICE, _SPLIT = (mix(GOLDEN * number) for number in range(1, 5))
@@ -37,6 +38,8 @@ class WorkerRandom:
     path : names of the piece within its strategy, and the purpose.
     offset : global coordinate of column 0.
     device : where the numbers are made; the bits are the same everywhere.
+    places : the coordinates of the columns, of which ``offset`` is then the first column; unless given, the coordinates
+        follow one another.
 
     Examples
     --------
@@ -44,6 +47,10 @@ class WorkerRandom:
     >>> bool((both.uniform(10)[1] == second.uniform(10)[0]).all())          # who hosts a worker does not matter
     True
     >>> bool((both.uniform(10)[:, 3:] == both.shifted(3).uniform(7)).all())         # nor where a block starts
+    True
+    >>> from commeff.compressors.places import Stretches
+    >>> piece = WorkerRandom(0, [4, 7], places=Places([Stretches(1, 2, stride=4, times=2)]))
+    >>> bool((both.uniform(10)[:, [1, 2, 5, 6]] == piece.uniform(4)).all())         # nor who holds which of them
     True
     """
 
@@ -55,13 +62,17 @@ class WorkerRandom:
         path: tuple[str | int, ...] = (),
         offset: int = 0,
         device: torch.device | str = "cpu",
+        places: Places | None = None,
     ) -> None:
         self._workers, self._origin = workers, (seed, path, step)
-        self.offset, self.device = offset, torch.device(device)
+        self.offset, self.device, self._places = offset, torch.device(device), places
 
-    def _derived(self, workers: Sequence[int] | Tensor, common: int, offset: int) -> WorkerRandom:
+    def _derived(
+        self, workers: Sequence[int] | Tensor, common: int, offset: int, places: Places | None = None
+    ) -> WorkerRandom:
         other = WorkerRandom.__new__(WorkerRandom)
         other._workers, other._common, other.offset, other.device = workers, common, offset, self.device
+        other._places = places
         return other
 
     @cached_property
@@ -88,25 +99,34 @@ class WorkerRandom:
 
     def fork(self, index: int) -> WorkerRandom:
         """Independent streams for the same rows and coordinates, one for every ``index`` >= 0."""
-        return self._derived(self._workers, mix(self._common ^ index), self.offset)
+        return self._derived(self._workers, mix(self._common ^ index), self.offset, self._places)
 
     def shifted(self, start: int) -> WorkerRandom:
         """The same streams with column 0 at coordinate ``start``: a draw is the whole draw from column ``start`` on."""
-        moved = self._derived(self._workers, self._common, self.offset + start)
+        moved = self._derived(self._workers, self._common, self.offset + start, self._places)
         moved.__dict__.update(keys=self.keys)
         return moved
 
+    def at(self, place: int) -> WorkerRandom:
+        """The same streams over coordinates that follow one another, column 0 at ``place``, wherever columns lay."""
+        return self._derived(self._workers, self._common, place)
+
+    @property
+    def first(self) -> int:
+        """The coordinate of column 0."""
+        return self.offset if self._places is None else self._places.first(self.offset)
+
     def select(self, rows: slice) -> WorkerRandom:
         """The streams of some rows."""
-        chosen = self._derived(self._workers[rows], self._common, self.offset)
+        chosen = self._derived(self._workers[rows], self._common, self.offset, self._places)
         chosen.__dict__.update(keys=self.keys[rows])
         return chosen
 
     def split(self, blocks: int) -> WorkerRandom:
         """w * blocks independent streams, row i * blocks + b for block b of row i; shared draws are shared by all."""
-        counters = torch.arange(blocks, device=self.device) * signed(GOLDEN) + signed(GOLDEN * self.offset)
+        counters = torch.arange(blocks, device=self.device) * signed(GOLDEN) + signed(GOLDEN * self.first)
         streams = mixed((self.keys ^ signed(_SPLIT))[:, None] + counters)
-        return self._derived(streams.flatten(), mix(self._common + GOLDEN * self.offset ^ _SPLIT), 0)
+        return self._derived(streams.flatten(), mix(self._common + GOLDEN * self.first ^ _SPLIT), 0)
 
     def bits(self, columns: int, shared: bool = False) -> Tensor:
         """(w, columns) int32, all 32 bits fair."""
@@ -120,13 +140,14 @@ class WorkerRandom:
         """(w, columns) standard normal (Box, Muller 1958), from two uniform numbers per coordinate."""
         if self.keys.is_meta:
             return self.keys.new_empty(1 if shared else self.rows, columns, dtype=dtype)
-        source = self._derived(self._workers, self._common ^ _NORMAL, 2 * self.offset)
+        places = None if self._places is None else self._places.doubled
+        source = self._derived(self._workers, self._common ^ _NORMAL, 2 * self.offset, places)
         radius, angle = source.uniform(2 * columns, shared, dtype).unflatten(1, (columns, 2)).unbind(2)
         return radius.neg().log1p_().mul_(-2).sqrt_().mul_((2 * pi * angle).cos_())
 
     def choice_keys(self, shared: bool = False) -> Tensor:
         """(w,) int64, or (1,) when shared: the keys from which `choose` makes this stream's choice."""
-        return mixed((self.shared_keys if shared else self.keys) + signed(GOLDEN * self.offset ^ _CHOICE))
+        return mixed((self.shared_keys if shared else self.keys) + signed(GOLDEN * self.first ^ _CHOICE))
 
     def choice(self, d: int, k: int, shared: bool = False) -> Tensor:
         """(w, k) int64: k distinct indices in [0, d) per row, uniform without replacement, at a cost of O(k)."""
@@ -139,10 +160,23 @@ class WorkerRandom:
         memory = torch.empty(2, min(size, len(keys) * columns), dtype=torch.int64, device=self.device)
         for rows, piece in tiles(keys.expand(-1, columns)):
             first, last = self.offset + piece.start, self.offset + piece.stop
+            if self._places is not None:
+                place = self._places.together(first, last)
+                if place < 0:
+                    yield rows, piece, self._scattered(keys[rows], self._places.of(first, last, self.device))
+                    continue
+                first, last = place, place + last - first
             shape = rows.stop - rows.start, (last + 1) // 2 - first // 2
             words, scratch = memory[:, : shape[0] * shape[1]].unflatten(1, shape)
             torch.add(keys[rows] + signed(GOLDEN * (first // 2)), counters[: shape[1]], out=words)
             yield rows, piece, mix_(words, scratch).view(torch.int32)[:, first % 2 :][:, : last - first]
+
+    @staticmethod
+    def _scattered(keys: Tensor, places: Tensor) -> Tensor:
+        """(w, c) int32: the bits at coordinates that do not follow one another, one output for each."""
+        words = keys + (places >> 1) * signed(GOLDEN)
+        halves = mix_(words, torch.empty_like(words)).view(torch.int32).unflatten(1, (len(places), 2))
+        return torch.where((places & 1).bool(), halves[..., 1], halves[..., 0])
 
     def uniform_tiles(
         self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32

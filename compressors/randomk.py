@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
+import torch
 from torch import Tensor
 
-from commeff.compressors.base import contraction
+from commeff.compressors.base import Compressor, Scope, contraction
+from commeff.compressors.layout import Layout
 from commeff.compressors.message import DenseMessage, joined
 from commeff.compressors.permutation import choose
 from commeff.compressors.random import WorkerRandom
@@ -67,6 +69,14 @@ class RandomK(Sparsifier):
         return not self.scaled
 
     @property
+    def exact_on_pieces(self) -> bool:
+        return self.shared  # of workers' own choices, different numbers of coordinates would lie in a piece
+
+    def bind(self, layout: Layout) -> Compressor:
+        self.kept(layout.size)
+        return self if layout.parted is None or not self.shared else RandomKTogether(self, layout)
+
+    @property
     def summable(self) -> bool:
         return self.shared
 
@@ -88,3 +98,73 @@ class RandomK(Sparsifier):
     @classmethod
     def samples(cls) -> list[Self]:
         return [cls(ratio=0.25), cls(k=3, scaled=False), cls(ratio=0.5, shared=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Common(Sparse):
+    """The coordinates of a common choice that lie in a piece. Wire format: the message of the values there.
+
+    Attributes
+    ----------
+    columns : (1, k) int64, which every receiver chooses too.
+    """
+
+    columns: Tensor
+
+    def indices(self) -> Tensor:
+        return self.columns.expand(self.rows, -1)
+
+
+@dataclass(frozen=True)
+class RandomKTogether(Compressor):
+    """The same on pieces of a row: made by `bind`. What is sent of a piece changes with the choice.
+
+    Attributes
+    ----------
+    compressor : RandomK
+        What it is on whole rows, with a common choice.
+    layout : Layout
+        Where the pieces lie.
+    """
+
+    compressor: RandomK
+    layout: Layout
+
+    scope: ClassVar[Scope] = "whole"
+    data_dependent: ClassVar[bool] = True
+
+    @property
+    def exact_on_pieces(self) -> bool:
+        return True
+
+    @property
+    def summable(self) -> bool:
+        return True
+
+    def bind(self, layout: Layout) -> Compressor:
+        return self.compressor.bind(layout)
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Sparse:
+        if self.layout.places is None:
+            return self.compressor.compress(vectors, random)
+        d, k = self.layout.size, self.compressor.kept(self.layout.size)
+        if vectors.is_meta:
+            columns = torch.empty(min(k, vectors.shape[1]), dtype=torch.int64, device="meta")
+        else:
+            chosen = choose(random.at(self.layout.origin).choice_keys(shared=True), d, k)[0] + self.layout.origin
+            here, columns = self.layout.places.find(chosen)
+            columns = columns[here]
+        values = vectors[:, columns]
+        scaled = values.mul_(d / k) if self.compressor.scaled and k else values
+        parts, forms = joined([DenseMessage((scaled,), len(columns), vectors.dtype)])
+        return Common(parts, vectors.shape[1], vectors.dtype, forms, columns[None])
+
+    def omega(self, d: int) -> float | None:
+        return self.compressor.omega(self.layout.size)
+
+    def delta(self, d: int) -> float | None:
+        return self.compressor.delta(self.layout.size)
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(RandomK(ratio=0.25, shared=True), Layout.flat(24))]

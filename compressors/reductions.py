@@ -1,7 +1,8 @@
 """Row by row: largest magnitude, sum of magnitudes, Euclidean norm.
 
 Runs of 4096 numbers are reduced first and then joined in float64. Torch splits no run over threads, so a row's result
-depends neither on their number nor on the rows beside it.
+depends neither on their number nor on the rows beside it. Given the layout of a row that lies in pieces, they are those
+of the whole row.
 """
 
 from __future__ import annotations
@@ -12,18 +13,25 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.base import wide
+from commeff.compressors.layout import Layout
 from commeff.compressors.tiling import tiles
 
 RUN = 1 << 12
+SMALL = 2.0**-520  # the square of any float64 times this is one, too
 
 
-def row_max(vectors: Tensor) -> Tensor:
+def row_max(vectors: Tensor, layout: Layout | None = None) -> Tensor:
     """(w, 1) max_j |v_j|, in the dtype of scales."""
-    return _reduced(vectors, lambda runs: runs.abs().amax(2), Tensor.amax, torch.maximum).to(wide(vectors.dtype))
+    largest = _reduced(vectors, lambda runs: runs.abs().amax(2), Tensor.amax, torch.maximum).to(wide(vectors.dtype))
+    return largest if layout is None else layout.row_max(largest)
 
 
-def row_sum(vectors: Tensor) -> Tensor:
+def row_sum(vectors: Tensor, layout: Layout | None = None) -> Tensor:
     """(w, 1) sum_j |v_j|, float64. A run's sum is in the dtype of scales, and in float64 where that overflows."""
+    return _magnitudes(vectors) if layout is None else layout.row_sum(vectors, _magnitudes)
+
+
+def _magnitudes(vectors: Tensor) -> Tensor:
     narrow = _reduced(vectors, lambda runs: runs.abs().sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
     settled = not vectors.is_cuda and (vectors.is_meta or bool(narrow.isfinite().all()))  # a GPU is not waited for
     if vectors.dtype == torch.float64 or settled:
@@ -32,15 +40,29 @@ def row_sum(vectors: Tensor) -> Tensor:
     return torch.where(narrow.isfinite(), narrow, broad)
 
 
-def row_norm(vectors: Tensor) -> Tensor:
+def row_norm(vectors: Tensor, layout: Layout | None = None) -> Tensor:
     """(w, 1) |v|, in the dtype of scales.
 
     Squares are float64, which those of float32 numbers do not overflow; float64 numbers are divided by a power of two
     first, which rounds nothing.
     """
+    if layout is not None and layout.parted is not None:
+        return joint_norm(vectors, layout).to(wide(vectors.dtype))
     unit = _power_of_two(row_max(vectors)) if vectors.dtype == torch.float64 else None
     norms = _reduced(vectors, _squares, Tensor.sum, torch.add, unit).sqrt_()
     return norms.to(wide(vectors.dtype)) if unit is None else norms.mul_(unit)
+
+
+def joint_norm(vectors: Tensor, layout: Layout) -> Tensor:
+    """(w, 1) |v| of rows of which these may be pieces, float64: their squares are added up."""
+    norm, small = layout.row_sum(vectors, _two_squares).sqrt().split(1, dim=1)
+    return norm.where(norm.isfinite(), small / SMALL)
+
+
+def _two_squares(vectors: Tensor) -> Tensor:
+    """(w, 2) |v|^2 and |SMALL v|^2, which does not overflow."""
+    norm = row_norm(vectors).double()
+    return torch.cat([norm, SMALL * norm], dim=1).square()
 
 
 def _squares(runs: Tensor) -> Tensor:

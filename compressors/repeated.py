@@ -74,6 +74,10 @@ class Repeated(Compressor):
         return self.compressor.scope
 
     @property
+    def exact_on_pieces(self) -> bool:
+        return self.compressor.exact_on_pieces
+
+    @property
     def summable(self) -> bool:
         return self.compressor.summable
 

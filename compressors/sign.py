@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope, wide
+from commeff.compressors.base import wide
+from commeff.compressors.layout import Layout
 from commeff.compressors.message import Tiled
 from commeff.compressors.packing import pack_into, packed_bytes, unpack_from, words
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_sum
+from commeff.compressors.scaled import ScaledRows
 from commeff.compressors.tiling import tiles
 
 
@@ -31,7 +32,7 @@ class SignMessage(Tiled):
 
 
 @dataclass(frozen=True)
-class ScaledSign(Compressor):
+class ScaledSign(ScaledRows):
     """C(v) = (|v|_1 / d) sign(v), where the sign of 0 is that of its sign bit.
 
     |C(v) - v|^2 = |v|^2 - |v|_1^2 / d; delta = 1/d in the worst case (one coordinate), |v|_1^2 / (d |v|^2) for a
@@ -46,11 +47,12 @@ class ScaledSign(Compressor):
     ([[2.0, -2.0]], [5])
     """
 
-    scope: ClassVar[Scope] = "whole"
+    def scale(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+        d = vectors.shape[1] if layout is None else layout.size
+        return (row_sum(vectors, layout) / max(d, 1)).to(wide(vectors.dtype))
 
-    def compress(self, vectors: Tensor, random: WorkerRandom) -> SignMessage:
+    def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> SignMessage:
         rows, d = vectors.shape
-        scale = (row_sum(vectors) / max(d, 1)).to(wide(vectors.dtype))
         packed = torch.empty(rows, packed_bytes(d, 1), dtype=torch.uint8, device=vectors.device)
         for tile in tiles(vectors):
             pack_into(packed[tile[0]], minus(vectors[tile]), 1, tile[1].start, d)

@@ -102,6 +102,6 @@ class Sparsifier(Compressor, ABC):
             )
         return min(d, max(1, round((self.ratio or 0) * d))) if self.k is None else self.k
 
-    def bind(self, layout: Layout) -> Self:
+    def bind(self, layout: Layout) -> Compressor:
         self.kept(layout.d)
         return self

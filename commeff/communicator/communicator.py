@@ -18,7 +18,8 @@ from commeff.communicator.ledger import Ledger
 from commeff.communicator.mixing import MixPlan, MixPlans
 from commeff.communicator.server import post_down, post_up
 from commeff.communicator.wire.transport import Transport, processes
-from commeff.compressors import Message, WorkerRandom
+from commeff.compressors import Layout, Message, WorkerRandom
+from commeff.compressors.places import Places
 from commeff.topologies import MixingMatrix
 
 T = TypeVar("T")
@@ -48,6 +49,7 @@ class Now:
     step: int = 0
     device: torch.device | str = "cpu"
     active: Tensor | None = None
+    places: Places | None = None
 
 
 class Communicator:
@@ -126,6 +128,8 @@ class Communicator:
         self.workers: Sequence[int] = range(bounds[transport.rank], bounds[transport.rank + 1])
         self.path: tuple[str, ...] = ()
         self.start, self.home = 0, 0
+        self._apart = False  # whether rows are others than the strategy's, which lie at:
+        self._places: Places | None = None
         self._bounds, self._collective, self._now = bounds, named(collective), Now()
         self._plans = MixPlans(bounds, transport.rank)
         self._views: dict[Any, Self] = {}
@@ -153,6 +157,16 @@ class Communicator:
     def columns(self, start: int) -> Self:
         """The communicator of the columns from `start` on: the same streams of random numbers, from there on."""
         return self._view(start, self.path, self.start + start, self.home, self.workers)
+
+    def apart(self, name: str) -> Self:
+        """As `child`, for vectors of their own: their columns are counted from 0, wherever they lie in the rows."""
+        return self.child(name).placed(None)
+
+    def placed(self, places: Places | None) -> Self:
+        """The communicator of vectors whose columns lie at these places of the whole row, or are counted from 0."""
+        view = self._view(("placed", places), self.path, 0, self.home, self.workers)
+        view._apart, view._places = True, places
+        return view
 
     def homed(self, worker: int) -> Self:
         """The communicator whose server row is with that worker: one shard of a sharded server."""
@@ -216,10 +230,14 @@ class Communicator:
     def device(self, value: torch.device | str) -> None:
         self._now.device = value
 
+    def lay(self, x: Tensor, layout: Layout) -> None:
+        """Random numbers are from now on those of rows like x, of this layout: `Strategy.start` calls it."""
+        self._now.device, self._now.places = x.device, layout.places
+
     def random(self, purpose: str) -> WorkerRandom:
         """A stream for each hosted row, keyed by (seed, step, worker, path, purpose): equal on every engine."""
-        path = (*self.path, purpose)
-        return WorkerRandom(self.seed, self.workers, self._now.step, path, self.start, self._now.device)
+        path, places = (*self.path, purpose), self._places if self._apart else self._now.places
+        return WorkerRandom(self.seed, self.workers, self._now.step, path, self.start, self._now.device, places)
 
     def average(self, message: Message) -> Tensor:
         """(1/n) sum_j decode(m_j), as (w, d); the rows may be views of one row."""

@@ -56,9 +56,9 @@ class Address:
         path, name = (f"{above}/{part}" if above else part for above in (self.path, self.name))
         return replace(self, path=path, name=name, server=self.server or server)
 
-    def block(self, part: str, span: Span) -> Address:
+    def block(self, part: str, spans: Iterable[Span]) -> Address:
         """One attribute deeper, in a block of columns with a memory of its own."""
-        return replace(self.part([span]), path=self.child(part).path)
+        return replace(self.part(spans), path=self.child(part).path)
 
     def part(self, spans: Iterable[Span]) -> Address:
         """The same about some of the columns, counted from the first of these."""

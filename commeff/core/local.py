@@ -139,12 +139,21 @@ class Local(LocalStep):
             raise ValueError(
                 "optimizer must take one gradient a step, got LBFGS: it evaluates the loss by itself; choose another"
             )
+        self._kind = type(probe).__name__
         self._elementwise = type(probe) in ELEMENTWISE
         self._fused = bool(probe.defaults.get("fused"))
 
     @property
     def scope(self) -> Scope:
         return "coordinate" if self._elementwise else "tensor"
+
+    @property
+    def kind(self) -> str:
+        return self._kind
+
+    @property
+    def exact_on_pieces(self) -> bool:
+        return self._elementwise
 
     @property
     def lr(self) -> float:  # type: ignore[override]

@@ -31,6 +31,8 @@ class Stateful:
         Names of the values that are equal on every process.
     own_scope : {"coordinate", "tensor", "whole"}
         What it works on itself, its parts apart.
+    own_exact_on_pieces : bool
+        Whether it is exact on pieces of a row itself, though it does not work on coordinates one by one.
     data_dependent : bool
         Whether what it sends, and when, depends on values and not on shapes and the clock alone.
     on_host : bool
@@ -40,6 +42,7 @@ class Stateful:
     rows: ClassVar[tuple[str, ...]] = ()
     shared: ClassVar[tuple[str, ...]] = ()
     own_scope: ClassVar[Scope] = "coordinate"
+    own_exact_on_pieces: ClassVar[bool] = False
     data_dependent: ClassVar[bool] = False
     on_host: ClassVar[bool] = False
 
@@ -58,6 +61,20 @@ class Stateful:
         """What a block of columns may cut: nothing that the widest scope among parts and compressors needs whole."""
         compressors = (value.scope for value in vars(self).values() if isinstance(value, Compressor))
         return max((self.own_scope, *compressors, *(part.scope for _, part in self.parts())), key=SCOPES.index)
+
+    @property
+    def exact_on_pieces(self) -> bool:
+        """Whether a row may lie in pieces on several ranks: each, started with the layout of its own, gives its piece
+        of what comes of the whole row.
+        """
+        own = self.own_scope == "coordinate" or self.own_exact_on_pieces
+        compressors = (value.exact_on_pieces for value in vars(self).values() if isinstance(value, Compressor))
+        return own and all(compressors) and all(part.exact_on_pieces for _, part in self.parts())
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word."""
+        return type(self).__name__
 
     @property
     def cycle(self) -> int | None:

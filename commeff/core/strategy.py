@@ -191,7 +191,7 @@ class Strategy(Stateful):
         if x.ndim != 2 or x.shape != (len(communicator.workers), layout.d):
             needed = (len(communicator.workers), layout.d)
             raise ValueError(f"x must have shape {needed}, got {tuple(x.shape)}: give one row for each hosted worker")
-        communicator.device = x.device
+        communicator.lay(x, layout)
         self.local.start(x, layout)
         self.gradients.start(torch.zeros_like(x), layout, communicator.child("gradients"))
         self.parameters.start(x, layout, communicator.child("parameters"))

@@ -20,6 +20,7 @@ from commeff.laws.conduct import (
 from commeff.laws.engines import is_the_same_on_every_engine
 from commeff.laws.growth import does_not_grow
 from commeff.laws.memory import is_saved_by_name, resumes
+from commeff.laws.pieces import acts_on_pieces
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Method, MethodCase, cases, run, slope, start
 from commeff.laws.profiled import is_profiled
 
@@ -31,6 +32,7 @@ __all__ = [
     "WORKERS",
     "Method",
     "MethodCase",
+    "acts_on_pieces",
     "cases",
     "check",
     "does_not_grow",
@@ -61,6 +63,7 @@ LAWS: tuple[Callable[[MethodCase], None], ...] = (
     runs_alone,
     is_the_same_on_every_engine,
     works_in_blocks,
+    acts_on_pieces,
     is_profiled,
     does_not_grow,
 )
@@ -74,6 +77,7 @@ BASES = {
         pays_for_what_it_learns,
         is_the_same_on_every_engine,
         works_in_blocks,
+        acts_on_pieces,
         is_profiled,
     ),
     resumes: (is_saved_by_name,),

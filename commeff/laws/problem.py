@@ -102,10 +102,11 @@ def start(n: int = WORKERS, d: int = LAYOUT.d, device: str = "cpu") -> Tensor:
     return torch.linspace(-1, 2, d, dtype=torch.float64, device=device).expand(n, d).clone()
 
 
-def slope(x: Tensor, step: int, workers: Any = range(WORKERS)) -> Tensor:
-    """Gradients of f_i(x) = |sqrt(a_i) (x - b_i)|^2 / 2, shaken by a sine of the step."""
+def slope(x: Tensor, step: int, workers: Any = range(WORKERS), columns: Tensor | None = None) -> Tensor:
+    """Gradients of f_i(x) = |sqrt(a_i) (x - b_i)|^2 / 2, shaken by a sine of the step; of some columns, if given."""
     ids = torch.tensor(list(workers), dtype=x.dtype, device=x.device)[:, None]
-    columns = torch.arange(x.shape[1], dtype=x.dtype, device=x.device)
+    columns = torch.arange(x.shape[1], device=x.device) if columns is None else columns
+    columns = columns.to(x.dtype)
     return (1 + 0.3 * ids + 0.05 * columns) * (x - torch.sin(ids * 1.7 + columns)) + 0.1 * torch.cos(
         3 * columns + 7 * step + ids
     )

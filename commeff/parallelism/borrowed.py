@@ -66,8 +66,8 @@ class BorrowedRow(Row):
     @property
     def layout(self) -> Layout:
         """Of the row, whose norms are those of the worker's whole vector."""
-        copies = [len(self.homes[field.name]) for field in self._layout.fields]
-        return self._layout.in_pieces(copies, self._workers.sum) if self._workers.inner else self._layout
+        pieces = [(f.name, f.shape, f.places, len(self.homes[f.name]), 1) for f in self._layout.fields]
+        return self._layout.in_pieces(pieces, self._workers.inner) if self._workers.inner else self._layout
 
     @property
     def parameters(self) -> Tensor:

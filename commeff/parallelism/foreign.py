@@ -106,12 +106,6 @@ class Workers:
             everyone = {place: what for part in parts for place, what in part.items()}
         return everyone
 
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over the ranks of the worker, at each of them."""
-        for axis in self.inner:
-            values = axis.reduce(values)
-        return values
-
     def check(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Refuse parameters that do not lie on the ranks of one worker, with a line for each."""
         if faults := list(self._faults(parameters)):
@@ -258,7 +252,8 @@ def parts_of(layout: Layout, found: Mapping[str, Sequence[Place]], workers: Work
     parts: dict[str, list[Any]] = {}
     for field in layout.fields:
         parts.setdefault(workers.words(found[field.name]), []).append(field)
+    layouts = {name: Layout.of([(field.name, field.shape) for field in fields]) for name, fields in parts.items()}
     return tuple(
-        Part(name, [(f.start, f.stop) for f in parts[name]], Layout.of([(f.name, f.shape) for f in parts[name]]))
+        Part(name, [(field.start, field.stop) for field in parts[name]], layouts[name], placed=False)
         for name in sorted(parts)
     )

@@ -87,6 +87,12 @@ def ranks_of(model: nn.Module, layers: Layers, ranks: Sequence[int]) -> dict[str
     return {name: tuple(sorted(held[parameter])) for name, parameter in model.named_parameters()}
 
 
+def whole_shapes(model: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
+    """The trainable tensors of a whole model, of which this rank may hold pieces: their names and whole shapes."""
+    cuts = [(name, p, getattr(p, "cut", None)) for name, p in model.named_parameters() if p.requires_grad]
+    return [(name, tuple(p.shape) if cut is None else cut.whole(tuple(p.shape))) for name, p, cut in cuts]
+
+
 def homes_of(parameter: nn.Parameter, axis: Axis) -> tuple[int, ...]:
     """The pipeline ranks that hold a parameter of this rank: itself, unless its pipeline says more; none of one."""
     homes: tuple[int, ...] = getattr(parameter, "homes", (axis.rank,))

@@ -1,51 +1,105 @@
-"""The parts of a row by which ranks hold them: on the rank of a piece, and on a whole row that is simulated."""
+"""Rows that lie in pieces: where a rank's lies, and the parts by which ranks hold them, on the rank of a piece and on a
+whole row that is simulated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-
-import torch
+from collections.abc import Callable, Mapping, Sequence
 
 from commeff.compressors import Layout
+from commeff.compressors.layout import Field, Ranks
 from commeff.compressors.parts import Part
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.pieces import Cut
-
-Named = tuple[str, tuple[int, ...], list[tuple[int, int]]]  # a tensor's name, its piece's shape, its columns
-
+from commeff.parallelism.row import Span
 
 Homes = Mapping[str, tuple[int, ...]]  # the pipeline ranks that have each tensor; none where there are no pipelines
 
 
-def of_piece(layout: Layout, tensor: Axis, shard: Axis, homes: Homes) -> tuple[Part, ...]:
-    """The parts of the row that this rank updates, whose fields know at how many ranks they are."""
-    parts: dict[str, list[Named]] = {}
+def lying(
+    layout: Layout,
+    cuts: Mapping[str, Cut | None],
+    cutting: Sequence[Ranks],
+    dealing: Sequence[Ranks] = (),
+    homes: Homes | None = None,
+    whole: Layout | None = None,
+) -> Layout:
+    """The layout of a rank's piece of a whole row.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the tensors that the rank holds.
+    cuts : mapping of str to Cut or None
+        Which part of a whole tensor each is; None: all of it.
+    cutting, dealing : sequence of Ranks
+        The ranks that hold the other parts of them, and those that hold others.
+    homes : mapping of str to tuple of int, optional
+        Which of those that hold others hold each.
+    whole : Layout, optional
+        Of the whole row, where ranks hold other tensors.
+    """
+    if whole is None:
+        shapes = [(f.name, f.shape if (cut := cuts[f.name]) is None else cut.whole(f.shape)) for f in layout.fields]
+        whole = Layout.of(shapes, [field.group for field in layout.fields])
+    at = {field.name: field for field in whole.fields}
+    pieces = []
     for field in layout.fields:
-        stages = homes[field.name]
-        name = _home(field.copies // max(1, len(stages)), tensor, stages)
+        cut, stages = cuts[field.name], 1 if homes is None else max(1, len(homes[field.name]))
+        places = at[field.name].places if cut is None else cut.places(field.shape, at[field.name].start)
+        pieces.append((field.name, field.shape, places, stages * (1 if cut is None else cut.copies), stages))
+    return whole.in_pieces(pieces, cutting, dealing)
+
+
+def of_piece(layout: Layout, tensor: Axis, shard: Axis, homes: Homes | None = None) -> tuple[Part, ...]:
+    """The parts of the row that this rank updates, whose fields know at how many ranks they are."""
+    parts: dict[str, list[Field]] = {}
+    for field in layout.fields:
+        name = _home(field.copies // field.stages, tensor, () if homes is None else homes[field.name])
         name = name if shard.size == 1 else f"{name}, {shard.name} {shard.rank}"
-        parts.setdefault(name, []).append((field.name, field.shape, [(field.start, field.stop)]))
-    return tuple(_part(name, parts[name]) for name in sorted(parts))
+        parts.setdefault(name, []).append(field)
+    return tuple(_part(name, parts[name], layout.cuts) for name in sorted(parts))
 
 
 def of_whole(
-    layout: Layout, cuts: Sequence[Mapping[str, Cut]], axis: Axis, homes: Homes | None = None
+    layout: Layout,
+    cuts: Sequence[Mapping[str, Cut]],
+    axis: Axis,
+    homes: Homes | None = None,
+    shares: Callable[[Layout], Sequence[Sequence[Span]]] | None = None,
 ) -> tuple[Part, ...]:
-    """The same parts of the row of a whole model: `cuts[r]` is what rank r of the axis holds of each tensor."""
-    parts: dict[str, list[Named]] = {}
+    """The same parts of the row of a whole model.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the whole row.
+    cuts : sequence
+        What each rank of the axis holds of each tensor.
+    axis : Axis
+        The tensor ranks.
+    homes : mapping of str to tuple of int, optional
+        The pipeline ranks that have each tensor.
+    shares : callable, optional
+        Which columns of a rank's row, of the given layout, each shard rank updates.
+    """
+    parts: dict[str, Part] = {}
     for rank, held in enumerate(cuts):
-        place = Axis(axis.name, axis.size, rank)
-        new: dict[str, list[Named]] = {}
-        for field in layout.fields:
-            cut = held[field.name]
-            piece = cut.take(torch.arange(field.start, field.stop).view(field.shape))
-            stages = () if homes is None else homes[field.name]
-            new.setdefault(_home(cut.copies, place, stages), []).append(
-                (field.name, tuple(piece.shape), list(_runs(piece)))
-            )
-        parts = new | parts
-    return tuple(_part(name, parts[name]) for name in sorted(parts))
+        local = Layout.of([(f.name, held[f.name].piece(f.shape)) for f in layout.fields])
+        piece, tensor = lying(local, held, (axis,), whole=layout), Axis(axis.name, axis.size, rank)
+        spans = [[(0, piece.d)]] if shares is None else shares(piece)
+        for number, share in enumerate(spans):
+            own = piece.pick(share)
+            for part in of_piece(own, tensor, Axis("shard", len(spans), number), homes):
+                parts.setdefault(part.name, Part(part.name, _spans(own, part), part.layout))
+    return tuple(parts[name] for name in sorted(parts))
+
+
+def _spans(layout: Layout, part: Part) -> list[Span]:
+    """Where a part's columns lie in the whole row."""
+    runs = [run for a, b in part.spans for field in layout.slice(a, b).fields for run in field.places]
+    starts = [(run.start + i * run.stride, run.length) for run in runs for i in range(run.times)]
+    return [(start, start + length) for start, length in starts]
 
 
 def _home(copies: int, axis: Axis, stages: Sequence[int]) -> str:
@@ -57,13 +111,6 @@ def _home(copies: int, axis: Axis, stages: Sequence[int]) -> str:
     return f"{axis.name} {first}{at}" if copies == 1 else f"{axis.name} {first} to {first + copies - 1}{at}"
 
 
-def _runs(places: torch.Tensor) -> Iterator[tuple[int, int]]:
-    numbered = enumerate(places.flatten().tolist())
-    for _, run in groupby(numbered, key=lambda pair: pair[1] - pair[0]):
-        columns = [column for _, column in run]
-        yield columns[0], columns[-1] + 1
-
-
-def _part(name: str, tensors: list[Named]) -> Part:
-    layout = Layout.of([(tensor, shape) for tensor, shape, _ in tensors])
-    return Part(name, [span for _, _, spans in tensors for span in spans], layout)
+def _part(name: str, fields: Sequence[Field], cut: bool) -> Part:
+    layout = Layout.of([(field.name, field.shape) for field in fields])
+    return Part(name, [(field.start, field.stop) for field in fields], layout, cut)

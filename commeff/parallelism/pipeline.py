@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.computation import Batch, Objective
 from commeff.parallelism.fit import batch_faults, check_stages
-from commeff.parallelism.layers import Layers, keep, ranks_of
+from commeff.parallelism.layers import Layers, keep, ranks_of, whole_shapes
 from commeff.parallelism.schedules import SCHEDULES
 
 if TYPE_CHECKING:  # importing it takes as long as importing torch
@@ -84,7 +84,7 @@ class Pipeline:
                 stacklevel=2,
             )
         self._ranks = self._kind.ranks(axis.size)
-        held = ranks_of(model, layers, self._ranks)
+        held, among = ranks_of(model, layers, self._ranks), whole_shapes(model)
         self._stages = keep(model, layers, self._ranks, axis.rank)
         self._model = model
         self.modules: Sequence[nn.Module] = (model,)
@@ -94,6 +94,7 @@ class Pipeline:
         self._tied: list[tuple[nn.Parameter, Axis]] = []
         for name, parameter in model.named_parameters():
             parameter.homes = held[name]  # type: ignore[attr-defined]
+            parameter.among = among  # type: ignore[attr-defined]
             if len(held[name]) > 1:
                 self._tied.append((parameter, axis.among(held[name])))
                 self._tied[-1][1].broadcast(parameter.detach())

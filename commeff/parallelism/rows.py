@@ -13,7 +13,7 @@ from commeff.parallelism.collectives import Axis
 from commeff.parallelism.fully import FullyRow
 from commeff.parallelism.layers import homes_of
 from commeff.parallelism.mesh import Mesh
-from commeff.parallelism.partition import of_piece
+from commeff.parallelism.partition import lying, of_piece
 from commeff.parallelism.row import Row
 from commeff.parallelism.zero import CopiedRow, ScatteredRow, SharedRow
 
@@ -89,10 +89,10 @@ def dealt(
     if pipeline.size * tensor.size * shared.size == 1:
         return Dealt(row, layout)
     homes = {name: homes_of(parameter, pipeline) for name, parameter in parameters.items()}
-    copies = [
-        max(1, len(home)) * (1 if cut is None else cut.copies) for home, cut in zip(homes.values(), cuts, strict=True)
-    ]
-    pieces = layout.in_pieces(copies, lambda own: pipeline.reduce(tensor.reduce(shared.reduce(own)))).pick(row.spans)
+    cutting, dealing = ([axis for axis in axes if axis.size > 1] for axes in ((shared, tensor), (pipeline,)))
+    among = next((getattr(parameter, "among", None) for parameter in parameters.values()), None)
+    whole = None if among is None else Layout.of(among)
+    pieces = lying(layout, dict(zip(parameters, cuts, strict=True)), cutting, dealing, homes, whole).pick(row.spans)
     return Dealt(row, pieces, of_piece(pieces, tensor, shared, homes))
 
 

@@ -26,7 +26,8 @@ class Blocks(Transform):
     begins.
 
     The partition must respect what the inner transform works on (its scope): any columns for `coordinate`, whole
-    tensors for `tensor`, and nothing for `whole`. Memory and messages are those of the inner transform, per block.
+    tensors for `tensor`, and nothing for `whole`. Where rows lie in pieces on several ranks, blocks are those of the
+    whole rows, of which a rank may have no column. Memory and messages are those of the inner transform, per block.
     Blocks go out from the last to the first, as gradients come; a block whose columns are `ready` goes out at once.
 
     Parameters
@@ -43,14 +44,43 @@ class Blocks(Transform):
         self._inner, self.cuts = inner, tuple(cuts)
         self.blocks: tuple[Transform, ...] = ()
 
+    @property
+    def exact_on_pieces(self) -> bool:
+        return self._inner.exact_on_pieces
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        self._spans = self._partition(v, layout, communicator)
-        self.blocks = tuple(self._twin(i) for i in range(len(self._spans)))
-        for i, (a, b) in enumerate(self._spans):
-            self.blocks[i].start(v[:, a:b], layout.slice(a, b), self._below(i, communicator))
+        blocks = self._cut(v, layout, communicator)
+        self._held, layouts = [spans for spans, _ in blocks], [own for _, own in blocks]
+        spans = [span for held in self._held for span in held]
+        self._order = sorted(range(len(spans)), key=lambda i: spans[i])
+        # What lies in one span each, in the order of the columns, can be sent as soon as it is ready.
+        self._spans = spans if len(spans) == len(blocks) and self._order == list(range(len(spans))) else []
+        self._places = [own.places for own in layouts]
+        self.blocks = tuple(self._twin(i) for i in range(len(blocks)))
+        for i, own in enumerate(layouts):
+            self.blocks[i].start(self._read(v, i), own, self._below(i, communicator))
         self._begin_anew()
 
-    def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
+    def _cut(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[list[tuple[int, int]], Layout]]:
+        """The columns that each block has here, and their layout."""
+        spans = self._partition(layout.whole, communicator)
+        return [(layout.spans(start, stop), layout.within(start, stop)) for start, stop in spans]
+
+    def _read(self, v: Tensor, block: int) -> Tensor:
+        """(w, d) -> (w, columns of the block)."""
+        spans = self._held[block]
+        return v[:, slice(*spans[0])] if len(spans) == 1 else torch.cat([v[:, :0], *(v[:, a:b] for a, b in spans)], 1)
+
+    def _write(self, pieces: list[Tensor]) -> Tensor:
+        """The blocks' results as one, in the order of the columns."""
+        joined = _side_by_side(pieces)
+        if self._order == list(range(len(self._order))):
+            return joined
+        parts = joined.split([b - a for spans in self._held for a, b in spans], 1)
+        return _side_by_side([parts[i] for i in self._order])
+
+    def _partition(self, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
+        """The blocks of the whole rows."""
         bounds = (0, *self.cuts, layout.d)
         if list(bounds) != sorted(set(bounds)):
             raise ValueError(
@@ -75,10 +105,11 @@ class Blocks(Transform):
         return copy.deepcopy(self._inner)
 
     def _below(self, block: int, communicator: Communicator) -> Communicator:
-        return communicator.columns(self._spans[block][0])
+        places = self._places[block]
+        return communicator.columns(self._held[block][0][0]) if places is None else communicator.placed(places)
 
     def address(self, part: str, at: Address) -> Address:
-        return at.block(part, self._spans[int(part.removeprefix("blocks."))])
+        return at.block(part, self._held[int(part.removeprefix("blocks."))])
 
     def _begin_anew(self) -> None:
         self._missing = [b - a for a, b in self._spans]
@@ -110,14 +141,13 @@ class Blocks(Transform):
         return bool(self._flows)
 
     def _begin(self, i: int, vectors: Tensor, communicator: Communicator) -> None:
-        a, b = self._spans[i]
-        self._flows[i] = Flow(stages_of(self.blocks[i], vectors[:, a:b], self._below(i, communicator)))
+        self._flows[i] = Flow(stages_of(self.blocks[i], self._read(vectors, i), self._below(i, communicator)))
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         if len(self.blocks) == 1:
             return (yield from stages_of(self.blocks[0], vectors, self._below(0, communicator)))
         with communicator.together():
-            for i in reversed(range(len(self._spans))):
+            for i in reversed(range(len(self.blocks))):
                 if i not in self._flows:
                     self._begin(i, vectors, communicator)
         flows = self._flows
@@ -129,7 +159,7 @@ class Blocks(Transform):
             with communicator.together():
                 for (flow, _), value in zip(waiting, arrived, strict=True):
                     flow.send(value)
-        return _side_by_side([flows[i].finish() for i in range(len(flows))])
+        return self._write([flows[i].finish() for i in range(len(flows))])
 
 
 class Sharded(Blocks):
@@ -146,7 +176,7 @@ class Sharded(Blocks):
     def __init__(self, inner: Transform) -> None:
         super().__init__(inner, ())
 
-    def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
+    def _partition(self, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
         n, d = communicator.n, layout.d
         spans = [(d * i // n, d * (i + 1) // n) for i in range(n)]
         if d < n:
@@ -188,13 +218,13 @@ class Buckets(Blocks):
     def essence(self) -> Stateful:
         return self._inner
 
-    def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
-        return self.spans(v, layout)
+    def _cut(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[list[tuple[int, int]], Layout]]:
+        return [([span], layout.slice(*span)) for span in self.spans(v, layout)]
 
     def spans(self, v: Tensor, layout: Layout) -> list[tuple[int, int]]:
         """The buckets of rows like v."""
         most = self.megabytes * 1e6 / v.element_size()
-        if self._inner.scope == "whole":
+        if self._inner.scope == "whole" or (layout.cuts and self._inner.scope != "coordinate"):
             return [(0, layout.d)]
         return layout.blocks(most, last=1e6 / v.element_size())
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.compressors.reductions import row_norm
+from commeff.compressors.reductions import joint_norm
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Strategy, Transform, stages_of
 from commeff.transforms.blocks import Blocks
-
-SMALL = 2.0**-520  # the square of any float64 times this is one, too
 
 
 class Clipped(Transform):
@@ -45,6 +42,7 @@ class Clipped(Transform):
     """
 
     own_scope = "whole"
+    own_exact_on_pieces = True
 
     def __init__(self, max_norm: float, inner: Transform) -> None:
         if not 0 < max_norm < math.inf:
@@ -58,9 +56,7 @@ class Clipped(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         out = yield from stages_of(self.inner, vectors, communicator.child("inner"))
         rows = out[:1] if out.stride(0) == 0 else out  # rows that are one memory are clipped once
-        squares = self._layout.row_sum(rows, _squares)
-        norm, small = squares.sqrt().split(1, dim=1)
-        factor = (self.max_norm / (norm.where(norm.isfinite(), small / SMALL) + 1e-6)).clamp(max=1)
+        factor = (self.max_norm / (joint_norm(rows, self._layout) + 1e-6)).clamp(max=1)
         return (rows * factor.to(rows.dtype)).expand_as(out)
 
     def awaited(self) -> Sequence[tuple[int, int]]:
@@ -69,12 +65,6 @@ class Clipped(Transform):
     def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
         inside = communicator.child("inner")
         return isinstance(self.inner, Blocks) and self.inner.ready(vectors, start, stop, inside)
-
-
-def _squares(block: Tensor) -> Tensor:
-    """(w, 2) |v|^2 and |SMALL v|^2, which does not overflow."""
-    norm = row_norm(block).double()
-    return torch.cat([norm, SMALL * norm], dim=1).square()
 
 
 def clipped(strategy: Strategy, max_norm: float | None) -> Strategy:

@@ -73,7 +73,7 @@ class Diana(Transform):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
         self.shift, self.mean = torch.zeros_like(v), v.new_zeros(1, layout.d)
-        omega = self.compressor.compressor.bind(layout).omega(layout.d)
+        omega = self.compressor.compressor.bind(layout).omega(layout.size)
         if omega is None:
             raise ValueError(
                 f"DIANA needs an unbiased compressor, got {type(self.compressor.compressor).__name__}: choose one such "

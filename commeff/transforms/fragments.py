@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
-from torch import Tensor
-
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.strategy import Transform
@@ -47,11 +45,11 @@ class Fragments(Blocks):
             raise ValueError(f"fragments must be a whole number of at least 1, got {count!r}: they are shared in turns")
         self.period, self.count, self.begin = period, count, begin
 
-    def _partition(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
+    def _partition(self, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
         self.cuts = self._begins(layout)
         if self._inner.scope == "whole":
             return list(pairwise((0, *self.cuts, layout.d)))
-        return super()._partition(v, layout, communicator)
+        return super()._partition(layout, communicator)
 
     def _begins(self, layout: Layout) -> tuple[int, ...]:
         """The columns at which a new group begins."""

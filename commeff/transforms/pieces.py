@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.compressors import Layout
+from commeff.compressors import Compressor, Layout
 from commeff.compressors.parts import Part
 from commeff.core.addresses import Address
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Strategy, Transform, stages_of
+from commeff.core.strategy import Stateful, Strategy, Transform, stages_of
 
 
 class Pieces(Transform):
@@ -46,7 +46,7 @@ class Pieces(Transform):
             raise ValueError(f"the parts must have each of the {layout.d} columns once, got spans {covered[:8]} ...")
         self.each = tuple(copy.deepcopy(self._inner) for _ in self._partition)
         for transform, part in zip(self.each, self._partition, strict=True):
-            transform.start(part.read(v), part.layout, communicator.child(part.name))
+            transform.start(part.read(v), part.layout, communicator.apart(part.name))
 
     def address(self, part: str, at: Address) -> Address:
         here = self._partition[int(part.removeprefix("each."))]
@@ -56,14 +56,30 @@ class Pieces(Transform):
         out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
         for transform, part in zip(self.each, self._partition, strict=True):
             columns = part.read(vectors)
-            part.write(out, (yield from stages_of(transform, columns, communicator.child(part.name))))
+            part.write(out, (yield from stages_of(transform, columns, communicator.apart(part.name))))
         return out
 
 
+def exact(part: Stateful | Compressor, partition: Sequence[Part]) -> bool:
+    """Whether it gives on rows in these parts what it gives on whole ones."""
+    if not all(each.placed for each in partition):
+        return part.scope == "coordinate"
+    return part.exact_on_pieces or (part.scope == "tensor" and not any(each.cut for each in partition))
+
+
+def inexact(part: Stateful | Compressor, partition: Sequence[Part]) -> Iterator[tuple[str, str]]:
+    """What is inside that needs more than a piece: its name, and what it works on."""
+    held: list[Stateful | Compressor] = [value for value in vars(part).values() if isinstance(value, Compressor)]
+    held += [value for _, value in part.parts()] if isinstance(part, Stateful) else []
+    found = [thing for value in held if not exact(value, partition) for thing in inexact(value, partition)]
+    name = part.kind if isinstance(part, Stateful) else type(part).__name__
+    yield from found or [(name, "whole tensors" if part.scope == "tensor" else "whole vectors")]
+
+
 def on_pieces(strategy: Strategy, partition: Sequence[Part]) -> Strategy:
-    """The strategy whose transforms act on each part by itself, unless they act on coordinates one by one anyway."""
+    """The strategy whose transforms act on each part by itself, unless they are exact on pieces anyway."""
     gradients, parameters = (
-        slot if slot.scope == "coordinate" else Pieces(slot, partition)
+        slot if exact(slot, partition) else Pieces(slot, partition)
         for slot in (strategy.gradients, strategy.parameters)
     )
     return Strategy(strategy.local, gradients, parameters, strategy.accumulate)
@@ -88,11 +104,16 @@ def fitted(strategy: Strategy, partition: Sequence[Part], pieces: Literal["own"]
     """
     if not partition:
         return strategy
-    if strategy.scope != "coordinate" and pieces != "own":
-        unit = {"whole": "whole vectors", "tensor": "whole tensors"}[strategy.scope]
+    slots = [slot for slot in (strategy.gradients, strategy.parameters) if not exact(slot, partition)]
+    for name, unit in (found for slot in slots if pieces != "own" for found in inexact(slot, partition)):
         raise ValueError(
-            "a method over a model that is split must work on coordinates one by one, got one that works on "
-            f"{unit}, of which a process holds a piece: give pieces='own' to let each piece count as a vector of "
-            "its own, or choose psgd, gossip, local SGD or DiLoCo"
+            f"a method over a model that is split must be exact on pieces, got one with {name}, which works on {unit}, "
+            "of which a process holds a piece: give pieces='own' to let each piece count as a vector of its own, or "
+            "choose psgd, gossip, local SGD, DiLoCo or power_sgd, or a compressor of one scale or one common choice"
+        )
+    for name, unit in inexact(strategy.local, partition) if not exact(strategy.local, partition) else ():
+        raise ValueError(
+            f"the optimizer over a model that is split must work on coordinates one by one, got {name}, which works on "
+            f"{unit}, of which a process holds a piece: choose SGD, Adam or AdamW"
         )
     return on_pieces(strategy, partition)

@@ -48,10 +48,10 @@ class PowerSGD(Transform):
         self._fields, random = layout.fields, communicator.random("right")
         self.error = torch.zeros_like(v, dtype=torch.promote_types(v.dtype, torch.float32))
         right = {}
-        for field in layout.fields:
+        for field in layout.tensors:
             a, b = matrix_shape(field)
             if self.rank * (a + b) < a * b:
-                draws = random.shifted(field.start).normal(b * self.rank, shared=True, dtype=self.error.dtype)
+                draws = random.at(field.places[0].start).normal(b * self.rank, shared=True, dtype=self.error.dtype)
                 right[field.name] = draws[0].reshape(b, self.rank)
         self.right = right
 

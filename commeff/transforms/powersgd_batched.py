@@ -1,9 +1,12 @@
-"""PowerSGD, faster: all tensors of one shape in batched products, and all factors in two messages."""
+"""PowerSGD, faster: all tensors of one shape in batched products, and all factors in two messages. Also where tensors
+lie in pieces on several ranks (`powersgd_pieces`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +15,7 @@ from commeff.communicator import Communicator, Handle
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.overlap import Stages
 from commeff.transforms.powersgd import PowerSGD, matrix_shape, orthonormal
+from commeff.transforms.powersgd_pieces import PieceFactors
 
 
 @dataclass(frozen=True)
@@ -39,34 +43,51 @@ class Stack:
             torch.bmm(left, right, out=out[:, s : s + size].view(-1, self.rows, self.columns))
 
 
-class BatchedPowerSGD(PowerSGD):
-    """As `PowerSGD`, up to rounding, with the same memory.
+class Factors(Protocol):
+    """The matrices of rows, and the thin factors of their mean: P and Q are lists of tensors that begin with a row."""
 
-    Sends: two dense averages, together r(a + b) numbers for each (a, b) matrix.
+    raw: Tensor  # the columns that are averaged as they are
+    right: dict[str, Tensor]  # Q of every approximated tensor, by its name
 
-    Parameters
-    ----------
-    rank : int
-        r, the number of columns of P and Q.
+    def read(self, v: Tensor) -> list[Tensor]:
+        """The matrices M of rows (w, d)."""
+
+    def lefts(self, matrices: list[Tensor]) -> list[Tensor]:
+        """M Q."""
+
+    def orthonormal(self, lefts: list[Tensor]) -> list[Tensor]:
+        """P, from the mean of M Q."""
+
+    def rights(self, matrices: list[Tensor], lefts: list[Tensor]) -> list[Tensor]:
+        """M^T P."""
+
+    def keep(self, rights: list[Tensor]) -> None:
+        """The mean of M^T P is Q."""
+
+    def write(self, out: Tensor, lefts: list[Tensor]) -> None:
+        """P Q^T into the columns of out (1, d)."""
+
+
+class Stacks:
+    """Of whole tensors, stacked by their shapes. Factors lie transposed, as the rows of P^T and Q^T: so their products
+    are fast, and they are sent as they lie.
     """
 
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+    def __init__(self, layout: Layout, rank: int, device: torch.device) -> None:
         shapes: dict[tuple[int, int], list[int]] = {}
         raw: list[Tensor] = []
         for field in layout.fields:
             a, b = matrix_shape(field)
-            if self.rank * (a + b) < a * b:
+            if rank * (a + b) < a * b:
                 shapes.setdefault((a, b), []).append(field.start)
             else:
-                raw.append(torch.arange(field.start, field.stop, device=v.device))
+                raw.append(torch.arange(field.start, field.stop, device=device))
         self._stacks = [Stack(tuple(starts), a, b) for (a, b), starts in shapes.items()]
-        self._raw = torch.cat(raw) if raw else torch.empty(0, dtype=torch.int64, device=v.device)
+        self.raw = torch.cat(raw) if raw else torch.empty(0, dtype=torch.int64, device=device)
         self._names = {field.start: field.name for field in layout.fields}
-        super().start(v, layout, communicator)
 
     @property
     def right(self) -> dict[str, Tensor]:
-        """The last Q of every approximated tensor, by its name."""
         return {
             self._names[start]: q
             for stack, qs in zip(self._stacks, self._right, strict=True)
@@ -78,23 +99,67 @@ class BatchedPowerSGD(PowerSGD):
         stacked = [torch.stack([named[self._names[s]] for s in stack.starts])[None] for stack in self._stacks]
         self._right = [qs.mT.contiguous() for qs in stacked]
 
-    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        # Factors lie transposed, as the rows of P^T and Q^T: so their products are fast, and they are sent as they lie.
-        target = self.error.add_(vectors)
-        matrices = [stack.read(target) for stack in self._stacks]
-        lefts, raw = yield from self._averages(
-            [q @ m.mT for m, q in zip(matrices, self._right, strict=True)],
-            target[:, self._raw],
-            communicator.child("left"),
-        )
-        lefts = [orthonormal(left.mT) for left in lefts]
-        self._right, _ = yield from self._averages(
-            [p.mT @ m for m, p in zip(matrices, lefts, strict=True)], target[:, :0], communicator.child("right")
-        )
-        out = torch.empty_like(target[:1])
-        out[:, self._raw] = raw
+    def read(self, v: Tensor) -> list[Tensor]:
+        return [stack.read(v) for stack in self._stacks]
+
+    def lefts(self, matrices: list[Tensor]) -> list[Tensor]:
+        return [q @ m.mT for m, q in zip(matrices, self._right, strict=True)]
+
+    def orthonormal(self, lefts: list[Tensor]) -> list[Tensor]:
+        return [orthonormal(left.mT) for left in lefts]
+
+    def rights(self, matrices: list[Tensor], lefts: list[Tensor]) -> list[Tensor]:
+        return [p.mT @ m for m, p in zip(matrices, lefts, strict=True)]
+
+    def keep(self, rights: list[Tensor]) -> None:
+        self._right = rights
+
+    def write(self, out: Tensor, lefts: list[Tensor]) -> None:
         for stack, p, q in zip(self._stacks, lefts, self._right, strict=True):
             stack.write(out, p, q)
+
+
+class BatchedPowerSGD(PowerSGD):
+    """As `PowerSGD`, up to rounding, with the same memory.
+
+    Sends: two dense averages, together r(a + b) numbers for each (a, b) matrix.
+
+    Parameters
+    ----------
+    rank : int
+        r, the number of columns of P and Q.
+    """
+
+    own_exact_on_pieces = True
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        kind = Stacks if layout.parted is None else PieceFactors
+        self._factors: Factors = kind(layout, self.rank, v.device)
+        super().start(v, layout, communicator)
+
+    @property
+    def right(self) -> dict[str, Tensor]:
+        """The last Q of every approximated tensor, by its name."""
+        return self._factors.right
+
+    @right.setter
+    def right(self, named: dict[str, Tensor]) -> None:
+        self._factors.right = named
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        target, factors = self.error.add_(vectors), self._factors
+        matrices = factors.read(target)
+        lefts, raw = yield from self._averages(
+            factors.lefts(matrices), target[:, factors.raw], communicator.child("left")
+        )
+        lefts = factors.orthonormal(lefts)
+        rights, _ = yield from self._averages(
+            factors.rights(matrices, lefts), target[:, :0], communicator.child("right")
+        )
+        factors.keep(rights)
+        out = torch.empty_like(target[:1])
+        out[:, factors.raw] = raw
+        factors.write(out, lefts)
         self.error = target.sub_(out)
         return out.to(vectors.dtype).expand_as(vectors)
 

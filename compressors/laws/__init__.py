@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from commeff.compressors.base import Compressor
 from commeff.compressors.laws.figures import check_constants, check_dtypes, check_error, check_unbiased
 from commeff.compressors.laws.form import cases, check_form
+from commeff.compressors.laws.pieces import check_pieces
 from commeff.compressors.laws.problems import LAYOUT, SAMPLES
 from commeff.compressors.laws.purity import (
     check_history,
@@ -38,6 +39,7 @@ __all__ = [
     "check_form",
     "check_history",
     "check_own_randomness",
+    "check_pieces",
     "check_pure",
     "check_rows_independent",
     "check_scope",
@@ -58,6 +60,7 @@ LAWS: tuple[Callable[[Compressor], None], ...] = (
     check_error,
     check_unbiased,
     check_scope,
+    check_pieces,
     check_summable,
     check_add_to,
     check_shapes,
@@ -69,7 +72,8 @@ INFORMATION: tuple[Callable[[Compressor], None], ...] = (check_size_without_numb
 
 # Laws that say nothing where another is broken, such as those that compare two messages where none is like the other.
 BASES = {
-    check_pure: (check_rows_independent, check_own_randomness, check_scope, check_shapes, check_history),
+    check_pure: (check_rows_independent, check_own_randomness, check_scope, check_shapes, check_history, check_pieces),
+    check_scope: (check_pieces,),
     check_error: (check_dtypes,),
 }
 

@@ -176,6 +176,15 @@ class Divisible(Sound):
         return 0.5
 
 
+class Presumes(Sound):
+    """Takes the length of a piece for that of the row."""
+
+    scope, exact_on_pieces = "whole", True
+
+    def compress(self, vectors, random):
+        return Dense().compress(vectors / vectors.norm(dim=1, keepdim=True), random)
+
+
 class Counts(Sound):
     """Sends as many numbers as are not 0, which meta tensors cannot tell."""
 
@@ -205,6 +214,7 @@ BROKEN = {
     Addable: (laws.check_summable, "but False of its messages"),
     Roots: (laws.check_summable, "not the message of the sum"),
     Divisible: (laws.check_scope, "compressed alone differ"),
+    Presumes: (laws.check_pieces, "on a piece of a row it differs"),
     Counts: (laws.check_size_without_numbers, "does not work on meta tensors"),
     Narrows: (laws.check_size_without_numbers, "on meta tensors and .* on real ones"),
 }

@@ -6,14 +6,19 @@ import pytest
 import torch
 
 from commeff.compressors import Field, Layout
+from commeff.compressors.places import Places, Stretches, part
 
 LAYOUT = Layout.of([("w", (2, 3)), ("b", (2,)), ("s", ())], groups=[0, 1, 0])
 
 
 def test_fields_are_consecutive():
-    assert LAYOUT.fields == (Field("w", (2, 3), 0, 6, 0), Field("b", (2,), 6, 8, 1), Field("s", (), 8, 9, 0))
+    assert LAYOUT.fields == (
+        Field("w", (2, 3), 0, 6, 0, places=(Stretches(0, 6),)),
+        Field("b", (2,), 6, 8, 1, places=(Stretches(6, 2),)),
+        Field("s", (), 8, 9, 0, places=(Stretches(8, 1),)),
+    )
     assert (LAYOUT.d, LAYOUT.boundaries) == (9, (0, 6, 8, 9))
-    assert Layout.flat(4).fields == (Field("", (4,), 0, 4),)
+    assert Layout.flat(4).fields == (Field("", (4,), 0, 4, places=(Stretches(0, 4),)),)
     assert Layout.flat(0).d == Layout(()).d == 0
     assert hash(LAYOUT) == hash(Layout.of([("w", (2, 3)), ("b", (2,)), ("s", ())], groups=[0, 1, 0]))
 
@@ -30,7 +35,10 @@ def test_slices_of_slices_are_slices():
 
 
 def test_a_cut_tensor_is_flat_and_keeps_its_group():
-    assert LAYOUT.slice(4, 8).fields == (Field("w", (2,), 0, 2, 0), Field("b", (2,), 2, 4, 1))
+    assert LAYOUT.slice(4, 8).fields == (
+        Field("w", (2,), 0, 2, 0, places=(Stretches(4, 2),)),
+        Field("b", (2,), 2, 4, 1, places=(Stretches(6, 2),)),
+    )
     assert LAYOUT.slice(6, 9).fields[0].shape == (2,)
     cuts = {(a, b) for a in range(10) for b in range(a, 10) if LAYOUT.cuts_tensor(a, b)}
     allowed = {(a, b) for a in (0, 6, 8, 9) for b in (0, 6, 8, 9) if a <= b}
@@ -47,3 +55,39 @@ def test_what_does_not_fit_is_refused():
 
 def test_row_sums_are_columns():
     assert LAYOUT.row_sum(torch.ones(2, 9)).tolist() == [[9.0], [9.0]]
+
+
+def test_places_are_those_of_their_runs():
+    """Every way to ask for places, against the list of them."""
+    runs = [Stretches(1, 2, stride=5, times=3), Stretches(20, 4), Stretches(30, 1, stride=2, times=4)]
+    listed = [run.start + i * run.stride + j for run in runs for i in range(run.times) for j in range(run.length)]
+    places = Places(runs)
+    assert len(places) == len(listed)
+    for a in range(len(listed) + 1):
+        for b in range(a, len(listed) + 1):
+            assert places.of(a, b).tolist() == Places(part(runs, a, b)).of(0, b - a).tolist() == listed[a:b]
+            follow = listed[a:b] == list(range(listed[a], listed[a] + b - a)) if a < b else True
+            assert a == b or places.together(a, b) == (listed[a] if follow and places.together(a, b) >= 0 else -1)
+    for start in range(40):
+        for stop in range(start, 40):
+            spans = places.spans(start, stop)
+            assert len(spans) <= 1
+            assert [p for a, b in spans for p in listed[a:b]] == [place for place in listed if start <= place < stop]
+    here, columns = places.find(torch.arange(40))
+    assert here.nonzero()[:, 0].tolist() == listed
+    assert columns[here].tolist() == list(range(len(listed)))
+    assert Places([]).spans(3, 9) == []
+    assert Places([runs[1], runs[0]]).spans(6, 22) == [(0, 2), (6, 10)]
+
+
+def test_a_piece_is_cut_where_the_whole_is():
+    """A rank with the last two of four columns of a matrix, and nothing of what follows it."""
+    whole = Layout.of([("matrix", (3, 4)), ("vector", (5,))])
+    piece = whole.in_pieces([("matrix", (3, 2), (Stretches(2, 2, stride=4, times=3),), 1, 1)], cutting=())
+    assert (piece.d, piece.size, piece.origin, piece.tensors) == (6, 17, 0, whole.fields[:1])
+    assert piece.slice(1, 4).fields[0].places == (Stretches(3, 1), Stretches(6, 2))
+    inner = piece.within(5, 12)
+    assert (inner.d, inner.size, inner.origin) == (4, 7, 5)
+    assert (inner.places.of(0, 4).tolist(), inner.spans(5, 7)) == ([6, 7, 10, 11], [(2, 4)])
+    assert piece.within(12, 17).d == 0
+    assert piece.within(12, 17).row_sum(torch.ones(2, 0)).tolist() == [[0.0], [0.0]]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
-from commeff.compressors import QSGD, RandomK, ScaledSign, TopK
+from commeff.compressors import QSGD, PerTensor, RandomK, ScaledSign, TopK
 from commeff.compressors.parts import Part
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.parallelism import (
@@ -37,14 +37,17 @@ METHODS = {
     "dsgd": lambda n: methods.dsgd(SGD, topologies.ring(n)),
     "gossip_pga": lambda n: methods.gossip_pga(SGD, topologies.ring(n), period=3),
     "diloco": lambda n: methods.diloco(SGD, period=2),
+    "streaming_diloco": lambda n: methods.streaming_diloco(SGD, period=2, fragments=2),
+    "power_sgd": lambda n: methods.power_sgd(SGD, rank=2),
+    "qsgd": lambda n: methods.compressed_sgd(SGD, QSGD(levels=7)),
+    "sign": lambda n: methods.mem_sgd(SGD, ScaledSign()),
+    "random_k": lambda n: methods.ef21(SGD, RandomK(ratio=0.3, scaled=False, shared=True)),
+    "sharded": lambda n: methods.double_squeeze(partial(SGD, lr=0.4), ScaledSign(), server="sharded"),
 }
 ON_PIECES = {  # what acts on each piece as on a vector of its own
     "mem_sgd": lambda n: methods.mem_sgd(SGD, TopK(ratio=0.1)),
     "ef21": lambda n: methods.ef21(SGD, TopK(ratio=0.1)),
-    "qsgd": lambda n: methods.compressed_sgd(SGD, QSGD(levels=7)),
-    "sign": lambda n: methods.mem_sgd(SGD, ScaledSign()),
     "choco": lambda n: methods.choco(SGD, topologies.ring(n), TopK(ratio=0.1)),
-    "power_sgd": lambda n: methods.power_sgd(SGD, rank=2),
     "double_squeeze": lambda n: methods.double_squeeze(SGD, RandomK(ratio=0.1)),
 }
 
@@ -95,12 +98,12 @@ def on_one_process(make, strategy, n, clip=None, parted=lambda strategy, layout:
     return replicas
 
 
-def on_a_mesh(make, plan, strategy, workers, tensor, sequence, clip=None):
+def on_a_mesh(make, plan, strategy, workers, tensor, sequence, clip=None, pieces=None):
     """What each rank holds after the same steps: {name: piece}, and how it was cut."""
     mesh = Mesh(worker=workers, tensor=tensor)
     axis, model = mesh.axis("tensor"), make()
     cuts = split(model, plan(model), axis, sequence=sequence)
-    optimizer = DistributedOptimizer(model, strategy, mesh=mesh, pieces="own", bucket_mb=0.01, clip=clip)
+    optimizer = DistributedOptimizer(model, strategy, mesh=mesh, pieces=pieces, bucket_mb=0.01, clip=clip)
     for step in range(STEPS):
         tokens = batch(step, mesh.coordinates["worker"])
         optimizer.zero_grad()
@@ -121,8 +124,9 @@ def outcomes():
 
     def member():
         return {
-            method: on_a_mesh(llama, llama_plan, build(2), 2, 2, sequence=method in ON_PIECES)
-            for method, build in (METHODS | ON_PIECES).items()
+            method: on_a_mesh(llama, llama_plan, build(2), 2, 2, not only, pieces=only)
+            for only, those in ((None, METHODS), ("own", ON_PIECES))
+            for method, build in those.items()
         }
 
     return on_processes(4, member)
@@ -130,12 +134,12 @@ def outcomes():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_over_pieces_is_the_method_over_whole_models(outcomes, method):
+    """On Llama: the gradient of GPT's key biases is zero but for rounding, and signs would be those of rounding."""
     compare([rank[method] for rank in outcomes], "llama", method, 2, 2)
 
 
 @pytest.mark.parametrize("method", ON_PIECES)
 def test_a_compressor_acts_on_pieces_as_on_parts_of_a_whole_vector(outcomes, method):
-    """On Llama: the gradient of GPT's key biases is zero but for rounding, and signs would be those of rounding."""
     compare([rank[method] for rank in outcomes], "llama", method, 2, 2)
 
 
@@ -219,15 +223,15 @@ def test_parts_draw_numbers_of_their_own():
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("method", ["mem_sgd", "sign", "qsgd"])
+@pytest.mark.parametrize("method", ["mem_sgd", "sign", "qsgd", "power_sgd"])
 def test_copies_stay_equal(method):
-    """Norm weights lie at both ranks; one selection or one scale for them and for what is split would part them."""
+    """Norm weights lie at both ranks; one selection or a scale of each rank's own would part them."""
 
     def member():
         mesh = Mesh(tensor=2)
         model = llama()
         split(model, llama_plan(model), mesh.axis("tensor"))
-        optimizer = DistributedOptimizer(model, ON_PIECES[method](1), mesh=mesh, pieces="own")
+        optimizer = DistributedOptimizer(model, (METHODS | ON_PIECES)[method](1), mesh=mesh, pieces="own")
         for step in range(20):
             tokens = batch(step, 0)
             optimizer.zero_grad()
@@ -372,22 +376,25 @@ def test_a_sequence_that_cannot_be_dealt_is_refused():
     on_processes(2, member)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "unit"),
-    [
-        (methods.mem_sgd(SGD, TopK(ratio=0.1)), "whole vectors"),
-        (methods.streaming_diloco(SGD, period=2, fragments=2), "whole vectors"),
-        (methods.power_sgd(SGD, rank=1), "whole tensors"),
-    ],
-    ids=["mem_sgd", "streaming_diloco", "power_sgd"],
-)
-def test_a_method_that_needs_the_whole_vector_is_refused_over_pieces(strategy, unit):
+MUON = partial(torch.optim.Muon, lr=0.1)
+REFUSED = [
+    (methods.mem_sgd(SGD, TopK(ratio=0.1)), None, "one with TopK, which works on whole vectors"),
+    (methods.mem_sgd(SGD, PerTensor(ScaledSign())), None, "one with PerTensor, which works on whole tensors"),
+    (methods.sparse_loco(SGD, QSGD(7, bucket=64)), None, "one with QSGD, which works on whole vectors"),
+    (methods.compressed_sgd(SGD, RandomK(ratio=0.1)), None, "one with RandomK, which works on whole vectors"),
+    (methods.psgd(MUON), "own", "must work on coordinates one by one, got Muon, which works on whole tensors"),
+    (methods.diloco(SGD, outer=MUON), None, "one with Muon, which works on whole tensors"),
+]
+
+
+def test_a_method_that_needs_more_than_a_piece_is_refused():
     def member():
         mesh = Mesh(tensor=2)
         model = llama()
         split(model, llama_plan(model), mesh.axis("tensor"))
-        with pytest.raises(ValueError, match=f"got one that works on {unit}"):
-            DistributedOptimizer(model, strategy, mesh=mesh)
+        for strategy, pieces, words in REFUSED:
+            with pytest.raises(ValueError, match=words):
+                DistributedOptimizer(model, strategy, mesh=mesh, pieces=pieces)
         with pytest.raises(ValueError, match="mesh must be given for a model that is split"):
             DistributedOptimizer(model, methods.psgd(SGD))
         with pytest.raises(ValueError, match=r"split over the tensor ranks of its mesh, \[\d\], got .* \[0, 1\]"):

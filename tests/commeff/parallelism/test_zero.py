@@ -12,11 +12,12 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
-from commeff.compressors import RandomK, TopK
-from commeff.compressors.parts import Part
+from commeff.compressors import QSGD, RandomK, TopK
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.parallelism import Axis, Mesh, cross_entropy, split
 from commeff.parallelism.account import live_bytes
+from commeff.parallelism.partition import of_whole
+from commeff.parallelism.tensor import cuts_of
 from commeff.parallelism.zero import ScatteredRow, even
 from commeff.replicas import Stacked
 from commeff.replicas.stacked import trainable
@@ -29,6 +30,10 @@ METHODS = {
     "psgd": lambda n: methods.psgd(SGD),
     "dsgd": lambda n: methods.dsgd(SGD, topologies.ring(n)),
     "diloco": lambda n: methods.diloco(SGD, period=2),
+    "streaming_diloco": lambda n: methods.streaming_diloco(SGD, period=2, fragments=3),
+    "power_sgd": lambda n: methods.power_sgd(SGD, rank=2),
+    "qsgd": lambda n: methods.compressed_sgd(SGD, QSGD(levels=7)),
+    "sparta": lambda n: methods.sparta(SGD, ratio=0.2),
     "mem_sgd": lambda n: methods.mem_sgd(SGD, TopK(ratio=0.1)),
     "choco": lambda n: methods.choco(SGD, topologies.ring(n), RandomK(ratio=0.2), gamma=0.2),
 }
@@ -65,10 +70,9 @@ def on_one_process(method, n, shard, zero, clip):
     communicator, strategy = Communicator(workers=n), METHODS[method](n)
     replicas = Stacked(llama, communicator.workers)
     first, layout = replicas.parameters.clone(), replicas.layout
-    if strategy.scope != "coordinate":
-        held = enumerate(columns(zero, layout, shard))
-        parts = [Part(f"everywhere, shard {r}", spans, layout.pick(spans)) for r, spans in held]
-        strategy = on_pieces(strategy, parts)
+    cuts = [cuts_of(llama(), llama_plan(llama()), Axis("tensor"))]
+    parts = of_whole(layout, cuts, Axis("tensor"), shares=lambda piece: columns(zero, piece, shard))
+    strategy = on_pieces(strategy, parts)
     strategy = clipped(strategy, clip)
     strategy.start(replicas.parameters, layout, communicator)
     for communicator.step in range(STEPS):

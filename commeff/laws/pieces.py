@@ -1,0 +1,82 @@
+"""Rows that lie in pieces on several ranks: a method over them is the method over whole rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.compressors import Layout
+from commeff.compressors.laws.ranks import Thread, on_threads
+from commeff.core.strategy import Strategy
+from commeff.laws.problem import STEPS, WORKERS, MethodCase, slope
+from commeff.parallelism import Axis, Cut
+from commeff.parallelism.partition import lying, of_piece, of_whole
+from commeff.parallelism.pieces import cut_evenly, whole
+from commeff.parallelism.row import Span
+from commeff.parallelism.zero import even
+from commeff.transforms.pieces import exact, on_pieces
+
+WHOLE = Layout.of([("rows", (4, 3)), ("vector", (5,)), ("columns", (3, 4)), ("both", (4, 4))])
+SHARD, TENSOR = 2, 2
+
+
+def held(rank: int) -> dict[str, Cut]:
+    """What a tensor rank holds: half of the rows of some matrices, half of the columns of others, a copied vector."""
+    half = cut_evenly(0, 4, TENSOR, rank)
+    return {"rows": half, "vector": whole(0, 5, TENSOR), "columns": half._replace(dim=1), "both": half}
+
+
+def acts_on_pieces(case: MethodCase) -> None:
+    """On ranks that hold pieces of rows, a method does what it does on whole rows, or on the parts in which they lie;
+    what several ranks hold stays equal to the bit.
+    """
+    ranks = [case.build(WORKERS) for _ in range(SHARD * TENSOR)]
+    parts = of_whole(WHOLE, [held(rank) for rank in range(TENSOR)], Axis("tensor", TENSOR), shares=_shares)
+    if not exact(ranks[0].local, parts):
+        return  # it is refused over pieces
+    expected = _drive(on_pieces(case.build(WORKERS), parts), WHOLE)
+    seen = torch.full_like(expected, torch.nan)
+    for places, trajectory in on_threads((SHARD, TENSOR), lambda axes: _on_rank(ranks, axes)):
+        difference = float((trajectory - expected[..., places]).abs().max())
+        assert difference <= 1e-12, (
+            f"{case.name}: over {TENSOR} tensor and {SHARD} shard ranks, each with a piece of the rows, the trajectory "
+            f"differs by {difference:.1e}: what needs more of a row than coordinates says so, by own_scope = 'whole'"
+        )
+        copied = ~seen[0, 0, places].isnan()
+        assert torch.equal(trajectory[..., copied], seen[..., places[copied]]), (
+            f"{case.name}: what two ranks hold differs after {STEPS} steps: it took another scale or choice at each"
+        )
+        seen[..., places] = trajectory
+    assert not seen.isnan().any(), "a coordinate is at no rank"
+
+
+def _shares(layout: Layout) -> list[list[Span]]:
+    return [[even(layout.d, Axis("shard", SHARD, rank))] for rank in range(SHARD)]
+
+
+def _on_rank(ranks: list[Strategy], axes: tuple[Thread, ...]) -> tuple[Tensor, Tensor]:
+    """The places of a rank's columns, and their trajectory."""
+    shard, tensor = Axis("shard", SHARD, axes[0].rank), Axis("tensor", TENSOR, axes[1].rank)
+    cuts = held(tensor.rank)
+    shapes = [(field.name, cuts[field.name].piece(field.shape)) for field in WHOLE.fields]
+    layout = lying(Layout.of(shapes), cuts, axes)
+    layout = layout.pick([even(layout.d, shard)])
+    strategy = on_pieces(ranks[shard.rank * TENSOR + tensor.rank], of_piece(layout, tensor, shard))
+    return _columns(layout), _drive(strategy, layout)
+
+
+def _columns(layout: Layout) -> Tensor:
+    return torch.arange(layout.d) if layout.places is None else layout.places.of(0, layout.d)
+
+
+def _drive(strategy: Strategy, layout: Layout) -> Tensor:
+    """(steps, w, d): the trajectory of the rows, or of their pieces."""
+    columns, communicator = _columns(layout), Communicator(workers=WORKERS, seed=3)
+    x = torch.linspace(-1, 2, layout.size, dtype=torch.float64)[columns].expand(WORKERS, -1).clone()
+    strategy.start(x, layout, communicator)
+    trajectory = []
+    for communicator.step in range(STEPS):
+        x = strategy.step(x, slope(x, communicator.step, columns=columns), communicator)
+        trajectory.append(x.clone())
+    return torch.stack(trajectory)

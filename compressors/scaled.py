@@ -1,0 +1,81 @@
+"""Compressors that take one number of the whole row, and then each coordinate by itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from torch import Tensor
+
+from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.layout import Layout
+from commeff.compressors.message import Message
+from commeff.compressors.random import WorkerRandom
+
+
+class ScaledRows(Compressor, ABC):
+    """A scale of the row, and each coordinate in terms of it.
+
+    So a row may lie in pieces on several ranks, which agree on its scale at every step.
+    """
+
+    scope: ClassVar[Scope] = "whole"
+
+    @abstractmethod
+    def scale(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+        """(w, 1): that of rows (w, d), or of those of which the layout says that these are pieces."""
+
+    @abstractmethod
+    def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> Message:
+        """The message of rows of this scale."""
+
+    @property
+    def exact_on_pieces(self) -> bool:
+        return True
+
+    def bind(self, layout: Layout) -> Compressor:
+        return self if layout.parted is None or not self.exact_on_pieces else ScaledTogether(self, layout)
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        return self.scaled(vectors, self.scale(vectors), random)
+
+
+@dataclass(frozen=True)
+class ScaledTogether(Compressor):
+    """The same on pieces of a row: made by `bind`.
+
+    Attributes
+    ----------
+    compressor : ScaledRows
+        What it is on whole rows.
+    layout : Layout
+        Where the pieces lie.
+    """
+
+    compressor: ScaledRows
+    layout: Layout
+
+    scope: ClassVar[Scope] = "whole"
+
+    @property
+    def exact_on_pieces(self) -> bool:
+        return True
+
+    def bind(self, layout: Layout) -> Compressor:
+        return self.compressor.bind(layout)
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        return self.compressor.scaled(vectors, self.compressor.scale(vectors, self.layout), random)
+
+    def omega(self, d: int) -> float | None:
+        return self.compressor.omega(self.layout.size)
+
+    def delta(self, d: int) -> float | None:
+        return self.compressor.delta(self.layout.size)
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        from commeff.compressors.quantised import QSGD, TernGrad  # which are made of what is above
+
+        return [cls(QSGD(4), Layout.flat(24)), cls(TernGrad(), Layout.flat(24))]
