@@ -84,6 +84,18 @@ def test_dense_numbers_of_16_bits_are_counted_and_claim_no_accuracy(half: Analys
     assert any("Counted, not run" in note for note in table.notes)
 
 
+def test_what_travels_inside_a_worker_has_columns_of_its_own(half: Analysis, tmp_path: Path) -> None:
+    assert not {"tensor", "shard"} & {column.heading for column in table_main.main_table(half).columns}
+    store = forge(tmp_path / "inside", [Forged("psgd", seed) for seed in range(2)])
+    for path in store.glob("*/summary.json"):
+        inside = {"tensor_bytes": 5e6, "tensor_exposed_seconds": 0.25}
+        path.write_text(json.dumps(json.loads(path.read_text()) | inside))
+    table = table_main.main_table(analyse(store))
+    columns = {(column.heading, column.under): item for column, item in zip(table.columns, table.rows[0], strict=True)}
+    assert columns["tensor", "MB, counted"].value == 5e6
+    assert columns["tensor exposed", "s, measured"].value == 0.25
+
+
 def test_half_a_run_has_no_final_number(half: Analysis) -> None:
     for run in half.runs:
         assert (run.record.final("val_accuracy") == run.record.final("val_accuracy")) == (run.record.state == "done")

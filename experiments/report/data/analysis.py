@@ -13,6 +13,7 @@ from commeff.experiments.config.registry import UnknownPart, known
 from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.config.targets import targets_in
 from commeff.experiments.report.data.grids import StoredGrid, choose
+from commeff.experiments.report.data.quantities import INNER
 from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, read_record, read_store
 from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached, higher_is_better, paired
 from commeff.experiments.report.data.variants import (
@@ -40,6 +41,7 @@ FINALS = (
     "seconds",
     "consensus_distance",
 )
+INSIDE = tuple(f"{axis}_{what}" for axis in INNER for what in ("bytes", "exposed_seconds"))
 WAYS = ("step", "epoch", "wire_bytes", "seconds")  # what it may take to get to the target
 DENSE = {"method": "psgd"}
 WIDTHS = {"float64": 64, "float32": 32}  # bits of a number that psgd sends
@@ -242,7 +244,7 @@ def allowance(level: float, metric: str) -> float:
 def _row(
     variant: Variant, metric: str, base: Variant | None, champion: Variant | None, goal: Target | None
 ) -> TableRow:
-    names = dict.fromkeys((*FINALS, metric))
+    names = dict.fromkeys((*FINALS, *INSIDE, metric))
     finals = {name: final for name in names if (final := variant.final(name)) is not None}
     theirs = base.final("wire_bytes") if base else None
     ours = finals.get("wire_bytes")

@@ -30,6 +30,8 @@ class Quantity:
         return f"{self.words} ({self.unit})" if self.unit else self.words
 
 
+INNER = ("pipeline", "shard", "tensor")  # axes over which a worker may lie
+
 QUANTITIES = {
     quantity.key: quantity
     for quantity in (
@@ -45,6 +47,11 @@ QUANTITIES = {
         Quantity("consensus_distance", "consensus distance", "consensus distance"),
         Quantity("payload_bytes", "payload", "payload per worker, counted", "MB", 1e-6),
         Quantity("wire_bytes", "wire", "sent on the wire per worker, counted", "MB", 1e-6),
+        *(Quantity(f"{axis}_bytes", axis, f"sent inside a worker, {axis}", "MB", 1e-6) for axis in INNER),
+        *(
+            Quantity(f"{axis}_exposed_seconds", f"{axis} exposed", f"seconds that rank 0 waited, {axis}", "s")
+            for axis in INNER
+        ),
         Quantity("seconds", "time", "seconds of training, measured", "s"),
         Quantity("modelled_seconds", "modelled time", "seconds of training, modelled", "s"),
         Quantity("step", "steps", "step"),

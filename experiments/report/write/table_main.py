@@ -10,6 +10,7 @@ import pandas as pd
 
 from commeff.experiments.report.data.analysis import (
     DENSE,
+    INSIDE,
     Analysis,
     HalfDense,
     TableRow,
@@ -67,6 +68,10 @@ def main_table(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> Table:
     add("wire", "MB, counted", amounts(_means(rows, "wire_bytes"), 1e-6))
     add("saving", "on the wire", amounts([row.saving for row in rows], suffix=TIMES))
     add("payload", "MB, counted", amounts(_means(rows, "payload_bytes"), 1e-6), brief=False)
+    for name in INSIDE:
+        of = quantity(name)
+        under = {"MB": "MB, counted", "s": "s, measured"}[of.unit]
+        add(of.heading, under, amounts(_means(rows, name), of.scale), brief=False)
     if analysis.target:
         costs = [row.reached.costs.get("wire_bytes") if row.reached else None for row in rows]
         items = amounts([cost.mean if cost else None for cost in costs], 1e-6)
