@@ -43,6 +43,7 @@ RUN: dict[str, tuple[Any, float]] = {
     **{f"mesh.{axis}": (int, 1) for axis in AXES},
     "mesh.schedule": (Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"], 0),
     "micro_batches": (int, 1),
+    "recompute": (Literal["none", "selective", "full", "offloaded", "partitioned"], 0),
     "zero": (Literal[0, 1, 2, 3], 0),
     "sequence": (bool, 0),
     "pieces": (Literal["own"] | None, 0),

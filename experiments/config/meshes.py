@@ -49,6 +49,11 @@ def _without(config: Mapping[str, Any]) -> Iterator[str]:
             f"micro_batches must be 1 without a mesh, got {config['micro_batches']}: nothing passes them on; set "
             "mesh.pipeline=2 or so, or method=... with several minibatches a step"
         )
+    if config["recompute"] != "none":
+        yield (
+            f"recompute must be none without a mesh, got {config['recompute']}: whole models keep their activations; "
+            "set mesh.worker=2 or so"
+        )
     if config["pieces"] is not None:
         yield f"pieces must be null without a mesh, got {config['pieces']}: every model is whole; omit pieces="
 
@@ -75,6 +80,12 @@ def _stages(config: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"zero must be 0 with mesh.shard=1, got {config['zero']}: there is nobody to share states with; set "
             "mesh.shard=2 or more"
+        )
+    if config["recompute"] == "partitioned" and (by_axis["tensor"] == 1 or config["sequence"]):
+        yield (
+            f"recompute=partitioned must have mesh.tensor=2 or more and sequence=false, got mesh.tensor="
+            f"{by_axis['tensor']}, sequence={str(config['sequence']).lower()}: tensor ranks divide what all of them "
+            "have; give recompute=full"
         )
     if config["sequence"] and by_axis["tensor"] == 1:
         yield "sequence must be false with mesh.tensor=1, got true: nothing is split; set mesh.tensor=2 or more"

@@ -109,7 +109,7 @@ def play(config: Mapping[str, Any], task: Task) -> ShardedWorker:
 
 def on_mesh_by(config: Mapping[str, Any]) -> dict[str, Any]:
     """What `on_mesh` is told of a run."""
-    told = {name: config[name] for name in ("zero", "sequence", "micro_batches", "seed")}
+    told = {name: config[name] for name in ("zero", "sequence", "micro_batches", "recompute", "seed")}
     return told | {"schedule": config["mesh"]["schedule"]}
 
 

@@ -36,6 +36,7 @@ YOUNGER = {
     "micro_batches": 1,
     "model": "gpt",
     "pieces": None,
+    "recompute": "none",
     "sequence": False,
     "server": "row",
     "zero": 0,

@@ -15,6 +15,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.launch.membership import with_processes
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import run_id
+from commeff.parallelism.recompute import RECOMPUTATIONS
 from commeff.parallelism.schedules import SCHEDULES
 
 SMALL = ("task=language", "model=llama_300k", "task.context=16", "task.batch=4", "task.probe=256", "task.dtype=float64")
@@ -69,6 +70,17 @@ def test_a_run_on_a_mesh_is_recorded_as_the_run_of_whole_workers_and_goes_on_whe
     assert len(json.loads((tmp_path / "mesh" / "env.json").read_text())["members"]) == 4
 
 
+def test_a_run_in_stages_is_recorded_as_the_run_of_a_whole_worker(text: Path, tmp_path: Path) -> None:
+    """A tied Llama in two stages, its activations computed anew; evaluated through the pipeline."""
+    whole = run_one(compose(words(text, "workers=1")), tmp_path / "whole")
+    staged = words(text, "mesh.pipeline=2", "schedule=1f1b", "micro_batches=2", "recompute=full")
+    ours = run_one(compose(staged), tmp_path / "staged")
+    for row, reference in zip(rows(tmp_path / "staged"), rows(tmp_path / "whole"), strict=True):
+        same(row, reference, MEASURED)
+    same(ours, whole, {"test_loss", "start_loss", "parameter_norm"})
+    assert rows(tmp_path / "staged")[-1]["pipeline_bytes"] > 0
+
+
 def test_a_rank_that_fails_is_named_by_its_place(text: Path, tmp_path: Path) -> None:
     config = compose(words(text, "mesh.shard=2", "zero=1"))
     folder = tmp_path / "mesh" / "checkpoints" / "shard-1"
@@ -121,6 +133,8 @@ def test_models_and_batches_that_do_not_divide_are_refused_all_at_once(text: Pat
             ("mesh.pipeline=2", "schedule=interleaved", "micro_batches=5", "task.batch=5", "task.layers=4"),
             "micro_batches must be a multiple of the 2 rounds that interleaved makes on 2 ranks, got 5",
         ),
+        (("recompute=full",), "recompute must be none without a mesh, got full"),
+        (("mesh.shard=2", "recompute=partitioned"), "must have mesh.tensor=2 or more and sequence=false, got mesh.t"),
         (("micro_batches=2",), "micro_batches must be 1 without a mesh, got 2"),
         (("model=llama_300k", "task.layers=3"), "layers=3 must be left out with model=llama_300k"),
         (("model=llama_1b",), "model must be a preset, got 'llama_1b': did you mean"),
@@ -152,10 +166,14 @@ def test_a_run_without_a_mesh_keeps_its_name() -> None:
     older = {
         key: value
         for key, value in config.items()
-        if key not in ("mesh", "micro_batches", "zero", "sequence", "pieces")
+        if key not in ("mesh", "micro_batches", "recompute", "zero", "sequence", "pieces")
     }
     assert run_id(older) == run_id(config)
     assert run_id(compose(["method=dsgd", "mesh.shard=2"])) != run_id(compose(["method=dsgd", "workers=1"]))
+
+
+def test_every_recomputation_may_be_chosen_by_its_name() -> None:
+    assert get_args(RUN["recompute"][0]) == tuple(RECOMPUTATIONS)
 
 
 def test_every_schedule_of_pipelines_may_be_chosen_by_its_name() -> None:

@@ -31,7 +31,7 @@ def rehearse(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
 
 
 BUILT = ("method", "compressor", "topology", "schedule", "workers", "collective", "bucket_mb", "engine")
-MESH = ("mesh", "micro_batches", "zero", "sequence", "pieces")
+MESH = ("mesh", "micro_batches", "recompute", "zero", "sequence", "pieces")
 
 
 class Rehearsals:
