@@ -12,6 +12,7 @@ from commeff.communicator import Communicator
 from commeff.core.addresses import Address
 from commeff.core.strategy import Stateful
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, run, slope, start
+from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.saved import copy, kinds
 from commeff.training.named import MemoryLoader, MemorySaver, Named
 
@@ -41,11 +42,11 @@ def is_saved_by_name(case: MethodCase) -> None:
     strategy, stop = case.build(WORKERS), STEPS // 2
     part, communicator = run(strategy, steps=stop)
     strategy.drain()
-    at, saver = Address.of(LAYOUT.d), MemorySaver(Named(LAYOUT, communicator.workers))
+    at, saver = Address.of(LAYOUT.d), MemorySaver(Named(Whereabouts.of(LAYOUT), communicator.workers))
     strategy.exchange(at, saver)
     fresh, later, x = case.build(WORKERS), Communicator(workers=WORKERS, seed=3), part[-1].clone()
     fresh.start(start(), LAYOUT, later)
-    wanted = Named(LAYOUT, later.workers)
+    wanted = Named(Whereabouts.of(LAYOUT), later.workers)
     loader = MemoryLoader(wanted, kinds(saver.named.held), saver.values)
     fresh.exchange(at, loader)
     copy(saver.named.held, wanted.held)

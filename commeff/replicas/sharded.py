@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.parallelism import Computation, Mesh, Objective
+from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.rows import dealt
 from commeff.replicas.arrivals import Arrivals, Listener
 from commeff.replicas.stacked import Batch
@@ -67,6 +68,17 @@ class ShardedWorker:
         self.models = [_Function(computation)]
         self._arrivals: Arrivals | None = None
         self._checked = False
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """Of the mesh."""
+        return self.mesh.degrees
+
+    @property
+    def where(self) -> Whereabouts:
+        """Where the columns that this rank updates lie in the whole model."""
+        named, pipeline = self.computation.parameters, self.mesh.axis("pipeline")
+        return Whereabouts.on_rank(self._whole, named, self._row.spans, pipeline)
 
     @property
     def parameters(self) -> Tensor:

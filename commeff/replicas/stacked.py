@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
+from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.row import one_kind
 from commeff.replicas.arrivals import Arrivals, Listener
 
@@ -109,6 +110,16 @@ class Stacked:
 
     def _check(self, model: nn.Module) -> None:
         """Refuse a model that the engine cannot run; the loop runs all."""
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """Of a mesh: there is none."""
+        return {}
+
+    @property
+    def where(self) -> Whereabouts:
+        """Where the columns lie in the whole model."""
+        return Whereabouts.of(self.layout)
 
     def load(self, x: Tensor) -> None:
         """Make x the parameters; nothing is copied if they are the same memory."""

@@ -11,18 +11,19 @@ import os
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from commeff.communicator import Communicator
 from commeff.files import regular
-from commeff.parallelism import Mesh
-from commeff.training.resharding import gather_rows, shard_rows
+from commeff.training.resharding import gather_rows, shard_rows, to_device
+
+if TYPE_CHECKING:
+    from commeff.training.run import Run
 
 LOG = logging.getLogger(__name__)
 FORMAT = 3  # 1 did not say whose it was, 2 had all rows of the ledger
@@ -81,30 +82,29 @@ class Checkpoints:
         state : what to keep: tensors, numbers, text, and dicts, lists and tuples of them.
         run, method : whose state it is, unless the run has been named already, and what its method is, in words.
         """
-        document = {"format": FORMAT, "run": self.run or run, "method": method, "state": _plain(state)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".draft")
-        try:
-            with open(draft, "wb", opener=regular) as file:
-                torch.save(document, file)
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException as error:
-            draft.unlink(missing_ok=True)  # a full disk needs the room
-            if isinstance(error.__context__, OSError):  # torch then complains of the file that it could not finish
-                raise error.__context__ from None
-            raise
+        write_document(draft, state, self.run or run, method)
         if self.path.exists():
             os.replace(self.path, self.previous)
         os.replace(draft, self.path)
 
-    def gathered(self, state: dict[str, Any], communicator: Communicator) -> dict[str, Any] | None:
-        """What this process saves of a run's state: that of all workers at rank 0, nothing elsewhere."""
-        return gather_rows(state, communicator)
+    def keep(self, run: Run) -> None:
+        """Save a run, that of all workers at rank 0; every process calls it."""
+        state = gather_rows(run.state_dict(), run.communicator)
+        if state is not None:
+            self.save(state, run.identity, run.method)
 
-    def dealt(self, state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
-        """What this process goes on with of a state that was loaded."""
-        return shard_rows(state, communicator)
+    def restore(self, run: Run) -> None:
+        """Let a run go on from the last checkpoint, if there is one; every process calls it."""
+        state = self.load(run.identity)
+        if state is not None:
+            with self.understood():
+                own = shard_rows(state, run.communicator)
+                run.load_state_dict(to_device(own, run.replicas.parameters.device))
+
+    def wait(self) -> None:
+        """Until what is being saved is there, if it is not yet; every process calls it."""
 
     def check(self) -> None:
         """Refuse what `load` would refuse, without taking it into memory."""
@@ -148,7 +148,7 @@ class Checkpoints:
     def _look(self, path: Path, run: str, mapped: bool = False) -> dict[str, Any] | str:
         """The state in a file, or why it cannot be read; one that must not be gone on from is refused."""
         try:
-            document = _read(path, mapped)
+            document = read_document(path, mapped)
         except CheckpointRefused as refusal:
             raise CheckpointRefused(f"checkpoint {path} {refusal}; delete {path.parent} to start anew") from None
         except Exception as error:  # a damaged file can raise anything at all
@@ -160,69 +160,44 @@ class Checkpoints:
         return state
 
 
-class PieceCheckpoints(Checkpoints):
-    """Checkpoints of a run whose workers lie on several processes: each writes what it holds, into a folder of its own.
+@contextmanager
+def ended(checkpoints: Checkpoints | None) -> Iterator[None]:
+    """Whatever happens inside, what is being saved is there, or has failed, when it is over."""
+    if checkpoints is None:
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            checkpoints.wait()
+        raise
+    checkpoints.wait()
 
-    A crash may come between two of these files. So all go on from the last step that every process has saved.
+
+def write_document(path: Path, state: dict[str, Any], run: str, method: str) -> None:
+    """Write a state, and whose it is, beside `path`; the caller renames it.
 
     Parameters
     ----------
-    whole : Checkpoints
-        Where, how often, and whose.
-    mesh : Mesh
-        The processes. What another one has written is refused.
-    everybody : Communicator
-        Of all processes.
+    path : where.
+    state : tensors, numbers, text, and dicts, lists and tuples of them.
+    run, method : whose state it is, and what its method is, in words.
     """
-
-    def __init__(self, whole: Checkpoints, mesh: Mesh, everybody: Communicator) -> None:
-        super().__init__(whole.path.parent / str(mesh).replace(",", "").replace(" ", "-"), whole.every, whole.run)
-        self._place = f"{mesh} of {mesh.degrees}"
-        self._everybody = everybody
-        self.run = self.run and self._named(self.run)
-
-    def save(self, state: dict[str, Any], run: str = "", method: str = "") -> None:
-        super().save(state, self._named(run), method)
-
-    def load(self, run: str = "") -> dict[str, Any] | None:
-        run, found = self.run or self._named(run), {}
-        for path in filter(Path.exists, (self.previous, self.path)):
-            state = self._look(path, run, mapped=True)
-            if isinstance(state, str):
-                LOG.warning("%s", state)
-            else:
-                found[state["step"]] = path
-        step = self._common([*found])
-        if not step:
-            return None
-        state = self._look(found[step], run)
-        if isinstance(state, str):
-            raise CheckpointRefused(state)
-        return state
-
-    def _common(self, steps: list[int]) -> int:
-        """The last step that all processes have, 0 if there is none."""
-        transport = self._everybody.transport
-        everybody = transport.gather([torch.tensor(steps, dtype=torch.int64)])
-        common = torch.zeros(1, dtype=torch.int64)
-        if everybody is not None:
-            common[0] = max(set.intersection(*(set(own.tolist()) for (own,) in everybody)), default=0)
-            if not common[0] and any(len(own) for (own,) in everybody):
-                LOG.warning("no checkpoint is there at every process; starting anew")
-        transport.broadcast(common)
-        return int(common)
-
-    def _named(self, run: str) -> str:
-        return f"{run}, {self._place}"
-
-    def gathered(self, state: dict[str, Any], communicator: Communicator) -> dict[str, Any] | None:
-        return state
-
-    def dealt(self, state: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
-        return state
+    document = {"format": FORMAT, "run": run, "method": method, "state": plain(state)}
+    try:
+        with open(path, "wb", opener=regular) as file:
+            torch.save(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        path.unlink(missing_ok=True)  # a full disk needs the room
+        if isinstance(error.__context__, OSError):  # torch then complains of the file that it could not finish
+            raise error.__context__ from None
+        raise
 
 
-def _read(path: Path, mapped: bool) -> dict[str, Any]:
+def read_document(path: Path, mapped: bool) -> dict[str, Any]:
     """A checkpoint of our format whose checksums are right, which torch does not look at."""
     with open(path, "rb", opener=regular) as file, zipfile.ZipFile(file) as archive:
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
@@ -244,14 +219,14 @@ def _read(path: Path, mapped: bool) -> dict[str, Any]:
     return dict(document)
 
 
-def _plain(node: Any, where: str = "state") -> Any:
+def plain(node: Any, where: str = "state") -> Any:
     """The same as what can be read without executing anything: no types but Python's own, and tensors."""
     if isinstance(node, Tensor):
         return node.detach()
     if isinstance(node, Mapping):
-        return {_plain(name, where): _plain(value, f"{where}/{name}") for name, value in node.items()}
+        return {plain(name, where): plain(value, f"{where}/{name}") for name, value in node.items()}
     if isinstance(node, (list, tuple)):
-        values = [_plain(value, f"{where}/{i}") for i, value in enumerate(node)]
+        values = [plain(value, f"{where}/{i}") for i, value in enumerate(node)]
         return values if isinstance(node, list) else tuple(values)
     for kind in (bool, int, float, str):  # a NumPy float64 is a float, too
         if isinstance(node, kind):
@@ -259,5 +234,5 @@ def _plain(node: Any, where: str = "state") -> Any:
     if node is None:
         return None
     if isinstance(node, np.generic):
-        return _plain(node.item(), where)
+        return plain(node.item(), where)
     raise TypeError(f"{where} must be a tensor, number or text, got {type(node).__name__}: a checkpoint is only data")

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from commeff.compressors import Layout
 from commeff.core.addresses import Address
-from commeff.parallelism.boxes import boxes
+from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.saved import Held, Kind
 
 CPU = torch.device("cpu")
@@ -26,7 +25,7 @@ class Named:
 
     Parameters
     ----------
-    layout : Layout
+    where : Whereabouts
         Of the process's columns.
     workers : sequence of int
         Its workers.
@@ -37,8 +36,8 @@ class Named:
         The tensors.
     """
 
-    def __init__(self, layout: Layout, workers: Sequence[int]) -> None:
-        self._workers, self._boxes = workers, cache(lambda spans: boxes(layout, spans))
+    def __init__(self, where: Whereabouts, workers: Sequence[int]) -> None:
+        self._workers, self._boxes = workers, cache(where.boxes)
         self.held: dict[str, Held] = {}
 
     def owners(self, at: Address, rows: int) -> list[str]:
@@ -92,7 +91,7 @@ class MemorySaver:
         for owner, row in zip(self.named.owners(at, len(value)), value, strict=True):
             if has_columns(at, value):
                 self.named.put(owner, at, row)
-            else:
+            elif at.width:  # of columns of which it has none, a process knows no better than the others
                 self.named.whole(f"{owner}/{at.path}{at.apart}", row)
         return value
 

@@ -19,7 +19,6 @@ from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.evaluation import Replicas, measure
 from commeff.training.identity import describe, run_identity
 from commeff.training.recorder import Recorder
-from commeff.training.resharding import to_device
 from commeff.training.task import Task
 
 NUMBERS = ("losses", "counted", "step", "seconds", "exposed", "samples", "row")
@@ -157,17 +156,13 @@ class Run:
 
     def save(self, checkpoints: Checkpoints | None) -> None:
         """A checkpoint of all workers; every process calls it."""
-        whole = checkpoints.gathered(self.state_dict(), self.communicator) if checkpoints else None
-        if checkpoints and whole is not None:
-            checkpoints.save(whole, self.identity, self.method)
+        if checkpoints:
+            checkpoints.keep(self)
 
     def resume(self, checkpoints: Checkpoints | None, recorder: Recorder | None, steps: int) -> None:
         """Go on from the last checkpoint, if there is one, and drop the rows that were recorded after it."""
-        whole = checkpoints.load(self.identity) if checkpoints else None
-        if checkpoints and whole is not None:
-            with checkpoints.understood():
-                own = checkpoints.dealt(whole, self.communicator)
-                self.load_state_dict(to_device(own, self.replicas.parameters.device))
+        if checkpoints:
+            checkpoints.restore(self)
             if self.step > steps:
                 raise ValueError(f"steps must be at least {self.step}, got {steps}: the checkpoint stands there")
         if recorder:

@@ -10,8 +10,9 @@ from torch import nn
 from commeff.communicator import Communicator
 from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker, Stacked, Vmapped
-from commeff.training.checkpoint import Checkpoints, PieceCheckpoints
+from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, measure_final, yardsticks_of_pieces
+from commeff.training.mesh_checkpoints import MeshCheckpoints
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 from commeff.training.stop_vote import StopVote
@@ -92,7 +93,7 @@ def train(
     else:
         everybody = Communicator.per_process(communicator.seed)
         replicas, loss = worker, objective(task, worker.computation.vocabulary)
-        checkpoints = checkpoints and PieceCheckpoints(checkpoints, worker.mesh, everybody)
+        checkpoints = checkpoints and MeshCheckpoints(checkpoints)
     run, stop_vote = Run.start(replicas, strategy, communicator, everybody), StopVote(everybody)
     run.resume(checkpoints, recorder, steps)
     if worker is not None and not run.began:
@@ -100,29 +101,30 @@ def train(
             run.began = yardsticks_of_pieces(task, worker, communicator)
     every = evaluate_every or max(1, steps // 20)
 
-    for communicator.step in range(run.step, steps):
-        if stop_vote.passed(should_stop()):
-            run.save(checkpoints)
-            return {"state": "stopped", "steps": run.step}
+    with ended(checkpoints):
+        for communicator.step in range(run.step, steps):
+            if stop_vote.passed(should_stop()):
+                run.save(checkpoints)
+                return {"state": "stopped", "steps": run.step}
 
-        with run.clock():
-            batches = run.draw(task)
-            gradient = run.gradient(loss, batches, l2)
-            run.finish_step(strategy.step(replicas.parameters, gradient, communicator, donate=True))
+            with run.clock():
+                batches = run.draw(task)
+                gradient = run.gradient(loss, batches, l2)
+                run.finish_step(strategy.step(replicas.parameters, gradient, communicator, donate=True))
 
-        last = run.step == steps
-        records, saves = last or run.step % every == 0, bool(checkpoints and checkpoints.due(run.step))
-        if records or saves:
-            run.meet()
-        if records:
-            row = run.record(task, recorder)
-            if reason := not_finite(row):
-                return {"state": "diverged", "reason": reason, "steps": run.step, "workers": communicator.n} | row
-        progress(run.step, run.row)
-        if saves or last:
-            run.save(checkpoints)
-        if records or saves:
-            everybody.meet()  # nobody's clock starts while another still evaluates or writes
+            last = run.step == steps
+            records, saves = last or run.step % every == 0, bool(checkpoints and checkpoints.due(run.step))
+            if records or saves:
+                run.meet()
+            if records:
+                row = run.record(task, recorder)
+                if reason := not_finite(row):
+                    return {"state": "diverged", "reason": reason, "steps": run.step, "workers": communicator.n} | row
+            progress(run.step, run.row)
+            if saves or last:
+                run.save(checkpoints)
+            if records or saves:
+                everybody.meet()  # nobody's clock starts while another still evaluates or writes
 
     stop_vote.end()
     strategy.drain()

@@ -15,7 +15,7 @@ from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address
 from commeff.core.local import scheduled
 from commeff.laws.problem import slope
-from commeff.parallelism.boxes import boxes
+from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.saved import Held, copy, kinds
 from commeff.training.named import Anew, MemoryLoader, MemorySaver, Named
 from commeff.transforms import Buckets, clipped, on_pieces
@@ -63,7 +63,7 @@ def go_on(strategy, x, communicator, steps):
 
 def saved(strategy) -> MemorySaver:
     strategy.drain()
-    saver = MemorySaver(Named(LAYOUT, range(WORKERS)))
+    saver = MemorySaver(Named(Whereabouts.of(LAYOUT), range(WORKERS)))
     strategy.exchange(Address.of(LAYOUT.d), saver)
     return saver
 
@@ -76,7 +76,7 @@ def test_memories_saved_by_the_names_of_tensors_make_the_same_run(name):
     x = go_on(stopped, *begun(stopped), range(3))
     saver = saved(stopped)
     _, communicator = begun(fresh)
-    wanted = Named(LAYOUT, range(WORKERS))
+    wanted = Named(Whereabouts.of(LAYOUT), range(WORKERS))
     loader = MemoryLoader(wanted, kinds(saver.named.held), saver.values)
     fresh.exchange(Address.of(LAYOUT.d), loader)
     copy(saver.named.held, wanted.held)
@@ -123,7 +123,7 @@ def test_boxes_are_the_places_of_columns():
     whole = torch.arange(float(LAYOUT.d))
     for start, stop in [(0, LAYOUT.d), *pairwise(range(0, LAYOUT.d, 7)), (5, 27), (13, 14)]:
         covered = 0
-        for box in boxes(LAYOUT, [(start, stop)]):
+        for box in Whereabouts.of(LAYOUT).boxes([(start, stop)]):
             (field,) = (f for f in LAYOUT.fields if f.name == box.tensor)
             there = whole[field.start : field.stop].view(box.shape)
             for dim, (offset, size) in enumerate(zip(box.offsets, box.sizes, strict=True)):

@@ -1,0 +1,128 @@
+"""Checkpoints of runs whose workers lie on several processes: one folder a step, written by all of them together.
+
+    step-120/run.pt        what is equal on every process: the clock, schedules, the last row; whose it is
+    step-120/*.distcp      tensors, by worker, path in the strategy and tensor of the model, in torch's format
+    latest, previous       names of folders, replaced by rename when all is written
+
+Another mesh goes on from it. With another number of workers, all begin at the mean of the parameters.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commeff.files import regular
+from commeff.parallelism.stored import Foreign, Savers, Stored, wait
+from commeff.training.checkpoint import CheckpointRefused, Checkpoints, plain, read_document, write_document
+from commeff.training.own_state import Found, OwnState
+
+if TYPE_CHECKING:
+    from commeff.training.run import Run
+
+LOG = logging.getLogger(__name__)
+
+DOCUMENT = "run.pt"
+
+
+class MeshCheckpoints(Checkpoints):
+    """Checkpoints of all processes of a run together, written while it goes on. All of them make it at once.
+
+    Parameters
+    ----------
+    whole : Checkpoints
+        Where, how often, and whose.
+    """
+
+    def __init__(self, whole: Checkpoints) -> None:
+        super().__init__(whole.path.parent, whole.every, whole.run)
+        self._folder, self._ranks = whole.path.parent, Savers()
+        self._writing: Future[Any] | None = None
+
+    def keep(self, run: Run) -> None:
+        """Begin to write a checkpoint, when the one before it is there; every process calls it."""
+        self.wait()
+        held, values = OwnState(run, self._ranks).collected()
+        step, state, method = self._ranks.first(_free(self._folder, run.step)), plain(values), run.method
+
+        def finished() -> None:
+            write_document(step / DOCUMENT, state, self.run, method)
+            _point(self._folder, step.name)
+
+        self._writing = self._ranks.write(step, held, finished)
+
+    def wait(self) -> None:
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            wait(writing)
+
+    def restore(self, run: Run) -> None:
+        """Let a run go on from the last checkpoint, if there is one; every process calls it.
+
+        A damaged one is told of, and the one before it is taken.
+        """
+        own, faults = OwnState(run, self._ranks), list[str]()
+        for step in self._ranks.first(pointed(self._folder)):
+            found, outcome = self._look_at(step, own)
+            outcomes = self._ranks.all(outcome)
+            if refusals := [text for kind, text in outcomes if kind == "refused"]:
+                raise CheckpointRefused(f"checkpoint {step} {refusals[0]}; delete {self._folder} to start anew")
+            damages = [text for kind, text in outcomes if kind == "damaged"]
+            if found is not None and not damages:
+                if faults and not self._ranks.rank:
+                    LOG.warning("%s; going on from %s", faults[0], step.name)
+                own.take(found)
+                return
+            faults.append(f"checkpoint {step} cannot be read ({damages[0]})")
+        if faults:
+            raise CheckpointRefused(f"{' and '.join(faults)}; delete {self._folder} to start anew")
+
+    def _look_at(self, step: Path, own: OwnState) -> tuple[Found | None, tuple[str, str]]:
+        """What this process needs of a checkpoint, and whether that is fine, damaged or to be refused."""
+        try:
+            document = read_document(step / DOCUMENT, mapped=False)
+            if self.run and document["run"] != self.run:
+                raise Foreign(f"must be of the run {self.run}, got one of {document['run'] or 'a run without a name'}")
+            return own.read(Stored(step), document["state"], document["method"]), ("fine", "")
+        except (CheckpointRefused, Foreign) as refusal:
+            return None, ("refused", " ".join(str(refusal).split()))
+        except Exception as error:  # a damaged file can raise anything at all
+            return None, ("damaged", " ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def pointed(folder: Path) -> list[Path]:
+    """The folders of the last checkpoint and of the one before it, as far as there are any."""
+    found = []
+    for name in ("latest", "previous"):
+        if (folder / name).exists():
+            with open(folder / name, encoding="utf-8", opener=regular) as file:
+                found.append(folder / Path(file.read(100)).name)
+    return found
+
+
+def _free(folder: Path, step: int) -> Path:
+    """Where a checkpoint of a step goes: one that is there is never written into."""
+    name, more = folder / f"step-{step}", 1
+    while name.exists():
+        more += 1
+        name = folder / f"step-{step}-{more}"
+    return name
+
+
+def _point(folder: Path, name: str) -> None:
+    """Make a checkpoint the last one, the last one the one before, and drop all others."""
+    with open(folder / "latest.draft", "w", encoding="utf-8", opener=regular) as file:
+        file.write(name)
+        file.flush()
+        os.fsync(file.fileno())
+    if (folder / "latest").exists():
+        os.replace(folder / "latest", folder / "previous")
+    os.replace(folder / "latest.draft", folder / "latest")
+    kept = pointed(folder)
+    for step in folder.glob("step-*"):
+        if step not in kept:
+            shutil.rmtree(step, ignore_errors=True)

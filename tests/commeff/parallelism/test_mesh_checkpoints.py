@@ -1,0 +1,320 @@
+"""A checkpoint of workers that lie on several processes is gone on from on any mesh."""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import pickle
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from commeff import Communicator, methods, topologies
+from commeff.compressors import Compressor, DenseMessage
+from commeff.experiments.tasks import Quadratic
+from commeff.parallelism import Mesh
+from commeff.parallelism.saved import Held, needed
+from commeff.parallelism.stored import Stored
+from commeff.replicas import Stacked
+from commeff.training.checkpoint import CheckpointRefused, Checkpoints
+from commeff.training.mesh_checkpoints import MeshCheckpoints, pointed
+from commeff.training.run import Run
+from commeff.training.sharding import on_mesh
+from commeff.training.trainer import train
+from commeff.transforms import clipped, fitted
+from tests.commeff.parallelism.test_trainer import Tokens
+from tests.laws.processes import on_processes
+
+STEPS, STOP = 7, 4  # in the middle of a period of 3
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+ADAM = partial(torch.optim.AdamW, lr=0.003)
+
+
+@dataclass(frozen=True)
+class Rounded(Compressor):
+    """Four digits after the point: what is rounded away is remembered, and no message is of fewer bits."""
+
+    scope, summable = "coordinate", True
+
+    def omega(self, d):
+        return None
+
+    def delta(self, d):
+        return 0.5
+
+    def compress(self, vectors, random):
+        return DenseMessage.of(vectors.round(decimals=4))
+
+
+METHODS = {
+    "diloco": lambda n: methods.diloco(SGD, period=3),
+    "adam": lambda n: methods.diloco(ADAM, period=3),
+    "mem_sgd": lambda n: methods.mem_sgd(SGD, Rounded()),
+    "ef21": lambda n: methods.ef21(SGD, Rounded()),
+    "choco": lambda n: methods.choco(SGD, topologies.ring(n), Rounded()),
+    "server": lambda n: methods.double_squeeze(SGD, Rounded()),
+}
+T2, S2, P2 = ({"worker": 2, axis: 2} for axis in ("tensor", "shard", "pipeline"))
+MOVES = {  # from where to where, what is given beside the mesh, and by which methods
+    "S2 to T2": (S2, {"zero": 3}, T2, {"sequence": True}, ("diloco", "mem_sgd", "choco", "server")),
+    "P2 to S2": (P2, {"micro_batches": 2}, S2, {"zero": 2}, ("adam", "ef21")),
+}
+CASES = [(move, method) for move in MOVES for method in MOVES[move][-1]]
+
+
+class Four(Tokens):
+    workers = 4
+
+
+class One(Tokens):
+    workers = 1
+
+
+def built(method, n, partition=()):
+    return clipped(fitted(METHODS[method](n), partition, "own"), 0.6)
+
+
+def on_ranks(method, folder, degrees, given, task=None, every=0, steps=STEPS):
+    """Train on a mesh; gives the worker and this rank's pieces."""
+    mesh = Mesh(**degrees)
+    task = task or Tokens()
+    worker = on_mesh(task, mesh, **given)
+    summary = train(
+        task,
+        built(method, mesh.degrees["worker"], worker.partition),
+        Communicator.per_process(group=mesh.group("worker")),
+        worker=worker,
+        steps=steps,
+        evaluate_every=steps,
+        checkpoints=Checkpoints(folder, every=every),
+    )
+    pieces = {n: (p.detach().clone(), getattr(p, "cut", None)) for n, p in worker.computation.parameters.items()}
+    return summary["state"], mesh.coordinates["worker"], pieces
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def outcomes(folder):
+    """By rank, what every method came to after a move, and workers that were two before; starting ranks costs more."""
+
+    def member():
+        found = {}
+        for move, (before, given_before, after, given_after, tried) in MOVES.items():
+            for method in tried:
+                path = folder / f"{move} {method}"
+                assert on_ranks(method, path, before, given_before, steps=STOP)[0] == "done"
+                found[move, method] = on_ranks(method, path, after, given_after)
+        on_ranks("diloco", folder / "two", T2, {}, steps=STOP)
+        dist.barrier()
+        if not dist.get_rank():
+            shutil.copytree(folder / "two", folder / "four")
+            shutil.copytree(folder / "two", folder / "one")
+        dist.barrier()
+        found["four"] = on_ranks("diloco", folder / "four", {"worker": 4}, {}, task=Four(), steps=STOP)
+        found["one"] = on_ranks("diloco", folder / "one", {"shard": 2, "tensor": 2}, {"zero": 1}, task=One())
+        return found
+
+    return on_processes(4, member)
+
+
+@pytest.fixture(scope="module")
+def references(folder):
+    found = {}
+    for method in METHODS:
+        checkpoints = Checkpoints(folder / f"{method} whole")
+        train(Tokens(), built(method, 2), Communicator(workers=2), steps=STEPS, checkpoints=checkpoints)
+        found[method] = checkpoints.load()["replicas"]["parameters"]
+    return found
+
+
+SHAPES = {name: tuple(p.shape) for name, p in Tokens().model().named_parameters()}
+
+
+def same(pieces, whole, tolerance=1e-12):
+    sizes = [torch.Size(shape).numel() for shape in SHAPES.values()]
+    wholes = dict(zip(SHAPES, whole.split(sizes), strict=True))
+    assert pieces
+    for name, (piece, cut) in pieces.items():
+        expected = wholes[name].view(SHAPES[name])
+        assert (piece - (cut.take(expected) if cut else expected)).abs().max() <= tolerance, name
+
+
+@pytest.mark.parametrize(("move", "method"), CASES)
+def test_another_mesh_goes_on_as_if_nothing_had_happened(outcomes, references, move, method):
+    for state, worker, pieces in (rank[move, method] for rank in outcomes):
+        assert state == "done"
+        same(pieces, references[method][worker])
+
+
+def test_four_ranks_become_two(outcomes, references, folder):
+    for _, worker, pieces in on_processes(2, lambda: on_ranks("diloco", folder / "two", {"worker": 2}, {})):
+        same(pieces, references["diloco"][worker])
+
+
+def test_another_number_of_workers_begins_at_their_mean(outcomes, folder):
+    whole = {f"worker{i}/model/{name}": Held(shape) for i in range(2) for name, shape in SHAPES.items()}
+    for held in whole.values():
+        held.put([0] * len(held.shape), torch.empty(held.shape, dtype=torch.float64))
+    stored = Stored(folder / "two" / f"step-{STOP}")
+    stored.read(needed(whole, stored.tensors), whole)
+    row = torch.cat([held.boxes[(0,) * len(held.shape)].flatten() for held in whole.values()])
+    mean = row.view(2, -1).mean(0)
+    for _, _, pieces in (rank["four"] for rank in outcomes):
+        same(pieces, mean)
+
+    task, communicator, strategy = One(), Communicator(workers=1), built("diloco", 1)
+    replicas = Stacked(task.model, range(1))
+    replicas.parameters.copy_(mean)
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+    for communicator.step in range(STOP, STEPS):
+        gradient, _ = replicas.compute(task.loss, [task.batch(communicator.step, range(1))], communicator.step)
+        replicas.load(strategy.step(replicas.parameters, gradient, communicator))
+    for _, _, pieces in (rank["one"] for rank in outcomes):
+        same(pieces, replicas.parameters[0])
+
+
+def alone(folder: Path, method: str = "diloco", width: int = 3, steps: int = 4, run: str = "", workers: int = 2) -> Run:
+    """A run in this process, gone on with to a step and saved there."""
+    task, communicator = Quadratic(workers, dimension=width), Communicator(workers=workers)
+    strategy, replicas = METHODS[method](workers), Stacked(task.model, range(workers))
+    going, checkpoints = Run.start(replicas, strategy, communicator), MeshCheckpoints(Checkpoints(folder, run=run))
+    checkpoints.restore(going)
+    for communicator.step in range(going.step, steps):
+        gradient = going.gradient(task.loss, going.draw(task))
+        going.finish_step(strategy.step(replicas.parameters, gradient, communicator))
+        checkpoints.keep(going)
+    checkpoints.wait()
+    return going
+
+
+def test_a_run_goes_on_and_keeps_the_last_two_checkpoints(tmp_path):
+    whole = alone(tmp_path / "whole", steps=6)
+    alone(tmp_path / "parts", steps=4)
+    resumed = alone(tmp_path / "parts", steps=6)
+    assert torch.equal(whole.replicas.parameters, resumed.replicas.parameters)
+    assert torch.equal(whole.losses, resumed.losses)
+    assert (whole.samples, whole.counted) == (resumed.samples, resumed.counted)
+    assert whole.communicator.ledger.payload_bytes == resumed.communicator.ledger.payload_bytes
+    assert [step.name for step in pointed(tmp_path / "parts")] == ["step-6", "step-5"]
+    assert sorted(p.name for p in (tmp_path / "parts").iterdir()) == ["latest", "previous", "step-5", "step-6"]
+
+
+def test_memories_that_begin_anew_are_told_of(tmp_path, caplog):
+    mean = alone(tmp_path).replicas.parameters.mean(0)
+    with caplog.at_level(logging.WARNING):
+        more = alone(tmp_path, workers=3)
+    assert "is of 2 workers, the run of 3: all begin at the mean of its parameters" in caplog.text
+    assert more.replicas.parameters.sub(mean).abs().max() <= 1e-15
+    assert more.samples == alone(tmp_path / "other").samples
+
+
+class Harmful:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def replaced(content: bytes, at: bytes) -> bytes:
+    """With one changed bit in the numbers there."""
+    assert content.count(at) == 1
+    return content.replace(at, at[:-1] + bytes([at[-1] ^ 1]))
+
+
+DAMAGES = {  # what happens to the last folder, and what is said
+    "no contents": (lambda step, x: (step / ".metadata").unlink(), "FileNotFoundError"),
+    "torn contents": (lambda step, x: os.truncate(step / ".metadata", 300), ""),
+    "torn tensors": (lambda step, x: os.truncate(step / "__0_0.distcp", 2000), ""),
+    "a changed bit": (
+        lambda step, x: (step / "__0_0.distcp").write_bytes(
+            replaced((step / "__0_0.distcp").read_bytes(), x[0].numpy().tobytes())
+        ),
+        "checksum of .* is wrong",
+    ),
+    "no document": (lambda step, x: (step / "run.pt").unlink(), "FileNotFoundError"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, caplog, damage):
+    harm, words = DAMAGES[damage]
+    whole = alone(tmp_path, steps=4)
+    harm(tmp_path / "step-4", whole.replicas.parameters)
+    with caplog.at_level(logging.WARNING):
+        resumed = alone(tmp_path, steps=4)
+    assert torch.equal(resumed.replicas.parameters, whole.replicas.parameters)
+    assert re.search(f"step-4 cannot be read .*{words}.*; going on from step-3", caplog.text)
+    assert [step.name for step in pointed(tmp_path)] == ["step-4-2", "step-4"]
+    shutil.rmtree(tmp_path / "step-4-2")
+    with pytest.raises(CheckpointRefused, match=f"step-4 cannot be read .*; delete {tmp_path} to start anew"):
+        alone(tmp_path)
+
+
+@pytest.mark.parametrize("file", [".metadata", "__0_0.distcp", "run.pt"])
+def test_nothing_in_a_folder_is_executed(tmp_path, file):
+    alone(tmp_path / "run", steps=2)
+    sentinel, path = tmp_path / "executed", tmp_path / "run" / "step-2" / file
+    if file == ".metadata":
+        path.write_bytes(pickle.dumps(Harmful(sentinel)))
+    elif file == "run.pt":
+        torch.save({"state": Harmful(sentinel)}, path)
+    else:
+        buffer = io.BytesIO()
+        torch.save(Harmful(sentinel), buffer)
+        size = max(info.length for info in Stored(path.parent)._places.values())
+        path.write_bytes(b"".join(buffer.getvalue() for _ in range(10 * size // len(buffer.getvalue()))))
+    with suppress(CheckpointRefused):
+        alone(tmp_path / "run", steps=3)
+    assert not sentinel.exists()
+
+
+def test_what_a_table_of_contents_has_no_use_for_is_refused(tmp_path):
+    alone(tmp_path, steps=2)
+    (tmp_path / "step-2" / ".metadata").write_bytes(pickle.dumps(Harmful(tmp_path / "executed")))
+    with pytest.raises(CheckpointRefused, match=r"step-2 holds posix\.mkdir, which is no part of a table of contents"):
+        alone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"run": "mine"}, "must be of the run mine, got one of a run without a name"),
+        ({"width": 4}, r"must be of this run's model, in which \S+ is \(4,\), got one where it is \(3,\)"),
+        ({"method": "mem_sgd"}, r"must be of the method .*Average.*, got one of .*Outer"),
+    ],
+)
+def test_another_runs_checkpoint_is_refused(tmp_path, given, words):
+    alone(tmp_path)
+    with pytest.raises(CheckpointRefused, match=f"step-4 {words}.*; delete {tmp_path} to start anew") as refusal:
+        alone(tmp_path, **given)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_full_disk_is_said_and_the_last_checkpoint_stays(tmp_path, monkeypatch):
+    alone(tmp_path, steps=2)
+
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("commeff.training.mesh_checkpoints.write_document", full)
+    with pytest.raises(OSError, match="No space left"):
+        alone(tmp_path, steps=3)
+    monkeypatch.undo()
+    assert [step.name for step in pointed(tmp_path)] == ["step-2", "step-1"]
+    assert alone(tmp_path, steps=3).step == 3
