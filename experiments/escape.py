@@ -92,6 +92,17 @@ def markdown_block(text: str) -> str:
     return f"{fence}\n{one_line(text)}\n{fence}"
 
 
+def markdown_code(text: str) -> str:
+    """A line as code within a line, between more backticks than there are in it.
+
+    >>> print(markdown_code("commeff report runs"), markdown_code("a `b`"))
+    `commeff report runs` `` a `b` ``
+    """
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence, blank = "`" * (longest + 1), " " * bool(longest)
+    return f"{fence}{blank}{one_line(text)}{blank}{fence}"
+
+
 def latex_text(text: str) -> str:
     r"""Text in LaTeX; what it has no sign for becomes a question mark.
 

@@ -213,3 +213,17 @@ def test_a_cell_of_latex_is_no_argument_of_the_line_before() -> None:
     text = latex(Table.of([{"name": "one"}, {"name": "[1cm]"}, {"name": "*"}]))
     assert "1cm" in text
     assert not re.search(r"\\\\\s*[\[*]", text)
+
+
+def test_what_is_hostile_is_text_in_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, one = tmp_path / "g.yaml", {"method": "psgd", "name": EVIL}
+    base = {"task": "quadratic", "workers": 2, "steps": 2}
+    file.write_text(json.dumps({"title": EVIL, "base": base, "grid": [one]}))
+    for words in ([], ["--json"]):
+        with pytest.raises(SystemExit) as end:
+            main(["grid", str(file), "--dry-run", "--store", str(tmp_path / "store"), *words])
+        out, err = capsys.readouterr()
+        assert end.value.code == 0, err
+        assert "onload" in out
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", out + err)
+        assert len(out.splitlines()) == 1 or words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import socket
 import time
@@ -39,6 +40,7 @@ from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder, run_id
 from commeff.topologies import one_peer_exponential
 from tests import owned
+from tests.experiments.test_hostile_files import EVIL
 
 WORDS = ["task=quadratic", "workers=2", "method=mem_sgd", "compressor.ratio=0.3", "evaluate_every=2", "nproc=2"]
 GRID = """
@@ -203,6 +205,17 @@ def test_seconds_in_which_the_links_cannot_carry_what_was_sent_are_no_measuremen
     assert "less than the links alone need for what was sent: local 2.00 s" in text
     assert "Every other method pays here." in text
     write(figure(visits, speed_ups(visits)), tmp_path)
+
+
+def test_what_is_hostile_is_text_in_the_report_of_a_lab(tmp_path: Path) -> None:
+    races = [raced_in("psgd", 0, 6.0, EVIL), raced_in(EVIL, 0, 3.0), raced_in("local", 0, 1.0)]
+    visits = [replace(seen(*(replace(race, hardware=EVIL) for race in races)), missed=(EVIL,))]
+    visits = [replace(visit, grid=replace(visit.grid, title=EVIL, target={EVIL: 1.0})) for visit in visits]
+    text = "\n".join(page(visits, speed_ups(visits), f"commeff lab report {EVIL}"))
+    plain = re.sub(r"(`+) commeff.*? \1", "", text).replace("`tc tbf`", "")
+    assert len(plain) < len(text)
+    assert plain.count("alert(1)") > 5
+    assert not re.search(r"<(script|img)|(?<!\\)\]\(|(?<!\\)`|https?://|[\x00-\x08\x0b-\x1f\u202e]", plain)
 
 
 def test_a_table_without_a_single_speed_up_is_still_drawn(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
-from commeff.experiments.escape import markdown_text
+from commeff.experiments.escape import markdown_code, markdown_text
 from commeff.experiments.measure.lab.outcome import NetworkRuns, read_networks
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Figure, Look, Panel, look, write
 from commeff.experiments.report.write.table import Column, Item, Table, markdown
@@ -133,7 +133,7 @@ def page(visits: Sequence[NetworkRuns], table: pd.DataFrame, command: str) -> li
         lines += [f"Not done, or never at the target: {missed}.", ""] if missed else []
     return [
         *lines,
-        f"Run at {commits}. Written by `{command}` at commit {git_commit()}.",
+        f"Run at {commits}. Written by {markdown_code(command)} at commit {git_commit()}.",
     ]
 
 
