@@ -78,6 +78,8 @@ BAD = [  # words of a command, and what the line says; {here} is the folder with
     ("grid {here}/binary.yaml --dry-run", "binary.yaml"),
     ("grid {here}/cells.jsonl --collect", "is damaged"),
     ("grid {here}/none.jsonl --collect", "is empty"),
+    ("grid /dev/zero", "grid file /dev/zero must have at most 1,000,000 characters"),
+    ("grid {here}/grid.yaml --launcher sbatch --emit {here}/jobs --site /dev/zero", "1,000,000 characters"),
     ("grid {here}/grid.yaml --launcher ssh", "ssh"),
     ("grid {here}/grid.yaml --dry-run --shard 0/2", "--shard must be i/n"),
     ("grid {here}/grid.yaml --dry-run -j 0", "-j must be at least 1"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from commeff.experiments.config.bounded_yaml import Bounded, TooLargeError
+from commeff.experiments.config.bounded_yaml import CHARACTERS, Bounded, TooLargeError
 from commeff.experiments.config.schema import ConfigError
 
 MERGE = "tag:yaml.org,2002:merge"  # of `<<: *anchor`
@@ -38,7 +38,8 @@ class Words(Loader):
 def read_mapping(path: Path, kind: str, keys: Sequence[str], loader: type[Loader] = Loader) -> dict[str, Any]:
     """What the file says; `kind` and `keys` are for the sentence that refuses it."""
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), loader)
+        with open(path, encoding="utf-8") as file:
+            raw = yaml.load(file.read(CHARACTERS + 1), loader)  # a device never ends
     except OSError as error:
         raise ConfigError([f"{kind} {path} cannot be read: {error.strerror}"]) from None
     except RecursionError:
