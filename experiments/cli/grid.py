@@ -127,10 +127,12 @@ def grid(
 
 def _submit(request: Request, site: Path | None, folder: Path | None, reports: bool, as_json: bool) -> None:
     """Write the scripts of a job array; hand them to SLURM unless --emit names a folder."""
-    from commeff.experiments.grid.slurm.sbatch import emit, hand_in
     from commeff.experiments.grid.slurm.site import find_site
 
     described, where = find_site(site)
+
+    from commeff.experiments.grid.slurm.sbatch import emit, hand_in
+
     emitted = emit(request, described, folder, reports)
     typer.echo(f"{where}\n{emitted.words}", err=True)
     if emitted.folder is None:

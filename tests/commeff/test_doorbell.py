@@ -87,6 +87,20 @@ def test_it_is_noticed_when_a_peer_has_gone(how: str, tmp_path: Path) -> None:
     assert (tmp_path / "noticed").exists()
 
 
+def test_to_who_has_left_nothing_is_sent() -> None:
+    def run() -> int:
+        doorbells, rank = create()
+        if rank:
+            del doorbells
+            return 0
+        with pytest.raises(RuntimeError, match="process 1 of the group has left"):
+            doorbells.expect(1).wait()
+        doorbells.ring(1, 1, 2, 3)
+        return 1
+
+    assert on_processes(2, run) == [1, 0]
+
+
 def test_a_process_with_nobody_near_takes_part() -> None:
     def run() -> int:
         before = len(os.listdir("/proc/self/fd"))
