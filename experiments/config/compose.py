@@ -26,6 +26,7 @@ from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, did_you_mean, node, takes
 from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
 from commeff.experiments.config.targets import split
+from commeff.experiments.sinks import unavailable
 
 SHORTHANDS = {"model": "task.model"}
 
@@ -59,6 +60,7 @@ RUN: dict[str, tuple[Any, float]] = {
     "clip": (float | None, 0),
     "evaluate_every": (int, 0),
     "checkpoint_every": (int, 0),
+    "log": (str | list | None, 0),
 }
 
 
@@ -118,6 +120,7 @@ def compose(
     if resolved["nproc"] > resolved["workers"] and mesh_size(resolved) == 1:
         nproc, workers = resolved["nproc"], resolved["workers"]
         faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")
+    faults += [] if unfinished else unavailable(resolved["log"])
     if faults:
         raise ConfigError(faults)
     return resolved | {"task": _settled(resolved["task"])} if settled else resolved

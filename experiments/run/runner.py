@@ -7,7 +7,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,13 @@ from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
 from commeff.experiments.run.store import FINISHED, RunFolder, run_id
 from commeff.experiments.run.system import check_device, launch_info, sys_info, whereabouts
+from commeff.experiments.sinks import LoggedRows
 from commeff.files import regular
 from commeff.parallelism import Mesh
 from commeff.replicas import ShardedWorker
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.on_device import OnDevice
-from commeff.training.recorder import Recorder
 from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
 from commeff.training.trainer import train
@@ -202,7 +202,8 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
         task = parts.task
         if config["device"] != "cpu":
             task = OnDevice(task, torch.device("cuda", torch.cuda.current_device()))
-        with contained():
+        recorder = LoggedRows(run.path, config) if not distributed or is_first() else None
+        with contained(), closing(recorder) if recorder else nullcontext():
             own = _placed(config, parts, task, distributed)
             kind = _ReadByFirst if distributed and own.worker is None else Checkpoints
             return train(
@@ -214,7 +215,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                 engine=config["engine"],
                 evaluate_every=config["evaluate_every"],
                 l2=config["l2"],
-                recorder=Recorder(run.path) if not distributed or is_first() else None,
+                recorder=recorder,
                 checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
                 progress=progress,
                 should_stop=stop,

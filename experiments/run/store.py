@@ -25,6 +25,7 @@ from commeff.files import regular
 VERSION = 1  # of the store's layout
 # Keys that do not decide the result, wherever they stand.
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
+BESIDE = ("log",)  # nor do these, of a run; a part may have one of the same name that does
 # Keys that are younger than the first runs; the value that means what was done before does not count.
 YOUNGER = {
     "clip": None,
@@ -66,7 +67,7 @@ def run_id(config: Mapping[str, Any]) -> str:
     >>> run_id(config | {"checkpoint_every": 7}) == run_id(config), run_id(config | {"steps": 6}) == run_id(config)
     (True, False)
     """
-    relevant = _relevant(config)
+    relevant = _relevant({name: value for name, value in config.items() if name not in BESIDE})
     plugins = {target: [split(target)[1], source_digest(target)] for target in targets_in(relevant) if foreign(target)}
     text = json.dumps(_lasting(relevant), sort_keys=True)
     for target, identity in plugins.items():

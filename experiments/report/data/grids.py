@@ -13,7 +13,7 @@ from commeff.experiments.config.targets import split
 from commeff.experiments.config.versions import VERSION
 from commeff.experiments.report.data.records import Record
 from commeff.experiments.run.reading import read_mapping, run_name
-from commeff.experiments.run.store import IRRELEVANT, check_grid
+from commeff.experiments.run.store import BESIDE, IRRELEVANT, check_grid
 
 SWEPT = "optimizer.lr"  # what a store without a grid file is taken to have tuned
 
@@ -140,7 +140,7 @@ def leaves(config: Mapping[str, Any]) -> dict[str, str]:
     >>> leaves({"method": method, "steps": 9, "nproc": 2})
     {'method': 'choco', 'method.gamma': '0.5', 'steps': '9'}
     """
-    return dict(_leaves(config))
+    return dict(_leaves({name: value for name, value in config.items() if name not in BESIDE}))
 
 
 def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
