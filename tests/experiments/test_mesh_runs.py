@@ -17,6 +17,7 @@ from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import run_id
 from commeff.parallelism.recompute import RECOMPUTATIONS
 from commeff.parallelism.schedules import SCHEDULES
+from commeff.replicas import ShardedWorker
 
 SMALL = ("task=language", "model=llama_300k", "task.context=16", "task.batch=4", "task.probe=256", "task.dtype=float64")
 
@@ -66,7 +67,7 @@ def test_a_run_on_a_mesh_is_recorded_as_the_run_of_whole_workers_and_goes_on_whe
     assert ours["payload_bytes"] > whole["payload_bytes"] > 0, "copies of norms travel, too"
     same(ours, whole, {"test_loss", "local_val_loss", "start_loss", "parameter_norm"})
     folders = sorted(path.name for path in (tmp_path / "mesh" / "checkpoints").iterdir())
-    assert folders == [f"worker-{w}-tensor-{t}" for w in (0, 1) for t in (0, 1)]
+    assert folders == ["latest", "previous", "step-3", "step-4"]
     assert len(json.loads((tmp_path / "mesh" / "env.json").read_text())["members"]) == 4
 
 
@@ -81,11 +82,15 @@ def test_a_run_in_stages_is_recorded_as_the_run_of_a_whole_worker(text: Path, tm
     assert rows(tmp_path / "staged")[-1]["pipeline_bytes"] > 0
 
 
-def test_a_rank_that_fails_is_named_by_its_place(text: Path, tmp_path: Path) -> None:
-    config = compose(words(text, "mesh.shard=2", "zero=1"))
-    folder = tmp_path / "mesh" / "checkpoints" / "shard-1"
-    folder.parent.mkdir(parents=True)
-    folder.write_text("in the way")
+def test_a_rank_that_fails_is_named_by_its_place(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, compute = compose(words(text, "mesh.shard=2", "zero=1")), ShardedWorker.compute
+
+    def broken(self: ShardedWorker, *given: Any) -> Any:
+        if self.mesh.coordinates["shard"] == 1:
+            raise OSError("it is broken")
+        return compute(self, *given)
+
+    monkeypatch.setattr(ShardedWorker, "compute", broken)
     with pytest.raises(RunFailed, match=r"process 1, shard 1:? "):
         run_one(config, tmp_path / "mesh")
 
