@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,9 +18,40 @@ from commeff.parallelism.layers import Stage
 
 
 class CountedStage(PipelineStage):
-    """A stage that counts the bytes that it sends."""
+    """A stage that counts the bytes that it sends, and the seconds in which it computes."""
 
     axis: Axis
+    seconds: float = 0.0
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Counts the seconds meanwhile."""
+        begin = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - begin
+
+    def forward_one_chunk(
+        self,
+        fwd_chunk_id: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+        save_forward_output: bool = True,
+    ) -> Any:
+        """Forward of a micro-batch."""
+        with self.computing():
+            return super().forward_one_chunk(fwd_chunk_id, args, kwargs, save_forward_output)
+
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
+    ) -> None:
+        """Backward of a micro-batch, or its half that gives gradients of inputs."""
+        with self.computing():
+            super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        """The half that gives gradients of parameters."""
+        with self.computing():
+            super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """What goes to the next stage."""
@@ -33,6 +66,20 @@ class CountedStage(PipelineStage):
         return sent
 
 
+class Passing(NamedTuple):
+    """A schedule, and this rank's stages of it."""
+
+    schedule: _PipelineSchedule
+    stages: Sequence[CountedStage]
+
+    def step(self, inputs: Sequence[Tensor], targets: Tensor | None) -> None:
+        """Pass all micro-batches forward and backward; seconds in which no stage computes, the axis has waited."""
+        begin, computed = time.perf_counter(), sum(stage.seconds for stage in self.stages)
+        self.schedule.step(target=targets, return_outputs=False, inputs=inputs)
+        computed = sum(stage.seconds for stage in self.stages) - computed
+        self.stages[0].axis.waited += time.perf_counter() - begin - computed
+
+
 def scheduled(
     kind: str,
     stages: Mapping[int, Stage],
@@ -41,7 +88,7 @@ def scheduled(
     passed: Tensor,
     micro_batches: int,
     criterion: Callable[[Any, Tensor], Tensor],
-) -> _PipelineSchedule:
+) -> Passing:
     """The schedule of this kind over this rank's stages.
 
     Parameters
@@ -50,7 +97,7 @@ def scheduled(
         Has the shape and kind of what goes from stage to stage. Shapes that are given need not be found out by running
         all stages once, and stages need not agree on them.
     """
-    run: list[PipelineStage] = []
+    run: list[CountedStage] = []
     like = passed.detach().requires_grad_()
     for number, stage in stages.items():
         device = torch.device(passed.device)
@@ -60,5 +107,9 @@ def scheduled(
         run.append(each)
     cls = get_schedule_class(kind)
     only = issubclass(cls, PipelineScheduleSingle)
-    made: _PipelineSchedule = cls(run[0] if only else run, micro_batches, criterion, scale_grads=False)
-    return made
+
+    def timed(outputs: Any, index: Tensor) -> Tensor:
+        with run[-1].computing():
+            return criterion(outputs, index)
+
+    return Passing(cls(run[0] if only else run, micro_batches, timed, scale_grads=False), run)

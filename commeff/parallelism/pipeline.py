@@ -17,7 +17,7 @@ from commeff.parallelism.layers import Layers, keep, ranks_of, whole_shapes
 from commeff.parallelism.schedules import SCHEDULES
 
 if TYPE_CHECKING:  # importing it takes as long as importing torch
-    from torch.distributed.pipelining.schedules import _PipelineSchedule
+    from commeff.parallelism.passing import Passing
 
 
 class Pipeline:
@@ -100,7 +100,7 @@ class Pipeline:
                 self._tied[-1][1].broadcast(parameter.detach())
         self.passes = 0 if self._tied or self._kind.splits else micro_batches
         self._facts: dict[tuple[Any, ...], tuple[torch.Size, torch.dtype]] = {}
-        self._schedules: dict[tuple[Any, ...], _PipelineSchedule] = {}
+        self._schedules: dict[tuple[Any, ...], Passing] = {}
         self._criterion: Callable[[Any, Tensor], Tensor]
 
     def backward(self, objective: Objective, batch: Batch, weight: float) -> Tensor:
@@ -123,7 +123,7 @@ class Pipeline:
         for parameter, _ in self._tied:
             parameter.grad = None  # what comes now is summed over the copies; what was there has been
         asked = torch.arange(self._micro_batches) if self._is_last else None
-        self._schedule(inputs).step(target=asked, return_outputs=False, inputs=inputs)
+        self._schedule(inputs).step(inputs, asked)
         for (parameter, axis), earlier in zip(self._tied, before, strict=True):
             summed = axis.reduce(_gradient(parameter))
             parameter.grad = summed if earlier is None else earlier.add_(summed)
@@ -168,7 +168,7 @@ class Pipeline:
     def _first(self) -> nn.Parameter:
         return next(iter(self.parameters.values()))
 
-    def _schedule(self, inputs: Batch) -> _PipelineSchedule:
+    def _schedule(self, inputs: Batch) -> Passing:
         """The schedule for inputs of these shapes, which stay the same through a run."""
         from commeff.parallelism.passing import scheduled
 

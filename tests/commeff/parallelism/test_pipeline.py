@@ -88,6 +88,7 @@ def on_a_mesh(
         for part in tokens.chunk(2) if twice else [tokens]:
             losses.append(piped.backward(objective, (part,), 0.5 if twice else 1.0).item())
         optimizer.step()
+    assert stages.waited > 0
     sent = stages.bytes
     outputs = piped.forward(batch(9, 0)[:, :-1])
     pieces = {name: parameter.detach() for name, parameter in model.named_parameters()}
