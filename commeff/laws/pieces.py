@@ -17,14 +17,16 @@ from commeff.parallelism.row import Span
 from commeff.parallelism.zero import even
 from commeff.transforms.pieces import exact, on_pieces
 
-WHOLE = Layout.of([("rows", (4, 3)), ("vector", (5,)), ("columns", (3, 4)), ("both", (4, 4))])
+SHAPES = {"matrix.rows": (4, 3), "vector": (5,), "matrix.columns": (3, 4), "matrix.square": (4, 4)}
+WHOLE = Layout.of(SHAPES.items())
 SHARD, TENSOR = 2, 2
 
 
 def held(rank: int) -> dict[str, Cut]:
     """What a tensor rank holds: half of the rows of some matrices, half of the columns of others, a copied vector."""
     half = cut_evenly(0, 4, TENSOR, rank)
-    return {"rows": half, "vector": whole(0, 5, TENSOR), "columns": half._replace(dim=1), "both": half}
+    columns = half._replace(dim=1)
+    return {"matrix.rows": half, "vector": whole(0, 5, TENSOR), "matrix.columns": columns, "matrix.square": half}
 
 
 def acts_on_pieces(case: MethodCase) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
-from commeff.compressors import TopK
+from commeff.compressors import QSGD, TopK
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
 from commeff.parallelism import Axis, Mesh, Objective, cross_entropy, split
@@ -32,6 +32,10 @@ METHODS = {
     "psgd": lambda n: methods.psgd(SGD),
     "gossip_pga": lambda n: methods.gossip_pga(SGD, topologies.ring(n), period=3),
     "mem_sgd": lambda n: methods.mem_sgd(SGD, TopK(ratio=0.1)),
+    "streaming_diloco": lambda n: methods.streaming_diloco(SGD, period=2, fragments=3),
+    "power_sgd": lambda n: methods.power_sgd(SGD, rank=2),
+    "qsgd": lambda n: methods.compressed_sgd(SGD, QSGD(levels=7)),
+    "sparta": lambda n: methods.sparta(SGD, ratio=0.2),
 }
 
 
@@ -148,6 +152,7 @@ CASES = {  # model, method, schedule, and what else
     **{schedule: ("llama", "diloco", schedule, {"parts": 4}) for schedule in SCHEDULES},
     **{method: ("llama", method, "1f1b", {}) for method in METHODS if method != "diloco"},
     "tied": ("gpt", "diloco", "1f1b", {}),
+    "tied, factors": ("llama tied", "power_sgd", "interleaved", {}),
     "tied, top-k": ("llama tied", "mem_sgd", "zero_bubble", {}),
     "tied, one rank has both": ("gpt", "diloco", "zbv", {}),
     "clip": ("gpt", "psgd", "1f1b", {"clip": 0.6}),
@@ -215,7 +220,7 @@ def test_bytes_of_the_pipeline_axis_are_the_formula(outcomes):
         tied = [make().get_parameter(key).numel() for key, at in homes.items() if len(at) > 1]
         passed = 2 * crossed * BATCH * CONTEXT * 32
         copied = 2 * sum(tied) * shard * (2 if options.get("twice") else 1)
-        clips = 4 * shard * tensor if "clip" in options else 0
+        clips = 4 * shard * tensor if "clip" in options or case == "qsgd" else 0
         sent = sum(rank[case][4] for rank in outcomes)
         assert sent == 8 * STEPS * worker * (passed + copied + clips), case
 
