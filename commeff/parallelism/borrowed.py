@@ -12,7 +12,8 @@ from torch.distributed.tensor import DTensor
 
 from commeff.compressors import Layout
 from commeff.parallelism.collectives import Axis
-from commeff.parallelism.foreign import Place, Workers, homes, local, parts_of, resharded
+from commeff.parallelism.foreign import Place, Workers, local, resharded
+from commeff.parallelism.portions import placements_of
 from commeff.parallelism.row import Row, Span
 from commeff.parallelism.rows import Dealt
 
@@ -35,6 +36,8 @@ class BorrowedRow(Row):
 
     Attributes
     ----------
+    placements : Placements
+        Where the tensors of the worker lie.
     copied : int
         Bytes of the parameters that have memory of their own beside the row.
     """
@@ -46,7 +49,7 @@ class BorrowedRow(Row):
                 "trainable parameters must be on one device, and be at least one, got "
                 f"{len(devices)} devices {sorted(map(str, devices))}: they lie in one tensor"
             )
-        self._parts, self._workers, self.homes = parts, workers, homes(parameters, workers)
+        self._parts, self.placements = parts, placements_of(parameters, workers)
         self._named, self._axis = dict(parameters), Axis("shard")
         self._layout = Layout.of([(name, tuple(local(p).shape)) for name, p in parameters.items()])
         self.spans = self.spans_of(self._axis)
@@ -62,12 +65,6 @@ class BorrowedRow(Row):
                 parameter.data = place
         self.copied = sum(local(parameter).nbytes for parameter, _ in self._copied)
         self._compared = False
-
-    @property
-    def layout(self) -> Layout:
-        """Of the row, whose norms are those of the worker's whole vector."""
-        pieces = [(f.name, f.shape, f.places, len(self.homes[f.name]), 1) for f in self._layout.fields]
-        return self._layout.in_pieces(pieces, self._workers.inner) if self._workers.inner else self._layout
 
     @property
     def parameters(self) -> Tensor:
@@ -121,16 +118,17 @@ class BorrowedRow(Row):
         norms = {
             field.name: float(torch.linalg.vector_norm(self.gradient[0, field.start : field.stop].double()))
             for field in self._layout.fields
-            if len(self.homes[field.name]) > 1
+            if len(self.placements.homes[field.name]) > 1
         }
-        theirs: dict[Place, dict[str, float]] = self._workers.gather(norms)
+        workers = self.placements.workers
+        theirs: dict[Place, dict[str, float]] = workers.gather(norms)
         for name, norm in norms.items():
-            for home in self.homes[name]:
+            for home in self.placements.homes[name]:
                 other = theirs[home][name]
                 if math.isfinite(norm + other) and not math.isclose(norm, other, rel_tol=1e-3):
                     yield (
                         f"copies of {name} must get the same gradient, got norms {norm:.3g} here and {other:.3g} at "
-                        f"{self._workers.words([home])}: nothing averages them over these ranks, which would drift "
+                        f"{workers.words([home])}: nothing averages them over these ranks, which would drift "
                         "apart; give fully_shard that axis, or average them before the step"
                     )
 
@@ -138,4 +136,7 @@ class BorrowedRow(Row):
 def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module], workers: Workers) -> Dealt:
     """What this rank holds of a model that its user has split, in a row; all ranks of the worker call it."""
     row = BorrowedRow(parameters, parts, workers)
-    return Dealt(row, row.layout, parts_of(row.layout, row.homes, workers) if workers.inner else ())
+    if not workers.inner:
+        return Dealt(row, row.placements.whole)
+    layout = row.placements.layout()
+    return Dealt(row, layout, row.placements.parts(layout))

@@ -1,53 +1,26 @@
-"""Models that their user has split by torch's FSDP2, tensor parallelism or pipelines: what a rank holds of them.
-
-DTensors say which part of a whole tensor they are, plain tensors are all of theirs; who else has the same part, the
-ranks of a worker tell each other.
-"""
+"""Models that their user has split by torch's FSDP2, tensor parallelism or pipelines: their ranks, and refusals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
 from math import prod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.placement_types import _StridedShard
+from torch.distributed.tensor import DTensor
 
-from commeff.compressors import Layout
-from commeff.compressors.parts import Part
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.mesh import Mesh
 
 T = TypeVar("T")
 AnyMesh = Mesh | DeviceMesh
-Spans = tuple[tuple[int, int], ...]
 Place = tuple[int, ...]  # of a rank in its worker: its coordinates on the axes but the workers'
 
 COMPOSABLE = "torch.distributed._composable.replicate"  # turns a module into a DistributedDataParallel in place
-
-
-class Portion(NamedTuple):
-    """What a rank holds of a tensor.
-
-    Attributes
-    ----------
-    name : str
-        Of the tensor.
-    shape : tuple of int
-        Of the whole tensor.
-    spans : tuple of spans
-        For each dimension, the runs of indices that it has.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    spans: tuple[Spans, ...]
 
 
 class Workers:
@@ -184,76 +157,3 @@ def local(tensor: Tensor) -> Tensor:
     """What this rank has of a tensor, without a gradient, in the same memory."""
     with torch.no_grad():
         return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
-
-
-def portion(name: str, parameter: Tensor) -> Portion:
-    """Which part of a tensor this rank holds."""
-    shape = tuple(parameter.shape)
-    if not isinstance(parameter, DTensor):
-        return Portion(name, shape, tuple(((0, length),) for length in shape))
-    return Portion(name, shape, tuple(tuple(_runs(parameter, dim)) for dim in range(len(shape))))
-
-
-def _runs(parameter: DTensor, dim: int) -> Iterable[tuple[int, int]]:
-    """The runs of indices of one dimension that this rank has: what it would get of their numbers."""
-    placements: list[Placement] = []
-    for placement in parameter.placements:
-        if isinstance(placement, _StridedShard) and placement.dim == dim:  # FSDP after tensor parallelism
-            placements.append(_StridedShard(0, split_factor=placement.split_factor))
-        else:
-            placements.append(Shard(0) if placement.is_shard(dim) else Replicate())
-    indices = torch.arange(parameter.shape[dim], device=parameter.device_mesh.device_type)
-    own = distribute_tensor(indices, parameter.device_mesh, placements, src_data_rank=None).to_local().tolist()
-    for _, run in groupby(enumerate(own), key=lambda pair: pair[1] - pair[0]):
-        found = [index for _, index in run]
-        yield found[0], found[-1] + 1
-
-
-def homes(parameters: Mapping[str, nn.Parameter], workers: Workers) -> dict[str, tuple[Place, ...]]:
-    """By name, the ranks of the worker that hold the same part of a tensor as this one; all of them call it.
-
-    Raises
-    ------
-    ValueError
-        Tensors of one name differ, as whole ones or where they should be copies.
-    """
-    mine = [(portion(name, parameter), _digest(local(parameter))) for name, parameter in parameters.items()]
-    found: dict[Portion, dict[Place, int]] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    faults = []
-    for place, theirs in workers.gather(mine).items():
-        for what, digest in theirs:
-            found.setdefault(what, {})[place] = digest
-            if shapes.setdefault(what.name, what.shape) != what.shape:
-                faults.append(
-                    f"a name must name one tensor, got {what.name} of shapes {shapes[what.name]} and {what.shape}: "
-                    "give the modules of each stage the names that they have in the whole model"
-                )
-    for what, digests in found.items():
-        if len(set(digests.values())) > 1:
-            faults.append(
-                f"copies of {what.name} must be equal, got other values at {workers.words(list(digests)[:1])} than "
-                f"elsewhere of {workers.words(list(digests))}: seed all ranks alike, or, where these are other "
-                "tensors, give the modules of each stage the names that they have in the whole model"
-            )
-    if faults:
-        raise ValueError("\n".join(dict.fromkeys(faults)))
-    return {what.name: tuple(sorted(found[what])) for what, _ in mine}
-
-
-def _digest(values: Tensor) -> int:
-    """A number that differs where values do, of up to a thousand of them."""
-    flat = values.flatten()
-    return hash(tuple(flat[:: max(1, len(flat) // 1000)].tolist()))
-
-
-def parts_of(layout: Layout, found: Mapping[str, Sequence[Place]], workers: Workers) -> tuple[Part, ...]:
-    """The columns of this rank's row by the ranks that hold them."""
-    parts: dict[str, list[Any]] = {}
-    for field in layout.fields:
-        parts.setdefault(workers.words(found[field.name]), []).append(field)
-    layouts = {name: Layout.of([(field.name, field.shape) for field in fields]) for name, fields in parts.items()}
-    return tuple(
-        Part(name, [(field.start, field.stop) for field in parts[name]], layouts[name], placed=False)
-        for name in sorted(parts)
-    )

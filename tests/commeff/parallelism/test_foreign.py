@@ -16,11 +16,12 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods
-from commeff.compressors import TopK
+from commeff.compressors import QSGD, TopK
 from commeff.compressors.parts import Part
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.parallelism import Axis, split
-from commeff.parallelism.foreign import Workers, homes, local, portion
+from commeff.parallelism.foreign import Workers, local
+from commeff.parallelism.portions import placements_of, portion
 from commeff.replicas import Stacked
 from commeff.transforms import clipped, on_pieces
 from tests.laws.processes import on_processes, through_a_file
@@ -30,8 +31,22 @@ SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 METHODS = {
     "psgd": lambda: methods.psgd(SGD),
     "diloco": lambda: methods.diloco(SGD, period=2),
+    "streaming_diloco": lambda: methods.streaming_diloco(SGD, period=2, fragments=2),
+    "power_sgd": lambda: methods.power_sgd(SGD, rank=2),
+    "qsgd": lambda: methods.compressed_sgd(SGD, QSGD(levels=7)),
+}
+ON_PIECES = {  # what acts on each piece as on a vector of its own
     "mem_sgd": lambda: methods.mem_sgd(SGD, TopK(ratio=0.1)),
 }
+
+
+class Gain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.5]))
+
+    def forward(self, x):
+        return self.weight * x
 
 
 def net():
@@ -42,6 +57,7 @@ def net():
         "norm": nn.LayerNorm(12),
         "second": nn.Linear(12, 10),
         "third": nn.Linear(10, 7),
+        "gain": Gain(),
         "last": nn.Linear(7, 3),
     }
     return nn.Sequential(OrderedDict(layers)).double()
@@ -56,13 +72,17 @@ def loss(model, inputs, targets):
     return F.cross_entropy(model(inputs), targets)
 
 
+def mesh_of(*names):
+    return init_device_mesh("cpu", (2,) * len(names), mesh_dim_names=names)
+
+
 class Forked:
     """A worker's model as its user has split it over two ranks, and a backward pass over a batch."""
 
-    def __init__(self, inner):
-        self.mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp_replicate", inner))
-        self.worker, self.rank = (self.mesh.get_local_rank(name) for name in ("dp_replicate", inner))
-        self.inner, self.model = self.mesh[inner], net()
+    def __init__(self, *inner):
+        self.mesh = mesh_of("dp_replicate", *inner)
+        self.worker, self.rank = (self.mesh.get_local_rank(name) for name in ("dp_replicate", inner[0]))
+        self.inner, self.model = self.mesh[inner[0]], net()
         with torch.no_grad():
             for parameter in self.model.parameters():
                 parameter.add_(self.worker)  # all workers begin as the first
@@ -94,7 +114,7 @@ class Pipeline2(Forked):
     def __init__(self):
         super().__init__("pp")
         layers = dict(self.model.named_children())
-        names = [["first", "norm"], ["second", "third", "last"]][self.rank]
+        names = [["first", "norm"], ["second", "third", "gain", "last"]][self.rank]
         self.parts = [nn.Sequential(OrderedDict({name: layers[name]})) for name in names]
         self.group, self.other = self.inner.get_group(), 1 - self.rank
 
@@ -115,16 +135,27 @@ class Pipeline2(Forked):
         return x
 
 
+class Sharded2Tensor2(Forked):
+    def __init__(self):
+        super().__init__("dp_shard", "tp")
+        parallelize_module(self.model, self.mesh["tp"], {"second": ColwiseParallel(), "third": RowwiseParallel()})
+        for module in (*self.model, self.model):
+            fully_shard(module, mesh=self.mesh["dp_shard"])
+
+    def backward(self, inputs, targets):
+        loss(self.model, inputs.chunk(2)[self.rank], targets.chunk(2)[self.rank]).backward()
+
+
 SPLITS = {"fsdp": Sharded2, "tensor": Tensor2, "pipeline": Pipeline2}
 
 
-def trained(split, method):
+def trained(worker, method):
     """What this rank holds of each tensor after some steps, and where it lies."""
-    worker = SPLITS[split]()
-    optimizer = DistributedOptimizer(worker.parts, METHODS[method](), mesh=worker.mesh, pieces="own", clip=CLIP)
+    strategy, pieces = (METHODS | ON_PIECES)[method](), "own" if method in ON_PIECES else None
+    optimizer = DistributedOptimizer(worker.parts, strategy, mesh=worker.mesh, pieces=pieces, clip=CLIP)
     named = {name: parameter for part in worker.parts for name, parameter in part.named_parameters()}
     workers = Workers(worker.mesh, "dp_replicate")
-    words = {name: workers.words(home) for name, home in homes(named, workers).items()}
+    words = {name: workers.words(home) for name, home in placements_of(named, workers).homes.items()}
     for step in range(STEPS):
         optimizer.zero_grad()
         worker.backward(*batch(step, worker.worker))
@@ -135,7 +166,7 @@ def trained(split, method):
 
 @pytest.fixture(scope="module")
 def outcomes():
-    return on_processes(4, lambda: {(s, m): trained(s, m) for s in SPLITS for m in METHODS})
+    return on_processes(4, lambda: {(s, m): trained(SPLITS[s](), m) for s in SPLITS for m in (METHODS | ON_PIECES)})
 
 
 def columns(layout, what):
@@ -164,14 +195,23 @@ def parts(layout, ranks):
     ]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS | ON_PIECES)
 @pytest.mark.parametrize("split", SPLITS)
 def test_two_workers_train_as_two_whole_models(outcomes, split, method):
-    ranks = [rank[split, method] for rank in outcomes]
+    compare([rank[split, method] for rank in outcomes], method)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["psgd", "power_sgd", "mem_sgd", "qsgd"])
+def test_two_workers_that_are_sharded_and_split_train_as_two_whole_models(method):
+    compare(on_processes(8, lambda: trained(Sharded2Tensor2(), method)), method)
+
+
+def compare(ranks, method):
     replicas, communicator = Stacked(net, range(2)), Communicator(workers=2)
-    first, strategy = replicas.parameters.clone(), METHODS[method]()
-    if strategy.scope != "coordinate":
-        strategy = on_pieces(strategy, parts(replicas.layout, ranks[:2]))
+    first, strategy = replicas.parameters.clone(), (METHODS | ON_PIECES)[method]()
+    if method in ON_PIECES:
+        strategy = on_pieces(strategy, parts(replicas.layout, ranks[: len(ranks) // 2]))
     strategy = clipped(strategy, CLIP)
     strategy.start(replicas.parameters, replicas.layout, communicator)
     for communicator.step in range(STEPS):
@@ -187,10 +227,6 @@ def test_two_workers_train_as_two_whole_models(outcomes, split, method):
             assert (values - replicas.parameters[worker, places]).abs().lt(1e-12).all(), (what.name, worker)
             covered[worker, places] = 1
     assert covered.all()
-
-
-def mesh_of(*names):
-    return init_device_mesh("cpu", (2,) * len(names), mesh_dim_names=names)
 
 
 def plain(**changes):
