@@ -235,15 +235,15 @@ class ScatteredRow(Row):
         self._row[0, start:stop] = gathered()[: stop - start]
 
 
-def even(d: int, axis: Axis) -> Span:
-    """The columns of this rank when each of n has an n-th of d, the last one less.
+def even(d: int, axis: Axis, begin: int = 0) -> Span:
+    """The columns of this rank when each of n has an n-th of d from the first one on, the last one less.
 
     >>> [even(10, Axis("shard", 4, rank)) for rank in range(4)]
     [(0, 3), (3, 6), (6, 9), (9, 10)]
     """
     if -(-d // axis.size) * (axis.size - 1) >= d:
         raise ValueError(f"{axis.name} = {axis.size} ranks need a longer row than {d} numbers: take fewer ranks")
-    return _part(0, d, axis)
+    return _part(begin, begin + d, axis)
 
 
 def _part(start: int, stop: int, axis: Axis) -> Span:

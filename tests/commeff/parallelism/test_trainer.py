@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from commeff import Communicator, methods
@@ -36,6 +37,8 @@ CASES = {
     "S2W2": (MESHES["S2W2"], {}),
     "S2W2 zero 1": (MESHES["S2W2"], {"zero": 1}),
     "P2W2": (MESHES["P2W2"], {"schedule": "1f1b", "micro_batches": 2, "recompute": "full"}),
+    "S2W2 zero 2": (MESHES["S2W2"], {"zero": 2}),
+    "S2W2 zero 3": (MESHES["S2W2"], {"zero": 3}),
 }
 
 
@@ -126,7 +129,8 @@ def on_ranks(case, method, folder, crash=None):
         checkpoints=Checkpoints(folder, every=2),
         progress=progress,
     )
-    pieces = {name: (p.detach(), getattr(p, "cut", None)) for name, p in worker.computation.parameters.items()}
+    whole = {n: p.full_tensor() if isinstance(p, DTensor) else p for n, p in worker.computation.parameters.items()}
+    pieces = {name: (p.detach(), getattr(p, "cut", None)) for name, p in whole.items()}
     return summary, mesh.coordinates["worker"], pieces
 
 
@@ -141,7 +145,7 @@ def outcomes(folder):
 
     def member():
         found = {(c, m): on_ranks(c, m, folder / f"{c} {m}") for c in CASES for m in METHODS}
-        for case in ("T2W2", "S2W2 zero 1", "P2W2"):
+        for case in ("T2W2", "S2W2 zero 1", "S2W2 zero 3", "P2W2"):
             with pytest.raises(Crash):
                 on_ranks(case, "clipped diloco", folder / f"{case} resumed", crash=3)
             found[case, "resumed"] = on_ranks(case, "clipped diloco", folder / f"{case} resumed")
@@ -187,7 +191,7 @@ def test_the_end_of_a_run_is_measured_without_a_whole_model(outcomes, references
             assert ours[key] == pytest.approx(summary[key], abs=1e-11), key
 
 
-@pytest.mark.parametrize("case", ["T2W2", "S2W2 zero 1", "P2W2"])
+@pytest.mark.parametrize("case", ["T2W2", "S2W2 zero 1", "S2W2 zero 3", "P2W2"])
 def test_a_run_that_crashed_ends_bit_by_bit_where_it_would_have(outcomes, folder, case):
     for rank in outcomes:
         pairs = zip(rank[case, "resumed"][2].values(), rank[case, "clipped diloco"][2].values(), strict=True)
@@ -200,13 +204,17 @@ def test_a_run_that_crashed_ends_bit_by_bit_where_it_would_have(outcomes, folder
 
 
 def test_the_record_adds_up_the_pieces_and_has_the_bytes_of_every_axis(references, folder):
-    """Copies travel, too: 5 norms of 32 numbers at both tensor ranks. The shard axis carries twice the row a step."""
+    """Copies travel, too: 5 norms of 32 numbers at both tensor ranks. The shard axis carries twice the row a step,
+    thrice where parameters are gathered forward and backward.
+    """
     d = sum(torch.Size(shape).numel() for shape in LAYOUT.values())
     tokens, norms = 6 * 8, 5 * 32
     for case, copies, sent in (
         ("T2W2", norms, {"tensor_bytes": 2 * STEPS * 8 * ((4 * 2 + 2) * tokens * 32 + 3 * tokens)}),
         ("S2W2", d, {"shard_bytes": 2 * STEPS * 8 * d}),
         ("S2W2 zero 1", 0, {"shard_bytes": 2 * STEPS * 8 * d}),
+        ("S2W2 zero 2", 0, {"shard_bytes": 2 * STEPS * 8 * d}),
+        ("S2W2 zero 3", 0, {"shard_bytes": 3 * STEPS * 8 * d}),
         ("P2W2", 0, {"pipeline_bytes": 2 * STEPS * 8 * tokens * 32}),
     ):
         row = Recorder(folder / f"{case} psgd").rows()[-1]

@@ -15,12 +15,11 @@ from commeff import Communicator, DistributedOptimizer, methods, topologies
 from commeff.compressors import QSGD, RandomK, TopK
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.parallelism import Axis, Mesh, cross_entropy, split
-from commeff.parallelism.account import live_bytes
+from commeff.parallelism.account import Account, live_bytes
 from commeff.parallelism.partition import of_whole
 from commeff.parallelism.tensor import cuts_of
 from commeff.parallelism.zero import ScatteredRow, even
 from commeff.replicas import Stacked
-from commeff.replicas.stacked import trainable
 from commeff.transforms import clipped, on_pieces
 from tests.laws.processes import on_processes
 
@@ -29,6 +28,7 @@ SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 METHODS = {
     "psgd": lambda n: methods.psgd(SGD),
     "dsgd": lambda n: methods.dsgd(SGD, topologies.ring(n)),
+    "gossip_pga": lambda n: methods.gossip_pga(SGD, topologies.ring(n), period=3),
     "diloco": lambda n: methods.diloco(SGD, period=2),
     "streaming_diloco": lambda n: methods.streaming_diloco(SGD, period=2, fragments=3),
     "power_sgd": lambda n: methods.power_sgd(SGD, rank=2),
@@ -59,11 +59,11 @@ def columns(zero, layout, shard):
     if zero == 1:
         return [[even(layout.d, axis)] for axis in axes]
     if zero == 2:
-        return [ScatteredRow(trainable(llama()), layout, axis, BUCKET_MB).spans for axis in axes]
+        parameters = {field.name: nn.Parameter(torch.zeros(field.shape).double()) for field in layout.fields}
+        return [ScatteredRow(parameters, layout, axis, BUCKET_MB).spans for axis in axes]
     last = [field for field in layout.fields if not field.name.startswith("blocks.")]  # backward finishes them last
     blocks = [field for field in layout.fields if field.name.startswith("blocks.")]
-    equal = [[torch.arange(f.start, f.stop).chunk(shard)[axis.rank] for f in (*last, *blocks)] for axis in axes]
-    return [[(int(run[0]), int(run[-1]) + 1) for run in runs] for runs in equal]
+    return [[even(f.stop - f.start, axis, f.start) for f in (*last, *blocks)] for axis in axes]
 
 
 def on_one_process(method, n, shard, zero, clip):
@@ -108,6 +108,7 @@ def on_a_mesh(method, workers, shard, zero, clip):
 
 
 CASES = [
+    ("psgd", 0, None),
     *((method, zero, None) for method in METHODS for zero in (1, 2, 3)),
     *((method, zero, 0.6) for method in ("psgd", "diloco", "mem_sgd") for zero in (1, 2, 3)),
 ]
@@ -140,7 +141,7 @@ def test_states_and_bytes_are_their_formulas():
     assert len(held[0]) > 3, "there is one bucket alone"
 
 
-PSI_PARTS = {0: (16, 0), 1: (8, 8), 2: (4, 12)}  # bytes a parameter, at every rank and shared
+PSI_PARTS = {0: (16, 0), 1: (8, 8), 2: (4, 12), 3: (0, 16)}  # bytes a parameter, at every rank and shared
 
 
 def kept(zero):
@@ -164,21 +165,92 @@ def test_what_lives_between_steps_is_the_formula_of_the_stage():
             assert live == pytest.approx((everywhere + shared / 2) * psi, rel=0.02), zero
 
 
+def order_of_sending(zero):
+    """How many blocks were out, of how many, whenever gradients arrived: (columns, before, after)."""
+    model, found = llama(), []
+    optimizer = DistributedOptimizer(model, METHODS["psgd"](1), mesh=Mesh(shard=2), zero=zero, bucket_mb=BUCKET_MB)
+    blocks, arrived = optimizer.strategy.gradients, optimizer._arrived
+
+    def recorded(start, stop):
+        before = len(blocks._flows)
+        arrived(start, stop)
+        found.append((optimizer._layout.slice(start, stop).fields[0].name, before, len(blocks._flows)))
+
+    optimizer._arrived = recorded
+    optimizer.zero_grad()
+    whole_loss(model, batch(0, 0)).backward()
+    optimizer.step()
+    return found, [optimizer._row.spans, blocks._spans]
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_blocks_leave_while_others_are_computed(zero):
+    """Results are equal when nothing overlaps, so no other law sees the order of the row."""
+    found, (_, blocks) = on_processes(2, lambda: order_of_sending(zero))[0]
+    out = [after for _, _, after in found]
+    assert out == sorted(out)
+    assert len(blocks) > 6
+    if zero == 3:  # units arrive as blocks.1, blocks.0 and the rest, each of which is out before the next one
+        inside = [before for name, before, _ in found if not name.startswith("blocks.")]
+        assert min(inside) >= len(blocks) - 2, "blocks wait for the unit that backward finishes last"
+        assert out[-1] == len(blocks)
+    else:
+        assert out[-1] >= len(blocks) - 2, "more than the two last buckets are left at the end of backward"
+
+
+def fully_bytes():
+    """What the account and the axis have counted for a step of stage 3, and parameters."""
+    axis = (mesh := Mesh(shard=2)).axis("shard")
+    model = llama()
+    numbers = sum(p.numel() for p in model.parameters())
+    optimizer = DistributedOptimizer(model, METHODS["psgd"](1), mesh=mesh, zero=3)
+    optimizer.zero_grad()
+    with Account() as account:
+        whole_loss(model, batch(0, 0)).backward()
+        optimizer.step()
+    return account.sent(axis.group), axis.bytes, numbers
+
+
+def test_stage_3_sends_three_halves():
+    """Parameters forward and backward, gradients once; a root that stayed gathered would send less."""
+    for account, axis, numbers in on_processes(2, fully_bytes):
+        assert account == axis == 3 * 8 * numbers / 2
+
+
 @pytest.mark.slow
-def test_tensor_and_shard_ranks_together():
+@pytest.mark.parametrize("zero", [2, 3])
+def test_four_workers_gossip(zero):
+    ranks = on_processes(8, lambda: on_a_mesh("gossip_pga", 4, 2, zero, 0.6))
+    expected = on_one_process("gossip_pga", 4, 2, zero, 0.6)
+    assert (expected[0] - expected[1]).abs().max() > 1e-4, "workers do not differ"
+    for worker, row, _, _ in ranks:
+        assert (row - expected[worker]).abs().max() <= 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zero", [1, 2, 3])
+@pytest.mark.parametrize("method", ["psgd", "diloco", "mem_sgd"])
+def test_tensor_and_shard_ranks_together(method, zero):
     def member():
         mesh, model = Mesh(worker=2, shard=2, tensor=2), llama()
         cuts = split(model, llama_plan(model), mesh.axis("tensor"), sequence=True)
-        optimizer = DistributedOptimizer(model, METHODS["diloco"](2), mesh=mesh, clip=0.6)
+        optimizer = DistributedOptimizer(
+            model, METHODS[method](2), mesh=mesh, zero=zero, pieces="own", clip=0.6, bucket_mb=BUCKET_MB
+        )
         for step in range(STEPS):
             share = batch(step, mesh.coordinates["worker"]).chunk(2)[mesh.coordinates["shard"]]
             optimizer.zero_grad()
             cross_entropy(model(share[:, :-1]), share[:, 1:], mesh.axis("tensor")).backward()
             optimizer.step()
-        return mesh.coordinates["worker"], {n: p.detach() for n, p in model.named_parameters()}, cuts
+        whole = {n: p.full_tensor() if isinstance(p, DTensor) else p for n, p in model.named_parameters()}
+        return mesh.coordinates["worker"], {n: p.detach() for n, p in whole.items()}, cuts
 
-    communicator, strategy = Communicator(workers=2), clipped(METHODS["diloco"](2), 0.6)
+    communicator, strategy = Communicator(workers=2), METHODS[method](2)
     replicas = Stacked(llama, communicator.workers)
+    cuts = [cuts_of(llama(), llama_plan(llama()), Axis("tensor", 2, rank)) for rank in range(2)]
+    shares = partial(columns, zero, shard=2)
+    strategy = on_pieces(strategy, of_whole(replicas.layout, cuts, Axis("tensor", 2, 0), shares=shares))
+    strategy = clipped(strategy, 0.6)
     strategy.start(replicas.parameters, replicas.layout, communicator)
     for communicator.step in range(STEPS):
         tokens = torch.stack([batch(communicator.step, worker) for worker in range(2)])
