@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from commeff.communicator import Communicator
@@ -13,6 +14,7 @@ from commeff.parallelism import Mesh
 from commeff.parallelism.borrowed import borrowed
 from commeff.parallelism.foreign import AnyMesh, local, named, resharded, workers_of, wrapped
 from commeff.parallelism.fully import fully
+from commeff.parallelism.precision import lower_frozen
 from commeff.parallelism.rows import Dealt, dealt
 
 Models = nn.Module | Sequence[nn.Module]
@@ -36,6 +38,8 @@ class Holding:
         Of these.
     dealt : Dealt
         What it updates of them.
+    inner : list of Axis
+        The axes over which a worker lies, where this package has split it.
     copied : int
         Bytes of parameters whose memory is not the row's, but copied from it after each step.
     once : bool
@@ -48,11 +52,11 @@ class Holding:
         mesh: AnyMesh | None,
         axis: str,
         group: Any,
-        *,
         seed: int,
         collective: str,
         zero: int,
         bucket_mb: float,
+        dtype: torch.dtype | None,
     ) -> None:
         self.parts = parts_of(model)
         if faults := list(wrapped(self.parts)):
@@ -66,6 +70,8 @@ class Holding:
             group = workers.group
             if zero > 1:
                 raise ValueError(f"zero must be left out where the user has split the model, got {zero}: it is FSDP's")
+            if dtype is not None:
+                raise ValueError(f"precision must be left out where the user has split the model, got {dtype}")
         elif ours is not None:
             group = ours.group("worker")
         self.communicator = Communicator.per_process(seed, group, collective)
@@ -73,16 +79,18 @@ class Holding:
             self._begin_alike(ours)
             if zero == 3 and ours is not None:
                 for part in self.parts:
-                    fully(part, ours)
+                    fully(part, ours, dtype=dtype)
             self.parameters = self._trainable()
             self.computed = Layout.of([(name, tuple(p.shape)) for name, p in self.parameters.items()])
-            self.dealt: Dealt = dealt(self.computed, self.parameters, ours, zero, bucket_mb)
+            self.dealt: Dealt = dealt(self.computed, self.parameters, ours, zero, bucket_mb, dtype)
+            lower_frozen(self.parts, dtype)
         else:
             workers.check(self._trainable())
             self._begin_alike(None)
             self.parameters = self._trainable()
             self.dealt = borrowed(self.parameters, self.parts, workers)
             self.computed = self.dealt.layout
+        self.inner = list(ours.inner.values()) if ours is not None else []
         self.copied = self.dealt.row.copied
         self.once = workers is None and (ours is None or ours.degrees["pipeline"] == 1)
 

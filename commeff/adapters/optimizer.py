@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from commeff.adapters.holding import Holding, Models
-from commeff.core import overlap
+from commeff.core import overflow, overlap
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import AnyMesh
+from commeff.parallelism.precision import LossScale
+from commeff.parallelism.precision import precision as named_precision
 from commeff.replicas.arrivals import Arrivals
 from commeff.training.allocator import keep_freed_memory
 from commeff.transforms import BUCKET_MB, bucketed, clipped, fitted
@@ -61,6 +63,9 @@ class DistributedOptimizer:
         What shard ranks share (ZeRO): 0 nothing, 1 the states of the method, 2 gradients too, which backward then takes
         away from the parameters, bucket by bucket, 3 parameters too (FSDP2, which is put on the model here; see
         `commeff.parallelism.fully` for its units).
+    precision : str
+        In which the model computes: "fp32", as it is, "bf16" or "fp16". Inputs have to be given in it, the loss best
+        taken in 32 bits, and for fp16 multiplied by a scale: `optimizer.scaled(loss).backward()`.
     pieces : {"own"}, optional
         Over a split model, let what selects, scales or factors do so within a piece; what all its ranks hold is one.
     bucket_mb : float
@@ -97,13 +102,18 @@ class DistributedOptimizer:
         mesh: AnyMesh | None = None,
         axis: str = "dp_replicate",
         zero: int = 1,
+        precision: str = "fp32",
         pieces: Literal["own"] | None = None,
         bucket_mb: float = BUCKET_MB,
         clip: float | None = None,
         collective: str = "auto",
     ) -> None:
-        holding = Holding(model, mesh, axis, group, seed=seed, collective=collective, zero=zero, bucket_mb=bucket_mb)
+        dtype, scaled = named_precision(precision)
+        holding = Holding(
+            model, mesh, axis, group, seed=seed, collective=collective, zero=zero, bucket_mb=bucket_mb, dtype=dtype
+        )
         self._holding, self.communicator, self.copied = holding, holding.communicator, holding.copied
+        self._scale = LossScale(holding.inner) if scaled else None
         self._row, layout, partition = holding.dealt
         own = self._row.parameters
         strategy = clipped(bucketed(fitted(strategy, partition, pieces), bucket_mb, own, layout), clip)
@@ -117,7 +127,7 @@ class DistributedOptimizer:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._posted = self._sent = False
+        self._posted = self._sent = self._scaled = False
         self._arrivals.listen(self._arrived if self._early else None)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -131,6 +141,11 @@ class DistributedOptimizer:
         self._row.forget()
         self._post()
 
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss to go backward from: in fp16 many times as large, so that small gradients do not vanish."""
+        self._scaled = True
+        return loss if self._scale is None else loss * self._scale.value
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One model update of all workers; every process calls it. Returns what the closure does.
 
@@ -140,6 +155,8 @@ class DistributedOptimizer:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._scale is not None and not self._scaled:
+            raise ValueError("fp16 needs a scale, got a loss without: go backward from optimizer.scaled(loss)")
         if missing := self._row.missing():
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise ValueError(
@@ -154,7 +171,8 @@ class DistributedOptimizer:
         with torch.no_grad():
             self._post()
             x, gradient = self._row.parameters, self._row.finish()
-            self._row.load(self.strategy.step(x, gradient, self.communicator, donate=True))
+            finite = None if self._scale is None else self._scale.taken(gradient)
+            self._row.load(overflow.step(self.strategy, x, gradient, self.communicator, finite))
         self.communicator.step += 1
         self._begin_anew()
         return loss
@@ -169,7 +187,7 @@ class DistributedOptimizer:
         with torch.no_grad():
             final = self._row.arrived(start, stop)
             self._post()
-            for first, last in final:
+            for first, last in final if self._scale is None else ():  # scaled ones may not be finite
                 self._sent |= overlap.ready(self.strategy, self._row.gradient, first, last, self.communicator)
 
     def average_into(self, model: M) -> M:
@@ -185,12 +203,14 @@ class DistributedOptimizer:
             "parameters": self._row.parameters.clone(),
             "buffers": {name: buffer.clone() for name, buffer in self._holding.buffers.items()},
             "strategy": self.strategy.state_dict(),
-        }
+        } | ({} if self._scale is None else {"scale": self._scale.state_dict()})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave on the process of the same rank, its parameters too; all of them call it."""
         self.strategy.load_state_dict(state["strategy"])
         self._row.load(state["parameters"])
+        if self._scale is not None:
+            self._scale.load_state_dict(state["scale"])
         for name, buffer in self._holding.buffers.items():
             buffer.copy_(state["buffers"][name])
         self.communicator.ledger.load_state_dict(state["ledger"])

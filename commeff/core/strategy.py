@@ -78,6 +78,11 @@ class LocalStep(Stateful, ABC):
 class Component(Stateful):
     """What stands in a strategy beside the local step: transforms and encoders."""
 
+    @property
+    def rowwise(self) -> bool:
+        """Whether a row of its result follows from that row of its input alone: it sends and remembers nothing."""
+        return False
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate memory, bind compressors, refuse parts that do not fit.
 
@@ -131,6 +136,10 @@ class Encoder(Component, ABC):
 class Keep(Transform):
     """v -> v."""
 
+    @property
+    def rowwise(self) -> bool:
+        return True
+
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         return vectors
 
@@ -140,6 +149,10 @@ class Chain(Transform):
 
     def __init__(self, *links: Transform) -> None:
         self.links = links
+
+    @property
+    def rowwise(self) -> bool:
+        return all(link.rowwise for link in self.links)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         for i, link in enumerate(self.links):

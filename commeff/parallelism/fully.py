@@ -14,9 +14,15 @@ from typing import Any, NamedTuple, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.distributed.tensor import DTensor
+
+try:
+    from torch.distributed import all_gather_single, reduce_scatter_single
+except ImportError:  # their names before torch 2.13
+    from torch.distributed import all_gather_into_tensor as all_gather_single
+    from torch.distributed import reduce_scatter_tensor as reduce_scatter_single
 
 from commeff.compressors import Layout
 from commeff.parallelism.collectives import Axis
@@ -52,7 +58,7 @@ class CountedGather(AllGather):
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> dist.Work | None:
         self._axis.sent(input_tensor.nbytes * (self._axis.size - 1))
-        return dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
+        return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
 
 
 class CountedScatter(ReduceScatter):
@@ -73,10 +79,10 @@ class CountedScatter(ReduceScatter):
         async_op: bool = False,
     ) -> dist.Work | None:
         self._axis.sent(output_tensor.nbytes * (self._axis.size - 1))
-        return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        return reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
 
 
-def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None) -> None:
+def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtype: torch.dtype | None = None) -> None:
     """Leave this rank its shard of each parameter, in place; all ranks of the worker call it, with equal models.
 
     Parameters
@@ -88,15 +94,19 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None) -> N
     units : sequence of str, optional
         Patterns of the names of modules whose parameters are gathered together: the elements of every nn.Sequential and
         nn.ModuleList unless given. What no unit has is the last one.
+    dtype : torch.dtype, optional
+        In which they are gathered and computed with, and gradients scattered.
     """
     if mesh.degrees["shard"] == 1:
         raise ValueError("zero=3 needs shard > 1, got 1: there is nobody to share parameters with; give zero=0")
     shard, axis = mesh.devices["shard"], mesh.axis("shard")
     kept = {name: vars(parameter).copy() for name, parameter in model.named_parameters()}
-    named = list(_named_units(model, units))
+    named, policy = list(_named_units(model, units)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
     for _, unit in named:
-        fully_shard(unit, mesh=shard, reshard_after_forward=True)
-    fully_shard(model, mesh=shard, reshard_after_forward=True)  # its default would keep them after forward
+        fully_shard(unit, mesh=shard, reshard_after_forward=True, mp_policy=policy)
+    fully_shard(
+        model, mesh=shard, reshard_after_forward=True, mp_policy=policy
+    )  # its default would keep them after forward
     for unit in (model, *(unit for _, unit in named)):
         cast(FSDPModule, unit).set_custom_all_gather(CountedGather(axis))
         cast(FSDPModule, unit).set_custom_reduce_scatter(CountedScatter(axis))
@@ -129,13 +139,15 @@ class FullyRow(Row):
 
     takes = True
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis) -> None:
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
+    ) -> None:
         if not all(isinstance(parameter, DTensor) for parameter in parameters.values()):
             raise ValueError("the model must be sharded for zero=3, got a plain one: call fully(model, mesh) first")
         units: list[Unit] = [parameter.unit for parameter in parameters.values()]  # type: ignore[attr-defined]
         self._order = sorted(range(len(units)), key=lambda i: units[i].place)
         self._modules = list({unit.place: unit.module for unit in units}.values())
-        super().__init__(parameters, layout, axis)
+        super().__init__(parameters, layout, axis, dtype)
         self._each = list(self._named.values())
         shards = [parameter.to_local().detach() for parameter in self._shards()]
         self._row = torch.cat([shard.flatten() for shard in shards])[None]

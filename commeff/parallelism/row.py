@@ -27,6 +27,9 @@ class Row(ABC):
         Of these d numbers, in their order.
     axis : Axis
         The ranks of the worker that hold the same.
+    dtype : torch.dtype, optional
+        In which they compute and send each other; what this rank updates, and its gradient as a method gets it, stay
+        as the parameters were.
 
     Attributes
     ----------
@@ -36,6 +39,8 @@ class Row(ABC):
         Of those, to be read where `arrived` says that they are final.
     copied : int
         Bytes of parameters that have memory of their own beside the row.
+    dtype : torch.dtype
+        Of what this rank updates.
     takes : bool
         Whether `arrived` takes gradients away from the parameters.
     """
@@ -45,8 +50,11 @@ class Row(ABC):
     copied: int = 0
     takes: ClassVar[bool] = False
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis) -> None:
-        one_kind(parameters)
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
+    ) -> None:
+        self.dtype, _ = one_kind(parameters)
+        self._low = dtype or self.dtype
         self._named, self._layout, self._axis = dict(parameters), layout, axis
         self.spans = self.spans_of(axis)
         self._l2 = 0.0
@@ -112,6 +120,13 @@ class Row(ABC):
         for parameter in self._named.values():
             parameter.grad = None
 
+    def _masters(self) -> Tensor | None:
+        """(1, own): the own columns of parameters that will compute in another dtype; None if they do not."""
+        if self._low == self.dtype:
+            return None
+        whole = torch.cat([parameter.detach().flatten() for parameter in self._named.values()])
+        return torch.cat([whole[start:stop] for start, stop in self.spans])[None]
+
     def _fields(self, start: int, stop: int) -> list[tuple[nn.Parameter, int, int]]:
         """The tensors that begin in these columns, and where."""
         pairs = zip(self._named.values(), self._layout.fields, strict=True)
@@ -129,10 +144,10 @@ def one_kind(parameters: Mapping[str, nn.Parameter]) -> tuple[torch.dtype, torch
     return kinds.pop()
 
 
-def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout) -> Tensor:
-    """(1, d): the parameters' data, which become views of it."""
+def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch.dtype) -> Tensor:
+    """(1, d): the parameters' data in a dtype, which become views of it."""
     like = next(iter(parameters.values())).detach()
-    row = like.new_empty(1, layout.d)
+    row = like.new_empty(1, layout.d, dtype=dtype)
     for parameter, field in zip(parameters.values(), layout.fields, strict=True):
         parameter.data = row[0, field.start : field.stop].view(field.shape).copy_(parameter.data)
     return row

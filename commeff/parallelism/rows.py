@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import torch
 from torch import nn
 
 from commeff.compressors import Layout
@@ -44,6 +45,7 @@ def dealt(
     mesh: Mesh | None,
     zero: int = 1,
     megabytes: float = 0.0,
+    dtype: torch.dtype | None = None,
 ) -> Dealt:
     """Which part of its worker's model this rank updates. The parameters move into a row.
 
@@ -60,6 +62,9 @@ def dealt(
     megabytes : float
         About how large a bucket of gradients is that stage 2 reduces; 0: all of them, after backward.
 
+    dtype : torch.dtype, optional
+        In which the model computes, if that is another one than that of its parameters, which the method keeps.
+
     Raises
     ------
     ValueError
@@ -74,7 +79,7 @@ def dealt(
                 "mesh must be given for a model that is split, got none: it says which processes hold the same piece; "
                 "give mesh=Mesh(worker=..., tensor=...)"
             )
-        return Dealt(CopiedRow(parameters, layout, Axis("shard")), layout)
+        return Dealt(CopiedRow(parameters, layout, Axis("shard"), dtype), layout)
     pipeline, shard, tensor = (mesh.axis(name) for name in ("pipeline", "shard", "tensor"))
     if tensor.size > 1 and None in cuts:
         raise ValueError(f"the model must be split over the {tensor.size} tensor ranks: call split(...) first")
@@ -84,7 +89,7 @@ def dealt(
                 f"the model must be split over the tensor ranks of its mesh, {tensor.ranks}, got one that is split "
                 f"over {ranks}: give split(...) an axis of the mesh that it is optimised with"
             )
-    row = _row(parameters, layout, shard, zero, megabytes)
+    row = _row(parameters, layout, shard, dtype, zero, megabytes)
     shared = shard if zero else Axis("shard")  # ranks of stage 0 hold copies, and need not tell each other
     if pipeline.size * tensor.size * shared.size == 1:
         return Dealt(row, layout)
@@ -96,11 +101,18 @@ def dealt(
     return Dealt(row, pieces, of_piece(pieces, tensor, shared, homes))
 
 
-def _row(parameters: Mapping[str, nn.Parameter], layout: Layout, shard: Axis, zero: int, megabytes: float) -> Row:
+def _row(
+    parameters: Mapping[str, nn.Parameter],
+    layout: Layout,
+    shard: Axis,
+    dtype: torch.dtype | None,
+    zero: int,
+    megabytes: float,
+) -> Row:
     if zero == 3:
-        return FullyRow(parameters, layout, shard)
+        return FullyRow(parameters, layout, shard, dtype)
     if shard.size == 1 or zero == 0:
-        return CopiedRow(parameters, layout, shard)
+        return CopiedRow(parameters, layout, shard, dtype)
     if zero == 1:
-        return SharedRow(parameters, layout, shard)
-    return ScatteredRow(parameters, layout, shard, megabytes)
+        return SharedRow(parameters, layout, shard, dtype)
+    return ScatteredRow(parameters, layout, shard, dtype, megabytes)

@@ -30,9 +30,12 @@ class CopiedRow(Row):
     Parameters and gradients lie in two rows. A step costs an all-reduce of gradients.
     """
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis) -> None:
-        super().__init__(parameters, layout, axis)
-        self._row = rows_of(self._named, layout)
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__(parameters, layout, axis, dtype)
+        self._master = self._masters()
+        self._row = rows_of(self._named, layout, self._low)
         self._gradients = torch.zeros_like(self._row)
         self._version: int | None = None
         self._places = {
@@ -45,10 +48,17 @@ class CopiedRow(Row):
 
     @property
     def parameters(self) -> Tensor:
-        return self._row
+        return self._computed if self._master is None else self._master
+
+    @property
+    def _computed(self) -> Tensor:
+        """The own columns of what this rank computes with."""
+        ((start, stop),) = self.spans
+        return self._row[:, start:stop]
 
     def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
-        return spans if self._axis.size == 1 else ()  # what several ranks share is summed before it is anybody's
+        # What several ranks share is summed before it is anybody's, what is in 16 bits made one of 32.
+        return spans if self._axis.size == 1 and self._master is None else ()
 
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
         for parameter, begin, _ in self._fields(start, stop):
@@ -74,14 +84,15 @@ class CopiedRow(Row):
         for parameter, begin, _ in self._fields(0, self._layout.d):
             self._placed(parameter, self._places[begin])
         self._version = None
-        return self._reduced()
+        return self._reduced().to(self.dtype)
 
     def _reduced(self) -> Tensor:
         return self._axis.reduce(self._gradients) / self._axis.size if self._axis.size > 1 else self._gradients
 
     def load(self, x: Tensor) -> None:
-        if x.data_ptr() != self._row.data_ptr():
-            self._row.copy_(x)
+        for mine in (self.parameters, self._computed):
+            if x.data_ptr() != mine.data_ptr():
+                mine.copy_(x)
 
     def whole(self, own: Tensor) -> Tensor:
         return own
@@ -110,20 +121,13 @@ class SharedRow(CopiedRow):
     def spans_of(self, axis: Axis) -> Sequence[Span]:
         return [even(self._layout.d, axis)]
 
-    @property
-    def parameters(self) -> Tensor:
-        ((start, stop),) = self.spans
-        return self._row[:, start:stop]
-
     def _reduced(self) -> Tensor:
         ((start, stop),) = self.spans
         return (self._axis.scatter(_padded(self._gradients, self._axis.size), 1) / self._axis.size)[:, : stop - start]
 
     def load(self, x: Tensor) -> None:
-        own = self.parameters
-        if x.data_ptr() != own.data_ptr():
-            own.copy_(x)
-        self._row.copy_(self.whole(own))
+        super().load(x)
+        self._row.copy_(self.whole(self._computed))
 
 
 class ScatteredRow(Row):
@@ -141,12 +145,18 @@ class ScatteredRow(Row):
     takes = True
 
     def __init__(
-        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, megabytes: float = 0.0
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        layout: Layout,
+        axis: Axis,
+        dtype: torch.dtype | None = None,
+        megabytes: float = 0.0,
     ) -> None:
         most = megabytes * 1e6 / next(iter(parameters.values())).element_size() or layout.d
         self._buckets = layout.blocks(most, most)
-        super().__init__(parameters, layout, axis)
-        self._row = rows_of(self._named, layout)
+        super().__init__(parameters, layout, axis, dtype)
+        self._master = self._masters()
+        self._row = rows_of(self._named, layout, self._low)
         ends = [0]
         for start, stop in self.spans:
             ends.append(ends[-1] + stop - start)
@@ -164,6 +174,8 @@ class ScatteredRow(Row):
 
     @property
     def parameters(self) -> Tensor:
+        if self._master is not None:
+            return self._master
         return torch.cat([self._row[:, start:stop] for start, stop in self.spans], 1)
 
     def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
@@ -176,7 +188,7 @@ class ScatteredRow(Row):
             self._send()
             if len(self._travelling) > 1:
                 final.append(self._receive())
-        return final
+        return final if self._master is None else ()
 
     def changed(self) -> bool:
         sent = self._buckets[self._next + 1 :]
@@ -188,7 +200,7 @@ class ScatteredRow(Row):
         while self._travelling:
             self._receive()
         self._begin_anew()
-        return self.gradient
+        return self.gradient.to(self.dtype)
 
     def missing(self) -> list[str]:
         here = {id(p) for a, b in self._buckets[: self._next + 1] for p, _, _ in self._fields(a, b)}
@@ -222,6 +234,9 @@ class ScatteredRow(Row):
         return start, stop
 
     def load(self, x: Tensor) -> None:
+        if self._master is not None and x.data_ptr() != self._master.data_ptr():
+            self._master.copy_(x)
+        x = x.to(self._low)
         travelling: deque[tuple[Span, Callable[[], Tensor]]] = deque()
         for bucket, (first, last) in zip(self._buckets, self._own, strict=True):
             width = -(-(bucket[1] - bucket[0]) // self._axis.size)

@@ -14,6 +14,8 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.parallelism import Computation, Mesh, Objective
 from commeff.parallelism.boxes import Whereabouts
+from commeff.parallelism.precision import LossScale, lower_frozen, lowered, raised
+from commeff.parallelism.precision import precision as named_precision
 from commeff.parallelism.rows import dealt
 from commeff.replicas.arrivals import Arrivals, Listener
 from commeff.replicas.stacked import Batch
@@ -35,6 +37,8 @@ class ShardedWorker:
         The processes of all workers.
     zero : int
         The stage of ZeRO: what shard ranks share. For stage 3 the computation's model has been given to `fully`.
+    precision : str
+        In which the computation runs: "fp32", as the model was made, "bf16" or "fp16".
     seed : int
         The key of dropout's randomness.
 
@@ -48,6 +52,10 @@ class ShardedWorker:
         Names and shapes of these columns.
     partition : tuple of Part
         The columns by the ranks that hold them; empty where they are a whole model.
+    finite : bool or None
+        Whether the last gradients were, at all ranks of the worker; None where nobody looks.
+    scale : LossScale or None
+        The factor of the loss, in fp16.
     models : list of nn.Module
         The worker's model as a function: all of its ranks call it, and each gets the outputs of the whole.
     buffers : dict of str to (1, ...)
@@ -59,13 +67,19 @@ class ShardedWorker:
         The model does not lie on the mesh as it should.
     """
 
-    def __init__(self, computation: Computation, mesh: Mesh, *, zero: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self, computation: Computation, mesh: Mesh, *, zero: int = 0, precision: str = "fp32", seed: int = 0
+    ) -> None:
         self.computation, self.mesh, self.seed = computation, mesh, seed
+        self._dtype, scaled = named_precision(precision)
         self.workers = range(mesh.coordinates["worker"], mesh.coordinates["worker"] + 1)
         named = computation.parameters
         self._whole = Layout.of([(name, tuple(p.shape)) for name, p in named.items()])
-        self._row, self.layout, self.partition = dealt(self._whole, named, mesh, zero, BUCKET_MB)
-        self.models = [_Function(computation)]
+        self._row, self.layout, self.partition = dealt(self._whole, named, mesh, zero, BUCKET_MB, self._dtype)
+        lower_frozen(computation.modules, self._dtype)
+        self.scale = LossScale(mesh.inner.values()) if scaled else None
+        self.finite: bool | None = None
+        self.models = [_Function(computation, self._dtype)]
         self._arrivals: Arrivals | None = None
         self._checked = False
 
@@ -137,6 +151,7 @@ class ShardedWorker:
             passes = self._row.passes(self.computation.passes)
             self._arrivals = Arrivals([self.computation.parameters], self._whole, awaited, passes)
         listener = partial(self._arrived, ready or (lambda start, stop: None))
+        loss, factor = raised(loss, self._dtype), 1.0 if self.scale is None else self.scale.value
         shard, losses = self.mesh.axis("shard"), []
         place = [f"{name} {self.mesh.coordinates[name]}" for name in ("pipeline", "shard")]
         device = self._row.gradient.device
@@ -147,13 +162,16 @@ class ShardedWorker:
                 key = WorkerRandom(self.seed, self.workers, step, ("dropout", r, *place)).bits(1)
                 torch.manual_seed(int(key[0, 0]) & 0x7FFFFFFF)
                 share = tuple(shard.part(part[0], 0) for part in batch)
-                losses.append(self.computation.backward(loss, share, 1 / len(batches)))
-        return self._row.finish(), torch.stack(losses).mean()[None] * self.mesh.degrees["pipeline"]
+                losses.append(self.computation.backward(loss, share, factor / len(batches)))
+        gradient = self._row.finish()
+        self.finite = None if self.scale is None else self.scale.taken(gradient)
+        return gradient, torch.stack(losses).mean()[None] * self.mesh.degrees["pipeline"]
 
     def _arrived(self, ready: Listener, start: int, stop: int) -> None:
         """Backward has made the gradients of these columns."""
         with torch.no_grad():
-            for first, last in self._row.arrived(start, stop):
+            final = self._row.arrived(start, stop)
+            for first, last in final if self.scale is None else ():  # scaled ones may not be finite
                 ready(first, last)
 
     @contextmanager
@@ -183,12 +201,15 @@ class ShardedWorker:
         """What this rank updates, its buffers, and the bytes and seconds of the axes so far."""
         axes = {name: [[a.bytes, a.waited] for a in axis.family] for name, axis in self.mesh.inner.items()}
         buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
-        return {"parameters": self.parameters.clone(), "buffers": buffers, "axes": axes}
+        scale = {} if self.scale is None else {"scale": self.scale.state_dict()}
+        return {"parameters": self.parameters.clone(), "buffers": buffers, "axes": axes} | scale
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave on the process of the same place; all ranks of the worker call it."""
         self.load(state["parameters"])
         self._restore(state["buffers"])
+        if self.scale is not None:
+            self.scale.load_state_dict(state["scale"])
         for name, counts in state["axes"].items():
             for axis, (sent, waited) in zip(self.mesh.axis(name).family, counts, strict=True):
                 axis.bytes, axis.waited = sent, waited
@@ -201,11 +222,13 @@ class ShardedWorker:
 class _Function(nn.Module):
     """A computation as a module."""
 
-    def __init__(self, computation: Computation) -> None:
+    def __init__(self, computation: Computation, dtype: torch.dtype | None) -> None:
         super().__init__()
+        self._dtype = dtype
         self.parts = nn.ModuleList(computation.modules)
         self._computation = computation
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """The outputs of the whole model."""
-        return self._computation.forward(*inputs)
+        out = self._computation.forward(*lowered(inputs, self._dtype))
+        return out if self._dtype is None else out.float()

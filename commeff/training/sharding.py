@@ -8,6 +8,7 @@ from commeff.parallelism import Axis, Computation, Layers, Mesh, OnePass, split
 from commeff.parallelism.fit import splits_outputs
 from commeff.parallelism.fully import fully
 from commeff.parallelism.pipeline import Pipeline
+from commeff.parallelism.precision import precision as named_precision
 from commeff.parallelism.recompute import recompute as applied
 from commeff.replicas import ShardedWorker
 from commeff.training.task import SplitTask, StagedTask, Task
@@ -18,6 +19,7 @@ def on_mesh(
     mesh: Mesh,
     *,
     zero: int = 0,
+    precision: str = "fp32",
     sequence: bool = False,
     schedule: str = "1f1b",
     micro_batches: int = 1,
@@ -35,6 +37,8 @@ def on_mesh(
         The processes of all workers.
     zero : int
         The stage of ZeRO over the shard axis.
+    precision : str
+        In which the model computes: "fp32", as the task makes it, "bf16" or "fp16".
     sequence : bool
         Whether tensor ranks share the sequence between the layers that are split.
     schedule : str
@@ -66,7 +70,7 @@ def on_mesh(
                 f"zero must be at most 2 in a pipeline or with micro-batches, got 3 with pipeline = {pipeline.size}, "
                 f"micro_batches = {micro_batches}: stages are not sharded yet; give zero=2"
             )
-        fully(model, mesh)
+        fully(model, mesh, dtype=named_precision(precision).dtype)
     computation: Computation = OnePass(model, vocabulary)
     if staged:
         computation = Pipeline(
@@ -77,7 +81,7 @@ def on_mesh(
             micro_batches=micro_batches,
             vocabulary=vocabulary,
         )
-    return ShardedWorker(computation, mesh, zero=zero, seed=seed)
+    return ShardedWorker(computation, mesh, zero=zero, precision=precision, seed=seed)
 
 
 def _layers(task: Task, model: nn.Module) -> Layers:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import nn
 
 from commeff.communicator import Communicator
+from commeff.core import overflow
 from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker, Stacked, Vmapped
 from commeff.training.checkpoint import Checkpoints, ended
@@ -110,7 +111,8 @@ def train(
             with run.clock():
                 batches = run.draw(task)
                 gradient = run.gradient(loss, batches, l2)
-                run.finish_step(strategy.step(replicas.parameters, gradient, communicator, donate=True))
+                finite = worker.finite if worker is not None else None
+                run.finish_step(overflow.step(strategy, replicas.parameters, gradient, communicator, finite))
 
             last = run.step == steps
             records, saves = last or run.step % every == 0, bool(checkpoints and checkpoints.due(run.step))

@@ -48,6 +48,10 @@ class Blocks(Transform):
     def exact_on_pieces(self) -> bool:
         return self._inner.exact_on_pieces
 
+    @property
+    def rowwise(self) -> bool:
+        return self._inner.rowwise
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         blocks = self._cut(v, layout, communicator)
         self._held, layouts = [spans for spans, _ in blocks], [own for _, own in blocks]

@@ -49,6 +49,10 @@ class Clipped(Transform):
             raise ValueError(f"clip must be a positive number, got {max_norm}: it is the largest norm of a gradient")
         self.max_norm, self.inner = max_norm, inner
 
+    @property
+    def rowwise(self) -> bool:
+        return self.inner.rowwise
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
         self._layout = layout

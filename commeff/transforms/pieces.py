@@ -45,6 +45,10 @@ class Pieces(Transform):
         """What works on each part; the parts are the mesh's."""
         return self._inner
 
+    @property
+    def rowwise(self) -> bool:
+        return self._inner.rowwise
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         covered = sorted(span for part in self._partition for span in part.spans)
         if [a for a, _ in covered] != [0, *(b for _, b in covered[:-1])] or covered[-1][1] != layout.d:

@@ -1,0 +1,41 @@
+"""A step in which a gradient may have overflowed, since it was computed in few bits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from commeff.communicator import Communicator
+    from commeff.core.strategy import Strategy
+
+
+def step(strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communicator, finite: bool | None) -> Tensor:
+    """One model update, in place; a gradient that is not finite takes no part in it.
+
+    Where gradients stay with their worker until its local step, that worker leaves out this step and goes on talking.
+    Where they go elsewhere first, or into a memory, all workers vote before that, and leave out the step together.
+
+    Parameters
+    ----------
+    x, gradient : (w, d)
+        As `Strategy.step` gets them.
+    finite : bool or None
+        Whether the gradients of the hosted workers are, all of them; None: nobody looks.
+    """
+    if finite is None:
+        return strategy.step(x, gradient, communicator, donate=True)
+    if strategy.gradients.rowwise:
+        if finite:
+            return strategy.step(x, gradient, communicator, donate=True)
+        before, communicator.active = communicator.active, torch.zeros(len(x), dtype=torch.bool)
+        try:
+            return strategy.step(x, torch.zeros_like(gradient), communicator, donate=True)
+        finally:
+            communicator.active = before
+    if float(communicator.observe(torch.full((len(x),), float(not finite)))) > 0:
+        strategy.drain()
+        return x
+    return strategy.step(x, gradient, communicator, donate=True)

@@ -1,0 +1,139 @@
+"""16 bits: the same policy on one process, rows in 32 as master weights, and what happens when a gradient overflows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from commeff import Communicator, DistributedOptimizer, Layout, methods
+from commeff.compressors import TopK
+from commeff.core import Keep, overflow
+from commeff.parallelism import Mesh
+from commeff.parallelism.precision import PRECISIONS, precision
+from commeff.transforms import Average, Blocks, Clipped
+from tests.commeff.parallelism.test_zero import SGD, STEPS, batch, kept, llama
+from tests.laws.processes import on_processes
+
+METHODS = {
+    "psgd": lambda: methods.psgd(SGD),
+    "diloco": lambda: methods.diloco(SGD, period=2),
+    "mem_sgd": lambda: methods.mem_sgd(SGD, TopK(ratio=0.1)),
+}
+OVERFLOW = (1, 1)  # the step and the worker, of which the first rank's loss is not finite
+CASES = [
+    *((name, method, zero, False) for name in ("bf16", "fp16") for method in ("psgd", "diloco") for zero in range(4)),
+    *(("fp16", method, 0, True) for method in ("diloco", "mem_sgd")),
+    *(("fp16", "diloco", zero, True) for zero in (2, 3)),
+]
+
+
+def loss_of(model, tokens):
+    """The loss of a model in 16 bits, taken in 32."""
+    return nn.functional.cross_entropy(model(tokens[:, :-1]).float().flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def on_a_mesh(name, method, zero, overflows):
+    mesh = Mesh(worker=2, shard=2)
+    model = llama().float()
+    worker, shard = mesh.coordinates["worker"], mesh.coordinates["shard"]
+    strategy = METHODS[method]()
+    optimizer = DistributedOptimizer(model, strategy, mesh=mesh, zero=zero, precision=name, bucket_mb=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model, batch(step, worker).chunk(2)[shard])
+        if overflows and (step, worker, shard) == (*OVERFLOW, 0):
+            loss = loss * math.inf
+        optimizer.scaled(loss).backward()
+        optimizer.step()
+    row = optimizer._row.whole(optimizer._row.parameters)
+    state = optimizer.state_dict()
+    finite = all(bool(t.isfinite().all()) for t in tree_leaves(state["strategy"]) if torch.is_tensor(t))
+    return worker, row[0], finite, state.get("scale", {}).get("value")
+
+
+def on_one_process(name, method, overflows):
+    """Rows in 32 bits, models in 16, halves of a batch added in 16."""
+    dtype, communicator, strategy = PRECISIONS[name].dtype, Communicator(workers=2), METHODS[method]()
+    model = llama().float()
+    layout = Layout.of([(n, tuple(p.shape)) for n, p in model.named_parameters()])
+    first = torch.cat([p.detach().flatten() for p in model.parameters()]).expand(2, -1)
+    x, model = first.clone(), model.to(dtype)
+    strategy.start(x, layout, communicator)
+    for communicator.step in range(STEPS):
+        gradient = torch.zeros_like(x)
+        for worker in range(2):
+            for parameter, field in zip(model.parameters(), layout.fields, strict=True):
+                parameter.data = x[worker, field.start : field.stop].view(field.shape).to(dtype)
+            halves = []
+            for tokens in batch(communicator.step, worker).chunk(2):
+                model.zero_grad()
+                (loss_of(model, tokens) * (2.0**15 if name == "fp16" else 1)).backward()
+                halves.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+            gradient[worker] = (sum(halves) / 2).float() / (2.0**15 if name == "fp16" else 1)
+        if overflows and communicator.step == OVERFLOW[0]:
+            if not strategy.gradients.rowwise:
+                continue
+            gradient[OVERFLOW[1]] = 0
+            communicator.active = torch.arange(2) != OVERFLOW[1]
+        x = strategy.step(x, gradient, communicator)
+        communicator.active = None
+    assert (x - first).abs().max() > 0.02, "nothing moved: the comparison says nothing"
+    return x
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    return on_processes(4, lambda: {case: on_a_mesh(*case) for case in CASES})
+
+
+@pytest.mark.parametrize(("name", "method", "zero", "overflows"), CASES)
+def test_ranks_train_in_16_bits_as_one_process_does(outcomes, name, method, zero, overflows):
+    expected = on_one_process(name, method, overflows)
+    for worker, row, finite, scale in (rank[name, method, zero, overflows] for rank in outcomes):
+        assert row.dtype == torch.float32
+        assert (row - expected[worker]).abs().max() <= 1e-6  # 4 eps of 16 bits would be 4e-3 or more
+        assert finite, "a memory has seen what is not"
+        if name == "fp16":
+            assert scale == 2.0 ** (14 if overflows and worker == OVERFLOW[1] else 15)
+
+
+PSI_PARTS = {0: (16, 0), 1: (4, 12), 2: (2, 14), 3: (0, 16)}  # bytes a parameter, at every rank and shared
+
+
+def test_what_lives_between_steps_is_two_copies_in_16_bits_and_states_in_32():
+    for rank in on_processes(2, lambda: {zero: kept(zero, "bf16") for zero in PSI_PARTS}):
+        for zero, (everywhere, shared) in PSI_PARTS.items():
+            live, psi = rank[zero]
+            assert live == pytest.approx((everywhere + shared / 2) * psi, rel=0.02), zero
+
+
+def test_what_a_gradient_goes_through_first_decides_who_leaves_out_a_step():
+    assert Keep().rowwise
+    assert Clipped(1.0, Blocks(Keep(), ())).rowwise
+    assert not Clipped(1.0, Average()).rowwise
+    assert not METHODS["mem_sgd"]().gradients.rowwise
+    communicator, x = Communicator(workers=2), torch.ones(2, 3)
+    for method in ("psgd", "diloco"):
+        strategy = METHODS[method]()
+        strategy.start(x, Layout.flat(3), communicator)
+        after = overflow.step(strategy, x.clone(), torch.full((2, 3), math.inf), communicator, finite=False)
+        assert torch.equal(after, x)
+        assert communicator.active is None
+
+
+def test_an_unknown_precision_and_a_loss_without_scale_are_refused():
+    with pytest.raises(ValueError, match="precision must be one of fp32, bf16, fp16, got 'fp8'"):
+        precision("fp8")
+
+    def member():
+        model = nn.Linear(2, 1)
+        optimizer = DistributedOptimizer(model, METHODS["psgd"](), precision="fp16")
+        model(torch.ones(1, 2).half()).sum().backward()
+        with pytest.raises(ValueError, match="fp16 needs a scale"):
+            optimizer.step()
+
+    on_processes(1, member)
