@@ -56,6 +56,11 @@ def _without(config: Mapping[str, Any]) -> Iterator[str]:
         )
     if config["pieces"] is not None:
         yield f"pieces must be null without a mesh, got {config['pieces']}: every model is whole; omit pieces="
+    if config["precision"] != "fp32":
+        yield (
+            f"precision must be fp32 without a mesh, got {config['precision']}: only workers on a mesh compute in 16 "
+            "bits; set mesh.worker=2, for example"
+        )
 
 
 def _beside(config: Mapping[str, Any]) -> Iterator[str]:

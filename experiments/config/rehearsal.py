@@ -104,12 +104,12 @@ def play(config: Mapping[str, Any], task: Task) -> ShardedWorker:
     """The first rank's piece of a worker, on the meta device, of a run whose workers lie on several processes."""
     zero = min(config["zero"], 2)  # stage 3 needs processes, and leaves a rank as many columns
     with torch.device("meta"):
-        return on_mesh(task, PlayedMesh(degrees(config)), **{**on_mesh_by(config), "zero": zero})
+        return on_mesh(task, PlayedMesh(degrees(config)), **{**on_mesh_by(config), "zero": zero, "precision": "fp32"})
 
 
 def on_mesh_by(config: Mapping[str, Any]) -> dict[str, Any]:
     """What `on_mesh` is told of a run."""
-    told = {name: config[name] for name in ("zero", "sequence", "micro_batches", "recompute", "seed")}
+    told = {name: config[name] for name in ("zero", "precision", "sequence", "micro_batches", "recompute", "seed")}
     return told | {"schedule": config["mesh"]["schedule"]}
 
 

@@ -37,6 +37,7 @@ YOUNGER = {
     "micro_batches": 1,
     "model": "gpt",
     "pieces": None,
+    "precision": "fp32",
     "recompute": "none",
     "sequence": False,
     "server": "row",

@@ -71,6 +71,16 @@ def test_a_run_on_a_mesh_is_recorded_as_the_run_of_whole_workers_and_goes_on_whe
     assert len(json.loads((tmp_path / "mesh" / "env.json").read_text())["members"]) == 4
 
 
+def test_stages_of_zero_and_16_bits_end_near_whole_workers(text: Path, tmp_path: Path) -> None:
+    whole = run_one(compose(words(text, "workers=1", "task.dtype=float32")), tmp_path / "whole")
+    for given in (("zero=2",), ("zero=3", "precision=bf16")):
+        config = compose(words(text, "mesh.shard=2", "task.dtype=float32", *given))
+        ours = run_one(config, tmp_path / given[0])
+        near = 1e-4 if len(given) == 1 else 2e-2
+        assert ours["val_loss"] == pytest.approx(whole["val_loss"], rel=near)
+        assert ours["val_loss"] != whole["val_loss"]
+
+
 def test_a_run_in_stages_is_recorded_as_the_run_of_a_whole_worker(text: Path, tmp_path: Path) -> None:
     """A tied Llama in two stages, its activations computed anew; evaluated through the pipeline."""
     whole = run_one(compose(words(text, "workers=1")), tmp_path / "whole")
@@ -109,8 +119,10 @@ def test_keys_that_do_not_fit_the_mesh_are_refused_all_at_once() -> None:
         "engine must be loop on a mesh",
         "zero must be 0 with mesh.shard=1",
     ]
-    assert refusals("sequence=true", "pieces=own") == [
+    assert refusals("sequence=true", "pieces=own", "precision=bf16") == [
         "pieces must be null without a mesh, got own: every model is whole; omit pieces=",
+        "precision must be fp32 without a mesh, got bf16: only workers on a mesh compute in 16 bits; set "
+        "mesh.worker=2, for example",
         "sequence must be false with mesh.tensor=1, got true: nothing is split; set mesh.tensor=2 or more",
     ]
     assert refusals("mesh.tenor=2") == ["unknown key 'mesh.tenor'; did you mean mesh.tensor?"]

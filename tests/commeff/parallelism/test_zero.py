@@ -175,7 +175,7 @@ def order_of_sending(zero):
     def recorded(start, stop):
         before = len(blocks._flows)
         arrived(start, stop)
-        found.append((optimizer._layout.slice(start, stop).fields[0].name, before, len(blocks._flows)))
+        found.append((optimizer._row._layout.slice(start, stop).fields[0].name, before, len(blocks._flows)))
 
     optimizer._arrived = recorded
     optimizer.zero_grad()
