@@ -140,7 +140,7 @@ def test_models_and_batches_that_do_not_divide_are_refused_all_at_once(text: Pat
 @pytest.mark.parametrize(
     ("settings", "refusal"),
     [
-        (("method=mem_sgd", "mesh.tensor=2"), "got one that works on whole vectors"),
+        (("method=mem_sgd", "mesh.tensor=2"), "which works on whole vectors"),
         (("task=digits", "mesh.tensor=2"), "must have a plan, got Digits without"),
         (("task=quadratic", "mesh.worker=2", "mesh.tensor=2"), "must have a plan, got Quadratic without"),
         (("task=quadratic", "mesh.worker=2", "mesh.shard=1"), "must have inputs_targets and criterion, got Quadratic"),
