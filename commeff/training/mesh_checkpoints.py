@@ -16,10 +16,14 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
+from commeff.compressors import Layout
 from commeff.files import regular
+from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.stored import Foreign, Savers, Stored, wait
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints, plain, read_document, write_document
-from commeff.training.own_state import Found, OwnState
+from commeff.training.own_state import Found, OwnState, mean_row
 
 if TYPE_CHECKING:
     from commeff.training.run import Run
@@ -81,12 +85,30 @@ class MeshCheckpoints(Checkpoints):
         if faults:
             raise CheckpointRefused(f"{' and '.join(faults)}; delete {self._folder} to start anew")
 
+    def check(self) -> None:
+        """Refuse, before any process is started, what `restore` would refuse as another run's."""
+        faults = []
+        for step in pointed(self._folder):
+            try:
+                self._document(step, mapped=True)
+                return
+            except (CheckpointRefused, Foreign) as refusal:
+                raise CheckpointRefused(f"checkpoint {step} {refusal}; delete {self._folder} to start anew") from None
+            except Exception as error:  # a damaged file can raise anything at all
+                faults.append(f"checkpoint {step} cannot be read ({' '.join(str(error).split())})")
+        if faults:
+            raise CheckpointRefused(f"{' and '.join(faults)}; delete {self._folder} to start anew")
+
+    def _document(self, step: Path, mapped: bool = False) -> dict[str, Any]:
+        document = read_document(step / DOCUMENT, mapped)
+        if self.run and document["run"] != self.run:
+            raise Foreign(f"must be of the run {self.run}, got one of {document['run'] or 'a run without a name'}")
+        return document
+
     def _look_at(self, step: Path, own: OwnState) -> tuple[Found | None, tuple[str, str]]:
         """What this process needs of a checkpoint, and whether that is fine, damaged or to be refused."""
         try:
-            document = read_document(step / DOCUMENT, mapped=False)
-            if self.run and document["run"] != self.run:
-                raise Foreign(f"must be of the run {self.run}, got one of {document['run'] or 'a run without a name'}")
+            document = self._document(step)
             return own.read(Stored(step), document["state"], document["method"]), ("fine", "")
         except (CheckpointRefused, Foreign) as refusal:
             return None, ("refused", " ".join(str(refusal).split()))
@@ -102,6 +124,22 @@ def pointed(folder: Path) -> list[Path]:
             with open(folder / name, encoding="utf-8", opener=regular) as file:
                 found.append(folder / Path(file.read(100)).name)
     return found
+
+
+def mean_model(folder: Path, layout: Layout) -> tuple[Tensor, int] | None:
+    """The mean (d,) of all workers' parameters in the last checkpoint of a run on a mesh, and its step.
+
+    Parameters
+    ----------
+    folder : path
+        Of the run's checkpoints; None is given if there is none of a mesh.
+    layout : Layout
+        Of the whole model.
+    """
+    for step in pointed(folder)[:1]:
+        state = read_document(step / DOCUMENT, mapped=False)["state"]
+        return mean_row(Stored(step), Whereabouts.of(layout), state["workers"])[0], state["run"]["step"]
+    return None
 
 
 def _free(folder: Path, step: int) -> Path:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from commeff.communicator.ledger import TOTALS, whole
 from commeff.core.addresses import Address
+from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.saved import Held, needed
 from commeff.parallelism.stored import Foreign, Savers, Stored
 from commeff.training.named import Anew, MemoryLoader, MemorySaver, Named
@@ -67,7 +68,7 @@ class OwnState:
         self._degrees = dict(run.replicas.degrees)
         self._pieces = _pieces(self._degrees)
         self._at = Address(self._where.spans)
-        self._model = replace(self._at, path="model", name="model")
+        self._model = model_at(self._where)
         self._shapes: dict[str, tuple[int, ...]] = {}
         for shapes in ranks.all(self._where.shapes):
             self._shapes |= shapes
@@ -142,14 +143,8 @@ class OwnState:
 
     def _averaged(self, stored: Stored, state: Mapping[str, Any]) -> Found:
         """The mean of all workers' parameters; memories begin anew."""
-        rows, n = self._run.replicas.parameters, state["workers"]
-        mean = torch.zeros(1, rows.shape[1], dtype=torch.float64)
-        for worker in range(n):
-            named, row = Named(self._where, [worker]), torch.empty_like(mean, dtype=rows.dtype)
-            named.put(f"worker{worker}", self._model, row[0])
-            _read(stored, named.held)
-            mean += row / n
-        named = Named(self._where, [])
+        rows, named = self._run.replicas.parameters, Named(self._where, [])
+        mean = mean_row(stored, self._where, state["workers"])
         tables = self._tables(stored, named)
         _read(stored, named.held)
         numbers = self._own_numbers(tables, state)
@@ -196,6 +191,23 @@ class OwnState:
                     run.communicator.n,
                 )
         run.strategy.exchange(self._at, found.memories)
+
+
+def model_at(where: Whereabouts) -> Address:
+    """Under which names parameters are saved."""
+    return replace(Address(where.spans), path="model", name="model")
+
+
+def mean_row(stored: Stored, where: Whereabouts, workers: int) -> Tensor:
+    """(1, d): the mean of all workers' parameters, in float64; those of one worker at a time are in memory."""
+    at = model_at(where)
+    mean = torch.zeros(1, at.width, dtype=torch.float64)
+    for worker in range(workers):
+        named, row = Named(where, [worker]), torch.empty_like(mean[0])
+        named.put(f"worker{worker}", at, row)
+        _read(stored, named.held)
+        mean += row / workers
+    return mean
 
 
 def _read(stored: Stored, wanted: Mapping[str, Held]) -> None:

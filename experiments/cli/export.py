@@ -41,14 +41,21 @@ def export(
         from commeff.experiments.tasks.language.huggingface import save
         from commeff.replicas.stacked import trainable, write_row
         from commeff.training.checkpoint import Checkpoints
+        from commeff.training.mesh_checkpoints import mean_model
 
-        record, state = read_record(run), Checkpoints(run / "checkpoints").load()
-        if not record.config or state is None:
-            raise ValueError(f"{run} has no {'checkpoint' if record.config else 'configuration'}: train it first")
+        record, saved = read_record(run), run / "checkpoints"
+        if not record.config:
+            raise ValueError(f"{run} has no configuration: train it first")
         model = task(record.config).model()
         family(model)
-        rows = state["replicas"]["parameters"]
-        write_row(model, rows.mean(0), Layout.of([(name, tuple(p.shape)) for name, p in trainable(model).items()]))
+        layout = Layout.of([(name, tuple(p.shape)) for name, p in trainable(model).items()])
+        found = mean_model(saved, layout)
+        if found is None and (state := Checkpoints(saved).load()) is not None:
+            found = state["replicas"]["parameters"].mean(0), state["step"]
+        if found is None:
+            raise ValueError(f"{run} has no checkpoint: train it first")
+        mean, steps = found
+        write_row(model, mean, layout)
         to.mkdir(parents=True)
         save(model, to)
-    report({"folder": str(to), "parameters": rows.shape[1], "steps": state["step"]}, as_json)
+    report({"folder": str(to), "parameters": len(mean), "steps": steps}, as_json)

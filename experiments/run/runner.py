@@ -37,6 +37,7 @@ from commeff.parallelism import Mesh
 from commeff.replicas import ShardedWorker
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
+from commeff.training.mesh_checkpoints import MeshCheckpoints
 from commeff.training.on_device import OnDevice
 from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
@@ -142,7 +143,9 @@ def claim(
         if not own:
             who = run.read("status.json").get("pid", "unknown")
             raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
-        Checkpoints(run.path / "checkpoints", run=run_id(config)).check()
+        checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
+        for saved in (checkpoints, MeshCheckpoints(checkpoints)):
+            saved.check()
         run.create(config, {**sys_info(), **facts})
     except CheckpointRefused as error:
         raise ConfigError([str(error)]) from None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import math
 import os
 import pickle
+import random
 import re
 import shutil
+import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +23,14 @@ import torch.distributed as dist
 
 from commeff import Communicator, methods, topologies
 from commeff.compressors import Compressor, DenseMessage
+from commeff.experiments.run.crew import MemberLost
 from commeff.experiments.tasks import Quadratic
 from commeff.parallelism import Mesh
 from commeff.parallelism.saved import Held, needed
 from commeff.parallelism.stored import Stored
 from commeff.replicas import Stacked
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
-from commeff.training.mesh_checkpoints import MeshCheckpoints, pointed
+from commeff.training.mesh_checkpoints import MeshCheckpoints, mean_model, pointed
 from commeff.training.run import Run
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
@@ -83,7 +87,7 @@ def built(method, n, partition=()):
     return clipped(fitted(METHODS[method](n), partition, "own"), 0.6)
 
 
-def on_ranks(method, folder, degrees, given, task=None, every=0, steps=STEPS):
+def on_ranks(method, folder, degrees, given, task=None, every=0, steps=STEPS, progress=lambda step, row: None):
     """Train on a mesh; gives the worker and this rank's pieces."""
     mesh = Mesh(**degrees)
     task = task or Tokens()
@@ -96,6 +100,7 @@ def on_ranks(method, folder, degrees, given, task=None, every=0, steps=STEPS):
         steps=steps,
         evaluate_every=steps,
         checkpoints=Checkpoints(folder, every=every),
+        progress=progress,
     )
     pieces = {n: (p.detach().clone(), getattr(p, "cut", None)) for n, p in worker.computation.parameters.items()}
     return summary["state"], mesh.coordinates["worker"], pieces
@@ -184,6 +189,33 @@ def test_another_number_of_workers_begins_at_their_mean(outcomes, folder):
         replicas.load(strategy.step(replicas.parameters, gradient, communicator))
     for _, _, pieces in (rank["one"] for rank in outcomes):
         same(pieces, replicas.parameters[0])
+
+
+@pytest.mark.parametrize(
+    ("degrees", "given"),
+    [
+        (S2, {"zero": 1}),
+        pytest.param({"worker": 2, "shard": 2, "tensor": 2}, {"zero": 2}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_of_which_a_process_is_killed_ends_bit_by_bit_where_it_would_have(tmp_path, degrees, given):
+    """At a random step, while the checkpoint of the step before may still be on its way."""
+    n, when = math.prod(degrees.values()), random.randrange(1, STEPS)
+
+    def killed(step, row):
+        if step == when and dist.get_rank() == when % n:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def resumed():
+        again = on_ranks("mem_sgd", tmp_path / "killed", degrees, given, every=1)
+        return again, on_ranks("mem_sgd", tmp_path / "whole", degrees, given)
+
+    with pytest.raises(MemberLost):
+        on_processes(n, lambda: on_ranks("mem_sgd", tmp_path / "killed", degrees, given, every=1, progress=killed))
+    assert not (tmp_path / "killed" / f"step-{STEPS}").exists()
+    for again, whole in on_processes(n, resumed):
+        pairs = zip(again[2].values(), whole[2].values(), strict=True)
+        assert all(torch.equal(a, b) for (a, _), (b, _) in pairs), when
 
 
 def alone(folder: Path, method: str = "diloco", width: int = 3, steps: int = 4, run: str = "", workers: int = 2) -> Run:
@@ -304,6 +336,26 @@ def test_another_runs_checkpoint_is_refused(tmp_path, given, words):
     with pytest.raises(CheckpointRefused, match=f"step-4 {words}.*; delete {tmp_path} to start anew") as refusal:
         alone(tmp_path, **given)
     assert "\n" not in str(refusal.value)
+
+
+def test_whose_a_checkpoint_is_is_seen_before_anything_starts(tmp_path):
+    alone(tmp_path, run="mine", steps=2)
+    MeshCheckpoints(Checkpoints(tmp_path, run="mine")).check()
+    with pytest.raises(CheckpointRefused, match="step-2 must be of the run other, got one of mine; delete"):
+        MeshCheckpoints(Checkpoints(tmp_path, run="other")).check()
+    for step in pointed(tmp_path):
+        (step / "run.pt").write_bytes(b"torn")
+    with pytest.raises(CheckpointRefused, match=r"step-2 cannot be read .* and .*step-1 cannot be read"):
+        MeshCheckpoints(Checkpoints(tmp_path, run="mine")).check()
+
+
+def test_the_mean_model_of_a_checkpoint_is_that_of_its_workers(tmp_path):
+    replicas = alone(tmp_path, "choco").replicas
+    mean, step = mean_model(tmp_path, replicas.layout)
+    assert step == 4
+    assert (replicas.parameters[0] - mean).abs().max() > 1e-4
+    assert (replicas.parameters.mean(0) - mean).abs().max() <= 1e-15
+    assert mean_model(tmp_path / "none", replicas.layout) is None
 
 
 def test_a_full_disk_is_said_and_the_last_checkpoint_stays(tmp_path, monkeypatch):
