@@ -202,6 +202,19 @@ def test_a_window_longer_than_the_model_knows_is_refused_in_one_line() -> None:
         GPT(vocabulary=5, layers=1, heads=1, width=4, context=8)(torch.zeros(1, 9, dtype=torch.long))
 
 
+def test_texts_that_cannot_be_tokenised_are_refused_in_one_line(play: str, tmp_path: Path) -> None:
+    noise = tmp_path / "noise.txt"
+    noise.write_bytes(bytes(range(256)) * 8)
+    made = tokenise(str(noise), None, tmp_path / "bytes")
+    assert made.tokens == {"train": 1844, "validation": 102, "test": 102}
+    with pytest.raises(ValueError, match=r"the data must be a text, got .*bytes, which is tokenised: give the text"):
+        tokenise(str(tmp_path / "bytes"), None, tmp_path / "again", documents="x")
+    pytest.importorskip("tokenizers")
+    with pytest.raises(DataError, match=r"pairs are merged in UTF-8 text, got .*noise.txt, which is none .*invalid"):
+        tokenise(str(noise), None, tmp_path / "pairs", 300)
+    assert {path.name for path in tmp_path.iterdir()} == {"play.txt", "noise.txt", "bytes"}
+
+
 def test_the_command_tells_what_it_made_and_overwrites_nothing(play: str, tmp_path: Path) -> None:
     words = ["data", "tokenize", play, "--to", str(tmp_path / "new"), "--json"]
     done = CliRunner().invoke(app, words)

@@ -57,7 +57,7 @@ def tokenise(data: str, data_dir: str | None, to: Path, vocabulary: int = BYTES,
     if vocabulary > BYTES:
         bpe.package()  # refuse before a long text is read
     texts = load(data, data_dir)
-    if texts.vocabulary != BYTES or texts.separator is not None:
+    if texts.digest is not None:
         raise ValueError(
             f"the data must be a text, got {data}, which is tokenised: give the text that it was made from"
         )
