@@ -60,7 +60,7 @@ def drawn(
     Examples
     --------
     >>> whole = drawn(0, "head", (4, 6), mean=0.0, deviation=0.02)
-    >>> columns = Cut(1, ((2, 3), (5, 6)), copies=1)
+    >>> columns = Cut(1, ((2, 3), (5, 6)), copies=1, length=6)
     >>> bool((drawn(0, "head", (4, 2), 0.0, 0.02, cut=columns) == columns.take(whole)).all())
     True
     >>> bool((drawn(0, "head", (4, 6), 0.0, 0.02, span=(5, 9)) == whole.flatten()[5:9]).all())

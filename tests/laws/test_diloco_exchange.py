@@ -25,7 +25,7 @@ VARIANTS = {
     "begun late, delayed, 8 bits": partial(methods.diloco, SGD, period=3, begin=2, delay=1, bits=8),
     "mixed in at once, 4 bits": partial(methods.diloco, SGD, period=2, mixing=0.25, bits=4),
     "streaming": partial(
-        methods.streaming_diloco, SGD, period=3, fragments=[["matrix"], ["vector"]], begin=2, delay=2, mixing=0.5
+        methods.streaming_diloco, SGD, period=3, fragments=[["[!v]*"], ["vector"]], begin=2, delay=2, mixing=0.5
     ),
     "streaming, 4 bits, on the host": partial(methods.streaming_diloco, SGD, period=2, fragments=2, bits=4, host=True),
 }

@@ -61,7 +61,7 @@ def test_every_piece_is_that_of_the_whole_bit_by_bit(name, dtype, size, monkeypa
 
 def test_shards_of_a_row_are_its_columns(monkeypatch):
     monkeypatch.setattr(initialise, "BATCH", 64)
-    cut = Cut(1, ((3, 5), (9, 16)), 1)
+    cut = Cut(1, ((3, 5), (9, 16)), 1, 20)
     for shape, part in (((7, 20), None), ((7, 9), cut), ((63,), None), ((7, 3, 3), None)):
         whole = drawn(0, "w", shape, 1.0, 0.5, cut=part).flatten()
         for shard in (Axis("shard", 4, rank) for rank in range(4)):
@@ -102,7 +102,7 @@ def test_tied_tensors_stay_tied_and_only_what_is_asked_for_is_made():
     with pytest.raises(ValueError, match="buffers must have numbers, got places on the meta device"):
         materialise(model, 3, spread(model))
     with pytest.raises(ValueError, match="cut along one of its first two dimensions, got dimension 2"):
-        drawn(0, "w", (2, 2, 2), 0.0, 1.0, cut=Cut(2, ((0, 2),), 1))
+        drawn(0, "w", (2, 2, 2), 0.0, 1.0, cut=Cut(2, ((0, 2),), 1, 2))
 
 
 def test_a_model_that_was_never_whole_trains_as_the_whole_one():
