@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from commeff import Communicator, Strategy, methods, topologies
+from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.compressors import TopK
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import FORMAT, CheckpointRefused, Checkpoints
-from commeff.training.identity import describe
+from commeff.training.identity import describe, run_identity
 from commeff.training.trainer import train
 from commeff.transforms import bucketed
 
@@ -177,3 +177,27 @@ def test_a_state_of_another_form_is_refused(tmp_path: Path) -> None:
             run(tmp_path, psgd(), 8)
     torch.save(whole, checkpoints.path)
     assert run(tmp_path, psgd(), 8)["steps"] == 8
+
+
+def test_a_run_is_told_apart_by_all_that_decides_it() -> None:
+    flat, other = Layout.of([("w", (2, 3))]), Layout.of([("w", (3, 2))])
+    one = run_identity(psgd(), 2, 0, flat)
+    others = [(psgd(), 3, 0, flat), (psgd(), 2, 1, flat), (psgd(), 2, 0, other), (psgd(0.2), 2, 0, flat)]
+    assert len({one, *(run_identity(*each) for each in others)}) == 1 + len(others)
+    ring, all_to_all = topologies.ring(4).at(0), topologies.complete(4).at(0)
+    graphs = [topologies.from_matrices(list(each)) for each in ([ring], [ring, all_to_all], [ring, ring, all_to_all])]
+    graphs.append(topologies.lazy(topologies.ring(4)))
+    assert len({describe(methods.dsgd(SGD, graph)) for graph in graphs}) == len(graphs)
+
+
+def test_what_a_method_has_done_does_not_change_its_words() -> None:
+    for make in (
+        lambda: methods.choco(partial(SGD, momentum=0.9), topologies.ring(2), TopK(k=1)),
+        lambda: methods.diloco(SGD, period=2),
+    ):
+        strategy, communicator = make(), Communicator(workers=2)
+        before, x = describe(strategy), torch.ones(2, 3)
+        strategy.start(x, Layout.flat(3), communicator)
+        for communicator.step in range(3):
+            x = strategy.step(x, torch.ones(2, 3), communicator)
+        assert describe(strategy) == before

@@ -10,6 +10,7 @@ import pytest
 
 from commeff.cluster import Cluster
 from commeff.experiments.run.store import RunFolder, replace
+from commeff.files import regular
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.recorder import Recorder
 
@@ -50,3 +51,20 @@ def test_a_pipe_in_place_of_a_checkpoint_or_a_cluster_is_refused(tmp_path: Path)
         Checkpoints(tmp_path).load()
     with pytest.raises(ValueError, match="is no regular file"):
         Cluster.load(tmp_path / "cluster.yaml")
+
+
+def test_a_link_that_comes_between_two_looks_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "link").symlink_to(victim)
+    monkeypatch.setattr(os.path, "islink", lambda path: False)
+    with pytest.raises(OSError, match="symbolic links"):
+        regular(str(tmp_path / "link"), os.O_WRONLY)
+    assert victim.read_text() == "precious"
+
+
+def test_what_is_refused_is_closed() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="is no regular file"):
+        regular(os.devnull, os.O_RDONLY)
+    assert len(os.listdir("/proc/self/fd")) == before

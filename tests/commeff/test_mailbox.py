@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import struct
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import torch.distributed as dist
 
 from commeff.communicator import Transport
 from commeff.communicator.wire import mailbox
-from commeff.communicator.wire.mailbox import Mailbox, enough_files, exchange_files
+from commeff.communicator.wire.mailbox import CREDENTIALS, Mailbox, enough_files, exchange_files
 from commeff.communicator.wire.records import share_json
 from commeff.experiments.grid.local.server import short_temporary_folder
 from commeff.temporary import private_folder
@@ -77,6 +78,53 @@ def test_another_user_finds_no_way_in() -> None:
         for place in (f"/proc/{os.getpid()}/fd/{number}/doorbell", str(folder / "doorbell")):
             assert in_fork(visit(place, secret)) == 1
             send(place, secret, 3, [0])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can call itself another user")
+def test_what_another_user_sends_under_our_number_is_dropped(tmp_path: Path) -> None:
+    with closing(Mailbox(tmp_path)) as box, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        number, secret = box.address
+        sender.connect(f"/proc/{os.getpid()}/fd/{number}/doorbell")
+        for user in (65534, os.getuid()):
+            extras = [
+                (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, CREDENTIALS.pack(os.getpid(), user, os.getgid())),
+                (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", 0)),
+            ]
+            sender.sendmsg([bytes.fromhex(secret) + (3).to_bytes(8)], extras)
+        ((rank, (came,)),) = box.taken({3: os.getpid()}, 1)
+        os.close(came)
+        assert rank == 3
+
+
+def test_a_message_without_its_files_is_dropped(tmp_path: Path) -> None:
+    with closing(Mailbox(tmp_path)) as box, tempfile.TemporaryFile() as file:
+        number, secret = box.address
+        before = len(os.listdir("/proc/self/fd"))
+        send(f"/proc/{os.getpid()}/fd/{number}/doorbell", secret, 3, [file.fileno()])
+        assert list(box.taken({3: os.getpid()}, 2)) == []
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_files_for_which_there_is_no_number_are_no_missing_process(tmp_path: Path) -> None:
+    def work() -> None:
+        with closing(Mailbox(tmp_path)) as box:
+            number, secret = box.address
+            send(f"/proc/{os.getpid()}/fd/{number}/doorbell", secret, 3, [0, 0])
+            free, (_, most) = os.dup(0), resource.getrlimit(resource.RLIMIT_NOFILE)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, most))
+            list(box.taken({3: os.getpid()}, 2))
+
+    assert in_fork(work) == 1
+
+
+def test_who_has_all_still_hands_over_his_own(tmp_path: Path) -> None:
+    with closing(Mailbox(tmp_path)) as box:
+        number, secret = box.address
+        send(f"/proc/{os.getpid()}/fd/{number}/doorbell", secret, 1, [0])
+        nowhere = {1: (str(tmp_path / "not yet"), secret)}
+        with pytest.raises(RuntimeError, match=r"process 1 of the group did not come to the doorbells within 0\.1 s"):
+            mailbox._hand_over(box, 0, {1: os.getpid()}, nowhere, {1: [0]}, 0.1)
 
 
 def test_who_does_not_come_is_named() -> None:

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from commeff.experiments.config.bounded_yaml import CHARACTERS, KEYS, Bounded, TooLargeError
 from commeff.experiments.config.schema import GROUPS, built_in, node, parameters, words
 from commeff.experiments.config.targets import split
 from tests.experiments.test_bad_inputs import BAD, FILES
@@ -113,7 +115,7 @@ LAUGHS = "c0: &c0 [1, 2]\n" + "".join(f"c{i}: &c{i} [{f'*c{i - 1}, ' * 9}]\n" fo
     [
         (LAUGHS, "200,000 values"),
         ("base: {" + ", ".join(f"k{i}: 1" for i in range(1001)) + "}", "1,000 keys"),
-        ("a: " + "[" * 31 + "1" + "]" * 31, "30 deep"),
+        ("a: " + "[" * 29 + "1" + "]" * 29, "30 deep"),
         ("a: &a [*a]", "holds itself"),
         ("#" * 1_000_001, "1,000,000 characters"),
     ],
@@ -125,3 +127,23 @@ def test_grid_files_have_limits_that_are_said(text: str, says: str, tmp_path: Pa
     (tmp_path / "large.yaml").write_text(text)
     with pytest.raises(ConfigError, match=says):
         read_grid(tmp_path / "large.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: " + "[" * 28 + "1" + "]" * 28,
+        "{" + ", ".join(f"k{i}: 1" for i in range(KEYS)) + "}",
+        "a: &a [1, 2]\nb: [*a, *a]\n",
+        "#" * CHARACTERS,
+        f"a: &a [{', '.join('1' * 1000)}]\nb: [{', '.join(['*a'] * 197)}]\n",
+    ],
+)
+def test_what_is_within_the_limits_is_read(text: str) -> None:
+    yaml.load(text, Bounded)
+
+
+def test_more_values_than_there_may_be_are_counted_with_every_alias() -> None:
+    text = f"a: &a [{', '.join('1' * 1000)}]\nb: [{', '.join(['*a'] * 199)}]\n"
+    with pytest.raises(TooLargeError, match="200,000 values"):
+        yaml.load(text, Bounded)

@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from commeff.experiments.cli import main
-from commeff.experiments.config.contained import ProcessEnding, contained
+from commeff.experiments.config.contained import PATIENCE, Interrupt, ProcessEnding, contained, importing, interrupt
 from tests.forks import command
 from tests.owned import fork
 
@@ -150,3 +152,51 @@ def test_what_a_plug_in_forks_may_leave() -> None:
     with pytest.raises(ProcessEnding, match="SystemExit: 4"), contained(), contained():
         os._exit(4)
     assert os._exit.__module__ != contained.__module__
+
+
+def test_a_thread_that_watches_over_a_process_may_end_it() -> None:
+    child = fork()
+    if not child:
+        with contained():
+            watch = threading.Thread(target=lambda: os._exit(5))
+            watch.start()
+            watch.join()
+        os._exit(6)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+
+def test_a_second_ctrl_c_ends_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(Interrupt):
+            interrupt(signal.SIGINT, None)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_import_is_named_only_while_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = []
+
+    class Note:
+        def __init__(self, seconds: float, say: Callable[[], None]) -> None:
+            self.say, self.events, self.daemon = say, [seconds], False
+            notes.append(self)
+
+        def start(self) -> None:
+            self.events.append(self.daemon)
+
+        def cancel(self) -> None:
+            self.events.append("cancelled")
+
+    monkeypatch.setattr(threading, "Timer", Note)
+    with importing("mine.py"):
+        assert notes[0].events == [PATIENCE, True]
+        notes[0].say()
+    assert notes[0].events[2:] == ["cancelled"]
+    assert capsys.readouterr().err == f"commeff: still importing mine.py after {PATIENCE:g} s; Ctrl-C ends it\n"
+    with pytest.raises(ProcessEnding), importing("mine.py"):
+        raise SystemExit
+    assert notes[1].events[2:] == ["cancelled"]

@@ -371,6 +371,32 @@ def test_of_a_plug_in_only_what_it_offers_is_known(tmp_path: Path) -> None:
             locate(f"{file}:{name}")
 
 
+def test_of_a_package_only_its_public_names_are_known() -> None:
+    for place in registry.OURS:
+        module = sys.modules[place]
+        private = [name for name, value in vars(module).items() if callable(value) and name not in module.__all__]
+        assert not [name for name in private if known(f"{place}.{name}")]
+        assert all(known(f"{place}.{name}") for name in module.__all__ if callable(getattr(module, name)))
+    for target in ("torch.optim.LBFGS", "torch.optim.lr_scheduler.LambdaLR", "torch.load", "torch.optim.SGD.step"):
+        assert not known(target)
+
+
+def test_a_long_name_is_not_printed_whole() -> None:
+    assert len(str(UnknownPart("x" * 10**6))) < 400
+
+
+def test_two_files_that_are_called_alike_stand_for_none_elsewhere(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "alike.py").write_text(FILE.replace("poisoned", "alike"))
+    elsewhere = "/there/alike.py:alike_graph"
+    choices(str(tmp_path / "one" / "alike.py"))
+    assert known(elsewhere)
+    choices(str(tmp_path / "two" / "alike.py"))
+    assert not known(elsewhere)
+    assert known(f"{tmp_path / 'two' / 'alike.py'}:alike_graph")
+
+
 LOADERS = {  # who may turn words into code, and why
     "commeff/__init__.py": "its own rooms, by a constant table",
     "experiments/cli/tools.py": "a room of ours, by the name of a command",
