@@ -27,6 +27,8 @@ class Part:
         Whether ranks cut tensors, here or elsewhere in the row.
     placed : bool
         Whether the row's layout knows where its columns lie in the whole.
+    alike : bool
+        Whether the ranks that hold copies of its columns have them in the same part.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Part:
     layout: Layout
     cut: bool = True
     placed: bool = True
+    alike: bool = True
 
     def read(self, v: Tensor) -> Tensor:
         """(w, d) -> (w, columns)."""

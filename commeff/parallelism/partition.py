@@ -5,6 +5,7 @@ whole row that is simulated.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from commeff.compressors import Layout
 from commeff.compressors.layout import Field, Ranks
@@ -51,14 +52,19 @@ def lying(
     return whole.in_pieces(pieces, cutting, dealing)
 
 
-def of_piece(layout: Layout, tensor: Axis, shard: Axis, homes: Homes | None = None) -> tuple[Part, ...]:
-    """The parts of the row that this rank updates, whose fields know at how many ranks they are."""
+def of_piece(
+    layout: Layout, tensor: Axis, shard: Axis, homes: Homes | None = None, alike: bool = True
+) -> tuple[Part, ...]:
+    """The parts of the row that this rank updates, whose fields know at how many ranks they are.
+
+    `alike` is whether the ranks that hold copies have them in the same part.
+    """
     parts: dict[str, list[Field]] = {}
     for field in layout.fields:
         name = _home(field.copies // field.stages, tensor, () if homes is None else homes[field.name])
         name = name if shard.size == 1 else f"{name}, {shard.name} {shard.rank}"
         parts.setdefault(name, []).append(field)
-    return tuple(_part(name, parts[name], layout.cuts) for name in sorted(parts))
+    return tuple(replace(_part(name, parts[name], layout.cuts), alike=alike) for name in sorted(parts))
 
 
 def of_whole(

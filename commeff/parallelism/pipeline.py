@@ -95,6 +95,7 @@ class Pipeline:
         for name, parameter in model.named_parameters():
             parameter.homes = held[name]  # type: ignore[attr-defined]
             parameter.among = among  # type: ignore[attr-defined]
+            parameter.tied = any(len(home) > 1 for home in held.values())  # type: ignore[attr-defined]
             if len(held[name]) > 1:
                 self._tied.append((parameter, axis.among(held[name])))
                 self._tied[-1][1].broadcast(parameter.detach())

@@ -120,6 +120,12 @@ def fitted(strategy: Strategy, partition: Sequence[Part], pieces: Literal["own"]
             "of which a process holds a piece: give pieces='own' to let each piece count as a vector of its own, or "
             "choose psgd, gossip, local SGD, DiLoCo or power_sgd, or a compressor of one scale or one common choice"
         )
+    if slots and not all(part.alike for part in partition):
+        raise ValueError(
+            "pieces must be null where shard ranks share the states of a pipeline with tied tensors, got own: its ends "
+            "would count other pieces of their copies as vectors; choose zero=0, an untied model, or a method that is "
+            "exact on pieces"
+        )
     for name, unit in inexact(strategy.local, partition) if not exact(strategy.local, partition) else ():
         raise ValueError(
             f"the optimizer over a model that is split must work on coordinates one by one, got {name}, which works on "

@@ -10,19 +10,22 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from commeff import Communicator, DistributedOptimizer, methods, topologies
+from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
 from commeff.compressors import QSGD, TopK
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
 from commeff.parallelism import Axis, Mesh, Objective, cross_entropy, split
+from commeff.parallelism.account import Account
 from commeff.parallelism.layers import ranks_of
 from commeff.parallelism.partition import of_whole
 from commeff.parallelism.pipeline import Pipeline
+from commeff.parallelism.played import PlayedMesh
 from commeff.parallelism.recompute import recompute
+from commeff.parallelism.rows import dealt
 from commeff.parallelism.schedules import SCHEDULES
 from commeff.parallelism.tensor import cuts_of
 from commeff.replicas import Stacked
-from commeff.transforms import clipped, on_pieces
+from commeff.transforms import clipped, fitted, on_pieces
 from tests.laws.processes import on_processes
 
 STEPS, VOCABULARY, BATCH, CONTEXT = 4, 64, 8, 8
@@ -238,11 +241,30 @@ def test_copies_stay_equal():
             optimizer.zero_grad()
             piped.backward(objective, (batch(step, 0),), 1.0)
             optimizer.step()
+        axis = mesh.axis("pipeline")
+        axis.bytes = 0.0
+        with Account() as account:
+            piped.backward(objective, (batch(0, 0),), 1.0)
+        assert account.sent(axis.group) == axis.bytes > 0, "the account of torch's operations has what the axis counts"
         return model.tokens.weight.detach()
 
     first, second = on_processes(2, member)
     assert torch.equal(first, second)
     assert not torch.equal(first, llama(tied=True).tokens.weight)
+
+
+def test_copies_that_ends_would_deal_to_other_shard_ranks_are_refused_over_pieces():
+    for shard, zero, tied in ((2, 1, True), (1, 0, True), (2, 0, True), (2, 1, False)):
+        model, mesh = llama(tied=tied), PlayedMesh({"pipeline": 2, "shard": shard})
+        piped = Pipeline(model, LLAMA_LAYERS, mesh.axis("pipeline"), micro_batches=2)
+        shapes = Layout.of([(name, p.shape) for name, p in piped.parameters.items()])
+        partition = dealt(shapes, piped.parameters, mesh, zero).partition
+        assert fitted(METHODS["diloco"](1), partition, "own").scope == "coordinate"
+        if tied and zero:
+            with pytest.raises(ValueError, match="its ends would count other pieces of their copies as vectors"):
+                fitted(METHODS["mem_sgd"](1), partition, "own")
+        else:
+            fitted(METHODS["mem_sgd"](1), partition, "own")
 
 
 def refuse(make, layers, size, words, **options):
