@@ -32,7 +32,7 @@ def test_a_trainer_in_torchtitan_s_manner_takes_a_method_where_its_optimizers_ar
         ours, after = train(
             lambda parts, mesh: DistributedOptimizer(parts, methods.psgd(SGD), mesh=mesh), trainer["DIMS"], steps=4
         )
-        _, losses = train(trainer["ours"], trainer["DIMS"], steps=21)
+        _, losses = train(trainer["ours"], trainer["DIMS"], steps=12)
         return whole(theirs), whole(ours), before, after, losses
 
     for theirs, ours, before, after, losses in on_processes(4, member):
