@@ -85,35 +85,43 @@ class MeshCheckpoints(Checkpoints):
         if faults:
             raise CheckpointRefused(f"{' and '.join(faults)}; delete {self._folder} to start anew")
 
-    def check(self) -> None:
-        """Refuse, before any process is started, what `restore` would refuse as another run's."""
-        faults = []
-        for step in pointed(self._folder):
-            try:
-                self._document(step, mapped=True)
-                return
-            except (CheckpointRefused, Foreign) as refusal:
-                raise CheckpointRefused(f"checkpoint {step} {refusal}; delete {self._folder} to start anew") from None
-            except Exception as error:  # a damaged file can raise anything at all
-                faults.append(f"checkpoint {step} cannot be read ({' '.join(str(error).split())})")
-        if faults:
-            raise CheckpointRefused(f"{' and '.join(faults)}; delete {self._folder} to start anew")
-
-    def _document(self, step: Path, mapped: bool = False) -> dict[str, Any]:
-        document = read_document(step / DOCUMENT, mapped)
-        if self.run and document["run"] != self.run:
-            raise Foreign(f"must be of the run {self.run}, got one of {document['run'] or 'a run without a name'}")
-        return document
-
     def _look_at(self, step: Path, own: OwnState) -> tuple[Found | None, tuple[str, str]]:
         """What this process needs of a checkpoint, and whether that is fine, damaged or to be refused."""
         try:
-            document = self._document(step)
+            document = _document(step, self.run)
             return own.read(Stored(step), document["state"], document["method"]), ("fine", "")
         except (CheckpointRefused, Foreign) as refusal:
             return None, ("refused", " ".join(str(refusal).split()))
         except Exception as error:  # a damaged file can raise anything at all
             return None, ("damaged", " ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def check(whole: Checkpoints) -> None:
+    """Refuse, before a run's processes meet, what they would refuse as another run's.
+
+    Parameters
+    ----------
+    whole : Checkpoints
+        Where, and whose.
+    """
+    folder, faults = whole.path.parent, []
+    for step in pointed(folder):
+        try:
+            _document(step, whole.run, mapped=True)
+            return
+        except (CheckpointRefused, Foreign) as refusal:
+            raise CheckpointRefused(f"checkpoint {step} {refusal}; delete {folder} to start anew") from None
+        except Exception as error:  # a damaged file can raise anything at all
+            faults.append(f"checkpoint {step} cannot be read ({' '.join(str(error).split())})")
+    if faults:
+        raise CheckpointRefused(f"{' and '.join(faults)}; delete {folder} to start anew")
+
+
+def _document(step: Path, run: str, mapped: bool = False) -> dict[str, Any]:
+    document = read_document(step / DOCUMENT, mapped)
+    if run and document["run"] != run:
+        raise Foreign(f"must be of the run {run}, got one of {document['run'] or 'a run without a name'}")
+    return document
 
 
 def pointed(folder: Path) -> list[Path]:

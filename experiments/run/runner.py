@@ -35,9 +35,9 @@ from commeff.experiments.sinks import LoggedRows
 from commeff.files import regular
 from commeff.parallelism import Mesh
 from commeff.replicas import ShardedWorker
+from commeff.training import mesh_checkpoints
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
-from commeff.training.mesh_checkpoints import MeshCheckpoints
 from commeff.training.on_device import OnDevice
 from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
@@ -144,8 +144,8 @@ def claim(
             who = run.read("status.json").get("pid", "unknown")
             raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
-        for saved in (checkpoints, MeshCheckpoints(checkpoints)):
-            saved.check()
+        checkpoints.check()
+        mesh_checkpoints.check(checkpoints)
         run.create(config, {**sys_info(), **facts})
     except CheckpointRefused as error:
         raise ConfigError([str(error)]) from None
