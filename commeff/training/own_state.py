@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ class Found:
         Those of the process's models that were saved.
     numbers : dict of str to Tensor
         What the process counts for itself.
+    parts : dict of str to dict of str to Tensor
+        What else belongs to its worker, such as a loss scale.
     """
 
     state: Mapping[str, Any]
@@ -49,6 +51,7 @@ class Found:
     memories: MemoryLoader | Anew
     buffers: dict[str, Tensor]
     numbers: dict[str, Tensor]
+    parts: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
 
 class OwnState:
@@ -83,6 +86,9 @@ class OwnState:
         for name, rows in replicas["buffers"].items():
             for worker, row in zip(self._workers, rows, strict=True):
                 named.whole(f"{worker}/buffers/{self._ranks.rank % self._pieces}/{name}", row)
+        for name, part in _parts(replicas).items():
+            for key, number in part.items():
+                named.whole(f"{self._workers[0]}/{name}/{key}", torch.tensor(number, dtype=torch.float64))
         for name, numbers in self._numbers(replicas).items():
             every = named.held.setdefault(f"ranks/{name}", Held((self._ranks.size, len(numbers))))
             every.put((self._ranks.rank, 0), numbers[None])
@@ -135,11 +141,16 @@ class OwnState:
                 buffers[name] = torch.empty_like(rows, device="cpu")
                 for each, row in zip(names, buffers[name], strict=True):
                     named.whole(each, row)
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, part in _parts(run.replicas.state_dict()).items():
+            for key in (key for key in part if f"{self._workers[0]}/{name}/{key}" in stored.kinds):
+                parts.setdefault(name, {})[key] = number = torch.empty((), dtype=torch.float64)
+                named.whole(f"{self._workers[0]}/{name}/{key}", number)
         tables = self._tables(stored, named)
         _read(stored, named.held)
         memories.arrived = True
         parameters = memories.rows(self._model, run.replicas.parameters)
-        return Found(state, parameters, memories, buffers, self._own_numbers(tables, state))
+        return Found(state, parameters, memories, buffers, self._own_numbers(tables, state), parts)
 
     def _averaged(self, stored: Stored, state: Mapping[str, Any]) -> Found:
         """The mean of all workers' parameters; memories begin anew."""
@@ -180,6 +191,8 @@ class OwnState:
             replicas["axes"] = {n: _family(f, found.numbers.get(f"axes/{n}")) for n, f in replicas["axes"].items()}
         replicas["parameters"] = found.parameters
         replicas["buffers"] |= found.buffers
+        for name, part in found.parts.items():
+            replicas[name] |= {key: type(replicas[name][key])(number.item()) for key, number in part.items()}
         run.replicas.load_state_dict(replicas)
         if isinstance(found.memories, Anew):
             run.strategy.start(run.replicas.parameters, run.replicas.layout, run.communicator)
@@ -191,6 +204,11 @@ class OwnState:
                     run.communicator.n,
                 )
         run.strategy.exchange(self._at, found.memories)
+
+
+def _parts(replicas: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """What a worker's models remember beside tensors and counts, as numbers by name."""
+    return {name: part for name, part in replicas.items() if name not in ("parameters", "buffers", "axes")}
 
 
 def model_at(where: Whereabouts) -> Address:

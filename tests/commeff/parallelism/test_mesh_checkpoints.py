@@ -190,6 +190,26 @@ def test_another_number_of_workers_begins_at_their_mean(outcomes, folder):
         same(pieces, replicas.parameters[0])
 
 
+def test_a_loss_scale_goes_on(tmp_path):
+    def member():
+        found = []
+        for axis, steps in (("shard", 3), ("shard", 3), ("tensor", 3)):
+            mesh, task = Mesh(**{axis: 2}), One()
+            worker = on_mesh(task, mesh, precision="fp16")
+            assert worker.scale is not None
+            if not found:
+                worker.scale.load_state_dict({"value": 64.0, "good": 5})
+            strategy = fitted(methods.diloco(SGD, period=3), worker.partition, "own")
+            checkpoints, communicator = Checkpoints(tmp_path), Communicator.per_process(group=mesh.group("worker"))
+            train(task, strategy, communicator, worker=worker, steps=steps, checkpoints=checkpoints)
+            found.append(worker.scale.state_dict())
+        return found
+
+    for first, *others in on_processes(2, member):
+        assert first == {"value": 64.0, "good": 8}
+        assert others == [first] * 2
+
+
 @pytest.mark.parametrize(
     ("degrees", "given"),
     [
