@@ -17,16 +17,15 @@ from commeff.parallelism.row import Span
 from commeff.parallelism.zero import even
 from commeff.transforms.pieces import exact, on_pieces
 
-SHAPES = {"matrix.rows": (4, 3), "vector": (5,), "matrix.columns": (3, 4), "matrix.square": (4, 4)}
-WHOLE = Layout.of(SHAPES.items())
+WHOLE = Layout.of({"matrix.rows": (4, 3), "vector": (5,), "matrix.columns": (3, 4), "matrix.copied": (3, 3)}.items())
 SHARD, TENSOR = 2, 2
 
 
 def held(rank: int) -> dict[str, Cut]:
-    """What a tensor rank holds: half of the rows of some matrices, half of the columns of others, a copied vector."""
+    """What a tensor rank holds: half of the rows of a matrix, half of the columns of another, and two copies."""
     half = cut_evenly(0, 4, TENSOR, rank)
-    columns = half._replace(dim=1)
-    return {"matrix.rows": half, "vector": whole(0, 5, TENSOR), "matrix.columns": columns, "matrix.square": half}
+    copies = {"vector": whole(0, 5, TENSOR), "matrix.copied": whole(0, 3, TENSOR)}
+    return {"matrix.rows": half, "matrix.columns": half._replace(dim=1)} | copies
 
 
 def acts_on_pieces(case: MethodCase) -> None:
