@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from commeff.experiments.cli.columns import table
-from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals
+from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals
 from commeff.experiments.cli.outputs import try_file
 
 if TYPE_CHECKING:
+    from commeff.experiments.config.plugins import Choice
     from commeff.experiments.published.planner.question import Question
 
 GIB = 2**30
@@ -47,6 +49,10 @@ def plan(
     figure: Annotated[
         Path | None, typer.Option("--figure", metavar="FILE", help="Draw the sweep, or the largest models.")
     ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="What a run of `commeff train` with these settings sends and holds.")
+    ] = False,
+    store: Store = Path("runs"),
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -60,6 +66,7 @@ def plan(
     * `commeff plan model=gpt3-13b gpus=32 tensor=4 pipeline=8 global_batch=64 --timeline pipeline.png`
     * `commeff plan model=llama2-7b gpus=64 recompute=full --bandwidth-sweep`
     * `commeff plan cluster=h100_400g --largest`
+    * `commeff plan --run task=language model=llama_1m mesh.worker=2 mesh.tensor=2 method=diloco`
     * `commeff plan model=llama2-7b gpus=64 method=choco compressor=top_k compressor.ratio=0.01 topology=ring`
 
     KEYs: `model=` a name (gpt3-175b, llama2-70b, ...; a wrong one lists them all), or sizes: `layers= hidden= heads=
@@ -75,8 +82,14 @@ def plan(
 
     Nothing is measured: seconds follow from counted work and seven constants, five of them fitted on published tables.
     results/planner/report.md says how far off they are there: 3 to 14 % on average.
+
+    With --run the settings are those of `commeff train`. Bytes and memory are counted, not modelled: the run's own code
+    is played on tensors that take no memory. What a run in --store has measured stands beside them.
     """
     with refusals():
+        if run:
+            _run_forecast(list(settings or []), adopted(plugin), store, as_json)
+            return
         _agree(search, sweep, largest, timeline, figure)
         if not search and (method, budget, top, seed, every_way) != ("exhaustive", None, 10, 0, False):
             raise ValueError(
@@ -128,6 +141,30 @@ def _agree(search: bool, sweep: bool, largest: bool, timeline: Path | None, figu
                 "figure it is; give another name"
             )
         try_file("a figure's file", path)
+
+
+def _run_forecast(settings: list[str], plugins: Sequence[Choice], store: Path, as_json: bool) -> None:
+    """What a run will send and hold, beside what it has."""
+    from commeff.experiments.config.compose import compose
+    from commeff.experiments.run.forecast import forecast
+    from commeff.experiments.run.store import RunFolder, run_id
+
+    config = compose(settings, plugins)
+    found = forecast(config)
+    name = run_id(config)
+    measured = RunFolder(store / name).read("summary.json")
+    predicted = {**found.sent, "held_bytes": found.states}
+    if as_json:
+        held = {name: count for name, count in measured.items() if name in predicted}
+        typer.echo(json.dumps({"run": name, "predicted": predicted, "held": found.held, "measured": held}, indent=2))
+        return
+    typer.echo(f"{name}, {config['steps']} steps; bytes of a worker over the run, and what its first process holds\n")
+    if config["precision"] != "fp32":
+        typer.echo("Bytes inside a worker and activations are those of precision=fp32.\n")
+    known = {key: f"{measured[key]:,.0f}" for key in predicted if key in measured}
+    lines = [[key, f"{count:,.0f}", known.get(key, "")] for key, count in predicted.items()]
+    table(("bytes", "predicted", "measured"), lines)
+    table(("of those held", "bytes"), [[name, f"{count:,}"] for name, count in found.held.items()])
 
 
 def _leave(option: str, words: list[str]) -> None:

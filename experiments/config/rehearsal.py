@@ -100,11 +100,15 @@ def rehearse_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) ->
     return config["nproc"] // config["workers"] * (rows.nbytes + memory)
 
 
-def play(config: Mapping[str, Any], task: Task) -> ShardedWorker:
-    """The first rank's piece of a worker, on the meta device, of a run whose workers lie on several processes."""
+def play(config: Mapping[str, Any], task: Task, place: Mapping[str, int] | None = None) -> ShardedWorker:
+    """A rank's piece of a worker, on the meta device, of a run whose workers lie on several processes.
+
+    place : where the rank is, by axis; the first one unless given.
+    """
     zero = min(config["zero"], 2)  # stage 3 needs processes, and leaves a rank as many columns
     with torch.device("meta"):
-        return on_mesh(task, PlayedMesh(degrees(config)), **{**on_mesh_by(config), "zero": zero, "precision": "fp32"})
+        told = {**on_mesh_by(config), "zero": zero, "precision": "fp32"}
+        return on_mesh(task, PlayedMesh(degrees(config), place), **told)
 
 
 def on_mesh_by(config: Mapping[str, Any]) -> dict[str, Any]:

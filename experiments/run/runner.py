@@ -26,6 +26,7 @@ from commeff.experiments.config.rehearsal import communicator, driven, on_mesh_b
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
+from commeff.experiments.run.held import held_bytes
 from commeff.experiments.run.launch.membership import timeout_seconds
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
@@ -209,7 +210,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
         with contained(), closing(recorder) if recorder else nullcontext():
             own = _placed(config, parts, task, distributed)
             kind = _ReadByFirst if distributed and own.worker is None else Checkpoints
-            return train(
+            summary = train(
                 task,
                 own.strategy,
                 own.communicator,
@@ -223,6 +224,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                 progress=progress,
                 should_stop=stop,
             )
+            return summary | ({"held_bytes": held_bytes(own.worker, own.strategy)} if own.worker else {})
 
     return train_here
 

@@ -12,9 +12,11 @@ from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import RUN, compose
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.launch.membership import with_processes
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import run_id
+from commeff.experiments.tasks.language import count
 from commeff.parallelism.recompute import RECOMPUTATIONS
 from commeff.parallelism.schedules import SCHEDULES
 from commeff.replicas import ShardedWorker
@@ -66,6 +68,9 @@ def test_a_run_on_a_mesh_is_recorded_as_the_run_of_whole_workers_and_goes_on_whe
         assert row["tensor_bytes"] > 0 <= row["tensor_exposed_seconds"]
     assert ours["payload_bytes"] > whole["payload_bytes"] > 0, "copies of norms travel, too"
     same(ours, whole, {"test_loss", "local_val_loss", "start_loss", "parameter_norm"})
+    predicted = forecast(config)
+    assert {name: ours[name] for name in predicted.sent} == predicted.sent
+    assert ours["held_bytes"] == predicted.states
     folders = sorted(path.name for path in (tmp_path / "mesh" / "checkpoints").iterdir())
     assert folders == ["latest", "previous", "step-3", "step-4"]
     assert len(json.loads((tmp_path / "mesh" / "env.json").read_text())["members"]) == 4
@@ -90,6 +95,23 @@ def test_a_run_in_stages_is_recorded_as_the_run_of_a_whole_worker(text: Path, tm
         same(row, reference, MEASURED)
     same(ours, whole, {"test_loss", "start_loss", "parameter_norm"})
     assert rows(tmp_path / "staged")[-1]["pipeline_bytes"] > 0
+
+
+@pytest.mark.parametrize(("zero", "psi", "halves"), [(1, 2, 2), (2, 2, 3), (3, 3, 1)])
+def test_bytes_of_a_shard_axis_are_predicted(text: Path, zero: int, psi: int, halves: int) -> None:
+    """2 Psi numbers a step over 2 ranks, 3 Psi where parameters are sharded, too; half of it from each.
+
+    A rank of stage 2 holds the columns that it updates beside the parameters that it computes with.
+    """
+    found = forecast(compose(words(text, "mesh.shard=2", f"zero={zero}")))
+    assert found.sent["shard_bytes"] == 4 * 2 * 8 * psi * count("llama_300k") / 2
+    assert (found.held["parameters"], found.held["method"]) == (halves * count("llama_300k") * 8 // 2, 0)
+
+
+def test_bytes_of_a_pipeline_are_predicted(text: Path) -> None:
+    """Activations and their gradients (b, t, d) over one boundary, and the sum of two copies of tied embeddings."""
+    found = forecast(compose(words(text, "mesh.pipeline=2", "micro_batches=2")))
+    assert found.sent["pipeline_bytes"] == 4 * 8 * (2 * 4 * 16 * 96 + 2 * 256 * 96)
 
 
 def test_a_rank_that_fails_is_named_by_its_place(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,153 @@
+"""What a run will send and hold, known before it begins: its own code, played on tensors that take no memory.
+
+Bytes inside a worker are those of forward, backward and the row; the few numbers of norms and clips are left out.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from commeff.compressors import Layout
+from commeff.core.strategy import Strategy
+from commeff.experiments.config.build import build
+from commeff.experiments.config.meshes import AXES, degrees, mesh_size
+from commeff.experiments.config.rehearsal import driven, play
+from commeff.experiments.run.held import model_bytes, storage_bytes
+from commeff.parallelism.schedules import SCHEDULES
+from commeff.profiling import profile
+from commeff.replicas import ShardedWorker, Stacked
+from commeff.training.task import StagedTask, Task, objective
+
+RANKS = 16  # of a worker that are played one by one; of more, the first stands for all
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will send and hold.
+
+    Attributes
+    ----------
+    sent : dict of str to float
+        Bytes of a worker over the whole run, by the names of the record.
+    held : dict of str to int
+        Bytes of the first process, by what they are; `activations` come and go in a step.
+    """
+
+    sent: Mapping[str, float]
+    held: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def states(self) -> int:
+        """Bytes that the first process holds between two steps."""
+        return sum(count for name, count in self.held.items() if name != "activations")
+
+
+def forecast(config: Mapping[str, Any]) -> Forecast:
+    """Play a run.
+
+    Parameters
+    ----------
+    config : a resolved configuration; what cannot run is refused.
+    """
+    parts = build(config)
+    if mesh_size(config) > 1:
+        return _on_mesh(config, parts.task, parts.strategy)
+    with torch.device("meta"):
+        one = Stacked(parts.task.model, range(-(-config["workers"] // config["nproc"])))
+    sent, memory = _worker_axis(config, parts.strategy, one.layout, one.parameters.dtype)
+    held = {"parameters": one.parameters.nbytes, "gradients": one.gradients.nbytes, "method": len(one.models) * memory}
+    return Forecast(sent, held)
+
+
+def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecast:
+    by_axis = degrees(config)
+    places = [dict(zip(AXES, (0, *rest), strict=True)) for rest in product(*(range(by_axis[a]) for a in AXES[1:]))]
+    times = len(places) if len(places) > RANKS else 1
+    sent: Counter[str] = Counter()
+    held: dict[str, int] = {}
+    for place in places if times == 1 else places[:1]:
+        worker = play(config, task, place)
+        strategy = driven(copy.deepcopy(method), config, worker)
+        ours, memory = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)
+        ours |= {"pipeline_bytes": config["steps"] * _copies(worker)} if by_axis["pipeline"] > 1 else {}
+        sent.update({name: times * count for name, count in ours.items()})
+        held = held or model_bytes(worker) | {"method": memory}
+        if config["zero"] == 3:  # which is played as stage 2
+            held |= dict.fromkeys(("parameters", "gradients"), worker.parameters.nbytes)
+    inside, activations = _inside(config, task)
+    sent.update(inside)
+    return Forecast(dict(sent), held | ({"activations": activations} if activations else {}))
+
+
+def _worker_axis(
+    config: Mapping[str, Any], strategy: Strategy, layout: Layout, dtype: torch.dtype
+) -> tuple[dict[str, float], int]:
+    """What one row sends over the run, and the bytes that its method remembers."""
+    found = profile(
+        strategy, layout, config["workers"], seed=config["seed"], collective=config["collective"], dtype=dtype
+    )
+    operations = [operation for step in range(config["steps"]) for operation in found.operations(step)]
+    sent = {name: sum(getattr(op, name) for op in operations) for name in ("payload_bytes", "wire_bytes")}
+    return sent, sum(found.memory_bytes.values())
+
+
+def _copies(worker: ShardedWorker) -> float:
+    """What a rank sends in a step to sum gradients of tensors that lie at several stages."""
+    homes = [(p.nbytes, len(getattr(p, "homes", (0,)))) for p in worker.computation.parameters.values()]
+    return sum(2 * count * (ranks - 1) / ranks for count, ranks in homes)
+
+
+def _inside(config: Mapping[str, Any], task: Task) -> tuple[dict[str, float], int]:
+    """What a worker sends inside itself over the run, by axis, and the activations that a rank keeps in a step.
+
+    All stages of a pipeline together send, over tensor and shard ranks, what one rank with all layers would; how many
+    activations it keeps depends on its schedule, and is not said.
+    """
+    one_stage = {**config, "mesh": {**config["mesh"], "pipeline": 1}, "micro_batches": 1}
+    worker = play(one_stage, task, {})
+    batch = [tuple(part.to("meta") for part in task.batch(0, [0]))]
+    kept: list[Tensor] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        worker.compute(objective(task, worker.computation.vocabulary), batch, 0)
+    worker.load(worker.parameters)
+    ranks = prod(degree for axis, degree in worker.mesh.degrees.items() if axis != "worker")
+    sent = {
+        f"{name}_bytes": config["steps"] * ranks * sum(each.bytes for each in axis.family)
+        for name, axis in worker.mesh.inner.items()
+    }
+    if config["zero"] == 3:  # parameters are gathered twice, gradients scattered once
+        sent["shard_bytes"] *= 1.5
+    parameters = {p.untyped_storage()._cdata for p in worker.computation.parameters.values()}
+    activations = storage_bytes(x for x in kept if x.untyped_storage()._cdata not in parameters)
+    stages = config["mesh"]["pipeline"]
+    if stages == 1:
+        return sent, activations
+    return sent | {"pipeline_bytes": config["steps"] * ranks * sum(_boundaries(config, task, worker))}, 0
+
+
+def _boundaries(config: Mapping[str, Any], task: Task, worker: ShardedWorker) -> Iterator[float]:
+    """What passes each boundary between stages in a step, forward and backward, of one tensor and shard rank."""
+    (model,), (batch,) = worker.computation.modules, [part[0] for part in task.batch(0, [0])[:1]]
+    if not isinstance(task, StagedTask):
+        return
+    share = worker.mesh.axis("shard").part(batch.to("meta"), 0)
+    inputs, _ = objective(task, None).inputs_targets(share)
+    passed = task.layers(model).before(model, *inputs)
+    ranks = SCHEDULES[config["mesh"]["schedule"]].ranks(config["mesh"]["pipeline"])
+    for one, other in pairwise(ranks):
+        if one != other:
+            yield 2 * passed.nbytes
