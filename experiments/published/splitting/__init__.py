@@ -1,0 +1,1 @@
+"""What splitting a model changes: nothing of a method's numbers; bytes and memory as formulas say."""
