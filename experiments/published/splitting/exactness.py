@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from commeff import Communicator, Strategy, methods, topologies
 from commeff.compressors import QSGD, ScaledSign
@@ -129,8 +128,8 @@ def _on_ranks(place: Composition, method: str, mesh: Mesh) -> dict[str, Any]:
     )
     pieces = {}
     for name, parameter in worker.computation.parameters.items():
-        value = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-        pieces[name] = value.detach().clone(), getattr(parameter, "cut", None)
+        full_tensor = getattr(parameter, "full_tensor", lambda own=parameter: own)  # of what FSDP2 has sharded
+        pieces[name] = full_tensor().detach().clone(), getattr(parameter, "cut", None)
     return {"worker": mesh.coordinates["worker"], "pieces": pieces}
 
 
