@@ -98,11 +98,12 @@ class OwnState:
         return named.held, about | {"run": {name: getattr(run, name) for name in EQUAL}, "strategy": saver.values}
 
     def _numbers(self, replicas: Mapping[str, Any]) -> dict[str, Tensor]:
-        """What this process counts for itself: losses since the last row, and what was sent."""
+        """What this process counts for itself: losses since the last row, what was sent, and the scale of the loss."""
         ledger = self._run.communicator.ledger
         numbers = {"losses": self._run.losses, "ledger": torch.tensor([getattr(ledger, name) for name in TOTALS])}
         axes = {f"axes/{name}": torch.tensor(family) for name, family in replicas.get("axes", {}).items()}
-        return {name: value.flatten().double().cpu() for name, value in (numbers | axes).items()}
+        scale = {"scale": torch.tensor(list(replicas["scale"].values()))} if "scale" in replicas else {}
+        return {name: value.flatten().double().cpu() for name, value in (numbers | axes | scale).items()}
 
     def read(self, stored: Stored, state: Mapping[str, Any], method: str) -> Found:
         """What this process goes on with; nothing is changed yet.
@@ -175,7 +176,7 @@ class OwnState:
         if state["mesh"] == self._degrees and all(len(table) == self._ranks.size for table in tables.values()):
             return {name: table[self._ranks.rank] for name, table in tables.items()}
         share = _pieces(state["mesh"]) / self._pieces
-        means = {name: table.mean(0) * (1 if name == "losses" else share) for name, table in tables.items()}
+        means = {name: table.mean(0) * (1 if name in ("losses", "scale") else share) for name, table in tables.items()}
         return means | {"losses": means["losses"].mean().expand(len(self._workers))}
 
     def take(self, found: Found) -> None:
@@ -189,6 +190,8 @@ class OwnState:
         replicas = run.replicas.state_dict()
         if "axes" in replicas:
             replicas["axes"] = {n: _family(f, found.numbers.get(f"axes/{n}")) for n, f in replicas["axes"].items()}
+        if "scale" in replicas and "scale" in found.numbers:
+            replicas["scale"] = dict(zip(replicas["scale"], found.numbers["scale"].tolist(), strict=True))
         replicas["parameters"] = found.parameters
         replicas["buffers"] |= found.buffers
         for name, part in found.parts.items():

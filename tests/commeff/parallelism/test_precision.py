@@ -14,7 +14,11 @@ from commeff.compressors import TopK
 from commeff.core import Keep, overflow
 from commeff.parallelism import Mesh
 from commeff.parallelism.precision import PRECISIONS, precision
-from commeff.transforms import Average, Blocks, Clipped
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.sharding import on_mesh
+from commeff.training.trainer import train
+from commeff.transforms import Average, Blocks, Clipped, fitted
+from tests.commeff.parallelism import test_trainer
 from tests.commeff.parallelism.test_zero import SGD, STEPS, batch, kept, llama
 from tests.laws.processes import on_processes
 
@@ -23,6 +27,17 @@ METHODS = {
     "diloco": lambda: methods.diloco(SGD, period=2),
     "mem_sgd": lambda: methods.mem_sgd(SGD, TopK(ratio=0.1)),
 }
+
+
+class Tokens(test_trainer.Tokens):
+    """The same for one worker, in 32 bits."""
+
+    workers = 1
+
+    def model(self):
+        return super().model().float()
+
+
 OVERFLOW = (1, 1)  # the step and the worker, of which the first rank's loss is not finite
 CASES = [
     *((name, method, zero, False) for name in ("bf16", "fp16") for method in ("psgd", "diloco") for zero in range(4)),
@@ -123,6 +138,27 @@ def test_what_a_gradient_goes_through_first_decides_who_leaves_out_a_step():
         after = overflow.step(strategy, x.clone(), torch.full((2, 3), math.inf), communicator, finite=False)
         assert torch.equal(after, x)
         assert communicator.active is None
+
+
+def halved(folder, steps):
+    """Where a run of fp16 ends, and its scale, which begins too large."""
+    mesh = Mesh(shard=2)
+    worker = on_mesh(Tokens(), mesh, zero=2, precision="fp16")
+    worker.scale.value = 2.0**40
+    communicator = Communicator.per_process(group=mesh.group("worker"))
+    strategy = fitted(METHODS["psgd"](), worker.partition, "own")
+    train(Tokens(), strategy, communicator, worker=worker, steps=steps, checkpoints=Checkpoints(folder))
+    return worker.scale.value, worker.parameters
+
+
+def test_a_run_in_16_bits_goes_on_with_its_scale(tmp_path):
+    def member():
+        halved(tmp_path / "stopped", 3)
+        return halved(tmp_path / "whole", 6), halved(tmp_path / "stopped", 6)
+
+    for (scale, x), (resumed, y) in on_processes(2, member):
+        assert resumed == scale == 2.0**34
+        assert torch.equal(x, y)
 
 
 def test_an_unknown_precision_and_a_loss_without_scale_are_refused():
