@@ -107,10 +107,13 @@ def on_a_mesh(method, workers, shard, zero, clip):
     return mesh.coordinates["worker"], row, numbers, mesh.axis("shard").bytes
 
 
+EVERY = [(method, zero, None) for method in METHODS for zero in (1, 2, 3)]
+SOME = ("psgd", "diloco", "mem_sgd", "power_sgd")
 CASES = [
     ("psgd", 0, None),
-    *((method, zero, None) for method in METHODS for zero in (1, 2, 3)),
-    *((method, zero, 0.6) for method in ("psgd", "diloco", "mem_sgd") for zero in (1, 2, 3)),
+    *((method, 1, None) for method in METHODS),
+    *((method, zero, None) for method in SOME for zero in (2, 3)),
+    *((method, zero, 0.6) for method, zero in (("psgd", 1), ("diloco", 2), ("mem_sgd", 3))),
 ]
 
 
@@ -122,7 +125,19 @@ def outcomes():
 
 @pytest.mark.parametrize(("method", "zero", "clip"), CASES)
 def test_ranks_that_share_states_train_as_one_process(outcomes, method, zero, clip):
-    expected, ranks = on_one_process(method, 2, 2, zero, clip), [rank[method, zero, clip] for rank in outcomes]
+    agree([rank[method, zero, clip] for rank in outcomes], method, zero, clip)
+
+
+@pytest.mark.slow
+def test_every_method_at_every_stage():
+    cases = [*EVERY, *((method, zero, 0.6) for method in SOME for zero in (1, 2, 3))]
+    outcomes = on_processes(4, lambda: [on_a_mesh(case[0], 2, 2, *case[1:]) for case in cases])
+    for case, *ranks in zip(cases, *outcomes, strict=True):
+        agree(ranks, *case)
+
+
+def agree(ranks, method, zero, clip):
+    expected = on_one_process(method, 2, 2, zero, clip)
     assert sorted(worker for worker, *_ in ranks) == [0, 0, 1, 1]
     for worker, row, _, _ in ranks:
         assert (row - expected[worker]).abs().max() <= 1e-12
@@ -147,14 +162,13 @@ PSI_PARTS = {0: (16, 0), 1: (8, 8), 2: (4, 12), 3: (0, 16)}  # bytes a parameter
 def kept(zero, precision="fp32"):
     """Bytes that live after a step of AdamW, and parameters."""
     before, mesh = live_bytes(), Mesh(shard=2)
-    model = Llama(256, layers=2, width=192, heads=4, inner=512)
+    model = Llama(320, layers=2, width=192, heads=4, inner=512)
     adam = methods.psgd(partial(torch.optim.AdamW, lr=0.01))
     psi = sum(p.numel() for p in model.parameters())
     optimizer = DistributedOptimizer(model, adam, mesh=mesh, zero=zero, precision=precision, bucket_mb=1.0)
-    for _ in range(2):
-        optimizer.zero_grad()
-        whole_loss(model, batch(0, 0)).backward()
-        optimizer.step()
+    optimizer.zero_grad()
+    whole_loss(model, batch(0, 0)[:2]).backward()
+    optimizer.step()
     return live_bytes() - before, psi
 
 
@@ -162,7 +176,7 @@ def test_what_lives_between_steps_is_the_formula_of_the_stage():
     for rank in on_processes(2, lambda: {zero: kept(zero) for zero in PSI_PARTS}):
         for zero, (everywhere, shared) in PSI_PARTS.items():
             live, psi = rank[zero]
-            assert psi > 0.9e6
+            assert psi > 1e6
             assert live == pytest.approx((everywhere + shared / 2) * psi, rel=0.02), zero
 
 
