@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,7 +82,11 @@ def report_command(
         check_store(store)  # all that can be known without torch and pandas
         check_grid(store, grid)
         named = settings(baseline)
-        read_places([{"cluster": name} for name in cluster or []])
+        general = {"step_seconds": step_seconds, "efficiency": efficiency}
+        given = {name: value for name, value in general.items() if value is not None}
+        read_places([{"cluster": name, **given} for name in cluster or []])
+        if target is not None and not isfinite(target):
+            raise ValueError(f"--target must be a level, got {target}: no run comes to that")
         try_folder("--out", out or store / "report")
 
         from commeff.experiments.report import write_report

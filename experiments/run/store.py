@@ -47,6 +47,7 @@ _DILOCO = {"begin": 0, "bits": None, "delay": 0, "host": False, "mixing": 0.0}
 YOUNGER_OF = {"commeff.methods.diloco": _DILOCO, "commeff.methods.streaming_diloco": _DILOCO}  # of these parts alone
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")
 FINISHED = ("done", "diverged")
+MARKS = ("config.yaml", "status.json", "metrics.jsonl")  # a folder with one of these is a run's
 COUNTS = ("restarts", "preemptions")  # in status.json, once they are not 0
 NUMBERS, TEXTS = ("step", "steps", "pid", "time", "wall", *COUNTS), ("state", "error", "reason", "host")  # there too
 SILENCE = 600.0  # seconds after which a run on another machine counts as dead
@@ -104,8 +105,11 @@ def check_store(store: Path) -> None:
 
 
 def check_grid(store: Path, name: str | None) -> dict[str, Path]:
-    """The grid files of a store by name; refuse a name that none has, and none where there are several."""
+    """The grid files of a store by name; refuse a name that none has, none where there are several, and a
+    store without runs."""
     files = {path.stem: path for path in sorted((store / "grids").glob("*.json"))}
+    if not files and not any((path / mark).is_file() for path in store.iterdir() for mark in MARKS):
+        raise ValueError(f"{store} holds no runs; `commeff train --store {store}` makes one")
     if name is None and len(files) > 1:
         raise ValueError(f"--grid must name one of the {len(files)} grids of {store}; choose from {', '.join(files)}")
     if name is not None and name not in files:

@@ -100,10 +100,14 @@ BAD = [  # words of a command, and what the line says; {here} is the folder with
     # report, status
     ("report {here}/absent", "there is no store"),
     ("report {here}/notes.txt", "got the file"),
-    ("report {here} --grid nope", "holds no grid 'nope'"),
-    ("report {here} --baseline psgd", "--baseline must be key=value"),
-    ("report {here} --target low", "'--target'"),
-    ("report {here} --cluster nowhere", "nowhere"),
+    ("report {here}/stored --grid nope", "holds no grid 'nope'"),
+    ("report {here}/stored --baseline psgd", "--baseline must be key=value"),
+    ("report {here}/stored --target low", "'--target'"),
+    ("report {here}/stored --cluster nowhere", "nowhere"),
+    ("report {here}/nothing", "nothing holds no runs"),
+    ("report {here}/stored --target nan", "--target must be a level"),
+    ("report {here}/stored --cluster v100_25g --step-seconds nan", "step_seconds must be a number of seconds"),
+    ("report {here}/stored --cluster v100_25g --efficiency 0", "efficiency must be a share of the peak"),
     ("status {here}/absent", "no store"),
     ("status {here}/notes.txt", "no store"),
     ("status a b", "unexpected extra argument"),
@@ -154,11 +158,19 @@ BAD = [  # words of a command, and what the line says; {here} is the folder with
 ]
 
 
+def make(folder: Path) -> None:
+    """The files, an empty folder, and a store with the folder of a run."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / "nothing").mkdir()
+    (folder / "stored" / "run").mkdir(parents=True)
+    (folder / "stored" / "run" / "status.json").write_text("{}")
+
+
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bad")
-    for name, text in FILES.items():
-        (folder / name).write_text(text)
+    make(folder)
     return folder
 
 

@@ -12,7 +12,7 @@ import yaml
 from commeff.experiments.config.bounded_yaml import CHARACTERS, KEYS, Bounded, TooLargeError
 from commeff.experiments.config.schema import GROUPS, built_in, node, parameters, words
 from commeff.experiments.config.targets import split
-from tests.experiments.test_bad_inputs import BAD, FILES
+from tests.experiments.test_bad_inputs import BAD, make
 from tests.owned import run
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "networkx")
@@ -22,8 +22,8 @@ ALSO = (  # mistakes beside those of test_bad_inputs
     "train optimizer.lr=big compressor.ratio=much method=mem_sgd",
     "grid grid.yaml task.batch=many --dry-run",
     "grid grid.yaml --store notes.txt stpes=3",
-    "report . --cluster nowhere",
-    "report . --out notes.txt",
+    "report stored --cluster nowhere",
+    "report stored --out notes.txt",
     "scale --out notes.txt",
     "bench step --csv .",
     "bench comm --profile notes.txt/x.yaml",
@@ -61,8 +61,7 @@ print(json.dumps(found))
 
 def test_a_mistake_is_said_before_anything_slow_is_imported(tmp_path: Path) -> None:
     """One process after the other commands: the first that imports a library is the one that is named."""
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
+    make(tmp_path)
     assert {*WARM} < {words for words, _ in BAD}
     wrong = [*ALSO, *(words.format(here=tmp_path) for words, _ in BAD if words not in WARM)]
     words = json.dumps([*GOOD, *wrong])

@@ -16,7 +16,7 @@ from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.targets import current
 from commeff.experiments.escape import visible
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
-from commeff.experiments.run.store import check_store, state_of, typed
+from commeff.experiments.run.store import MARKS, check_store, state_of, typed
 from commeff.training.verdict import blown_up
 
 STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
@@ -24,7 +24,6 @@ ENDED_BADLY = ("diverged", "failed", "oom", "timeout", "killed", "skipped")
 UNFINISHED = ("running", "queued", "killed")
 COUNTED = ("workers", "nproc", "steps", "seed")  # whole numbers of a configuration
 LAST = 10_000  # signs of error.txt that are read
-MARKS = ("config.yaml", "status.json", "metrics.jsonl")  # a folder with one of these is a run's
 
 
 @dataclass(frozen=True, eq=False)
