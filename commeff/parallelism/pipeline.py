@@ -24,7 +24,7 @@ class Pipeline:
     """One worker's model in stages: what each pipeline rank does of its forward and backward.
 
         mesh = Mesh(worker=2, pipeline=2)                                # 4 processes
-        pipeline = Pipeline(model, llama_layers(), mesh.axis("pipeline"), schedule="1f1b", micro_batches=4)
+        pipeline = Pipeline(model, LLAMA_LAYERS, mesh.axis("pipeline"), schedule="1f1b", micro_batches=4)
         optimizer = DistributedOptimizer(model, strategy, mesh=mesh)     # after the model has lost the others' layers
         loss = pipeline.backward(objective, batch, 1.0)                  # 0 but at the last stage
         optimizer.step()

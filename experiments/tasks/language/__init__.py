@@ -7,8 +7,22 @@ splits them; `huggingface` reads and writes them under the names of `transformer
 from commeff.experiments.tasks.language.gpt import GPT, spread
 from commeff.experiments.tasks.language.huggingface import load, save
 from commeff.experiments.tasks.language.llama import Llama
-from commeff.experiments.tasks.language.plans import gpt_plan, llama_plan
+from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.presets import PRESETS, count, preset
 from commeff.experiments.tasks.language.task import Language
 
-__all__ = ["GPT", "PRESETS", "Language", "Llama", "count", "gpt_plan", "llama_plan", "load", "preset", "save", "spread"]
+__all__ = [
+    "GPT",
+    "GPT_LAYERS",
+    "LLAMA_LAYERS",
+    "PRESETS",
+    "Language",
+    "Llama",
+    "count",
+    "gpt_plan",
+    "llama_plan",
+    "load",
+    "preset",
+    "save",
+    "spread",
+]
