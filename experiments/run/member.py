@@ -21,6 +21,7 @@ from queue import Empty, Queue
 from typing import Any, NoReturn, TypeVar
 
 from commeff.communicator.wire.group import Store, backend, joined, recorded, store_at, within
+from commeff.experiments.config.contained import end_process
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.crew import Stop
@@ -70,7 +71,7 @@ def take_part(member: Membership, compose: Callable[[], dict[str, Any]], store: 
     """
     timeout = timeout_seconds(os.environ)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os._exit(INTERRUPTED))  # nothing is under way yet
+        signal.signal(number, lambda *_: end_process(INTERRUPTED))  # nothing is under way yet
     output = Output(member.rank, member.size)
     prepared = _prepare(member, compose, store)
     facts = {"refusal": prepared} if isinstance(prepared, str) else {"refusal": "", **_facts(prepared, member.rank)}

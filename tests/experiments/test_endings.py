@@ -7,13 +7,22 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from commeff.experiments.cli import main
-from commeff.experiments.config.contained import PATIENCE, Interrupt, ProcessEnding, contained, importing, interrupt
+from commeff.experiments.config.contained import (
+    PATIENCE,
+    Interrupt,
+    ProcessEnding,
+    contained,
+    end_process,
+    importing,
+    interrupt,
+)
 from tests.forks import command
 from tests.owned import fork
 
@@ -163,6 +172,16 @@ def test_a_thread_that_watches_over_a_process_may_end_it() -> None:
             watch.join()
         os._exit(6)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+
+def test_a_signal_ends_a_process_whatever_runs_there() -> None:
+    child = fork()
+    if not child:
+        with contained():
+            signal.signal(signal.SIGTERM, lambda *_: end_process(130))
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(PATIENCE)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
 
 
 def test_a_second_ctrl_c_ends_at_once() -> None:
