@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import commeff.laws
+from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
-from commeff.experiments.config.plugins import choices
+from commeff.experiments.config.plugins import adopt, choices
 
 ROOT = Path(__file__).parents[1]
 PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -50,6 +51,14 @@ def test_the_reader_s_own_method_is_short_and_keeps_the_laws():
     namespace: dict = {}
     exec(compile(PLUGIN.read_text(encoding="utf-8"), str(PLUGIN), "exec"), namespace)
     assert len(commeff.laws.check(namespace["random_share"])) == len(commeff.laws.LAWS)
+
+
+def test_the_reader_s_own_model_is_short_and_lies_on_a_mesh(tmp_path: Path):
+    file = ROOT / "tests" / "plugins" / "bigram.py"
+    assert len(file.read_text(encoding="utf-8").splitlines()) < 30
+    (tmp_path / "text").write_bytes(bytes(range(256)) * 8)
+    words = ["task=bigram", f"task.data={tmp_path / 'text'}", "task.context=16", "mesh.tensor=2", "method=diloco"]
+    assert build(compose(words, adopt([str(file)])[0])).checkpoint > 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
