@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator, methods, topologies
-from commeff.compressors import Compressor, DenseMessage
+from commeff.compressors import QSGD, Compressor, DenseMessage
 from commeff.experiments.run.crew import MemberLost
 from commeff.experiments.tasks import Quadratic
 from commeff.parallelism import Mesh
@@ -66,6 +66,12 @@ METHODS = {
     "choco": lambda n: methods.choco(SGD, topologies.ring(n), Rounded()),
     "server": lambda n: methods.double_squeeze(SGD, Rounded()),
 }
+NIGHTLY = {
+    "ef21": lambda n: methods.ef21(SGD, Rounded()),
+    "qsgd": lambda n: methods.mem_sgd(SGD, QSGD(levels=15)),
+    "streaming_diloco": lambda n: methods.streaming_diloco(SGD, period=3, fragments=2),
+    "power_sgd": lambda n: methods.power_sgd(SGD, rank=2),
+}
 T2, S2, P2 = ({"worker": 2, axis: 2} for axis in ("tensor", "shard", "pipeline"))
 MOVES = {  # from where to where, what is given beside the mesh, and by which methods
     "S2 to T2": (S2, {"zero": 3}, T2, {"sequence": True}, ("diloco", "mem_sgd", "server")),
@@ -83,7 +89,7 @@ class One(Tokens):
 
 
 def built(method, n, partition=()):
-    return clipped(fitted(METHODS[method](n), partition, "own"), 0.6)
+    return clipped(fitted((METHODS | NIGHTLY)[method](n), partition, "own"), 0.6)
 
 
 def on_ranks(method, folder, degrees, given, task=None, every=0, steps=STEPS, progress=lambda step, row: None):
@@ -161,6 +167,20 @@ def test_another_mesh_goes_on_as_if_nothing_had_happened(outcomes, references, m
     for state, worker, pieces in (rank[move, method] for rank in outcomes):
         assert state == "done"
         same(pieces, references[method][worker])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", NIGHTLY)
+def test_more_methods_go_on_over_another_mesh(tmp_path, method):
+    checkpoints = Checkpoints(tmp_path / "whole")
+    train(Tokens(), built(method, 2), Communicator(workers=2), steps=STEPS, checkpoints=checkpoints)
+
+    def member():
+        on_ranks(method, tmp_path / "parts", S2, {"zero": 1}, steps=STOP)
+        return on_ranks(method, tmp_path / "parts", T2, {"sequence": True})
+
+    for _, worker, pieces in on_processes(4, member):
+        same(pieces, checkpoints.load()["replicas"]["parameters"][worker])
 
 
 def test_four_ranks_become_two(outcomes, references, folder):
