@@ -67,7 +67,8 @@ class DistributedOptimizer:
         In which the model computes: "fp32", as it is, "bf16" or "fp16". Inputs have to be given in it, the loss best
         taken in 32 bits, and for fp16 multiplied by a scale: `optimizer.scaled(loss).backward()`.
     pieces : {"own"}, optional
-        Over a split model, let what selects, scales or factors do so within a piece; what all its ranks hold is one.
+        Over a split model, let what is not exact on pieces (`commeff list --long`), such as top-k, act within a piece;
+        what all its ranks hold is one.
     bucket_mb : float
         About how many megabytes of gradients travel together; 0: all of them, after backward.
     clip : float, optional

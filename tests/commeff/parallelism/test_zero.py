@@ -244,7 +244,7 @@ def test_four_workers_gossip(zero):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("zero", [1, 2, 3])
-@pytest.mark.parametrize("method", ["psgd", "diloco", "mem_sgd"])
+@pytest.mark.parametrize("method", ["psgd", "diloco", "mem_sgd", "streaming_diloco", "power_sgd", "qsgd"])
 def test_tensor_and_shard_ranks_together(method, zero):
     def member():
         mesh, model = Mesh(worker=2, shard=2, tensor=2), llama()
