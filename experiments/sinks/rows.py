@@ -97,6 +97,8 @@ class LoggedRows(Recorder):
         self._sinks = None
 
     def _open(self, name: str) -> None:
+        if name not in SINKS:  # a list of cells may name anything
+            raise ValueError(*unavailable(name))
         kind = import_module(f"commeff.experiments.sinks.to_{name}").open_sink
         assert self._sinks is not None
         self._sinks[name] = cast(Sink, kind(self.path.parent, self._config, self._step))

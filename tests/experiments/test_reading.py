@@ -403,6 +403,7 @@ LOADERS = {  # who may turn words into code, and why
     "experiments/config/registry.py": "packages of a constant table",
     "experiments/config/targets.py": "plug-ins that a user has named or installed",
     "experiments/data/torchvision_images.py": "finds torchvision",
+    "experiments/sinks/rows.py": "its own rooms, by a constant table",
     "experiments/config/written.py": "evaluates annotations of sources by a constant table",
     "experiments/config/schema.py": "evaluates annotations of code that is imported already",
 }
