@@ -104,9 +104,8 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtyp
     named, policy = list(_named_units(model, units)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
     for _, unit in named:
         fully_shard(unit, mesh=shard, reshard_after_forward=True, mp_policy=policy)
-    fully_shard(
-        model, mesh=shard, reshard_after_forward=True, mp_policy=policy
-    )  # its default would keep them after forward
+    # By default the root would stay gathered after forward.
+    fully_shard(model, mesh=shard, reshard_after_forward=True, mp_policy=policy)
     for unit in (model, *(unit for _, unit in named)):
         cast(FSDPModule, unit).set_custom_all_gather(CountedGather(axis))
         cast(FSDPModule, unit).set_custom_reduce_scatter(CountedScatter(axis))
