@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # registers the operations
 from torch import Tensor
 
-T = TypeVar("T")
+from commeff.communicator.wire.records import share_json
 
 ALONG = -2  # the dimension of (b, t, d) by which sequence parallelism deals activations
 
@@ -121,11 +121,9 @@ class Axis:
         dist.recv(x, group=self.group, group_src=source)
         return x
 
-    def tell(self, fact: T, source: int) -> T:
-        """What one rank knows, at all; not counted."""
-        facts = [fact]
-        dist.broadcast_object_list(facts, group=self.group, group_src=source)
-        return facts[0]
+    def tell(self, fact: Any, source: int) -> Any:
+        """What one rank knows, at all, as JSON has it: numbers, text, and lists and dicts of them. Not counted."""
+        return share_json(fact, self.group)[source]
 
     def _check(self, x: Tensor, dim: int) -> None:
         if x.shape[dim] % self.size:

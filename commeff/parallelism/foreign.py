@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from commeff.communicator.wire.records import share_json
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.mesh import Mesh
 
@@ -71,13 +72,11 @@ class Workers:
         self._ranks = set(devices.mesh.select(dim, devices.get_local_rank(axis)).flatten().tolist())
 
     def gather(self, mine: Any) -> dict[Place, Any]:
-        """What each rank of the worker gives, by its place."""
-        everyone = {self.place: mine}
+        """What each rank of the worker gives, by its place: numbers, text, and lists and dicts of them."""
+        everyone = [[[*self.place], mine]]
         for axis in self.inner:
-            parts: list[dict[Place, Any]] = [{}] * axis.size
-            dist.all_gather_object(parts, everyone, group=axis.group)
-            everyone = {place: what for part in parts for place, what in part.items()}
-        return everyone
+            everyone = [entry for part in share_json(everyone, axis.group) for entry in part]
+        return {tuple(place): what for place, what in everyone}
 
     def check(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Refuse parameters that do not lie on the ranks of one worker, with a line for each."""

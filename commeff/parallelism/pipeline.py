@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -206,8 +206,9 @@ class Pipeline:
         """Shape, for one sample, and kind of a tensor that one rank has; asked once for inputs of these shapes."""
         key = what, *_samples(inputs)
         if key not in self._facts:
-            fact = None if found is None else (found.shape[1:], found.dtype)
-            self._facts[key] = cast(tuple[torch.Size, torch.dtype], self._axis.tell(fact, source))
+            fact = None if found is None else ([*found.shape[1:]], str(found.dtype).removeprefix("torch."))
+            shape, kind = self._axis.tell(fact, source)
+            self._facts[key] = torch.Size(shape), getattr(torch, kind)
         return self._facts[key]
 
 

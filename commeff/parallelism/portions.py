@@ -43,6 +43,11 @@ class Portion(NamedTuple):
     shape: tuple[int, ...]
     spans: tuple[Spans, ...]
 
+    @classmethod
+    def of(cls, name: str, shape: Sequence[int], spans: Sequence[Sequence[Sequence[int]]]) -> Portion:
+        """One that was sent as lists."""
+        return cls(name, tuple(shape), tuple(tuple((a, b) for a, b in runs) for runs in spans))
+
     def places(self, start: int = 0) -> tuple[Stretches, ...]:
         """Where its numbers lie in a vector that has the whole tensor from ``start`` on.
 
@@ -165,7 +170,10 @@ def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> P
         Tensors of one name differ, as whole ones or where they should be copies.
     """
     mine = [(portion(name, parameter), _digest(local(parameter))) for name, parameter in parameters.items()]
-    theirs = workers.gather(mine)
+    theirs = {
+        place: [(Portion.of(*what), digest) for what, digest in held]
+        for place, held in workers.gather([([*what], digest) for what, digest in mine]).items()
+    }
     found: dict[Portion, dict[Place, int]] = {}
     shapes: dict[str, set[tuple[int, ...]]] = {}
     for place, held in theirs.items():

@@ -74,7 +74,7 @@ class LossScale:
     Examples
     --------
     >>> scale = LossScale([], first=4.0, patience=2)
-    >>> gradients = [torch.tensor([[math.inf, 1.0]]), torch.tensor([[2.0, 1.0]]), torch.tensor([[2.0, 1.0]])]
+    >>> gradients = [torch.tensor([[x, 1.0]]) for x in (float("inf"), 2.0, 2.0)]
     >>> [(scale.taken(gradient), scale.value) for gradient in gradients]
     [(False, 2.0), (True, 2.0), (True, 4.0)]
     >>> gradients[1]

@@ -24,6 +24,7 @@ from torch.distributed import checkpoint
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import ReadItem, WriteItem
 
+from commeff.communicator.wire.records import share_json
 from commeff.files import regular
 from commeff.parallelism.saved import Held, Kind, place
 
@@ -102,18 +103,12 @@ class Savers:
         self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
 
     def first(self, value: Any) -> Any:
-        """What the first of them says."""
-        said = [value]
-        if self._group is not None:
-            dist.broadcast_object_list(said, src=0, group=self._group)
-        return said[0]
+        """What the first of them says, as JSON has it."""
+        return self.all(value)[0]
 
     def all(self, value: Any) -> list[Any]:
-        """What each of them says."""
-        said = [value] * self.size
-        if self._group is not None:
-            dist.all_gather_object(said, value, group=self._group)
-        return said
+        """What each of them says, as JSON has it."""
+        return [value] if self._group is None else share_json(value, self._group)
 
     def write(self, folder: Path, held: Mapping[str, Held], finished: Callable[[], None]) -> Future[Any]:
         """Begin to write what they hold, which must not change until it is written.

@@ -51,7 +51,7 @@ class MeshCheckpoints(Checkpoints):
         """Begin to write a checkpoint, when the one before it is there; every process calls it."""
         self.wait()
         held, values = OwnState(run, self._ranks).collected()
-        step, state, method = self._ranks.first(_free(self._folder, run.step)), plain(values), run.method
+        step, state, method = Path(self._ranks.first(str(_free(self._folder, run.step)))), plain(values), run.method
 
         def finished() -> None:
             write_document(step / DOCUMENT, state, self.run, method)
@@ -70,7 +70,7 @@ class MeshCheckpoints(Checkpoints):
         A damaged one is told of, and the one before it is taken.
         """
         own, faults = OwnState(run, self._ranks), list[str]()
-        for step in self._ranks.first(pointed(self._folder)):
+        for step in map(Path, self._ranks.first([*map(str, pointed(self._folder))])):
             found, outcome = self._look_at(step, own)
             outcomes = self._ranks.all(outcome)
             if refusals := [text for kind, text in outcomes if kind == "refused"]:

@@ -73,8 +73,8 @@ class OwnState:
         self._at = Address(self._where.spans)
         self._model = model_at(self._where)
         self._shapes: dict[str, tuple[int, ...]] = {}
-        for shapes in ranks.all(self._where.shapes):
-            self._shapes |= shapes
+        for shapes in ranks.all(dict(self._where.shapes)):
+            self._shapes |= {name: tuple(shape) for name, shape in shapes.items()}
 
     def collected(self) -> tuple[dict[str, Held], dict[str, Any]]:
         """The tensors of which this process has boxes, in memory of their own, and what is no tensor."""

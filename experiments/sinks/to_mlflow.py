@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlflow import MlflowClient
-
 from commeff.experiments.sinks.rows import Sink, flat
 
 LONGEST = 500  # characters of a setting
@@ -19,6 +17,8 @@ LONGEST = 500  # characters of a setting
 
 class _MlflowRun:
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        from mlflow import MlflowClient
+
         self._client = MlflowClient()
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "commeff")
         known = self._client.get_experiment_by_name(name)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch.utils.tensorboard import SummaryWriter
-
 from commeff.experiments.sinks.rows import Sink, flat
 
 
 class _Events:
     def __init__(self, folder: Path, config: Mapping[str, Any], step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
         lines = [f"    {key}: {value}" for key, value in flat(config).items()]
         self._writer.add_text("config", "\n".join(lines), step)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import wandb
-
 from commeff.experiments.sinks.rows import Sink, flat
 
 
 class _WandbRun:
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        import wandb
+
         quiet = wandb.Settings(silent=True, console="off", x_disable_stats=True)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "commeff"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import typing
@@ -76,6 +77,10 @@ EXAMPLES = re.findall(r"\* `commeff plan (.*)`", str(command.__doc__))
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_of_the_help_work(example, tmp_path, monkeypatch):
+    data = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+    if "task=language" in example and not (data / "tinyshakespeare").is_dir():
+        pytest.skip(f"no tinyshakespeare in {data}: set COMMEFF_DATA to the data folder")
+    monkeypatch.setenv("COMMEFF_DATA", str(data))
     monkeypatch.chdir(tmp_path)
     assert plan(*shlex.split(example)).stdout
 

@@ -15,6 +15,7 @@ from commeff.compressors import (
     Composed,
     Compressor,
     Dense,
+    Int4,
     Int8,
     Layout,
     Natural,
@@ -47,6 +48,7 @@ CODECS: dict[str, Compressor] = {
     "natural": Natural(),
     "sign": ScaledSign(),
     "int8, blocks of 256": Int8(block=256),
+    "int4, blocks of 256": Int4(block=256),
 }
 
 

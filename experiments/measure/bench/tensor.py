@@ -94,8 +94,10 @@ def theirs(shape: Shape, mesh: Mesh, sequence: bool, together: bool = True) -> C
     for block in (f"blocks.{layer}" for layer in range(shape.layers)):
         plan |= {f"{block}.{name}": ColwiseParallel() for name in COLUMNS}
         plan |= {f"{block}.{name}": RowwiseParallel(output_layouts=between) for name in ROWS}
-        for half in ("attention", "feedforward") if together else ():
-            plan[f"{block}.{half}"] = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
+        for half, others in {"attention": (None,), "feedforward": ()}.items() if together else ():  # beside x: a mask
+            plan[f"{block}.{half}"] = PrepareModuleInput(
+                input_layouts=(between, *others), desired_input_layouts=(Replicate(), *others)
+            )
     if sequence:
         plan |= {name: SequenceParallel() for name, _ in model.named_modules() if name.endswith("norm")}
     parallelize_module(model, mesh.devices["tensor"], plan)
