@@ -67,6 +67,7 @@ def start(words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
 
     def prepare() -> None:
         _tie(kept)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it in what it starts in the background
         inner()
 
     options |= {"pass_fds": (*options.get("pass_fds", ()), kept), "start_new_session": True, "text": True}

@@ -40,7 +40,7 @@ def command(*words: str, shown: bool = True) -> int:
         text=True,
         errors="replace",
         start_new_session=True,  # a terminal's Ctrl-C would reach it twice
-        preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+        preexec_fn=_prepare,
     )
     said: list[str] = []
     while True:
@@ -53,6 +53,11 @@ def command(*words: str, shown: bool = True) -> int:
     if code == REFUSED:
         raise ConfigError([line.removeprefix("commeff: ") for line in said if line.startswith("commeff: ")])
     return code
+
+
+def _prepare() -> None:
+    end_with_parent(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # where this process ignores it, a child would too
 
 
 def _listen(child: subprocess.Popen[str], said: list[str], shown: bool) -> None:
