@@ -59,6 +59,8 @@ splitting: install
 	$(BIN)/python -m commeff.experiments.published.splitting
 
 llm: install
+	$(BIN)/commeff grid $(GRIDS)/llm_rates.yaml data_dir=$(DATA) --store runs/llm_rates --no-report
+	$(BIN)/commeff report runs/llm_rates --out results/llm/rates
 	$(BIN)/commeff grid $(GRIDS)/llm.yaml data_dir=$(DATA) --store runs/llm --no-report
 	$(BIN)/commeff grid $(GRIDS)/llm_ranks.yaml data_dir=$(DATA) --store runs/llm_ranks -j 1 --no-report
 	$(BIN)/commeff report runs/llm --out results/llm
