@@ -8,12 +8,13 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope, contraction
+from commeff.compressors.base import Compressor, contraction
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import DenseMessage, joined
 from commeff.compressors.permutation import choose
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import Sparse, Sparsifier
+from commeff.compressors.together import Together
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,33 +117,14 @@ class Common(Sparse):
 
 
 @dataclass(frozen=True)
-class RandomKTogether(Compressor):
-    """The same on pieces of a row: made by `bind`. What is sent of a piece changes with the choice.
+class RandomKTogether(Together[RandomK]):
+    """The same on pieces of a row, with a common choice. What is sent of a piece changes with it."""
 
-    Attributes
-    ----------
-    compressor : RandomK
-        What it is on whole rows, with a common choice.
-    layout : Layout
-        Where the pieces lie.
-    """
-
-    compressor: RandomK
-    layout: Layout
-
-    scope: ClassVar[Scope] = "whole"
     data_dependent: ClassVar[bool] = True
-
-    @property
-    def exact_on_pieces(self) -> bool:
-        return True
 
     @property
     def summable(self) -> bool:
         return True
-
-    def bind(self, layout: Layout) -> Compressor:
-        return self.compressor.bind(layout)
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Sparse:
         if self.layout.places is None:
@@ -158,12 +140,6 @@ class RandomKTogether(Compressor):
         scaled = values.mul_(d / k) if self.compressor.scaled and k else values
         parts, forms = joined([DenseMessage((scaled,), len(columns), vectors.dtype)])
         return Common(parts, vectors.shape[1], vectors.dtype, forms, columns[None])
-
-    def omega(self, d: int) -> float | None:
-        return self.compressor.omega(self.layout.size)
-
-    def delta(self, d: int) -> float | None:
-        return self.compressor.delta(self.layout.size)
 
     @classmethod
     def samples(cls) -> list[Self]:

@@ -12,6 +12,7 @@ from commeff.compressors.base import Compressor, Scope
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Message
 from commeff.compressors.random import WorkerRandom
+from commeff.compressors.together import Together
 
 
 class ScaledRows(Compressor, ABC):
@@ -42,37 +43,11 @@ class ScaledRows(Compressor, ABC):
 
 
 @dataclass(frozen=True)
-class ScaledTogether(Compressor):
-    """The same on pieces of a row: made by `bind`.
-
-    Attributes
-    ----------
-    compressor : ScaledRows
-        What it is on whole rows.
-    layout : Layout
-        Where the pieces lie.
-    """
-
-    compressor: ScaledRows
-    layout: Layout
-
-    scope: ClassVar[Scope] = "whole"
-
-    @property
-    def exact_on_pieces(self) -> bool:
-        return True
-
-    def bind(self, layout: Layout) -> Compressor:
-        return self.compressor.bind(layout)
+class ScaledTogether(Together[ScaledRows]):
+    """The same on pieces of a row, whose ranks agree on the scale."""
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
         return self.compressor.scaled(vectors, self.compressor.scale(vectors, self.layout), random)
-
-    def omega(self, d: int) -> float | None:
-        return self.compressor.omega(self.layout.size)
-
-    def delta(self, d: int) -> float | None:
-        return self.compressor.delta(self.layout.size)
 
     @classmethod
     def samples(cls) -> list[Self]:

@@ -61,7 +61,6 @@ def dealt(
         The stage of ZeRO.
     megabytes : float
         About how large a bucket of gradients is that stage 2 reduces; 0: all of them, after backward.
-
     dtype : torch.dtype, optional
         In which the model computes, if that is another one than that of its parameters, which the method keeps.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -93,6 +93,16 @@ class ShardedWorker:
         """Where the columns that this rank updates lie in the whole model."""
         named, pipeline = self.computation.parameters, self.mesh.axis("pipeline")
         return Whereabouts.on_rank(self._whole, named, self._row.spans, pipeline)
+
+    @property
+    def inside(self) -> dict[str, tuple[float, float]]:
+        """The bytes that this rank has sent to others of its worker, and the seconds it waited for them, by axis."""
+        families = {name: axis.family for name, axis in self.mesh.inner.items()}
+        return {name: (sum(a.bytes for a in each), sum(a.waited for a in each)) for name, each in families.items()}
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """A context in which `inside` does not grow: what is sent meanwhile is not the method's."""
+        return self.mesh.uncounted()
 
     @property
     def parameters(self) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
+from commeff.compressors.parts import Part
 from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.row import one_kind
 from commeff.replicas.arrivals import Arrivals, Listener
@@ -74,6 +75,8 @@ class Stacked:
         Names, shapes and groups of the columns.
     buffers : dict of str to (w, ...)
         BatchNorm's statistics, for example: they belong to each worker and are never averaged or compressed.
+    partition, finite
+        Of workers in pieces (`ShardedWorker`): a whole model has no parts, and nobody looks at its gradients.
 
     Examples
     --------
@@ -82,6 +85,9 @@ class Stacked:
     >>> replicas.parameters.shape, [field.name for field in replicas.layout.fields]
     (torch.Size([3, 3]), ['weight', 'bias'])
     """
+
+    partition: tuple[Part, ...] = ()
+    finite: bool | None = None
 
     def __init__(
         self,
@@ -120,6 +126,15 @@ class Stacked:
     def where(self) -> Whereabouts:
         """Where the columns lie in the whole model."""
         return Whereabouts.of(self.layout)
+
+    @property
+    def inside(self) -> dict[str, tuple[float, float]]:
+        """The bytes and seconds of what a worker's processes send each other, by axis: it has one process."""
+        return {}
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """A context in which `inside` does not grow."""
+        return nullcontext()
 
     def load(self, x: Tensor) -> None:
         """Make x the parameters; nothing is copied if they are the same memory."""

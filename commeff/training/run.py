@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch import Tensor, zeros_like
 from commeff.communicator import Communicator
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
-from commeff.replicas import ShardedWorker
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.evaluation import Replicas, measure
 from commeff.training.identity import describe, run_identity
@@ -127,7 +126,7 @@ class Run:
         self.row = {"step": self.step, "minibatch_loss": mean_loss, "lr": self.strategy.local.lr}
         self.row |= {"seconds": self.seconds, "samples": self.samples}
         self.row |= {"epoch": self.samples / task.size} if task.size else {}
-        with self.uncounted():
+        with self.replicas.uncounted():
             self.row |= measure(task, self.replicas, self.communicator)
         self.row |= self._sent()
         if self.everybody.transport.size > 1:
@@ -136,21 +135,15 @@ class Run:
             recorder.write(self.row)
         return self.row
 
-    def uncounted(self) -> AbstractContextManager[None]:
-        """What a worker's processes send each other meanwhile, to measure, is not billed."""
-        return self.replicas.mesh.uncounted() if isinstance(self.replicas, ShardedWorker) else nullcontext()
-
     def _sent(self) -> dict[str, float]:
         """What a worker has sent: its pieces together, if it lies on several processes, and inside it by axis."""
         ledger = self.communicator.ledger
         sent: dict[str, float] = {"payload_bytes": ledger.payload_bytes, "wire_bytes": ledger.wire_bytes}
-        if not isinstance(self.replicas, ShardedWorker):
+        if not (inside := self.replicas.inside):
             return sent
+        sent |= {f"{name}_bytes": count for name, (count, _) in inside.items()}
+        seconds = {f"{name}_exposed_seconds": waited for name, (_, waited) in inside.items()}
         pieces = self.everybody.n // self.communicator.n
-        seconds = {}
-        for name, axis in self.replicas.mesh.inner.items():
-            sent[f"{name}_bytes"] = sum(each.bytes for each in axis.family)
-            seconds[f"{name}_exposed_seconds"] = sum(each.waited for each in axis.family)
         totals = pieces * self.everybody.observe(torch.tensor([[*sent.values()]], dtype=torch.float64))
         return dict(zip(sent, map(round, totals.tolist()), strict=True)) | seconds
 

@@ -98,7 +98,7 @@ def train(
     run, stop_vote = Run.start(replicas, strategy, communicator, everybody), StopVote(everybody)
     run.resume(checkpoints, recorder, steps)
     if worker is not None and not run.began:
-        with run.uncounted():
+        with worker.uncounted():
             run.began = yardsticks_of_pieces(task, worker, communicator)
     every = evaluate_every or max(1, steps // 20)
 
@@ -111,8 +111,8 @@ def train(
             with run.clock():
                 batches = run.draw(task)
                 gradient = run.gradient(loss, batches, l2)
-                finite = worker.finite if worker is not None else None
-                run.finish_step(overflow.step(strategy, replicas.parameters, gradient, communicator, finite))
+                x = overflow.step(strategy, replicas.parameters, gradient, communicator, replicas.finite)
+                run.finish_step(x)
 
             last = run.step == steps
             records, saves = last or run.step % every == 0, bool(checkpoints and checkpoints.due(run.step))

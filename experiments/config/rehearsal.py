@@ -33,8 +33,8 @@ def driven(method: Strategy, config: Mapping[str, Any], of: Stacked | ShardedWor
 
     Keys that an old configuration lacks change nothing.
     """
-    if isinstance(of, ShardedWorker):
-        method = fitted(method, of.partition, config["pieces"])
+    if of:
+        method = fitted(method, of.partition, config.get("pieces"))
     x, layout = (of.parameters, of.layout) if of else (None, None)
     return clipped(bucketed(method, config.get("bucket_mb", 25), x, layout), config.get("clip"))
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.experiments.tasks.checks import at_least
+from commeff.experiments.tasks.language.decoder import Decoder
 
 SPREAD = 0.02 * 768**0.5  # of initial weights, times sqrt(width): GPT-2's 0.02 at GPT-2's width
 
@@ -68,7 +69,7 @@ class TransformerBlock(nn.Module):
         return out
 
 
-class GPT(nn.Module):
+class GPT(Decoder):
     """Tokens (b, t), t <= context -> logits of the token after each of them (b, t, vocabulary).
 
     Positions are learned, and the output layer is the token embedding itself. Weights start as in GPT-2, Gaussian with
@@ -139,17 +140,6 @@ class GPT(nn.Module):
         self.head.weight = self.tokens.weight
         initialise(self, width, layers)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone."""
-        mask, x = self.mask(tokens), self.embed(tokens)
-        for block in self.blocks:
-            x = block(x, mask)
-        return self.unembed(x)
-
-    def mask(self, tokens: Tensor) -> Tensor | None:
-        """Which positions each one reads, if documents are apart."""
-        return None if self.separator is None else within(tokens, self.separator)
-
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens (b, t) -> what the first block gets (b, t, width)."""
         if tokens.shape[-1] > self.context:
@@ -162,23 +152,6 @@ class GPT(nn.Module):
             places = places - places.where(tokens == self.separator, 0).cummax(-1).values
         x: Tensor = self.drop(self.tokens(tokens) + self.positions(places))
         return x
-
-    def unembed(self, x: Tensor) -> Tensor:
-        """What the last block gives (b, t, width) -> logits (b, t, vocabulary)."""
-        logits: Tensor = self.head(self.norm(x))
-        return logits
-
-
-def within(tokens: Tensor, separator: int) -> Tensor:
-    """(b, t) -> (b, 1, t, t): position i reads position j if j <= i and no document begins between them.
-
-    >>> within(torch.tensor([[5, 9, 6]]), separator=9)[0, 0].int()
-    tensor([[1, 0, 0],
-            [0, 1, 0],
-            [0, 1, 1]], dtype=torch.int32)
-    """
-    document = (tokens == separator).cumsum(-1)
-    return (document[:, None, :, None] == document[:, None, None, :]).tril()
 
 
 def initialise(model: nn.Module, width: int, layers: int) -> None:

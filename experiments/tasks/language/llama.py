@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.experiments.tasks.checks import at_least
-from commeff.experiments.tasks.language.gpt import initialise, within
+from commeff.experiments.tasks.language.decoder import Decoder
+from commeff.experiments.tasks.language.gpt import initialise
 
 
 def rotate(x: Tensor, base: float) -> Tensor:
@@ -97,10 +98,8 @@ class LlamaBlock(nn.Module):
         return out
 
 
-class Llama(nn.Module):
+class Llama(Decoder):
     """Tokens (b, t) -> logits of the token after each of them (b, t, vocabulary).
-
-    It knows nothing of parallelism: `commeff.parallelism` splits it by the names of its modules.
 
     Parameters
     ----------
@@ -168,23 +167,7 @@ class Llama(nn.Module):
             self.head.weight = self.tokens.weight
         initialise(self, width, layers)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone."""
-        mask, x = self.mask(tokens), self.embed(tokens)
-        for block in self.blocks:
-            x = block(x, mask)
-        return self.unembed(x)
-
-    def mask(self, tokens: Tensor) -> Tensor | None:
-        """Which positions each one reads, if documents are apart."""
-        return None if self.separator is None else within(tokens, self.separator)
-
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens (b, t) -> what the first block gets (b, t, width)."""
         x: Tensor = self.tokens(tokens)
         return x
-
-    def unembed(self, x: Tensor) -> Tensor:
-        """What the last block gives (b, t, width) -> logits (b, t, vocabulary)."""
-        logits: Tensor = self.head(self.norm(x))
-        return logits

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from commeff.experiments.published.splitting.volumes import SHAPES
 from commeff.experiments.tasks.language import GPT, Llama, llama_plan
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
 from commeff.parallelism import Axis, Mesh, Objective, cross_entropy, split
@@ -17,14 +18,6 @@ from commeff.parallelism.pipeline import Pipeline
 from commeff.parallelism.recompute import RECOMPUTATIONS, recompute
 from commeff.parallelism.schedules import SCHEDULES
 from tests.laws.processes import on_processes
-
-SHAPES = [  # layers, width, heads, kv_heads, inner, vocabulary, batch, tokens
-    (1, 64, 4, 1, 64, 50, 2, 32),
-    (2, 64, 4, 2, 128, 200, 3, 40),
-    (4, 128, 8, 8, 256, 256, 2, 64),
-    (6, 96, 4, 2, 384, 1000, 2, 32),
-    (3, 128, 8, 4, 512, 100, 4, 16),
-]
 
 
 def llama(shape):

@@ -1,0 +1,58 @@
+"""What the language models have in common: blocks between an embedding and logits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+
+class Decoder(nn.Module, ABC):
+    """Tokens (b, t) -> logits (b, t, vocabulary): an embedding, blocks one after the other, a norm and a linear layer.
+
+    A subclass makes the modules `tokens`, `blocks`, `norm` and `head`, and says how tokens are embedded. It knows
+    nothing of parallelism: `commeff.parallelism` splits it by the names of its modules.
+
+    Attributes
+    ----------
+    separator : int or None
+        The token that documents begin with: attention stays within a document.
+    """
+
+    separator: int | None
+    blocks: nn.Sequential
+    norm: nn.Module
+    head: nn.Linear
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone."""
+        mask, x = self.mask(tokens), self.embed(tokens)
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.unembed(x)
+
+    def mask(self, tokens: Tensor) -> Tensor | None:
+        """Which positions each one reads, if documents are apart."""
+        return None if self.separator is None else within(tokens, self.separator)
+
+    @abstractmethod
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens (b, t) -> what the first block gets (b, t, width)."""
+
+    def unembed(self, x: Tensor) -> Tensor:
+        """What the last block gives (b, t, width) -> logits (b, t, vocabulary)."""
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+def within(tokens: Tensor, separator: int) -> Tensor:
+    """(b, t) -> (b, 1, t, t): position i reads position j if j <= i and no document begins between them.
+
+    >>> import torch
+    >>> within(torch.tensor([[5, 9, 6]]), separator=9)[0, 0].int()
+    tensor([[1, 0, 0],
+            [0, 1, 0],
+            [0, 1, 1]], dtype=torch.int32)
+    """
+    document = (tokens == separator).cumsum(-1)
+    return (document[:, None, :, None] == document[:, None, None, :]).tril()
