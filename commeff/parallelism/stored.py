@@ -9,10 +9,12 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
@@ -122,17 +124,16 @@ class Savers:
         finished : callable
             Is called at the first rank when all of them have written, before the others hear of it.
         """
-        writer = _Writer(folder, finished)
-        return cast(
-            "Future[Any]",
-            checkpoint.async_save(
-                dict(held),
-                storage_writer=writer,
-                planner=_Boxes(),
-                process_group=self._group,
-                no_dist=self._group is None,
-            ),
-        )
+        writer, alone = _Writer(folder, finished), self._group is None
+        saving = partial(checkpoint.async_save, storage_writer=writer, planner=_Boxes(), process_group=self._group)
+        return cast("Future[Any]", saving(dict(held), no_dist=alone))
+
+    def write_now(self, folder: Path, held: Mapping[str, Held], finished: Callable[[], None]) -> None:
+        """The same, done when it returns, without another thread: for processes that fork."""
+        writer, alone = _Writer(folder, finished), self._group is None
+        saving = partial(checkpoint.save, storage_writer=writer, planner=_Boxes(), process_group=self._group)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there is no group
+            saving(dict(held), no_dist=alone)
 
 
 def wait(writing: Future[Any]) -> None:

@@ -95,13 +95,14 @@ class Checkpoints:
         if state is not None:
             self.save(state, run.identity, run.method)
 
-    def restore(self, run: Run) -> None:
-        """Let a run go on from the last checkpoint, if there is one; every process calls it."""
+    def restore(self, run: Run) -> bool:
+        """Let a run go on from the last checkpoint, if there is one, and say whether; every process calls it."""
         state = self.load(run.identity)
         if state is not None:
             with self.understood():
                 own = shard_rows(state, run.communicator)
                 run.load_state_dict(to_device(own, run.replicas.parameters.device))
+        return state is not None
 
     def wait(self) -> None:
         """Until what is being saved is there, if it is not yet; every process calls it."""
@@ -109,6 +110,11 @@ class Checkpoints:
     def check(self) -> None:
         """Refuse what `load` would refuse, without taking it into memory."""
         self._newest(self.run, mapped=True)
+
+    def step(self) -> int | None:
+        """Of the last checkpoint, without taking it into memory; None before the first."""
+        state = self._newest(self.run, mapped=True)
+        return None if state is None else int(state["step"])
 
     def load(self, run: str = "") -> dict[str, Any] | None:
         """The last saved state, None before the first. A damaged one is told of, and the one before it is taken.

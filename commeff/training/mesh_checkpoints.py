@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from torch import Tensor
 from commeff.compressors import Layout
 from commeff.files import regular
 from commeff.parallelism.boxes import Whereabouts
+from commeff.parallelism.saved import Held
 from commeff.parallelism.stored import Foreign, Savers, Stored, wait
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints, plain, read_document, write_document
 from commeff.training.own_state import Found, OwnState, mean_row
@@ -40,16 +42,27 @@ class MeshCheckpoints(Checkpoints):
     ----------
     whole : Checkpoints
         Where, how often, and whose.
+    instead : str, optional
+        What to do where they are refused; unless given, delete them.
     """
 
-    def __init__(self, whole: Checkpoints) -> None:
+    def __init__(self, whole: Checkpoints, instead: str = "") -> None:
         super().__init__(whole.path.parent, whole.every, whole.run)
         self._folder, self._ranks = whole.path.parent, Savers()
+        self._instead = instead or f"delete {self._folder} to start anew"
         self._writing: Future[Any] | None = None
 
     def keep(self, run: Run) -> None:
         """Begin to write a checkpoint, when the one before it is there; every process calls it."""
         self.wait()
+        self._writing = self._ranks.write(*self._collected(run))
+
+    def keep_now(self, run: Run) -> None:
+        """Write a checkpoint, and start no thread for it."""
+        self._ranks.write_now(*self._collected(run))
+
+    def _collected(self, run: Run) -> tuple[Path, dict[str, Held], Callable[[], None]]:
+        """Where a checkpoint goes, what this process has of it, and what is done once it is written."""
         held, values = OwnState(run, self._ranks).collected()
         step, state, method = Path(self._ranks.first(str(_free(self._folder, run.step)))), plain(values), run.method
 
@@ -57,15 +70,15 @@ class MeshCheckpoints(Checkpoints):
             write_document(step / DOCUMENT, state, self.run, method)
             _point(self._folder, step.name)
 
-        self._writing = self._ranks.write(step, held, finished)
+        return step, held, finished
 
     def wait(self) -> None:
         if self._writing is not None:
             writing, self._writing = self._writing, None
             wait(writing)
 
-    def restore(self, run: Run) -> None:
-        """Let a run go on from the last checkpoint, if there is one; every process calls it.
+    def restore(self, run: Run) -> bool:
+        """Let a run go on from the last checkpoint, if there is one, and say whether; every process calls it.
 
         A damaged one is told of, and the one before it is taken.
         """
@@ -74,16 +87,17 @@ class MeshCheckpoints(Checkpoints):
             found, outcome = self._look_at(step, own)
             outcomes = self._ranks.all(outcome)
             if refusals := [text for kind, text in outcomes if kind == "refused"]:
-                raise CheckpointRefused(f"checkpoint {step} {refusals[0]}; delete {self._folder} to start anew")
+                raise CheckpointRefused(f"checkpoint {step} {refusals[0]}; {self._instead}")
             damages = [text for kind, text in outcomes if kind == "damaged"]
             if found is not None and not damages:
                 if faults and not self._ranks.rank:
                     LOG.warning("%s; going on from %s", faults[0], step.name)
                 own.take(found)
-                return
+                return True
             faults.append(f"checkpoint {step} cannot be read ({damages[0]})")
         if faults:
-            raise CheckpointRefused(f"{' and '.join(faults)}; delete {self._folder} to start anew")
+            raise CheckpointRefused(f"{' and '.join(faults)}; {self._instead}")
+        return False
 
     def _look_at(self, step: Path, own: OwnState) -> tuple[Found | None, tuple[str, str]]:
         """What this process needs of a checkpoint, and whether that is fine, damaged or to be refused."""
@@ -104,17 +118,28 @@ def check(whole: Checkpoints) -> None:
     whole : Checkpoints
         Where, and whose.
     """
+    _newest(whole)
+
+
+def last_step(whole: Checkpoints) -> int:
+    """The step of the last checkpoint there is, by tensor or of whole workers."""
+    document = _newest(whole)
+    return int(document["state"]["run"]["step"]) if document else whole.step() or 0
+
+
+def _newest(whole: Checkpoints) -> dict[str, Any] | None:
+    """What is equal on every process in the last checkpoint that can be read; None if there is none by tensor."""
     folder, faults = whole.path.parent, []
     for step in pointed(folder):
         try:
-            _document(step, whole.run, mapped=True)
-            return
+            return _document(step, whole.run, mapped=True)
         except (CheckpointRefused, Foreign) as refusal:
             raise CheckpointRefused(f"checkpoint {step} {refusal}; delete {folder} to start anew") from None
         except Exception as error:  # a damaged file can raise anything at all
             faults.append(f"checkpoint {step} cannot be read ({' '.join(str(error).split())})")
     if faults:
         raise CheckpointRefused(f"{' and '.join(faults)}; delete {folder} to start anew")
+    return None
 
 
 def _document(step: Path, run: str, mapped: bool = False) -> dict[str, Any]:

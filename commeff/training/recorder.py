@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterable
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,11 @@ class Recorder:
 
     def rewind(self, step: int) -> None:
         """Forget the rows after `step`: what comes after a checkpoint will be written again."""
-        lines = "".join(json.dumps(row) + "\n" for row in self.rows() if row["step"] <= step)
+        self.begin([row for row in self.rows() if row["step"] <= step])
+
+    def begin(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Have these rows, and no others so far."""
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
         draft = self.path.with_suffix(".draft")
         with open(draft, "w", encoding="utf-8", opener=regular) as file:
             file.write(lines)

@@ -17,6 +17,7 @@ from commeff.core.strategy import Strategy
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.evaluation import Replicas, measure
 from commeff.training.identity import describe, run_identity
+from commeff.training.origin import Origin
 from commeff.training.recorder import Recorder
 from commeff.training.task import Task
 
@@ -152,12 +153,20 @@ class Run:
         if checkpoints:
             checkpoints.keep(self)
 
-    def resume(self, checkpoints: Checkpoints | None, recorder: Recorder | None, steps: int) -> None:
-        """Go on from the last checkpoint, if there is one, and drop the rows that were recorded after it."""
-        if checkpoints:
-            checkpoints.restore(self)
-            if self.step > steps:
-                raise ValueError(f"steps must be at least {self.step}, got {steps}: the checkpoint stands there")
+    def resume(
+        self, checkpoints: Checkpoints | None, recorder: Recorder | None, steps: int, origin: Origin | None = None
+    ) -> None:
+        """Go on from the last checkpoint, if there is one, and drop the rows that were recorded after it.
+
+        Without one, go on from where another run has come to, with the rows that it has recorded.
+        """
+        resumed = checkpoints is not None and checkpoints.restore(self)
+        if origin and not resumed:
+            origin.restore(self)
+            if recorder:
+                recorder.begin(origin.rows())
+        if self.step > steps:
+            raise ValueError(f"steps must be at least {self.step}, got {steps}: the checkpoint stands there")
         if recorder:
             known = [row["step"] for row in recorder.rows() if row["step"] <= self.step]
             if self.row and known[-1:] != [self.row.get("step")]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
@@ -14,6 +15,7 @@ from commeff.replicas import ShardedWorker, Stacked, Vmapped
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, measure_final, yardsticks_of_pieces
 from commeff.training.mesh_checkpoints import MeshCheckpoints
+from commeff.training.origin import Origin
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 from commeff.training.stop_vote import StopVote
@@ -36,6 +38,7 @@ def train(
     groups: Callable[[str, nn.Parameter], int] | None = None,
     recorder: Recorder | None = None,
     checkpoints: Checkpoints | None = None,
+    origin: str | Path | None = None,
     progress: Callable[[int, dict[str, Any]], None] = lambda step, row: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -67,6 +70,10 @@ def train(
     checkpoints : Checkpoints, optional
         Where checkpoints go. The run goes on from the last one in the same folder, which must be its own: of the same
         method, workers, seed and model, unless the checkpoints name their run themselves.
+    origin : path, optional
+        The folder of another run of this model, with its `checkpoints/` by tensor and its metrics.jsonl. A run that has
+        no checkpoint of its own goes on from the last of these, on whatever mesh; with another number of workers, all
+        begin at the mean of the parameters, and what the method remembers begins anew.
     progress : callable
         Is called with the step and the last row after every step.
     should_stop : callable
@@ -96,7 +103,7 @@ def train(
         replicas, loss = worker, objective(task, worker.computation.vocabulary)
         checkpoints = checkpoints and MeshCheckpoints(checkpoints)
     run, stop_vote = Run.start(replicas, strategy, communicator, everybody), StopVote(everybody)
-    run.resume(checkpoints, recorder, steps)
+    run.resume(checkpoints, recorder, steps, Origin(origin) if origin else None)
     if worker is not None and not run.began:
         with worker.uncounted():
             run.began = yardsticks_of_pieces(task, worker, communicator)

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -60,6 +61,7 @@ RUN: dict[str, tuple[Any, float]] = {
     "l2": (float, 0),
     "clip": (float | None, 0),
     "evaluate_every": (int, 0),
+    "resume_from": (str | None, 0),
     "checkpoint_every": (int, 0),
     "log": (str | list | None, 0),
 }
@@ -124,7 +126,11 @@ def compose(
     faults += [] if unfinished else unavailable(resolved["log"])
     if faults:
         raise ConfigError(faults)
-    return resolved | {"task": _settled(resolved["task"])} if settled else resolved
+    if not settled:
+        return resolved
+    origin = resolved["resume_from"]
+    here = {} if origin is None else {"resume_from": str(Path(origin).expanduser().absolute())}
+    return resolved | here | {"task": _settled(resolved["task"])}
 
 
 def _settled(task: dict[str, Any]) -> dict[str, Any]:

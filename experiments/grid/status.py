@@ -13,7 +13,7 @@ from commeff.experiments.grid.plan.cells import in_words
 from commeff.experiments.run.reading import read_mapping, run_name
 from commeff.experiments.run.store import COUNTS, STATES, RunFolder, check_version
 
-FACTS = ("step", "steps", "error", "reason", "host", "pid", *COUNTS)
+FACTS = ("step", "steps", "origin", "error", "reason", "host", "pid", *COUNTS)
 
 
 def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
@@ -90,6 +90,7 @@ def print_status(table: dict[str, Any], everything: bool) -> None:
             if everything or cell["state"] not in ("done", "queued"):
                 where = f"{cell['step']}/{cell['steps']}" if "step" in cell and "steps" in cell else ""
                 words = [cell[key] for key in ("what", "error", "reason") if key in cell]
+                words += [f"from {cell['origin']}"] if "origin" in cell else []
                 words += [_times(cell["preemptions"])] if "preemptions" in cell else []
                 run = Text(visible(cell["run"]))
                 listing.add_row("", cell["state"], where, run, *(Text(visible(w), overflow="fold") for w in words))

@@ -32,6 +32,7 @@ from commeff.communicator.wire.group import joined, store_in_file
 from commeff.communicator.wire.mailbox import enough_files
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.temporary import private_folder
+from commeff.training.checkpoint import CheckpointRefused
 
 POLL = 0.5  # seconds between two looks whether the parent lives and whether the run should stop
 GRACE = 0.5  # seconds that the others have to report, once one has failed
@@ -112,6 +113,7 @@ class Crew(Generic[T]):
         Raises
         ------
         MemberLost: a fork raised an error or died; its traceback is a note of the error.
+        CheckpointRefused: a fork raised that, and none died.
         """
         results: dict[int, T] = {}
         requested = False
@@ -147,7 +149,7 @@ class Crew(Generic[T]):
                 process.join(GRACE)
                 yield rank, "died", process.exitcode
 
-    def _failure(self, failed: dict[int, Any], done: set[int], grace: float) -> MemberLost:
+    def _failure(self, failed: dict[int, Any], done: set[int], grace: float) -> MemberLost | CheckpointRefused:
         """Why the crew failed: a fork that died comes first, since the errors of the others follow from that."""
         deadline = time.monotonic() + grace
         while (running := {*range(len(self.processes))} - {*failed} - done) and time.monotonic() < deadline:
@@ -162,6 +164,9 @@ class Crew(Generic[T]):
         raised = {rank: value for rank, value in failed.items() if rank not in dead}
         if not lines:
             rank, (reason, _) = next(iter(raised.items()))
+            refused = reason.removeprefix(f"{CheckpointRefused.__name__}: ")
+            if refused != reason:
+                return CheckpointRefused(refused)
             lines = [f"{self.name(rank).rstrip(',')}: {reason}"]
         error = MemberLost("; ".join(lines))
         for rank, (_, trace) in raised.items():

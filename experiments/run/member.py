@@ -33,6 +33,7 @@ from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, claim, make_train, prepare, stop_on_signals, supervise
 from commeff.experiments.run.store import RunFolder, check_version, run_id
 from commeff.experiments.run.system import launch_info, own_device, whereabouts
+from commeff.training.checkpoint import CheckpointRefused
 
 INTERRUPTED = 130
 T = TypeVar("T")
@@ -195,9 +196,9 @@ def _follow(seat: Seat, prepared: Prepared | str) -> int:
         seat.output.into(prepared.run.path)
         try:
             summary = recorded(lambda: _train(seat, prepared, lambda step, row: None, stop))
-        except Exception:
+        except Exception as error:
             seat.output.note(traceback.format_exc())
-            return 1
+            return 2 if isinstance(error, CheckpointRefused) else 1
     return INTERRUPTED if summary["state"] == "stopped" else 0
 
 
@@ -214,6 +215,8 @@ def _train(seat: Seat, prepared: Prepared, progress: Progress, stop: Stop) -> di
         device = own_device(prepared.config["device"], member.local_rank)
         with joined(member.rank, member.size, rendezvous.store, seat.timeout, device):
             return prepared.train(True, progress, stop)
+    except CheckpointRefused:
+        raise
     except Exception as error:
         cause, speaks = rendezvous.diagnose(error)
         if speaks and member.rank > 0:

@@ -30,6 +30,7 @@ from commeff.experiments.run.held import held_bytes
 from commeff.experiments.run.launch.membership import timeout_seconds
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
+from commeff.experiments.run.origins import origin_folder, origin_of
 from commeff.experiments.run.store import FINISHED, RunFolder, run_id
 from commeff.experiments.run.system import check_device, launch_info, sys_info, whereabouts
 from commeff.experiments.sinks import LoggedRows
@@ -147,7 +148,10 @@ def claim(
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
         checkpoints.check()
         mesh_checkpoints.check(checkpoints)
+        origin = origin_of(config, run)
         run.create(config, {**sys_info(), **facts})
+        if origin:
+            origin.bring(run)
     except CheckpointRefused as error:
         raise ConfigError([str(error)]) from None
     except OSError as error:
@@ -221,6 +225,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                 l2=config["l2"],
                 recorder=recorder,
                 checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
+                origin=origin_folder(config, run),
                 progress=progress,
                 should_stop=stop,
             )

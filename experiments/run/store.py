@@ -39,17 +39,20 @@ YOUNGER = {
     "pieces": None,
     "precision": "fp32",
     "recompute": "none",
+    "resume_from": None,
     "sequence": False,
     "server": "row",
     "zero": 0,
 }
 _DILOCO = {"begin": 0, "bits": None, "delay": 0, "host": False, "mixing": 0.0}
 YOUNGER_OF = {"commeff.methods.diloco": _DILOCO, "commeff.methods.streaming_diloco": _DILOCO}  # of these parts alone
+NAMES = ("resume_from",)  # of these folders only the name decides
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")
 FINISHED = ("done", "diverged")
 MARKS = ("config.yaml", "status.json", "metrics.jsonl")  # a folder with one of these is a run's
 COUNTS = ("restarts", "preemptions")  # in status.json, once they are not 0
-NUMBERS, TEXTS = ("step", "steps", "pid", "time", "wall", *COUNTS), ("state", "error", "reason", "host")  # there too
+NUMBERS = ("step", "steps", "pid", "time", "wall", *COUNTS)  # there too
+TEXTS = ("state", "error", "reason", "host", "origin")
 SILENCE = 600.0  # seconds after which a run on another machine counts as dead
 
 
@@ -70,6 +73,7 @@ def run_id(config: Mapping[str, Any]) -> str:
     (True, False)
     """
     relevant = _relevant({name: value for name, value in config.items() if name not in BESIDE})
+    relevant |= {name: Path(relevant[name]).name for name in NAMES if name in relevant}
     plugins = {target: [split(target)[1], source_digest(target)] for target in targets_in(relevant) if foreign(target)}
     text = json.dumps(_lasting(relevant), sort_keys=True)
     for target, identity in plugins.items():
@@ -206,6 +210,7 @@ class RunFolder:
 
         Two counts are kept from mark to mark: how often the run was started again (`restarts`), and before how many of
         these starts it had been stopped by a signal or had died (`preemptions`): the state was "killed" or "running".
+        So is `origin`, the run and step that this one goes on from.
 
         Parameters
         ----------
@@ -219,8 +224,9 @@ class RunFolder:
             counts["preemptions"] += self._found in ("killed", "running")
             self._found = None
         place = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-        nonzero = {name: count for name, count in counts.items() if count}
-        self.write("status.json", {"state": state, **facts, **nonzero, **place})
+        kept = {name: count for name, count in counts.items() if count}
+        kept |= {"origin": before["origin"]} if "origin" in before else {}
+        self.write("status.json", {"state": state, **kept, **facts, **place})
 
     @property
     def state(self) -> str:

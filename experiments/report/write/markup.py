@@ -81,7 +81,9 @@ def _runs(analysis: Analysis, row: TableRow, out: Path) -> str:
     for run in runs:
         labels = [run.cell.labels.get(key, MISSING) for key in tuned]
         words = [*labels, str(run.seed), run.record.state, *(_final(run, name) for name in metrics)]
-        cells = tag("td", _link(run, out), ["words", "code"]) + "".join(tag("td", html_text(text)) for text in words)
+        origin = run.record.status.get("origin")
+        named = _link(run, out) + (html_text(f", from {origin}") if origin else "")
+        cells = tag("td", named, ["words", "code"]) + "".join(tag("td", html_text(text)) for text in words)
         command = tag("td", html_text(command_of(run, analysis)), ["words", "code", "command"], colspan=str(len(heads)))
         lines += [tag("tr", cells, ["quiet"] if run in quiet else []), tag("tr", command)]
     plural = "run" if len(runs) == 1 else "runs"
