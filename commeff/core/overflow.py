@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from commeff.core.strategy import Strategy
 
 
-def step(strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communicator, finite: bool | None) -> Tensor:
+def step(
+    strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communicator, finite: Tensor | bool | None
+) -> Tensor:
     """One model update, in place; a gradient that is not finite takes no part in it.
 
     Where gradients stay with their worker until its local step, that worker leaves out this step and goes on talking.
@@ -22,20 +24,22 @@ def step(strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communic
     ----------
     x, gradient : (w, d)
         As `Strategy.step` gets them.
-    finite : bool or None
-        Whether the gradients of the hosted workers are, all of them; None: nobody looks.
+    finite : (w,) bool, bool or None
+        Whether the gradients of the hosted workers are; None: nobody looks.
     """
     if finite is None:
         return strategy.step(x, gradient, communicator, donate=True)
+    good = torch.as_tensor(finite).expand(len(x))
     if strategy.gradients.rowwise:
-        if finite:
+        if bool(good.all()):
             return strategy.step(x, gradient, communicator, donate=True)
-        before, communicator.active = communicator.active, torch.zeros(len(x), dtype=torch.bool)
+        before, communicator.active = communicator.active, good.clone()
         try:
-            return strategy.step(x, torch.zeros_like(gradient), communicator, donate=True)
+            kept = gradient.masked_fill(~good[:, None].to(gradient.device), 0.0)
+            return strategy.step(x, kept, communicator, donate=True)
         finally:
             communicator.active = before
-    if float(communicator.observe(torch.full((len(x),), float(not finite)))) > 0:
+    if float(communicator.observe((~good).double())) > 0:
         strategy.drain()
         return x
     return strategy.step(x, gradient, communicator, donate=True)

@@ -1,7 +1,8 @@
 """The models of the hosted workers."""
 
+from commeff.replicas.low import LowStacked
 from commeff.replicas.sharded import ShardedWorker
 from commeff.replicas.stacked import Stacked
 from commeff.replicas.vmapped import Vmapped
 
-__all__ = ["ShardedWorker", "Stacked", "Vmapped"]
+__all__ = ["LowStacked", "ShardedWorker", "Stacked", "Vmapped"]

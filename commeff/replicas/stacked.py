@@ -75,8 +75,10 @@ class Stacked:
         Names, shapes and groups of the columns.
     buffers : dict of str to (w, ...)
         BatchNorm's statistics, for example: they belong to each worker and are never averaged or compressed.
-    partition, finite
-        Of workers in pieces (`ShardedWorker`): a whole model has no parts, and nobody looks at its gradients.
+    partition
+        Of workers in pieces (`ShardedWorker`): a whole model has no parts.
+    finite : (w,) bool or None
+        Whether the last gradients were, in 16 bits; None where nobody looks.
 
     Examples
     --------
@@ -87,7 +89,7 @@ class Stacked:
     """
 
     partition: tuple[Part, ...] = ()
-    finite: bool | None = None
+    finite: Tensor | None = None
 
     def __init__(
         self,

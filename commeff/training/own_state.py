@@ -87,8 +87,9 @@ class OwnState:
             for worker, row in zip(self._workers, rows, strict=True):
                 named.whole(f"{worker}/buffers/{self._ranks.rank % self._pieces}/{name}", row)
         for name, part in _parts(replicas).items():
-            for key, number in part.items():
-                named.whole(f"{self._workers[0]}/{name}/{key}", torch.tensor(number, dtype=torch.float64))
+            for key, numbers in part.items():
+                for worker, number in zip(self._workers, _each(numbers), strict=True):
+                    named.whole(f"{worker}/{name}/{key}", number)
         for name, numbers in self._numbers(replicas).items():
             every = named.held.setdefault(f"ranks/{name}", Held((self._ranks.size, len(numbers))))
             every.put((self._ranks.rank, 0), numbers[None])
@@ -98,12 +99,11 @@ class OwnState:
         return named.held, about | {"run": {name: getattr(run, name) for name in EQUAL}, "strategy": saver.values}
 
     def _numbers(self, replicas: Mapping[str, Any]) -> dict[str, Tensor]:
-        """What this process counts for itself: losses since the last row, what was sent, and the scale of the loss."""
+        """What this process counts for itself: losses since the last row, and what was sent."""
         ledger = self._run.communicator.ledger
         numbers = {"losses": self._run.losses, "ledger": torch.tensor([getattr(ledger, name) for name in TOTALS])}
         axes = {f"axes/{name}": torch.tensor(family) for name, family in replicas.get("axes", {}).items()}
-        scale = {"scale": torch.tensor(list(replicas["scale"].values()))} if "scale" in replicas else {}
-        return {name: value.flatten().double().cpu() for name, value in (numbers | axes | scale).items()}
+        return {name: value.flatten().double().cpu() for name, value in (numbers | axes).items()}
 
     def read(self, stored: Stored, state: Mapping[str, Any], method: str) -> Found:
         """What this process goes on with; nothing is changed yet.
@@ -145,8 +145,9 @@ class OwnState:
         parts: dict[str, dict[str, Tensor]] = {}
         for name, part in _parts(run.replicas.state_dict()).items():
             for key in (key for key in part if f"{self._workers[0]}/{name}/{key}" in stored.kinds):
-                parts.setdefault(name, {})[key] = number = torch.empty((), dtype=torch.float64)
-                named.whole(f"{self._workers[0]}/{name}/{key}", number)
+                numbers = parts.setdefault(name, {})[key] = torch.empty(len(self._workers), dtype=torch.float64)
+                for worker, number in zip(self._workers, numbers, strict=True):
+                    named.whole(f"{worker}/{name}/{key}", number)
         tables = self._tables(stored, named)
         _read(stored, named.held)
         memories.arrived = True
@@ -176,7 +177,7 @@ class OwnState:
         if state["mesh"] == self._degrees and all(len(table) == self._ranks.size for table in tables.values()):
             return {name: table[self._ranks.rank] for name, table in tables.items()}
         share = _pieces(state["mesh"]) / self._pieces
-        means = {name: table.mean(0) * (1 if name in ("losses", "scale") else share) for name, table in tables.items()}
+        means = {name: table.mean(0) * (1 if name == "losses" else share) for name, table in tables.items()}
         return means | {"losses": means["losses"].mean().expand(len(self._workers))}
 
     def take(self, found: Found) -> None:
@@ -190,12 +191,10 @@ class OwnState:
         replicas = run.replicas.state_dict()
         if "axes" in replicas:
             replicas["axes"] = {n: _family(f, found.numbers.get(f"axes/{n}")) for n, f in replicas["axes"].items()}
-        if "scale" in replicas and "scale" in found.numbers:
-            replicas["scale"] = dict(zip(replicas["scale"], found.numbers["scale"].tolist(), strict=True))
         replicas["parameters"] = found.parameters
         replicas["buffers"] |= found.buffers
         for name, part in found.parts.items():
-            replicas[name] |= {key: type(replicas[name][key])(number.item()) for key, number in part.items()}
+            replicas[name] |= {key: _like(replicas[name][key], numbers) for key, numbers in part.items()}
         run.replicas.load_state_dict(replicas)
         if isinstance(found.memories, Anew):
             run.strategy.start(run.replicas.parameters, run.replicas.layout, run.communicator)
@@ -209,7 +208,17 @@ class OwnState:
         run.strategy.exchange(self._at, found.memories)
 
 
-def _parts(replicas: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+def _each(numbers: Tensor | float) -> Tensor:
+    """(w,): a number of each hosted worker, or that of the only one."""
+    return torch.as_tensor(numbers, dtype=torch.float64).reshape(-1)
+
+
+def _like(own: Tensor | float, numbers: Tensor) -> Tensor | float:
+    """Numbers of the hosted workers in the form of a process's own."""
+    return numbers.to(own) if isinstance(own, Tensor) else type(own)(numbers.item())
+
+
+def _parts(replicas: Mapping[str, Any]) -> dict[str, Mapping[str, Tensor | float]]:
     """What a worker's models remember beside tensors and counts, as numbers by name."""
     return {name: part for name, part in replicas.items() if name not in ("parameters", "buffers", "axes")}
 

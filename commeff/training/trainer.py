@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from torch import nn
 from commeff.communicator import Communicator
 from commeff.core import overflow
 from commeff.core.strategy import Strategy
-from commeff.replicas import ShardedWorker, Stacked, Vmapped
+from commeff.replicas import LowStacked, ShardedWorker, Stacked, Vmapped
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, measure_final, yardsticks_of_pieces
 from commeff.training.mesh_checkpoints import MeshCheckpoints
@@ -22,7 +23,18 @@ from commeff.training.stop_vote import StopVote
 from commeff.training.task import Task, objective
 from commeff.training.verdict import blown_up, not_finite
 
-ENGINES = {"loop": Stacked, "vmap": Vmapped}
+ENGINES: dict[str, Callable[..., Stacked]] = {"loop": Stacked, "vmap": Vmapped}
+
+
+def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
+    """What runs whole models in a precision."""
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    if precision == "fp32":
+        return ENGINES[engine]
+    if engine != "loop":
+        raise ValueError(f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop")
+    return partial(LowStacked, precision=precision)
 
 
 def train(
@@ -32,6 +44,7 @@ def train(
     *,
     steps: int,
     engine: Literal["loop", "vmap"] = "loop",
+    precision: str = "fp32",
     worker: ShardedWorker | None = None,
     evaluate_every: int = 0,
     l2: float = 0.0,
@@ -56,6 +69,8 @@ def train(
         Model updates in all, those before a resume included.
     engine : {"loop", "vmap"}
         How the models of the hosted workers are run: one after the other, or as one batched graph.
+    precision : {"fp32", "bf16", "fp16"}
+        In which these models compute; what the method sees stays as they were made.
     worker : ShardedWorker, optional
         This process's piece of a worker, where workers lie on several processes; the communicator is then that of the
         processes that hold the same piece, and the strategy is `fitted` to it.
@@ -91,13 +106,11 @@ def train(
     """
     if task.workers != communicator.n:
         raise ValueError(f"the task must have the run's {communicator.n} workers, got {task.workers}: make both equal")
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     replicas: Replicas
     loss: Any = task.loss
     everybody = communicator
     if worker is None:
-        replicas = ENGINES[engine](task.model, communicator.workers, communicator.seed, groups)
+        replicas = engine_in(precision, engine)(task.model, communicator.workers, communicator.seed, groups)
     else:
         everybody = Communicator.per_process(communicator.seed)
         replicas, loss = worker, objective(task, worker.computation.vocabulary)

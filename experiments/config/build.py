@@ -23,7 +23,7 @@ from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.config.versions import check_version
 from commeff.topologies import Topology
 from commeff.training.task import Task
-from commeff.training.trainer import ENGINES
+from commeff.training.trainer import engine_in
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
         method = method or _method(config, parts)
         if mesh_size(config) > 1:
             return Parts(parts["task"], method, communicator(config), rehearse_on_mesh(config, parts["task"], method))
-        one = ENGINES[config["engine"]](parts["task"].model, range(1), config["seed"])
+        engine = engine_in(config.get("precision", "fp32"), config["engine"])
+        one = engine(parts["task"].model, range(1), config["seed"])
         strategy = driven(method, config, one)
         size = rehearse(config, one, strategy)
     if faults:

@@ -56,11 +56,9 @@ def _without(config: Mapping[str, Any]) -> Iterator[str]:
         )
     if config["pieces"] is not None:
         yield f"pieces must be null without a mesh, got {config['pieces']}: every model is whole; omit pieces="
-    if config["precision"] != "fp32":
-        yield (
-            f"precision must be fp32 without a mesh, got {config['precision']}: only workers on a mesh compute in 16 "
-            "bits; set mesh.worker=2, for example"
-        )
+    if config["precision"] != "fp32" and config["engine"] != "loop":
+        engine, precision = config["engine"], config["precision"]
+        yield f"engine must be loop in 16 bits, got {engine} with precision={precision}; omit engine="
 
 
 def _beside(config: Mapping[str, Any]) -> Iterator[str]:

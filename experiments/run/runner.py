@@ -221,6 +221,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                 worker=own.worker,
                 steps=config["steps"],
                 engine=config["engine"],
+                precision=config.get("precision", "fp32"),
                 evaluate_every=config["evaluate_every"],
                 l2=config["l2"],
                 recorder=recorder,

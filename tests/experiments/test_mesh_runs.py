@@ -141,10 +141,9 @@ def test_keys_that_do_not_fit_the_mesh_are_refused_all_at_once() -> None:
         "engine must be loop on a mesh",
         "zero must be 0 with mesh.shard=1",
     ]
-    assert refusals("sequence=true", "pieces=own", "precision=bf16") == [
+    assert refusals("sequence=true", "pieces=own", "precision=bf16", "engine=vmap") == [
         "pieces must be null without a mesh, got own: every model is whole; omit pieces=",
-        "precision must be fp32 without a mesh, got bf16: only workers on a mesh compute in 16 bits; set "
-        "mesh.worker=2, for example",
+        "engine must be loop in 16 bits, got vmap with precision=bf16; omit engine=",
         "sequence must be false with mesh.tensor=1, got true: nothing is split; set mesh.tensor=2 or more",
     ]
     assert refusals("mesh.tenor=2") == ["unknown key 'mesh.tenor'; did you mean mesh.tensor?"]

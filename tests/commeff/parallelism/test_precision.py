@@ -13,10 +13,11 @@ from commeff import Communicator, DistributedOptimizer, Layout, methods
 from commeff.compressors import TopK
 from commeff.core import Keep, overflow
 from commeff.parallelism import Mesh
-from commeff.parallelism.precision import PRECISIONS, precision
+from commeff.parallelism.precision import PRECISIONS, LossScale, precision
+from commeff.replicas import LowStacked
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.sharding import on_mesh
-from commeff.training.trainer import train
+from commeff.training.trainer import engine_in, train
 from commeff.transforms import Average, Blocks, Clipped, fitted
 from tests.commeff.parallelism import test_trainer
 from tests.commeff.parallelism.test_zero import SGD, STEPS, batch, kept, llama
@@ -167,6 +168,80 @@ def test_a_run_in_16_bits_goes_on_with_its_scale(tmp_path):
     for (scale, x), (resumed, y) in on_processes(2, member):
         assert resumed == scale == 2.0**34
         assert torch.equal(x, y)
+
+
+class Two(Tokens):
+    workers = 2
+
+
+def trained(folder, name, method, steps=STEPS, stacked=True):
+    """What two workers come to, whole ones in this process, or a rank each: rows, losses and scales."""
+    mesh = None if stacked else Mesh(worker=2)
+    worker = mesh and on_mesh(Two(), mesh, precision=name)
+    communicator = Communicator.per_process(group=mesh.group("worker")) if mesh else Communicator(workers=2)
+    checkpoints = Checkpoints(folder)
+    summary = train(
+        Two(), METHODS[method](), communicator, worker=worker, steps=steps, precision=name, checkpoints=checkpoints
+    )
+    if worker:
+        return worker.parameters[0], summary["minibatch_loss"], summary["val_loss"], worker.scale and worker.scale.value
+    state = checkpoints.load()["replicas"]
+    return state["parameters"], summary["minibatch_loss"], summary["val_loss"], state.get("scale", {}).get("value")
+
+
+WHOLE = [("bf16", "psgd"), ("fp16", "diloco"), ("fp16", "mem_sgd")]
+
+
+@pytest.mark.parametrize("overflows", [False, True])
+def test_whole_workers_compute_in_16_bits_as_a_mesh_does(tmp_path, monkeypatch, overflows):
+    """Bit by bit; with gradients that overflow until scales have come down, too."""
+    if overflows:
+        monkeypatch.setattr(LossScale.__init__, "__defaults__", (2.0**40, 2000))
+
+    def member():
+        return {case: trained(tmp_path / f"{case} mesh", *case, stacked=False) for case in WHOLE[overflows:]}
+
+    ranks = on_processes(2, member)
+    for case in WHOLE[overflows:]:
+        rows, minibatch, loss, scales = trained(tmp_path / f"{case}", *case)
+        assert rows.dtype == torch.float32
+        for worker, (row, *others) in enumerate(rank[case] for rank in ranks):
+            assert torch.equal(row, rows[worker])
+            assert others[:2] == pytest.approx([minibatch, loss], rel=1e-6)
+            assert others[2] == (None if scales is None else scales[worker])
+        if overflows:
+            assert bool((scales < 2.0**40).all())
+
+
+def test_a_worker_whose_gradient_overflows_leaves_out_a_step_alone(monkeypatch):
+    """Of two in one process; its scale is halved, and the other one's is not."""
+    replicas = LowStacked(Tokens().model, range(2), precision="fp16")
+    strategy, communicator = METHODS["diloco"](), Communicator(workers=2)
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+    first = replicas.parameters.clone()
+    hook = replicas.models[1].tokens.register_forward_hook(overflowing)
+    gradient, _ = replicas.compute(Tokens().loss, [Two().batch(0, range(2))], 0)
+    hook.remove()
+    assert replicas.finite.tolist() == [True, False]
+    replicas.load(overflow.step(strategy, replicas.parameters, gradient, communicator, replicas.finite))
+    assert [scale.value for scale in replicas.scales] == [2.0**15, 2.0**14]
+    assert torch.equal(replicas.parameters[1], first[1])
+    assert not torch.equal(replicas.parameters[0], first[0])
+    assert torch.equal(replicas.models[0].tokens.weight.flatten(), replicas.parameters[0, : 64 * 32].half())
+
+
+def test_whole_workers_in_16_bits_go_on_with_their_scales(tmp_path):
+    trained(tmp_path / "stopped", "fp16", "mem_sgd", 2)
+    resumed, whole = (trained(tmp_path / name, "fp16", "mem_sgd") for name in ("stopped", "whole"))
+    assert torch.equal(resumed[0], whole[0])
+    assert resumed[3].tolist() == [2.0**15] * 2
+
+
+def test_what_whole_workers_cannot_do_in_16_bits_is_refused():
+    with pytest.raises(ValueError, match="precision must be fp32 for a model with BatchNorm"):
+        LowStacked(lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), range(1), precision="bf16")
+    with pytest.raises(ValueError, match="engine must be loop in 16 bits, got vmap with precision=fp16"):
+        engine_in("fp16", "vmap")
 
 
 def test_an_unknown_precision_and_a_loss_without_scale_are_refused():
