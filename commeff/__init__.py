@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from commeff.adapters.optimizer import DistributedOptimizer
     from commeff.communicator import Communicator
     from commeff.compressors import Layout
-    from commeff.core import Encoder, Local, LocalStep, Strategy, Transform
+    from commeff.core import Encoder, Local, LocalStep, Strategy, Transform, scheduled
     from commeff.experiments.python import grid, load, run
     from commeff.profiling import profile
     from commeff.training.trainer import train
@@ -54,6 +54,7 @@ _HOMES = {
     "load": "commeff.experiments.python",
     "profile": "commeff.profiling",
     "run": "commeff.experiments.python",
+    "scheduled": "commeff.core",
     "train": "commeff.training.trainer",
 }
 
@@ -77,6 +78,7 @@ __all__ = [
     "methods",
     "profile",
     "run",
+    "scheduled",
     "topologies",
     "train",
 ]

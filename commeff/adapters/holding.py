@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from commeff.parallelism.foreign import AnyMesh, local, named, resharded, worker
 from commeff.parallelism.fully import fully
 from commeff.parallelism.precision import lower_frozen
 from commeff.parallelism.rows import Dealt, dealt
+from commeff.training.evaluation import calibrate
 
 Models = nn.Module | Sequence[nn.Module]
 
@@ -90,6 +91,8 @@ class Holding:
             self.parameters = self._trainable()
             self.dealt = borrowed(self.parameters, self.parts, workers)
             self.computed = self.dealt.layout
+        every = named(self.parts, nn.Module.named_parameters)
+        self._frozen = [(name, parameter) for name, parameter in every.items() if name not in self.parameters]
         self.inner = list(ours.inner.values()) if ours is not None else []
         self.copied = self.dealt.row.copied
         self.once = workers is None and (ours is None or ours.degrees["pipeline"] == 1)
@@ -97,6 +100,10 @@ class Holding:
     def _trainable(self) -> dict[str, nn.Parameter]:
         every = named(self.parts, nn.Module.named_parameters)
         return {name: parameter for name, parameter in every.items() if parameter.requires_grad}
+
+    def thawed(self) -> list[str]:
+        """The parameters that were frozen at the beginning and are not any more."""
+        return [name for name, parameter in self._frozen if parameter.requires_grad]
 
     @property
     def buffers(self) -> dict[str, Tensor]:
@@ -114,14 +121,34 @@ class Holding:
             if value.data_ptr() != own.data_ptr():
                 own.copy_(value)
 
-    def average_into(self, model: Models) -> None:
-        """Write the mean of all workers' parameters into another model of this kind; every process calls it."""
+    def average_into(self, model: Models, batches: Iterable[Any] | None = None) -> None:
+        """Make another model of this kind the average one; every process calls it."""
         own = self.dealt.row.parameters
         mean = self.dealt.row.whole(self.communicator.observe(own).to(own)[None])[0]
         resharded(parts := parts_of(model))
         theirs = named(parts, nn.Module.named_parameters)  # by name: some may have been frozen there
         for field in self.computed.fields:
             local(theirs[field.name]).copy_(mean[field.start : field.stop].view(field.shape))
+        buffers = named(parts, nn.Module.named_buffers)
+        for name, buffer in self.buffers.items():
+            buffers[name].copy_(buffer)
+        if batches is not None:
+            if len(parts) != 1:
+                raise ValueError(
+                    f"calibrate must be left out for a model in {len(parts)} parts: none of them is what takes inputs"
+                )
+            inputs = (batch if isinstance(batch, Tensor) else batch[0] for batch in batches)
+            calibrate(parts[0], ((each,) for each in inputs))
+        self._average(buffers)
+
+    def _average(self, buffers: Mapping[str, Tensor]) -> None:
+        for buffer in map(local, buffers.values()):
+            if buffer.is_floating_point():
+                buffer.copy_(self.communicator.observe(buffer[None]))
+            else:
+                value = buffer.contiguous()
+                self.communicator.transport.broadcast(value)
+                buffer.copy_(value)
 
 
 def parts_of(model: Models) -> list[nn.Module]:

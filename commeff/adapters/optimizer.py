@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from commeff.adapters.groups import Grouping, Groups, options_of, states_of
 from commeff.adapters.holding import Holding, Models
 from commeff.core import overflow, overlap
 from commeff.core.strategy import Strategy
@@ -21,7 +24,7 @@ from commeff.transforms import BUCKET_MB, bucketed, clipped, fitted
 M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])
 
 
-class DistributedOptimizer:
+class DistributedOptimizer(Optimizer):
     """The optimizer of one model on each of n processes, which are the n workers of a strategy.
 
         model = Net()                                                        # not wrapped in DDP
@@ -32,14 +35,21 @@ class DistributedOptimizer:
             loss_function(model(inputs), targets).backward()
             optimizer.step()
 
-    Gradients are sent while backward still runs, so they are final when backward has made them: to change them, or to
-    go backward several times before a step, give bucket_mb=0. To clip them, give `clip`.
+    It is a torch optimizer, whose `param_groups` are the method's local step's: torch's schedulers move their rates, if
+    no `commeff.scheduled` in the strategy does, and `torch.amp.GradScaler` takes it: a gradient that is not finite has
+    no part in a step. Its worker's step is left out where gradients stay with their worker, that of all where they
+    travel.
+
+    Where a method averages gradients, they are sent while backward still runs, from the second step on: the first one
+    shows whether they are final then. They are not where a GradScaler divides them, or backward comes several times
+    before a step; they are all sent at the step then. To clip the average give `clip`; gradients changed by hand
+    between backward and step are refused, as their average would be another one, unless bucket_mb=0 says that they are
+    yours until the step. Where gradients stay with their worker, they are yours anyway.
 
     All models begin as that of rank 0, buffers and frozen parameters too. From there on a worker's parameters are its
-    own, wherever the method lets them differ: evaluate `average_into(another model)`. BatchNorm statistics are never
-    averaged. Schedules belong to the strategy (`commeff.scheduled`). A method over several minibatches a step
-    (`strategy.accumulate`) wants as many backward passes, each of its loss divided by their number; nothing is sent
-    before the step then.
+    own, wherever the method lets them differ: evaluate `average_into(another model)`. A method over several minibatches
+    a step (`strategy.accumulate`) wants as many backward passes, each of its loss divided by their number; nothing is
+    sent before the step then.
 
     Parameters
     ----------
@@ -47,6 +57,9 @@ class DistributedOptimizer:
         The model of this process, or its parts, not wrapped in DistributedDataParallel.
     strategy : Strategy
         The method, such as `methods.psgd(...)`.
+    groups : sequence of dict, or callable, optional
+        Parameter groups, as torch's optimizers take them: dicts with "params" and options that differ from those of the
+        method's optimizer, such as weight_decay; or a group's number, from a parameter's name and itself.
     seed : int
         The key of the method's randomness.
     group : ProcessGroup, optional
@@ -82,6 +95,10 @@ class DistributedOptimizer:
         With the ledger of what this worker has sent, and the clock `step`.
     strategy : Strategy
         The method, in buckets.
+    param_groups : list of dict
+        The parameters and the options of the step to come, to be written.
+    state : dict
+        What the local step remembers of each parameter that this process updates, in copies.
     copied : int
         Bytes of parameters that lie here twice: those whose memory is not ours, DTensors and other dtypes, are copied
         after each step.
@@ -93,11 +110,15 @@ class DistributedOptimizer:
         does not fit the model, a split one, or the number of processes.
     """
 
+    _step_supports_amp_scaling = True  # a GradScaler always calls the step, which must be one of all workers
+    _complete = False
+
     def __init__(
         self,
         model: Models,
         strategy: Strategy,
         *,
+        groups: Groups | None = None,
         seed: int = 0,
         group: Any = None,
         mesh: AnyMesh | None = None,
@@ -116,20 +137,72 @@ class DistributedOptimizer:
         self._holding, self.communicator, self.copied = holding, holding.communicator, holding.copied
         self._scale = LossScale(holding.inner) if scaled else None
         self._row, layout, partition = holding.dealt
+        grouping = Grouping(holding.parameters, groups)
+        self._layout = layout = grouping.of(layout)
         own = self._row.parameters
         strategy = clipped(bucketed(fitted(strategy, partition, pieces), bucket_mb, own, layout), clip)
         self.strategy = strategy
         keep_freed_memory()
         strategy.start(own, layout, self.communicator)
-        awaited = self._row.awaited(overlap.awaited(strategy)) if holding.once else ()
-        self._arrivals = Arrivals([holding.parameters], holding.computed, awaited)
-        self._early = bool(awaited) and strategy.accumulate == 1
+        super().__init__(grouping.begin(strategy.local), next(iter(strategy.local.options.values())))
+        self._complete, self._options = True, strategy.local.options
+        single = holding.once and strategy.accumulate == 1
+        awaited = self._row.awaited(overlap.awaited(strategy)) if single else ()
+        # Of what a method averages, a change by hand is noticed whether or not anything is sent early.
+        self._guarded = single and bucket_mb > 0 and not strategy.gradients.rowwise
+        self._arrivals = Arrivals(
+            [holding.parameters], holding.computed, awaited or ([(0, holding.computed.d)] if self._guarded else ())
+        )
+        self._may_send_early = bool(awaited)
+        self._early: bool | None = (self._row.takes and self._may_send_early) or None  # None: this step will show
         self._row.forget()
         self._begin_anew()
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused, once the optimizer is made: the method has memories of the parameters that it began with."""
+        if self._complete:
+            raise ValueError(
+                "parameter groups must be given at the beginning, got another one: the method remembers what it began "
+                "with; make the optimizer anew, with groups="
+            )
+        super().add_param_group(param_group)
+
+    @property
+    def state(self) -> defaultdict[Tensor, Any]:
+        """What the local step remembers of each parameter that this process updates, in copies."""
+        return states_of(self.strategy.local, self._holding.parameters, self._layout)
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        """torch's optimizers begin with none."""
+
     def _begin_anew(self) -> None:
         self._posted = self._sent = self._scaled = False
-        self._arrivals.listen(self._arrived if self._early else None)
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._early:
+            self._arrivals.listen(self._arrived)
+        else:
+            self._arrivals.listen(self._seen if self._guarded else None, once=False)
+
+    def _take_options(self) -> None:
+        """Let the local step have what was written into the groups."""
+        options = options_of(self.param_groups)
+        if options != self._options:
+            if self._sent:
+                raise RuntimeError(
+                    "the options of parameter groups must not change between backward and step, where gradients have "
+                    "been sent already: move a scheduler after the step, or give bucket_mb=0"
+                )
+            self.strategy.local.options = options
+            self._options = options
+
+    def _show_options(self) -> None:
+        """Let the groups have what the method's own schedule has moved."""
+        for g, options in self.strategy.local.options.items():
+            self.param_groups[g].update(options)
+        self._options = options_of(self.param_groups)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, of either kind; communication that needs none sets out."""
@@ -138,7 +211,7 @@ class DistributedOptimizer:
                 "zero_grad was called after backward, when some gradients had been sent; take the step, or give "
                 "bucket_mb=0 to be free to drop them"
             )
-        self._arrivals.listen(self._arrived if self._early else None)
+        self._listen()
         self._row.forget()
         self._post()
 
@@ -158,30 +231,79 @@ class DistributedOptimizer:
                 loss = closure()
         if self._scale is not None and not self._scaled:
             raise ValueError("fp16 needs a scale, got a loss without: go backward from optimizer.scaled(loss)")
-        if missing := self._row.missing():
-            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            raise ValueError(
-                f"every trainable parameter must have a gradient, got none for {', '.join(missing[:3])}{more}: a step "
-                "would count it as zero; use the parameter in the loss, or freeze it with requires_grad_(False)"
-            )
-        if (self._sent or self._row.takes) and self._row.changed():
-            raise RuntimeError(
-                "the gradients were changed after backward, when some of them had been sent; to clip them, give "
-                "clip=NORM; to change them otherwise before the step, give bucket_mb=0"
-            )
+        overflown, factor = self._scaler()
+        self._check(writes=0 if overflown is None else self._writes_of_scaler())
+        self._take_options()
         with torch.no_grad():
             self._post()
             x, gradient = self._row.parameters, self._row.finish()
-            finite = None if self._scale is None else self._scale.taken(gradient)
+            finite = None if overflown is None else not bool(overflown)
+            if self._scale is not None:
+                finite = self._scale.taken(gradient)
+            if factor is not None:
+                gradient.div_(factor)
             self._row.load(overflow.step(self.strategy, x, gradient, self.communicator, finite))
+        if self._early is None:
+            final = overflown is None and self._arrivals.begun == 1
+            self._early = self._may_send_early and not float(self.communicator.observe(torch.tensor([1.0 - final])))
+        self._show_options()
         self.communicator.step += 1
         self._begin_anew()
         return loss
 
+    def _scaler(self) -> tuple[Tensor | None, Tensor | None]:
+        """Of a GradScaler that calls the step: whether gradients are not finite, and what they still are times."""
+        overflown, factor = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if overflown is not None and (self._sent or self._row.takes or self._scale is not None or self._holding.inner):
+            raise RuntimeError(
+                "a GradScaler must have gradients that stay as backward has made them until the step, got some that "
+                "were sent or summed before: give it to the first step already, or bucket_mb=0; over a mesh take "
+                "precision='fp16' instead"
+            )
+        return overflown, factor
+
+    def _writes_of_scaler(self) -> int:
+        """How many writes into gradients torch counts when a GradScaler has looked at them: a device's own matter."""
+        probe = torch.zeros(1, device=self._row.parameters.device)
+        before = probe._version
+        torch._amp_foreach_non_finite_check_and_unscale_([probe], torch.zeros_like(probe), torch.ones_like(probe))
+        return (probe._version - before) * len(self._holding.parameters)
+
+    def _check(self, writes: int) -> None:
+        """Refuse gradients and parameters that are not what the method takes them for."""
+        if moved := self._row.astray():
+            raise RuntimeError(
+                f"parameters must stay where the optimizer has put them, got {_some(moved)} elsewhere: .to(), .half() "
+                "or .data = ... has moved them; make the optimizer after that"
+            )
+        if thawed := self._holding.thawed():
+            raise RuntimeError(
+                f"parameters must be trained from the beginning, got {_some(thawed)} unfrozen since: the method has no "
+                "memory of them; make the optimizer after requires_grad_(True)"
+            )
+        if missing := self._row.missing():
+            raise ValueError(
+                f"every trainable parameter must have a gradient, got none for {_some(missing)}: a step would count it "
+                "as zero; use the parameter in the loss, or freeze it with requires_grad_(False) before the optimizer "
+                "is made"
+            )
+        if (self._sent or self._row.takes or self._guarded) and self._row.changed(writes):
+            raise RuntimeError(
+                "the gradients were changed between backward and step, where the method averages those of all workers, "
+                "so this would be another average; to clip them, give clip=NORM (after a GradScaler too); if the "
+                "worker's own are to be changed, give bucket_mb=0"
+            )
+
     def _post(self) -> None:
         if not self._posted:
+            self._take_options()
             self.strategy.post(self._row.parameters, self.communicator)
             self._posted = True
+
+    def _seen(self, start: int, stop: int) -> None:
+        """Backward has made these gradients, which stay here until the step."""
+        with torch.no_grad():
+            self._row.arrived(start, stop)
 
     def _arrived(self, start: int, stop: int) -> None:
         """Backward has made the gradients of these columns."""
@@ -191,13 +313,25 @@ class DistributedOptimizer:
             for first, last in final if self._scale is None else ():  # scaled ones may not be finite
                 self._sent |= overlap.ready(self.strategy, self._row.gradient, first, last, self.communicator)
 
-    def average_into(self, model: M) -> M:
-        """Write the mean of all workers' parameters into another model of this kind; every process calls it."""
-        self._holding.average_into(model)
+    def average_into(self, model: M, calibrate: Iterable[Any] | None = None) -> M:
+        """Make another model of this kind the average one, the same at every process; every process calls it.
+
+        Parameters
+        ----------
+        model : nn.Module or sequence of them
+            Gets the mean of all workers' parameters, and of their buffers: BatchNorm's statistics, for example. Buffers
+            that are no floating-point numbers, such as counts, are those of the first worker.
+        calibrate : iterable of Tensor or (Tensor, ...), optional
+            Minibatches of this worker's training data, of which the first or only tensor is the input. The average
+            model estimates BatchNorm statistics on them, which are then averaged over the processes: the mean of the
+            workers' own statistics is not what it would see.
+        """
+        self._holding.average_into(model, calibrate)
         return model
 
     def state_dict(self) -> dict[str, Any]:
         """The clock, the bill, and what is this process's own: the parameters that it updates, buffers and memory."""
+        self._take_options()
         return {
             "step": self.communicator.step,
             "ledger": self.communicator.ledger.state_dict(),
@@ -216,4 +350,9 @@ class DistributedOptimizer:
             buffer.copy_(state["buffers"][name])
         self.communicator.ledger.load_state_dict(state["ledger"])
         self.communicator.step = state["step"]
+        self._show_options()
         self._begin_anew()
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -6,7 +6,7 @@ communication of their own.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +16,31 @@ from commeff.core.local import Local, one_rate
 from commeff.core.strategy import LocalStep
 
 
-class D2(LocalStep):
+class Corrected(LocalStep):
+    """A local step around another one, whose rates and options are its own."""
+
+    inner: LocalStep
+
+    @property
+    def lr(self) -> float:  # type: ignore[override]
+        return self.inner.lr
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        return self.inner.rates
+
+    @property
+    def options(self) -> dict[int, dict[str, Any]]:
+        return self.inner.options
+
+    @options.setter
+    def options(self, options: dict[int, dict[str, Any]]) -> None:
+        self.inner.options = options
+        if self.has_one_rate:
+            one_rate(self)
+
+
+class D2(Corrected):
     """out^k = 2 x^k - x^{k-1} + u^k - u^{k-1},  u^k = step(x^k) - x^k with its own learning rate inside; out^0 = x^0 +
     u^0.
 
@@ -30,10 +54,6 @@ class D2(LocalStep):
     def __init__(self, inner: LocalStep) -> None:
         self.inner = inner
 
-    @property
-    def lr(self) -> float:  # type: ignore[override]
-        return self.inner.lr
-
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)
         self.last_x, self.last_update = x.clone(), torch.zeros_like(x)
@@ -46,7 +66,7 @@ class D2(LocalStep):
         return out
 
 
-class QuasiGlobal(LocalStep):
+class QuasiGlobal(Corrected):
     """m = beta h + g;  x - gamma m;  then h <- mu h + (1 - mu)(x - x')/gamma, x' being what the step is next called
     with (arXiv 2102.04761, Algorithm 1).
 
@@ -62,11 +82,8 @@ class QuasiGlobal(LocalStep):
                 raise ValueError(
                     f"{name} must lie in [0, 1), got {value}: it is a momentum; give for example {name}=0.9"
                 )
-        self.inner, self.beta, self.mu, self.nesterov = inner, beta, mu, nesterov
-
-    @property
-    def lr(self) -> float:  # type: ignore[override]
-        return self.inner.lr
+        self.inner: Local = inner
+        self.beta, self.mu, self.nesterov = beta, mu, nesterov
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)
@@ -82,7 +99,7 @@ class QuasiGlobal(LocalStep):
         return self.inner(x, gradient + self.beta * direction if self.nesterov else direction, active)
 
 
-class PeriodCounter(LocalStep):
+class PeriodCounter(Corrected):
     """A local step that counts steps, so as to know when a period of `period` steps begins. Memory: steps."""
 
     shared: ClassVar[tuple[str, ...]] = ("steps",)
@@ -91,10 +108,6 @@ class PeriodCounter(LocalStep):
         if not isinstance(period, int) or period < 1:
             raise ValueError(f"period must be a whole number of at least 1, got {period!r}: it counts steps")
         self.inner, self.period = inner, period
-
-    @property
-    def lr(self) -> float:  # type: ignore[override]
-        return self.inner.lr
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)

@@ -73,7 +73,8 @@ class Grouped:
     def __call__(self, groups: list[dict[str, Any]]) -> Optimizer:
         if len(groups) != len(self.options):
             raise ValueError(
-                f"options must hold a set for each of the {len(groups)} parameter groups, got {len(self.options)}"
+                f"options must hold a set for each of the {len(groups)} parameter groups, got {len(self.options)}: "
+                "who drives the method says which parameters are in which group; give it groups="
             )
         return self.optimizer([group | chosen for group, chosen in zip(groups, self.options, strict=True)])
 
@@ -109,8 +110,8 @@ class Local(LocalStep):
 
     Elementwise optimizers run as one object over the (w, d) tensor (parameter groups as column groups); others (Muon,
     Adafactor) as one object a row over the layout's tensors; so does a run once a worker has been idle, since an idle
-    row neither moves nor ages. Learning rates are moved by `scheduled` alone: a step whose optimizer's was moved
-    otherwise is refused. Memory: the optimizer's state, one row a worker.
+    row neither moves nor ages. Learning rates are moved by `scheduled` or through `options`: a step whose optimizer's
+    was moved otherwise is refused. Memory: the optimizer's state, one row a worker.
 
     Parameters
     ----------
@@ -163,10 +164,27 @@ class Local(LocalStep):
     def rates(self) -> tuple[float, ...]:
         return tuple(float(group["lr"]) for group in self._clock.param_groups)
 
+    @property
+    def options(self) -> dict[int, dict[str, Any]]:
+        return dict(zip(self._groups, _options(self._clock), strict=True))
+
+    @options.setter
+    def options(self, options: dict[int, dict[str, Any]]) -> None:
+        before = self.options
+        if self._schedule is not None and any(options[g]["lr"] != before[g]["lr"] for g in self._groups):
+            raise ValueError(
+                f"learning rates must be moved by the schedule that the method has, got {options} where it is at "
+                f"{self.rates}: two would move one rate; leave commeff.scheduled away, or the other scheduler"
+            )
+        self._follow([options[g] for g in self._groups])
+        if self.has_one_rate:
+            one_rate(self)
+
     def start(self, x: Tensor, layout: Layout) -> None:
         self._workers = x.shape[0]
         whole = [ColumnRun(field.start, field.stop, field.group, field.shape) for field in layout.fields]
         self._runs = _column_runs(layout) if self._elementwise else whole
+        self._groups = sorted({run.group for run in self._runs})
         self._clock, self._schedule = self._start_clock()
         self.last_lr = self.lr
         # Fused kernels walk over memory as if it had no gaps, which the columns of one group among others have.
@@ -208,7 +226,7 @@ class Local(LocalStep):
 
     def _grouped(self, parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
         pairs = list(zip(parameters, self._runs, strict=True))
-        return [{"params": [p for p, run in pairs if run.group == g]} for g in sorted({s.group for s in self._runs})]
+        return [{"params": [p for p, run in pairs if run.group == g]} for g in self._groups]
 
     def _refuse_moved_rates(self) -> None:
         """Memories are in units of `lr` and checkpoints hold it, so nobody else may move it."""
@@ -216,9 +234,9 @@ class Local(LocalStep):
             found = tuple(float(group["lr"]) for group in optimizer.param_groups)
             if found != self.rates:
                 raise ValueError(
-                    f"learning rates must be moved by commeff.scheduled alone, got {found} in the optimizer where the "
-                    f"local step's are {self.rates}: memories in units of the rate would be wrong, and a checkpoint "
-                    "would not know; give optimizer=scheduled(factory, schedule)"
+                    f"learning rates must be moved by commeff.scheduled or options, got {found} in the optimizer where "
+                    f"the local step's are {self.rates}: memories in units of the rate would be wrong, and a "
+                    "checkpoint would not know; give optimizer=scheduled(factory, schedule)"
                 )
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
@@ -275,6 +293,19 @@ class Local(LocalStep):
                 counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart
                 optimizer.state[self._parameters[i][int(p)]][name] = (mine.cpu() if counts else mine).clone()
 
+    def by_tensor(self, layout: Layout) -> dict[str, dict[str, Tensor]]:
+        """What the optimizer remembers of each tensor of a layout, (w, columns), or (w,) where that is one number."""
+        rows, found = self.state, dict[str, dict[str, Tensor]]()
+        for field in layout.fields:
+            p = next(i for i, run in enumerate(self._runs) if run.start <= field.start < run.stop)
+            columns = slice(field.start - self._runs[p].start, field.stop - self._runs[p].start)
+            mine = {key.partition(".")[2]: value for key, value in rows.items() if key.startswith(f"{p}.")}
+            flat = {name: value.flatten(1) if value.ndim > 1 else value for name, value in mine.items()}
+            width = self._runs[p].stop - self._runs[p].start
+            whole = {name: value[:, columns] if value.shape[1:] == (width,) else value for name, value in flat.items()}
+            found[field.name] = found.get(field.name, {}) | whole
+        return found
+
     def exchange(self, at: Address, swap: Swap) -> None:
         """As `Stateful.exchange`, with what the optimizer remembers tensor by tensor."""
         old, where = self.state, at.child("state")
@@ -311,7 +342,8 @@ def _options(optimizer: Optimizer) -> list[dict[str, Any]]:
 
 
 def one_rate(local: LocalStep) -> None:
-    """Refuse parameter groups of different learning rates where one rate is the unit of a memory."""
+    """Refuse parameter groups of different learning rates, now and later: one rate is the unit of a memory."""
+    local.has_one_rate = True
     if len(set(local.rates)) > 1:
         raise ValueError(
             f"all parameter groups must have one learning rate, got {local.rates}: "

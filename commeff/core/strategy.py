@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -49,14 +49,27 @@ class LocalStep(Stateful, ABC):
     ----------
     lr : float
         The learning rate of the step to come.
+    has_one_rate : bool
+        Whether memories are in units of it, so that parameter groups must not differ.
     """
 
     lr: float
+    has_one_rate: bool = False
 
     @property
     def rates(self) -> tuple[float, ...]:
         """The learning rates of all parameter groups."""
         return (self.lr,)
+
+    @property
+    def options(self) -> dict[int, dict[str, Any]]:
+        """The options of the step to come, such as lr and weight_decay, by parameter group; they may be replaced."""
+        return {0: {"lr": self.lr}}
+
+    @options.setter
+    def options(self, options: dict[int, dict[str, Any]]) -> None:
+        if options != self.options:
+            raise ValueError(f"options must stay {self.options} for a {type(self).__name__}, got {options}")
 
     @abstractmethod
     def start(self, x: Tensor, layout: Layout) -> None:

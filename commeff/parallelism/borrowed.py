@@ -79,7 +79,7 @@ class BorrowedRow(Row):
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
         return ()
 
-    def changed(self) -> bool:
+    def changed(self, writes: int = 0) -> bool:
         return False
 
     def whole(self, own: Tensor) -> Tensor:

@@ -99,8 +99,12 @@ class Row(ABC):
         return row
 
     @abstractmethod
-    def changed(self) -> bool:
-        """Whether gradients are other ones than those that `arrived` took."""
+    def changed(self, writes: int = 0) -> bool:
+        """Whether gradients are other ones than those that `arrived` took, but for so many writes into tensors."""
+
+    def astray(self) -> list[str]:
+        """The parameters that have been moved out of the row since."""
+        return []
 
     def passes(self, passes: int) -> int:
         """How many times a gradient arrives when a computation adds to it so many times."""

@@ -76,9 +76,14 @@ class CopiedRow(Row):
         for parameter, begin, _ in self._fields(0, self._layout.d):
             parameter.grad = self._places[begin]
 
-    def changed(self) -> bool:
+    def changed(self, writes: int = 0) -> bool:
         gone = [self._placed(p, self._places[begin]) for p, begin, _ in self._fields(0, self._layout.d)]
-        return self._version is not None and (any(gone) or self._version != self._gradients._version)
+        return self._version is not None and (any(gone) or self._version + writes != self._gradients._version)
+
+    def astray(self) -> list[str]:
+        fields = zip(self._named.items(), self._layout.fields, strict=True)
+        size = self._row.element_size()
+        return [name for (name, p), field in fields if p.data_ptr() != self._row.data_ptr() + field.start * size]
 
     def finish(self) -> Tensor:
         for parameter, begin, _ in self._fields(0, self._layout.d):
@@ -190,7 +195,7 @@ class ScatteredRow(Row):
                 final.append(self._receive())
         return final if self._master is None else ()
 
-    def changed(self) -> bool:
+    def changed(self, writes: int = 0) -> bool:
         sent = self._buckets[self._next + 1 :]
         return any(p.grad is not None for a, b in sent for p, _, _ in self._fields(a, b))
 

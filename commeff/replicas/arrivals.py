@@ -29,6 +29,11 @@ class Arrivals:
         The spans of columns.
     passes : int
         How many times a model adds to each gradient before it is final.
+
+    Attributes
+    ----------
+    begun : int
+        How many backward passes have begun since `listen`, where more than one is allowed.
     """
 
     def __init__(
@@ -47,19 +52,28 @@ class Arrivals:
         self._missing: list[int] = []
         self._left: list[int] = []
         self._listener: Listener | None = None
+        self.begun, self._once = 0, True
         for model in models:
             for i, parameter in enumerate(model.values()):
                 parameter.register_post_accumulate_grad_hook(partial(self._arrived, i))
 
-    def listen(self, listener: Listener | None) -> None:
-        """The next backward pass of each model (or `passes` of them) is the last before the gradients are used."""
-        self._listener = listener
+    def listen(self, listener: Listener | None, once: bool = True) -> None:
+        """The next backward pass of each model (or `passes` of them) is the last before the gradients are used.
+
+        once : whether another one is refused; otherwise the listener hears of it too.
+        """
+        self._listener, self._once, self.begun = listener, once, 1
         self._missing, self._left = [self._times] * len(self._span_of), list(self._sizes)
 
     def _arrived(self, index: int, parameter: Tensor) -> None:
         if self._listener is None:
             return
         self._missing[index] -= 1
+        if self._missing[index] < 0 and not self._once:
+            begun = self.begun + 1
+            self.listen(self._listener, once=False)
+            self.begun = begun
+            self._missing[index] -= 1
         if self._missing[index] < 0:
             raise RuntimeError(
                 f"the gradient of {self._layout.fields[index].name} came a second time, when it may have been sent "

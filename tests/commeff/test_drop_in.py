@@ -192,3 +192,33 @@ def test_a_frozen_copy_can_be_evaluated() -> None:
         return row(DistributedOptimizer(model, methods.psgd(SGD)).average_into(copied)) - row(model)
 
     assert all(not difference.any() for difference in on_processes(2, loop))
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_an_average_model_is_right_to_evaluate(calibrated: bool) -> None:
+    """Its statistics are the workers' mean, or, calibrated, those that it sees itself; the same at every process."""
+
+    def loop() -> tuple[Tensor, Tensor, Tensor]:
+        rank = torch.distributed.get_rank()
+        model, average = net(), net(seed=5)
+        optimizer = DistributedOptimizer(model, METHODS["local_sgd"](2))
+        for step in range(4):
+            _backward(optimizer, model, step, rank)
+            optimizer.step()
+        loader = [batch(step, rank) for step in range(3)] if calibrated else None
+        optimizer.average_into(average, calibrate=loader)
+        if calibrated:  # the plain mean over the batches of what the average model's norm gets
+            with torch.no_grad():
+                seen = torch.stack([average[0](inputs).mean(0) for inputs, _ in loader])
+            own = seen.mean(0)
+        else:
+            own = model[1].running_mean
+        for name, value in model.state_dict().items():
+            assert average.state_dict()[name].shape == value.shape
+        assert int(average[1].num_batches_tracked) == (3 if calibrated else 4)
+        return own, average[1].running_mean, torch.cat([value.flatten() for value in average.state_dict().values()])
+
+    (one, mean, first), (other, _, second) = on_processes(2, loop)
+    assert torch.allclose(mean, (one + other) / 2, rtol=0, atol=1e-12)
+    assert not torch.allclose(one, other, rtol=0, atol=1e-6)
+    assert torch.equal(first, second)

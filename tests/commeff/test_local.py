@@ -148,7 +148,7 @@ def test_a_rate_that_something_else_moves_is_refused(factory, idle):
     communicator.active = active if idle else None
     x = strategy.step(x, slope(x, 0), communicator)
     communicator.step = 1
-    words = r"moved by commeff\.scheduled alone, got \(0\.08\d*,\) .* are \(0\.1,\).*give optimizer=scheduled"
+    words = r"moved by commeff\.scheduled or options, got \(0\.08\d*,\) .* are \(0\.1,\).*give optimizer=scheduled"
     with pytest.raises(ValueError, match=words):
         strategy.step(x, slope(x, 1), communicator)
 

@@ -269,9 +269,11 @@ def test_the_drop_in_sends_while_backward_runs() -> None:
 
 
 def complaint(megabytes: float, change: str) -> str:
-    """What is said when gradients are clipped after backward, or made twice."""
+    """What is said in the second step when gradients are clipped after backward, or made twice."""
     model, inputs = net(), data(torch.distributed.get_rank())
     optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=megabytes)
+    optimizer.step(lambda: model(inputs).square().sum().backward())
+    optimizer.zero_grad()
     try:
         for _ in range(2 if change == "twice" else 1):
             model(inputs).square().sum().backward()
@@ -294,20 +296,22 @@ def test_gradients_that_were_sent_may_not_change() -> None:
     for nothing, twice, clip, replace, zero, *in_one_piece, dropped in found:
         assert nothing == "fine"
         assert "came a second time" in twice
-        assert "changed after backward" in clip
-        assert "changed after backward" in replace
+        assert "changed between backward and step" in clip
+        assert "changed between backward and step" in replace
         assert "zero_grad was called after backward" in zero
         assert all("bucket_mb=0" in said for said in (twice, clip, replace, zero))
         assert in_one_piece == ["fine"] * 4
         assert "every trainable parameter must have a gradient" in dropped
 
 
-def test_where_nothing_is_sent_early_gradients_are_free() -> None:
-    """Accumulation, a skipped step and clipping, with the default size of buckets."""
+def test_gradients_are_the_users_where_nothing_averages_them_or_it_is_said() -> None:
+    """Accumulation, a skipped step and clipping."""
 
     def loop(build: Callable[[], Strategy]) -> torch.Tensor:
         model, inputs = net(), data(torch.distributed.get_rank())
-        optimizer = DistributedOptimizer(model, build())
+        strategy = build()
+        averaged = {} if strategy.gradients.rowwise else {"bucket_mb": 0.0}
+        optimizer = DistributedOptimizer(model, strategy, **averaged)
         for step in range(4):
             optimizer.zero_grad(set_to_none=True)
             for _ in range(2):
@@ -321,6 +325,57 @@ def test_where_nothing_is_sent_early_gradients_are_free() -> None:
     for build in (lambda: methods.psgd(SGD), lambda: methods.dsgd(SGD, topologies.ring(2))):
         one, other = on_processes(2, lambda build=build: loop(build))
         assert torch.allclose(one, other, rtol=0, atol=1e-12), "all begin alike, and two in a ring average"
+
+
+@pytest.mark.parametrize("change", ["clip", "replace"])
+def test_what_is_averaged_may_not_be_changed_by_hand_however_large_the_model(change: str) -> None:
+    """In the first step, when nothing has been sent, and in one bucket, of which nothing is ever sent early."""
+
+    def loop() -> list[str]:
+        found = []
+        for megabytes in (25.0, 0.5e-3):
+            model, inputs = net(), data(torch.distributed.get_rank())
+            optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=megabytes)
+            for step in range(2):
+                optimizer.zero_grad()
+                model(inputs).square().sum().backward()
+                if step == (megabytes == 25.0):
+                    if change == "clip":
+                        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+                    else:
+                        for parameter in model.parameters():
+                            parameter.grad = torch.zeros_like(parameter)
+                    with pytest.raises(RuntimeError, match=r"another average; to clip them, give clip=NORM"):
+                        optimizer.step()
+                    found.append(f"refused at {step}")
+                    break
+                optimizer.step()
+        return found
+
+    assert on_processes(2, loop) == [["refused at 1", "refused at 0"]] * 2
+
+
+def test_accumulation_does_not_depend_on_the_number_of_buckets() -> None:
+    """The first step shows that gradients come several times; a last step of fewer is no other thing."""
+
+    def loop() -> list[tuple[int, torch.Tensor]]:
+        found = []
+        for megabytes in (25.0, 0.5e-3, 0.0):
+            model, inputs = net(), data(torch.distributed.get_rank())
+            optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=megabytes)
+            for passes in (3, 3, 1):
+                optimizer.zero_grad()
+                for i in range(passes):
+                    (model(inputs + i).square().sum() / passes).backward()
+                optimizer.step()
+            weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+            found.append((optimizer.communicator.ledger.messages, weights))
+        return found
+
+    for found in on_processes(2, loop):
+        messages, (first, *others) = zip(*found, strict=True)
+        assert messages == (3, 12, 3)
+        assert all(torch.allclose(first, other, rtol=0, atol=1e-12) for other in others)
 
 
 class LouderAverage(Average):

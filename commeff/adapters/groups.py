@@ -1,0 +1,129 @@
+"""Parameter groups of a model as a torch optimizer has them, and as a layout and a local step do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from commeff.compressors import Layout
+from commeff.core.local import Local
+from commeff.core.strategy import LocalStep
+
+Groups = Callable[[str, nn.Parameter], int] | Sequence[Mapping[str, Any]]
+
+
+class Grouping:
+    """Which parameter is in which group, and what the user has said of each group.
+
+    Parameters
+    ----------
+    named : dict of str to nn.Parameter
+        The parameters that are trained.
+    groups : sequence of dict, or callable, optional
+        As torch's optimizers take them: dicts with "params" and options; or the number of a parameter's group, from its
+        name and itself. All parameters are in one group unless given.
+
+    Attributes
+    ----------
+    members : list of list of nn.Parameter
+        Of each group.
+    options : list of dict
+        What was said of each group.
+
+    Raises
+    ------
+    ValueError
+        A parameter is in no group, or in several, or what a group holds is not trained.
+    """
+
+    def __init__(self, named: Mapping[str, nn.Parameter], groups: Groups | None = None) -> None:
+        if callable(groups):
+            numbers = {name: groups(name, parameter) for name, parameter in named.items()}
+            if sorted(set(numbers.values())) != [*range(len(set(numbers.values())))]:
+                raise ValueError(
+                    f"groups must number the parameter groups 0, 1, ..., got {sorted(set(numbers.values()))}: options "
+                    "are given in that order"
+                )
+            self.options: list[dict[str, Any]] = [{} for _ in set(numbers.values())]
+        elif groups is None:
+            numbers, self.options = dict.fromkeys(named, 0), [{}]
+        else:
+            numbers, self.options = _numbers(named, groups), [_without_parameters(group) for group in groups]
+        self._numbers = numbers
+        self.members = [[named[name] for name, number in numbers.items() if number == g] for g in range(len(self))]
+
+    def __len__(self) -> int:
+        return len(self.options)
+
+    def of(self, layout: Layout) -> Layout:
+        """A layout of these parameters, or of pieces of them, with their groups."""
+        return replace(layout, fields=tuple(field._replace(group=self._numbers[field.name]) for field in layout.fields))
+
+    def begin(self, local: LocalStep) -> list[dict[str, Any]]:
+        """Tell a local step what was said of each group; gives the groups as a torch optimizer has them."""
+        found = local.options
+        like = next(iter(found.values()))
+        for said in self.options:
+            if unknown := [name for name in said if name not in like]:
+                raise ValueError(
+                    f"options of a parameter group must be those of the method's optimizer, got {', '.join(unknown)}: "
+                    f"it has {', '.join(like)}"
+                )
+        options = [found.get(g, like) | said for g, said in enumerate(self.options)]
+        if options != [found.get(g, like) for g in range(len(self))]:
+            local.options = dict(enumerate(options))
+        return [{"params": members, **chosen} for members, chosen in zip(self.members, options, strict=True)]
+
+
+def _without_parameters(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}
+
+
+def options_of(groups: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The options of a torch optimizer's groups, as a local step has them."""
+    return {g: _without_parameters(group) for g, group in enumerate(groups)}
+
+
+def states_of(local: LocalStep, named: Mapping[str, nn.Parameter], layout: Layout) -> defaultdict[Tensor, Any]:
+    """What the torch optimizer in a local step remembers of parameters that lie whole in this worker's layout."""
+    while not isinstance(local, Local):
+        if not isinstance(inner := getattr(local, "inner", None), LocalStep):
+            return defaultdict(dict)
+        local = inner
+    whole = {field.name for field in layout.fields if field.stop - field.start == named[field.name].numel()}
+    states: defaultdict[Tensor, Any] = defaultdict(dict)
+    states |= {
+        named[name]: {key: value[0].view_as(named[name]) if value.ndim > 1 else value[0] for key, value in mine.items()}
+        for name, mine in local.by_tensor(layout).items()
+        if name in whole
+    }
+    return states
+
+
+def _numbers(named: Mapping[str, nn.Parameter], groups: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    lists = [group.get("params", ()) for group in groups]
+    members = [[each] if isinstance(each, nn.Parameter) else list(each) for each in lists]
+    ours = {id(parameter) for parameter in named.values()}
+    if strangers := sum(id(p) not in ours for each in members for p in each):
+        raise ValueError(
+            f"groups must hold parameters of the model that are trained, got {strangers} others: take them from "
+            "model.named_parameters(), and leave out those that do not require gradients"
+        )
+    places: dict[int, list[int]] = {}
+    for g, each in enumerate(members):
+        for parameter in each:
+            places.setdefault(id(parameter), []).append(g)
+    numbers = {}
+    for name, parameter in named.items():
+        found = places.get(id(parameter), [])
+        if len(found) != 1:
+            raise ValueError(
+                f"groups must hold every parameter once, got {name} in {len(found)}: what is trained needs options; "
+                "put it into one group"
+            )
+        numbers[name] = found[0]
+    return numbers
