@@ -7,7 +7,7 @@ computations, or one around another; neither the trainer nor a method knows whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
@@ -46,13 +46,18 @@ class Computation(Protocol):
     passes : int
         How many times one call of `backward` adds to the gradient of each parameter, after which it is final and can
         be sent while others are computed: 1, or the number of micro-batches. 0: only when the call returns.
+    late : set of str
+        The parameters whose gradients are final only when the call returns, whatever the passes.
     vocabulary : Axis or None
         The ranks that the outputs are split over, along their last dimension, when the criterion gets them.
     """
 
-    parameters: Mapping[str, nn.Parameter]
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]: ...
+
     modules: Sequence[nn.Module]
     passes: int
+    late: Set[str]
     vocabulary: Axis | None
 
     def backward(self, objective: Objective, batch: Batch, weight: float) -> Tensor:
@@ -89,6 +94,7 @@ class OnePass:
     """
 
     passes = 1
+    late: Set[str] = frozenset()
 
     def __init__(self, model: nn.Module, vocabulary: Axis | None = None) -> None:
         self._model, self.vocabulary = model, vocabulary

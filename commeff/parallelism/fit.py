@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import combinations
 
 from torch import Tensor, nn
 
 from commeff.parallelism.collectives import Axis
-from commeff.parallelism.layers import Layers, unnamed
+from commeff.parallelism.layers import Layers, stages_here, unnamed
 from commeff.parallelism.pieces import Cut, cut_evenly, whole
 from commeff.parallelism.plan import ColumnParallel, ParallelInput, Plan, RowParallel, Style, VocabularyParallel
 from commeff.parallelism.schedules import SCHEDULES, unfit
@@ -88,6 +89,16 @@ def check_stages(model: nn.Module, layers: Layers, size: int, schedule: str, mic
         faults.append("the model must be whole, got one that was dealt to stages before: make a new one")
     if faults:
         raise ValueError("\n".join(faults))
+
+
+def sharing_faults(model: nn.Module) -> Iterator[str]:
+    """Why stages of this rank cannot be sharded, in a line: FSDP gathers a tensor for one of them alone."""
+    for (one, first), (other, last) in combinations(stages_here(model).items(), 2):
+        if not set(first.parameters()).isdisjoint(last.parameters()):
+            yield (
+                f"zero must be at most 2 where a tensor lies in two stages of one rank, got 3 with stages {one} and "
+                f"{other}, whose embeddings are tied: untie them, take another schedule, or zero=2"
+            )
 
 
 def batch_faults(batch: int, shard: int, micro_batches: int) -> Iterator[str]:

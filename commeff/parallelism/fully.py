@@ -1,13 +1,16 @@
 """ZeRO stage 3: torch's FSDP2 over a worker's shard ranks, whose shards lie in the row of the method.
 
 FSDP gathers the parameters of a unit before it computes with them and drops them afterwards, forward and backward, and
-scatters the sum of the gradients: 3 (S-1)/S Psi numbers a step. It gets the shard axis alone; the workers' axis is the
-method's.
+scatters the sum of the gradients: 3 (S-1)/S Psi numbers a step, in M micro-batches (M + 2) (S-1)/S, since forward drops
+parameters after each, and backward only after the last. Where a schedule splits backward in two they stay gathered from
+the first forward on: 2 (S-1)/S Psi numbers, and a rank holds its stages' whole parameters meanwhile. FSDP gets the shard
+axis alone; the workers' axis is the method's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, cast
 
@@ -26,6 +29,9 @@ except ImportError:  # their names before torch 2.13
 
 from commeff.compressors import Layout
 from commeff.parallelism.collectives import Axis
+from commeff.parallelism.fit import sharing_faults
+from commeff.parallelism.foreign import resharded
+from commeff.parallelism.layers import Stage, stages_here
 from commeff.parallelism.mesh import Mesh
 from commeff.parallelism.row import Row, Span
 
@@ -35,13 +41,13 @@ class Unit(NamedTuple):
 
     Attributes
     ----------
-    place : int
-        0 for what lies outside of all units, which backward finishes last; the others in their order.
+    place : (int, int)
+        The stage, and in it 0 for what lies outside of all units, which backward finishes last; the others in order.
     module : nn.Module
         Whose parameters they are; FSDP has made it one of its own.
     """
 
-    place: int
+    place: tuple[int, int]
     module: nn.Module
 
 
@@ -88,7 +94,7 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtyp
     Parameters
     ----------
     model : nn.Module
-        This process's piece of its worker.
+        This process's piece of its worker: whole, or what `split` and then a `Pipeline` have left of it.
     mesh : Mesh
         The processes.
     units : sequence of str, optional
@@ -96,26 +102,59 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtyp
         nn.ModuleList unless given. What no unit has is the last one.
     dtype : torch.dtype, optional
         In which they are gathered and computed with, and gradients scattered.
+
+    Raises
+    ------
+    ValueError
+        There is one shard rank, or two stages of this rank share a tensor.
     """
     if mesh.degrees["shard"] == 1:
         raise ValueError("zero=3 needs shard > 1, got 1: there is nobody to share parameters with; give zero=0")
     shard, axis = mesh.devices["shard"], mesh.axis("shard")
+    for fault in sharing_faults(model):
+        raise ValueError(fault)
     kept = {name: vars(parameter).copy() for name, parameter in model.named_parameters()}
-    named, policy = list(_named_units(model, units)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
-    for _, unit in named:
-        fully_shard(unit, mesh=shard, reshard_after_forward=True, mp_policy=policy)
-    # By default the root would stay gathered after forward.
-    fully_shard(model, mesh=shard, reshard_after_forward=True, mp_policy=policy)
-    for unit in (model, *(unit for _, unit in named)):
-        cast(FSDPModule, unit).set_custom_all_gather(CountedGather(axis))
-        cast(FSDPModule, unit).set_custom_reduce_scatter(CountedScatter(axis))
+    places = {(module, key): tensor for module in model.modules() for key, tensor in module._parameters.items()}
+    named, policy = list(_units(model, units)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
+    homes: dict[nn.Parameter, Unit] = {}
+    for number, root in stages_here(model).items() or [(0, model)]:
+        inside = set(root.modules()) - {root}
+        within = [unit for unit in named if unit in inside]
+        for unit in (*within, root):
+            # By default the root would stay gathered after forward.
+            gathered = isinstance(root, Stage) and root.gathered
+            fully_shard(unit, mesh=shard, reshard_after_forward=not gathered, mp_policy=policy)
+            cast(FSDPModule, unit).set_custom_all_gather(CountedGather(axis))
+            cast(FSDPModule, unit).set_custom_reduce_scatter(CountedScatter(axis))
+        for i, unit in enumerate((root, *within)):
+            homes |= dict.fromkeys(unit.parameters(), Unit((number, i), unit))
+        root.shard_axis = axis  # type: ignore[assignment]
+    _tie_again(places)
     for name, parameter in model.named_parameters():
         vars(parameter).update(kept[name])
-        homes = [Unit(i, unit) for i, (above, unit) in enumerate(named, 1) if name.startswith(f"{above}.")]
-        parameter.unit = (homes or [Unit(0, model)])[-1]  # type: ignore[attr-defined]
+        parameter.unit = homes[parameter]  # type: ignore[attr-defined]
 
 
-def _named_units(model: nn.Module, units: Sequence[str] | None) -> Iterator[tuple[str, nn.Module]]:
+def _tie_again(places: Mapping[tuple[nn.Module, str], nn.Parameter | None]) -> None:
+    """Modules that shared a tensor of which FSDP has sharded one, the other being in another stage, share it again."""
+    sharded = {tensor: now for (module, key), tensor in places.items() if (now := module._parameters[key]) is not tensor}
+    for (module, key), tensor in places.items():
+        if module._parameters[key] is tensor and tensor in sharded:
+            module._parameters[key] = sharded[tensor]
+
+
+@contextmanager
+def aside(module: nn.Module) -> Iterator[None]:
+    """What a module computes meanwhile is no part of training: what FSDP gathers is not counted, and dropped again."""
+    axis: Axis | None = getattr(module, "shard_axis", None)
+    sent = 0.0 if axis is None else axis.bytes
+    yield
+    resharded([module])
+    if axis is not None:
+        axis.bytes = sent
+
+
+def _units(model: nn.Module, units: Sequence[str] | None) -> Iterator[nn.Module]:
     lists = [f"{name}." for name, module in model.named_modules() if isinstance(module, (nn.Sequential, nn.ModuleList))]
     for name, module in model.named_modules():
         if not name or not any(True for _ in module.parameters()):
@@ -126,7 +165,7 @@ def _named_units(model: nn.Module, units: Sequence[str] | None) -> Iterator[tupl
         else:
             chosen = any(fnmatchcase(name, pattern) and pattern.count(".") == name.count(".") for pattern in units)
         if chosen:
-            yield name, module
+            yield module
 
 
 class FullyRow(Row):

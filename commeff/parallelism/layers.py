@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,19 +100,31 @@ def homes_of(parameter: nn.Parameter, axis: Axis) -> tuple[int, ...]:
 
 
 class Stage(nn.Module):
-    """The layers of one stage, and what comes before or after them at an end of the model."""
+    """The layers of one stage, and what comes before or after them at an end of the model.
 
-    def __init__(self, model: nn.Module, layers: Layers, number: int, stages: int) -> None:
+    Attributes
+    ----------
+    gathered : bool
+        Whether stage 3 of ZeRO must keep its parameters gathered until backward has ended.
+    """
+
+    def __init__(self, model: nn.Module, layers: Layers, number: int, stages: int, gathered: bool = False) -> None:
         super().__init__()
+        self.gathered = gathered
         self.first, self.last = number == 0, number == stages - 1
         self._model, self._layers = (model,), layers  # a tuple: the model is no part of its stage
         own = {name: model.get_submodule(name) for name, at in stages_of(model, layers, stages).items() if at == number}
         self.layers = nn.ModuleList(module for name, module in own.items() if name.startswith(f"{layers.name}."))
         self.ends = nn.ModuleList(module for name, module in own.items() if not name.startswith(f"{layers.name}."))
 
-    def forward(self, *passed: Tensor, inputs: Sequence[Tensor]) -> Any:
-        """What the stage before gives, and the model's inputs -> what the next stage gets, or the model's outputs."""
+    def forward(self, *passed: Tensor, inputs: Sequence[Tensor], tried: bool = False) -> Any:
+        """What the stage before gives, and the model's inputs -> what the next stage gets, or the model's outputs.
+
+        The first stage may be `tried`: it gives what its first layer gets.
+        """
         (model,), layers = self._model, self._layers
+        if tried:
+            return layers.before(model, *inputs)
         beside = () if layers.beside is None else (layers.beside(model, *inputs),)
         x = layers.before(model, *inputs) if self.first else passed[0]
         for layer in self.layers:
@@ -120,16 +132,26 @@ class Stage(nn.Module):
         return layers.after(model, x) if self.last else x
 
 
-def keep(model: nn.Module, layers: Layers, ranks: Sequence[int], rank: int) -> dict[int, Stage]:
+def stages_here(model: nn.Module) -> Mapping[int, Stage]:
+    """This rank's stages of a model that has been dealt to stages, by their numbers; of another, none."""
+    here: Mapping[int, Stage] = getattr(model, "stages_here", {})
+    return here
+
+
+def keep(
+    model: nn.Module, layers: Layers, ranks: Sequence[int], rank: int, gathered: bool = False
+) -> Mapping[int, Stage]:
     """Leave a rank its stages of a model, in place, and give them by their numbers. Tensors keep their names.
 
     A module at either end stays where one of its tensors is used by another: what is tied has one name everywhere.
     """
     held: set[nn.Parameter] = set()
-    kept = {number: Stage(model, layers, number, len(ranks)) for number, at in enumerate(ranks) if at == rank}
+    own = [number for number, at in enumerate(ranks) if at == rank]
+    kept = {number: Stage(model, layers, number, len(ranks), gathered) for number in own}
     for stage in kept.values():
         held.update(stage.parameters())
     for name, number in stages_of(model, layers, len(ranks)).items():
         if ranks[number] != rank and not held.intersection(model.get_submodule(name).parameters()):
             model.set_submodule(name, nn.Identity())
+    model.stages_here = kept  # type: ignore[assignment]
     return kept

@@ -9,12 +9,35 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, _PipelineSchedule, get_schedule_class
 
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.layers import Stage
+
+
+class Unseen(nn.Module):
+    """A stage whose parameters are sharded, which torch is not to know.
+
+    It would scatter the gradients of a whole stage after the stage's last backward. This one scatters those of each
+    layer in that backward, as they come, so that they can leave for the other workers meanwhile.
+    """
+
+    def __init__(self, stage: FSDPModule) -> None:
+        super().__init__()
+        self.stage = stage
+
+    def forward(self, *passed: Tensor, inputs: Sequence[Tensor]) -> Any:
+        """As the stage."""
+        return self.stage(*passed, inputs=inputs)  # type: ignore[operator]
+
+    def goes_backward(self, last: bool) -> None:
+        """Gradients are scattered, and parameters dropped, in the last backward of a batch alone."""
+        self.stage.set_is_last_backward(last)
+        self.stage.set_reshard_after_backward(last)
+        self.stage.set_requires_gradient_sync(last)
 
 
 class CountedStage(PipelineStage):
@@ -45,6 +68,8 @@ class CountedStage(PipelineStage):
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
     ) -> None:
         """Backward of a micro-batch, or its half that gives gradients of inputs."""
+        if isinstance(self.submod, Unseen):
+            self.submod.goes_backward(last_backward)
         with self.computing():
             super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
@@ -101,7 +126,8 @@ def scheduled(
     like = passed.detach().requires_grad_()
     for number, stage in stages.items():
         device = torch.device(passed.device)
-        each = CountedStage(stage, number, len(ranks), device, input_args=like, output_args=like, group=axis.group)
+        seen = Unseen(stage) if isinstance(stage, FSDPModule) and not stage.gathered else stage
+        each = CountedStage(seen, number, len(ranks), device, input_args=like, output_args=like, group=axis.group)
         each.axis = axis
         each.stage_index_to_group_rank = dict(enumerate(ranks))
         run.append(each)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +13,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.computation import Batch, Objective
 from commeff.parallelism.fit import batch_faults, check_stages
+from commeff.parallelism.foreign import local, resharded
+from commeff.parallelism.fully import aside
 from commeff.parallelism.layers import Layers, keep, ranks_of, whole_shapes
 from commeff.parallelism.schedules import SCHEDULES
 
@@ -55,8 +57,9 @@ class Pipeline:
     modules : sequence of nn.Module
         The model, as this rank has it.
     passes : int
-        As many as micro-batches, or 0 where gradients are final when `backward` returns: a rank has copies, or the
-        schedule computes gradients of inputs and of parameters apart.
+        As many as micro-batches, or 0 where the schedule computes gradients of inputs and of parameters apart.
+    late : set of str
+        Tensors of which this rank has a copy: their gradients are summed when the others are final.
 
     Raises
     ------
@@ -76,7 +79,7 @@ class Pipeline:
     ) -> None:
         check_stages(model, layers, axis.size, schedule, micro_batches)
         self._kind, self._micro_batches = SCHEDULES[schedule], micro_batches
-        self._axis, self.vocabulary, self._layers = axis, vocabulary, layers
+        self._axis, self.vocabulary = axis, vocabulary
         if axis.size > micro_batches:
             warnings.warn(
                 f"micro_batches={micro_batches} are fewer than pipeline={axis.size} ranks, most of which wait for the "
@@ -85,24 +88,27 @@ class Pipeline:
             )
         self._ranks = self._kind.ranks(axis.size)
         held, among = ranks_of(model, layers, self._ranks), whole_shapes(model)
-        self._stages = keep(model, layers, self._ranks, axis.rank)
+        self._stages = keep(model, layers, self._ranks, axis.rank, self._kind.splits)
         self._model = model
         self.modules: Sequence[nn.Module] = (model,)
-        self.parameters: Mapping[str, nn.Parameter] = {
-            name: p for name, p in model.named_parameters() if p.requires_grad
-        }
-        self._tied: list[tuple[nn.Parameter, Axis]] = []
+        self._tied: dict[str, Axis] = {}
         for name, parameter in model.named_parameters():
             parameter.homes = held[name]  # type: ignore[attr-defined]
             parameter.among = among  # type: ignore[attr-defined]
             parameter.tied = any(len(home) > 1 for home in held.values())  # type: ignore[attr-defined]
             if len(held[name]) > 1:
-                self._tied.append((parameter, axis.among(held[name])))
-                self._tied[-1][1].broadcast(parameter.detach())
-        self.passes = 0 if self._tied or self._kind.splits else micro_batches
+                self._tied[name] = axis.among(held[name])
+                self._tied[name].broadcast(parameter.detach())
+        self.passes = 0 if self._kind.splits else micro_batches
+        self.late: Set[str] = self._tied.keys()
         self._facts: dict[tuple[Any, ...], tuple[torch.Size, torch.dtype]] = {}
         self._schedules: dict[tuple[Any, ...], Passing] = {}
         self._criterion: Callable[[Any, Tensor], Tensor]
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """As `Computation` has them; stage 3 of ZeRO puts others in their places."""
+        return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
 
     def backward(self, objective: Objective, batch: Batch, weight: float) -> Tensor:
         """Forward and backward of a batch: adds `weight` times the gradient of its mean loss to every parameter's.
@@ -120,14 +126,20 @@ class Pipeline:
             return loss * (weight / self._micro_batches)
 
         self._criterion = criterion
-        before = [parameter.grad for parameter, _ in self._tied]
-        for parameter, _ in self._tied:
+        tied = [(self._model.get_parameter(name), axis) for name, axis in self._tied.items()]
+        before = [parameter.grad for parameter, _ in tied]
+        for parameter, _ in tied:
             parameter.grad = None  # what comes now is summed over the copies; what was there has been
         asked = torch.arange(self._micro_batches) if self._is_last else None
         self._schedule(inputs).step(inputs, asked)
-        for (parameter, axis), earlier in zip(self._tied, before, strict=True):
-            summed = axis.reduce(_gradient(parameter))
-            parameter.grad = summed if earlier is None else earlier.add_(summed)
+        for (parameter, axis), earlier in zip(tied, before, strict=True):
+            gradient = _gradient(parameter)
+            summed = axis.reduce(local(gradient))
+            if earlier is None:
+                local(gradient).copy_(summed)
+            else:
+                local(earlier).add_(summed)
+            parameter.grad = gradient if earlier is None else earlier
         return torch.stack(losses).mean() if losses else self._first.new_zeros(())
 
     def forward(self, *inputs: Tensor) -> Any:
@@ -159,6 +171,7 @@ class Pipeline:
                 given = here
             for work in sent:
                 work.wait()
+            resharded([*self._stages.values()])
             return self._everywhere(torch.cat(given) if self._is_last else None, inputs)
 
     @property
@@ -166,8 +179,8 @@ class Pipeline:
         return len(self._ranks) - 1 in self._stages
 
     @property
-    def _first(self) -> nn.Parameter:
-        return next(iter(self.parameters.values()))
+    def _first(self) -> Tensor:
+        return local(next(self._model.parameters()))
 
     def _schedule(self, inputs: Batch) -> Passing:
         """The schedule for inputs of these shapes, which stay the same through a run."""
@@ -187,8 +200,8 @@ class Pipeline:
         """Of what goes from stage to stage, for one sample; the first stage tries it out, once."""
         tried = None
         if 0 in self._stages and ("between", *_samples(inputs)) not in self._facts:
-            with torch.no_grad():
-                tried = self._layers.before(self._model, *(x[:1] for x in inputs))
+            with torch.no_grad(), aside(self._stages[0]):
+                tried = self._stages[0](inputs=[x[:1] for x in inputs], tried=True)
         return self._known("between", inputs, tried, 0)
 
     def _everywhere(self, outputs: Tensor | None, inputs: Batch) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from itertools import pairwise
 
@@ -29,6 +29,8 @@ class Arrivals:
         The spans of columns.
     passes : int
         How many times a model adds to each gradient before it is final.
+    late : set of str
+        Tensors whose gradients are not final then: nothing is said of their spans.
 
     Attributes
     ----------
@@ -42,13 +44,15 @@ class Arrivals:
         layout: Layout,
         awaited: Sequence[tuple[int, int]],
         passes: int = 1,
+        late: Set[str] = frozenset(),
     ) -> None:
         self._layout, self._times = layout, len(models) * passes
         between = {field.start for field in layout.fields}
         begins = [start for start, _ in awaited if start in between]
         self._spans = list(pairwise([*begins, layout.d]))
         self._span_of = [bisect_right(begins, field.start) - 1 for field in layout.fields]
-        self._sizes = [self._span_of.count(span) * self._times for span in range(len(begins))]
+        silent = {self._span_of[i] for i, field in enumerate(layout.fields) if field.name in late}
+        self._sizes = [self._span_of.count(span) * self._times + (span in silent) for span in range(len(begins))]
         self._missing: list[int] = []
         self._left: list[int] = []
         self._listener: Listener | None = None

@@ -158,8 +158,8 @@ class ShardedWorker:
         self._row.begin(l2)
         awaited = self._row.awaited(awaited) if self.computation.passes else ()
         if awaited and self._arrivals is None:
-            passes = self._row.passes(self.computation.passes)
-            self._arrivals = Arrivals([self.computation.parameters], self._whole, awaited, passes)
+            passes, late = self._row.passes(self.computation.passes), self.computation.late
+            self._arrivals = Arrivals([self.computation.parameters], self._whole, awaited, passes, late)
         listener = partial(self._arrived, ready or (lambda start, stop: None))
         loss, factor = raised(loss, self._dtype), 1.0 if self.scale is None else self.scale.value
         shard, losses = self.mesh.axis("shard"), []

@@ -64,16 +64,9 @@ def on_mesh(
     model, vocabulary = _split(task, tensor, sequence)
     if recompute != "none":
         applied(model, _layers(task, model), recompute, tensor)
-    if zero == 3:
-        if staged:
-            raise ValueError(
-                f"zero must be at most 2 in a pipeline or with micro-batches, got 3 with pipeline = {pipeline.size}, "
-                f"micro_batches = {micro_batches}: stages are not sharded yet; give zero=2"
-            )
-        fully(model, mesh, dtype=named_precision(precision).dtype)
-    computation: Computation = OnePass(model, vocabulary)
+    piped: Computation | None = None
     if staged:
-        computation = Pipeline(
+        piped = Pipeline(
             model,
             _layers(task, model),
             pipeline,
@@ -81,7 +74,9 @@ def on_mesh(
             micro_batches=micro_batches,
             vocabulary=vocabulary,
         )
-    return ShardedWorker(computation, mesh, zero=zero, precision=precision, seed=seed)
+    if zero == 3:
+        fully(model, mesh, dtype=named_precision(precision).dtype)
+    return ShardedWorker(piped or OnePass(model, vocabulary), mesh, zero=zero, precision=precision, seed=seed)
 
 
 def _layers(task: Task, model: nn.Module) -> Layers:

@@ -14,7 +14,7 @@ from commeff.compressors import Layout
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.meshes import degrees
 from commeff.experiments.config.schema import ConfigError
-from commeff.parallelism.fit import batch_faults
+from commeff.parallelism.fit import batch_faults, sharing_faults
 from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.training.sharding import on_mesh
@@ -88,6 +88,8 @@ def rehearse_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) ->
     faults = [*_undivided(config, task)]
     try:
         worker = play(config, task)
+        if config["zero"] == 3:
+            faults += [fault for model in worker.computation.modules for fault in sharing_faults(model)]
         loss = objective(task, worker.computation.vocabulary)
         if not faults and degrees(config)["pipeline"] == config["micro_batches"] == 1:  # nobody would pass on
             worker.compute(loss, [tuple(part.to("meta") for part in task.batch(0, [0]))], 0)

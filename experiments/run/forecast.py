@@ -22,6 +22,7 @@ from commeff.experiments.config.build import build
 from commeff.experiments.config.meshes import AXES, degrees, mesh_size
 from commeff.experiments.config.rehearsal import driven, play
 from commeff.experiments.run.held import model_bytes, storage_bytes
+from commeff.parallelism.layers import homes_of
 from commeff.parallelism.schedules import SCHEDULES
 from commeff.profiling import profile
 from commeff.replicas import ShardedWorker, Stacked
@@ -78,7 +79,7 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
         worker = play(config, task, place)
         strategy = driven(copy.deepcopy(method), config, worker)
         ours, memory = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)
-        ours |= {"pipeline_bytes": config["steps"] * _copies(worker)} if by_axis["pipeline"] > 1 else {}
+        ours |= {name: config["steps"] * count for name, count in _of_copies(config, worker).items()}
         sent.update({name: times * count for name, count in ours.items()})
         held = held or model_bytes(worker) | {"method": memory}
         if config["zero"] == 3:  # which is played as stage 2
@@ -100,10 +101,29 @@ def _worker_axis(
     return sent, sum(found.memory_bytes.values())
 
 
-def _copies(worker: ShardedWorker) -> float:
-    """What a rank sends in a step to sum gradients of tensors that lie at several stages."""
-    homes = [(p.nbytes, len(getattr(p, "homes", (0,)))) for p in worker.computation.parameters.values()]
-    return sum(2 * count * (ranks - 1) / ranks for count, ranks in homes)
+def _of_copies(config: Mapping[str, Any], worker: ShardedWorker) -> dict[str, float]:
+    """What a rank sends in a step for tensors that lie at several stages: their gradients are summed, and all copies
+    but one are more than the whole model that shard ranks share.
+    """
+    pipeline, shard = worker.mesh.axis("pipeline"), worker.mesh.axis("shard")
+    if pipeline.size == 1:
+        return {}
+    homes = [(p.nbytes, homes_of(p, pipeline)) for p in worker.computation.parameters.values()]
+    summed = sum(2 * count * (len(ranks) - 1) / len(ranks) for count, ranks in homes)
+    more = sum(count for count, ranks in homes if ranks[0] != pipeline.rank)
+    often = _often(config) * (shard.size - 1) / shard.size
+    return {"pipeline_bytes": summed} | ({"shard_bytes": often * more} if shard.size > 1 else {})
+
+
+def _often(config: Mapping[str, Any]) -> int:
+    """How often the ranks of a shard axis send their parameters or gradients in a step."""
+    if config["zero"] < 3 or SCHEDULES[config["mesh"]["schedule"]].splits and _staged(config):
+        return 2
+    return int(config["micro_batches"]) + 2
+
+
+def _staged(config: Mapping[str, Any]) -> bool:
+    return bool(config["mesh"]["pipeline"] * config["micro_batches"] > 1)
 
 
 def _inside(config: Mapping[str, Any], task: Task) -> tuple[dict[str, float], int]:
@@ -129,8 +149,8 @@ def _inside(config: Mapping[str, Any], task: Task) -> tuple[dict[str, float], in
         f"{name}_bytes": config["steps"] * ranks * sum(each.bytes for each in axis.family)
         for name, axis in worker.mesh.inner.items()
     }
-    if config["zero"] == 3:  # parameters are gathered twice, gradients scattered once
-        sent["shard_bytes"] *= 1.5
+    if "shard_bytes" in sent:
+        sent["shard_bytes"] *= _often(config) / 2
     parameters = {p.untyped_storage()._cdata for p in worker.computation.parameters.values()}
     activations = storage_bytes(x for x in kept if x.untyped_storage()._cdata not in parameters)
     stages = config["mesh"]["pipeline"]

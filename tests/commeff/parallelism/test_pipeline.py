@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
@@ -26,6 +27,7 @@ from commeff.parallelism.schedules import SCHEDULES
 from commeff.parallelism.tensor import cuts_of
 from commeff.replicas import Stacked
 from commeff.transforms import clipped, fitted, on_pieces
+from tests.commeff.parallelism.test_zero import columns
 from tests.laws.processes import on_processes
 
 STEPS, VOCABULARY, BATCH, CONTEXT = 4, 64, 8, 8
@@ -75,7 +77,19 @@ def whole_loss(model, tokens):
 
 
 def on_a_mesh(
-    name, method, schedule, *, worker=2, pipeline=2, shard=1, tensor=1, parts=2, clip=None, twice=False, again=None
+    name,
+    method,
+    schedule,
+    *,
+    worker=2,
+    pipeline=2,
+    shard=1,
+    tensor=1,
+    parts=2,
+    clip=None,
+    twice=False,
+    again=None,
+    zero=1,
 ):
     """What each rank holds after STEPS steps, and what its pipeline has come to."""
     mesh = Mesh(worker=worker, pipeline=pipeline, shard=shard, tensor=tensor)
@@ -86,7 +100,9 @@ def on_a_mesh(
     stages = mesh.axis("pipeline")
     stages.bytes = 0.0
     piped = Pipeline(model, layers, stages, schedule=schedule, micro_batches=parts, vocabulary=axis)
-    optimizer = DistributedOptimizer(model, METHODS[method](worker), mesh=mesh, pieces="own", bucket_mb=0.01, clip=clip)
+    optimizer = DistributedOptimizer(
+        model, METHODS[method](worker), mesh=mesh, zero=zero, pieces="own", bucket_mb=0.01, clip=clip
+    )
     objective = Objective(inputs_targets, lambda logits, targets: cross_entropy(logits, targets, axis))
     losses = []
     for step in range(STEPS):
@@ -96,11 +112,11 @@ def on_a_mesh(
             losses.append(piped.backward(objective, (part,), 0.5 if twice else 1.0).item())
         optimizer.step()
     assert stages.waited > 0
-    sent = stages.bytes
+    sent = stages.bytes, mesh.axis("shard").bytes
     outputs = piped.forward(batch(9, 0)[:, :-1])
-    pieces = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    assert list(piped.parameters) == list(pieces)
-    return mesh.coordinates, pieces, cuts, losses, sent, outputs
+    whole = {n: p.full_tensor() if isinstance(p, DTensor) else p for n, p in model.named_parameters()}
+    assert list(piped.parameters) == list(whole)
+    return mesh.coordinates, {name: p.detach() for name, p in whole.items()}, cuts, losses, sent, outputs
 
 
 def on_one_process(name, method, n, clip=None, parted=lambda strategy, layout: strategy):
@@ -120,7 +136,7 @@ def on_one_process(name, method, n, clip=None, parted=lambda strategy, layout: s
     return replicas, losses
 
 
-def compare(ranks, name, method, schedule, *, worker=2, pipeline=2, shard=1, tensor=1, clip=None, **_):
+def compare(ranks, name, method, schedule, *, worker=2, pipeline=2, shard=1, tensor=1, clip=None, zero=1, **_):
     """Every rank holds its pieces of the models that one process makes."""
     make, plan, layers = MODELS[name]
     n = worker
@@ -130,7 +146,8 @@ def compare(ranks, name, method, schedule, *, worker=2, pipeline=2, shard=1, ten
     def parted(strategy, layout):
         model = make()
         cuts = [cuts_of(model, plan(model), Axis("tensor", tensor, rank)) for rank in range(tensor)]
-        return on_pieces(strategy, of_whole(layout, cuts, Axis("tensor", tensor, 0), homes))
+        shares = partial(columns, zero, shard=shard) if zero == 3 else None
+        return on_pieces(strategy, of_whole(layout, cuts, Axis("tensor", tensor, 0), homes, shares))
 
     replicas, losses = on_one_process(name, method, n, clip, parted)
     held = {field.name: 0 for field in replicas.layout.fields}
@@ -166,6 +183,13 @@ CASES = {  # model, method, schedule, and what else
     "tensor": ("llama tied", "diloco", "1f1b", {"worker": 1, "tensor": 2, "clip": 0.6, "again": "selective"}),
     "tensor, halves": ("llama", "diloco", "zbv", {"worker": 1, "tensor": 2}),
     "shard": ("llama tied", "diloco", "zero_bubble", {"worker": 1, "shard": 2, "clip": 0.6}),
+    **{
+        f"stage 3, {schedule}": ("llama", "psgd", schedule, {"worker": 1, "shard": 2, "zero": 3, "parts": 4})
+        for schedule in SCHEDULES
+    },
+    "stage 3, tied": ("llama tied", "diloco", "1f1b", {"worker": 1, "shard": 2, "zero": 3, "clip": 0.6}),
+    "stage 3, own pieces": ("gpt", "mem_sgd", "interleaved", {"worker": 1, "shard": 2, "zero": 3, "again": "full"}),
+    "stage 3, factors": ("llama tied", "power_sgd", "zero_bubble", {"worker": 1, "shard": 2, "zero": 3}),
 }
 
 
@@ -191,6 +215,10 @@ EIGHT = {  # ranks
     "P2S2W2": ("gpt", "gossip_pga", "1f1b", {"shard": 2}),
     "P2S2W2, halves": ("llama", "diloco", "zero_bubble", {"shard": 2, "again": "full"}),
     "P2S2T2": ("llama tied", "psgd", "interleaved", {"worker": 1, "shard": 2, "tensor": 2, "clip": 0.6}),
+    "P2S2W2, stage 3": ("llama tied", "gossip_pga", "1f1b", {"shard": 2, "zero": 3, "clip": 0.6}),
+    "P2S2W2, stage 3, own pieces": ("llama tied", "mem_sgd", "interleaved", {"shard": 2, "zero": 3, "parts": 4}),
+    "P2S2W2, stage 3, halves": ("llama", "diloco", "zbv", {"shard": 2, "zero": 3, "parts": 4}),
+    "P2S2T2, stage 3": ("llama tied", "psgd", "1f1b", {"worker": 1, "shard": 2, "tensor": 2, "zero": 3}),
     "P4W2": ("llama tied", "mem_sgd", "1f1b", {"pipeline": 4, "parts": 4, "clip": 0.6}),
 }
 
@@ -222,10 +250,23 @@ def test_bytes_of_the_pipeline_axis_are_the_formula(outcomes):
         homes = ranks_of(make(), layers, ranks)
         tied = [make().get_parameter(key).numel() for key, at in homes.items() if len(at) > 1]
         passed = 2 * crossed * BATCH * CONTEXT * 32
-        copied = 2 * sum(tied) * shard * (2 if options.get("twice") else 1)
+        shares = 1 if options.get("zero") == 3 else shard  # of stage 3 a rank has a part of each copy
+        copied = 2 * sum(tied) * shares * (2 if options.get("twice") else 1)
         clips = 4 * shard * tensor if "clip" in options or case == "qsgd" else 0
-        sent = sum(rank[case][4] for rank in outcomes)
+        sent = sum(rank[case][4][0] for rank in outcomes)
         assert sent == 8 * STEPS * worker * (passed + copied + clips), case
+
+
+def test_bytes_of_stage_3_under_a_pipeline_are_the_formula(outcomes):
+    """(M + 2) Psi numbers a step for M micro-batches and a rank's own Psi, copies too; 2 Psi where they stay gathered.
+
+    The clip's sum and the factors of PowerSGD come on top.
+    """
+    for case, (*_, schedule, options) in CASES.items():
+        if options.get("zero") == 3 and "clip" not in options and "factors" not in case:
+            often = 2 if SCHEDULES[schedule].splits else options.get("parts", 2) + 2
+            for _, pieces, _, _, (_, sent), _ in (rank[case] for rank in outcomes):
+                assert sent == 8 * STEPS * often * sum(p.numel() for p in pieces.values()) / 2, case
 
 
 def test_copies_stay_equal():
