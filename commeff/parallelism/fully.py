@@ -1,10 +1,10 @@
 """ZeRO stage 3: torch's FSDP2 over a worker's shard ranks, whose shards lie in the row of the method.
 
 FSDP gathers the parameters of a unit before it computes with them and drops them afterwards, forward and backward, and
-scatters the sum of the gradients: 3 (S-1)/S Psi numbers a step, in M micro-batches (M + 2) (S-1)/S, since forward drops
-parameters after each, and backward only after the last. Where a schedule splits backward in two they stay gathered from
-the first forward on: 2 (S-1)/S Psi numbers, and a rank holds its stages' whole parameters meanwhile. FSDP gets the shard
-axis alone; the workers' axis is the method's.
+scatters the sum of the gradients: 3 (S-1)/S Psi numbers a step. In M micro-batches it is (M + 2) (S-1)/S Psi, since
+forward drops parameters after each, and backward only after the last. Where a schedule splits backward in two, they
+stay gathered from the first forward on: 2 (S-1)/S Psi numbers, and a rank holds its stages' whole parameters meanwhile.
+FSDP gets the shard axis alone; the workers' axis is the method's.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtyp
     """
     if mesh.degrees["shard"] == 1:
         raise ValueError("zero=3 needs shard > 1, got 1: there is nobody to share parameters with; give zero=0")
-    shard, axis = mesh.devices["shard"], mesh.axis("shard")
     for fault in sharing_faults(model):
         raise ValueError(fault)
+    shard, axis = mesh.devices["shard"], mesh.axis("shard")
     kept = {name: vars(parameter).copy() for name, parameter in model.named_parameters()}
     places = {(module, key): tensor for module in model.modules() for key, tensor in module._parameters.items()}
     named, policy = list(_units(model, units)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
@@ -137,7 +137,9 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtyp
 
 def _tie_again(places: Mapping[tuple[nn.Module, str], nn.Parameter | None]) -> None:
     """Modules that shared a tensor of which FSDP has sharded one, the other being in another stage, share it again."""
-    sharded = {tensor: now for (module, key), tensor in places.items() if (now := module._parameters[key]) is not tensor}
+    sharded = {
+        tensor: now for (module, key), tensor in places.items() if (now := module._parameters[key]) is not tensor
+    }
     for (module, key), tensor in places.items():
         if module._parameters[key] is tensor and tensor in sharded:
             module._parameters[key] = sharded[tensor]
@@ -172,7 +174,7 @@ class FullyRow(Row):
     """Stage 3: a rank has its shard of every parameter, and of its gradient and states, one after the other.
 
     The parameters that backward finishes last come first, so that the last blocks of the row can be sent while others
-    are computed.
+    are computed: those whose gradients are summed over stages, then those outside of all units.
     """
 
     takes = True
@@ -183,7 +185,8 @@ class FullyRow(Row):
         if not all(isinstance(parameter, DTensor) for parameter in parameters.values()):
             raise ValueError("the model must be sharded for zero=3, got a plain one: call fully(model, mesh) first")
         units: list[Unit] = [parameter.unit for parameter in parameters.values()]  # type: ignore[attr-defined]
-        self._order = sorted(range(len(units)), key=lambda i: units[i].place)
+        final = [len(getattr(parameter, "homes", ())) < 2 for parameter in parameters.values()]  # no stage has a copy
+        self._order = sorted(range(len(units)), key=lambda i: (final[i], units[i].place))
         self._modules = list({unit.place: unit.module for unit in units}.values())
         super().__init__(parameters, layout, axis, dtype)
         self._each = list(self._named.values())

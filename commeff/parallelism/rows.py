@@ -98,7 +98,9 @@ def dealt(
     whole = None if among is None else Layout.of(among)
     pieces = lying(layout, dict(zip(parameters, cuts, strict=True)), cutting, dealing, homes, whole).pick(row.spans)
     # The ends of a pipeline deal what is tied to shard ranks as the rest of their rows has it, unless each tensor is.
-    alike = shared.size == 1 or zero == 3 or not any(getattr(parameter, "tied", False) for parameter in parameters.values())
+    alike = (
+        shared.size == 1 or zero == 3 or not any(getattr(parameter, "tied", False) for parameter in parameters.values())
+    )
     return Dealt(row, pieces, of_piece(pieces, tensor, shared, homes, alike))
 
 

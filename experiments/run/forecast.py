@@ -81,9 +81,9 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
         ours, memory = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)
         ours |= {name: config["steps"] * count for name, count in _of_copies(config, worker).items()}
         sent.update({name: times * count for name, count in ours.items()})
-        held = held or model_bytes(worker) | {"method": memory}
-        if config["zero"] == 3:  # which is played as stage 2
-            held |= dict.fromkeys(("parameters", "gradients"), worker.parameters.nbytes)
+        # Stage 3 is played as stage 2.
+        own = dict.fromkeys(("parameters", "gradients"), worker.parameters.nbytes) if config["zero"] == 3 else None
+        held = held or (own or model_bytes(worker)) | {"method": memory}
     inside, activations = _inside(config, task)
     sent.update(inside)
     return Forecast(dict(sent), held | ({"activations": activations} if activations else {}))
@@ -112,12 +112,13 @@ def _of_copies(config: Mapping[str, Any], worker: ShardedWorker) -> dict[str, fl
     summed = sum(2 * count * (len(ranks) - 1) / len(ranks) for count, ranks in homes)
     more = sum(count for count, ranks in homes if ranks[0] != pipeline.rank)
     often = _often(config) * (shard.size - 1) / shard.size
+    summed /= shard.size if config["zero"] == 3 else 1  # a rank has its shard of each copy
     return {"pipeline_bytes": summed} | ({"shard_bytes": often * more} if shard.size > 1 else {})
 
 
 def _often(config: Mapping[str, Any]) -> int:
     """How often the ranks of a shard axis send their parameters or gradients in a step."""
-    if config["zero"] < 3 or SCHEDULES[config["mesh"]["schedule"]].splits and _staged(config):
+    if config["zero"] < 3 or (SCHEDULES[config["mesh"]["schedule"]].splits and _staged(config)):
         return 2
     return int(config["micro_batches"]) + 2
 

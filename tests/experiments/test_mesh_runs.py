@@ -114,6 +114,26 @@ def test_bytes_of_a_pipeline_are_predicted(text: Path) -> None:
     assert found.sent["pipeline_bytes"] == 4 * 8 * (2 * 4 * 16 * 96 + 2 * 256 * 96)
 
 
+@pytest.mark.parametrize(
+    ("given", "often"),
+    [
+        (("zero=1",), 2),
+        (("zero=3",), 4),
+        (("zero=3", "schedule=interleaved", "micro_batches=4", "task.batch=8"), 6),
+        (("zero=3", "schedule=zero_bubble"), 2),
+    ],
+)
+def test_bytes_of_a_shard_axis_under_a_pipeline_are_predicted(text: Path, given: tuple[str, ...], often: int) -> None:
+    """M + 2 times the parameters and the copy of tied embeddings, for M micro-batches; twice where they stay gathered,
+    or whole.
+    """
+    few = ("model=gpt", "task.layers=4", "task.heads=2", "task.width=16")
+    found = forecast(compose(words(text, "mesh.pipeline=2", "mesh.shard=2", "micro_batches=2", *few, *given)))
+    task = build(compose(words(text, *few))).task
+    numbers = sum(p.numel() for p in task.model().parameters()) + 256 * 16
+    assert found.sent["shard_bytes"] == 4 * 2 * 8 * often * numbers / 2
+
+
 def test_a_rank_that_fails_is_named_by_its_place(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, compute = compose(words(text, "mesh.shard=2", "zero=1")), ShardedWorker.compute
 
@@ -166,7 +186,10 @@ def test_models_and_batches_that_do_not_divide_are_refused_all_at_once(text: Pat
         (("task=quadratic", "mesh.worker=2", "mesh.tensor=2"), "must have a plan, got Quadratic without"),
         (("task=quadratic", "mesh.worker=2", "mesh.shard=1"), "must have inputs_targets and criterion, got Quadratic"),
         (("mesh.pipeline=3",), "pipeline"),
-        (("mesh.pipeline=2", "mesh.shard=2", "zero=3"), "zero must be at most 2 in a pipeline, got 3"),
+        (
+            ("mesh.pipeline=2", "mesh.shard=2", "zero=3", "schedule=zbv", "micro_batches=2", "task.layers=4"),
+            "zero must be at most 2 where a tensor lies in two stages of one rank, got 3 with stages 0 and 3",
+        ),
         (
             ("mesh.pipeline=2", "schedule=interleaved", "micro_batches=5", "task.batch=5", "task.layers=4"),
             "micro_batches must be a multiple of the 2 rounds that interleaved makes on 2 ranks, got 5",
