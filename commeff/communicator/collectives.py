@@ -67,6 +67,10 @@ class AllGather(Collective):
 class Sum(Collective):
     """The mean of the hosted rows' parts is added up over the processes, in the dtype in which they travel: a 16-bit
     all-reduce rounds.
+
+    Processes divide before they add, so that nothing overflows, and one process that hosts all rows afterwards: in 16
+    bits the two may differ by a unit in the last place. A model that is split has the mean of the whole one on as many
+    processes, bit by bit.
     """
 
     def post(self, message: Message, n: int, bounds: list[int], transport: Transport) -> Mean:

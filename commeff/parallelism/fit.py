@@ -124,8 +124,11 @@ def _mistakes(model: nn.Module, plan: Plan, styled: dict[str, Style]) -> Iterato
 
 def _dropout(model: nn.Module) -> Iterator[str]:
     for name, module in model.named_modules():
-        if isinstance(module, nn.Dropout) and module.p > 0:
-            yield f"dropout must be 0 in a model that is split, got {module.p} in {name}: ranks would draw other masks"
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            yield (
+                f"dropout must be 0 in a model that is split over tensor or pipeline ranks, got {module.p} in {name}: "
+                "they would draw other masks; set it to 0, or split the worker over shard ranks alone"
+            )
 
 
 def _kinds(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
-from commeff.compressors import QSGD, PerTensor, RandomK, ScaledSign, TopK
+from commeff.compressors import QSGD, Dense, PerTensor, RandomK, ScaledSign, TopK
 from commeff.compressors.parts import Part
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.parallelism import (
@@ -98,12 +98,12 @@ def on_one_process(make, strategy, n, clip=None, parted=lambda strategy, layout:
     return replicas
 
 
-def on_a_mesh(make, plan, strategy, workers, tensor, sequence, clip=None, pieces=None):
+def on_a_mesh(make, plan, strategy, workers, tensor, sequence, clip=None, pieces=None, shard=1):
     """What each rank holds after the same steps: {name: piece}, and how it was cut."""
-    mesh = Mesh(worker=workers, tensor=tensor)
+    mesh = Mesh(worker=workers, tensor=tensor, shard=shard)
     axis, model = mesh.axis("tensor"), make()
     cuts = split(model, plan(model), axis, sequence=sequence)
-    optimizer = DistributedOptimizer(model, strategy, mesh=mesh, pieces=pieces, bucket_mb=0.01, clip=clip)
+    optimizer = DistributedOptimizer(model, strategy, mesh=mesh, zero=0, pieces=pieces, bucket_mb=0.01, clip=clip)
     for step in range(STEPS):
         tokens = batch(step, mesh.coordinates["worker"])
         optimizer.zero_grad()
@@ -127,9 +127,33 @@ def outcomes():
             method: on_a_mesh(llama, llama_plan, build(2), 2, 2, not only, pieces=only)
             for only, those in ((None, METHODS), ("own", ON_PIECES))
             for method, build in those.items()
+        } | {
+            (name, tensor): on_a_mesh(llama, llama_plan, narrow(name), 2, tensor, False, shard=2 // tensor)
+            for name in NARROW
+            for tensor in (1, 2)
         }
 
     return on_processes(4, member)
+
+
+NARROW = ("float16", "bfloat16")
+
+
+def narrow(name):
+    return methods.mem_sgd(SGD, Dense(name))
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_what_travels_in_16_bits_does_so_in_pieces_as_in_wholes(outcomes, name):
+    """Rounding is that of as many processes: one that adds all workers' rounds elsewhere, by a unit at the end."""
+    wholes = {rank[name, 1][0]: rank[name, 1][1] for rank in outcomes}
+    replicas = on_one_process(llama, narrow(name), 2)
+    for worker, pieces, cuts, _ in (rank[name, 2] for rank in outcomes):
+        for field in replicas.layout.fields:
+            whole = wholes[worker][field.name]
+            assert (pieces[field.name] - cuts[field.name].take(whole)).abs().max() <= 1e-12
+            row = replicas.parameters[worker, field.start : field.stop].view(field.shape)
+            assert (whole - row).abs().max() <= torch.finfo(getattr(torch, name)).eps / 10
 
 
 @pytest.mark.parametrize("method", METHODS)
