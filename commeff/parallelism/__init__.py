@@ -18,6 +18,7 @@ from commeff.parallelism.mesh import AXES, Mesh
 from commeff.parallelism.pieces import Cut
 from commeff.parallelism.plan import (
     ColumnParallel,
+    HeadParallel,
     ParallelInput,
     Plan,
     RowParallel,
@@ -34,6 +35,7 @@ __all__ = [
     "ColumnParallel",
     "Computation",
     "Cut",
+    "HeadParallel",
     "Layers",
     "Mesh",
     "Objective",

@@ -11,7 +11,16 @@ from torch import Tensor, nn
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.layers import Layers, stages_here, unnamed
 from commeff.parallelism.pieces import Cut, cut_evenly, whole
-from commeff.parallelism.plan import ColumnParallel, ParallelInput, Plan, RowParallel, Style, VocabularyParallel
+from commeff.parallelism.plan import (
+    ColumnParallel,
+    HeadParallel,
+    ParallelInput,
+    Plan,
+    RowParallel,
+    SequenceParallel,
+    Style,
+    VocabularyParallel,
+)
 from commeff.parallelism.schedules import SCHEDULES, unfit
 
 # What the styles that cut know how to compute: these layers' own forward, in what words.
@@ -61,8 +70,8 @@ def check(model: nn.Module, plan: Plan, axis: Axis) -> None:
         raise ValueError("the model must be whole, got one that was split before: make a new one")
     styled = styles(model, plan)
     faults = [*_mistakes(model, plan, styled), *_kinds(model, styled)]
-    faults = faults or [*_rests(model, styled, axis), *_ties(model, styled, axis)]
-    if faults:
+    faults = faults or [*_places(model, styled), *_rests(model, styled, axis), *_ties(model, styled, axis)]
+    if faults := [*faults, *_dropout(model)]:
         raise ValueError("\n".join(faults))
 
 
@@ -111,7 +120,7 @@ def batch_faults(batch: int, shard: int, micro_batches: int) -> Iterator[str]:
 
 
 def _mistakes(model: nn.Module, plan: Plan, styled: dict[str, Style]) -> Iterator[str]:
-    """Where plan and model disagree, and dropout."""
+    """Where plan and model disagree."""
     for pattern in plan:
         if not any(fnmatchcase(name, pattern) for name in styled):
             yield f"every pattern of the plan must name a module of the model, got {pattern!r}: no name matches it"
@@ -119,7 +128,6 @@ def _mistakes(model: nn.Module, plan: Plan, styled: dict[str, Style]) -> Iterato
     for name, _ in model.named_parameters(remove_duplicate=False):
         if name not in named:
             yield f"the plan must name every module that has parameters, and lacks that of {name}: give it a style"
-    yield from _dropout(model)
 
 
 def _dropout(model: nn.Module) -> Iterator[str]:
@@ -147,11 +155,30 @@ def _kinds(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
             ]
             if given:
                 yield f"an embedding that is split must be plain, got {name} with {', '.join(given)}: leave that out"
+
+
+def _places(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
+    """Modules that lie on the wrong side of where work begins that ranks share."""
+    for name, style in styled.items():
         above = [name[:i] for i, letter in enumerate(name) if letter == "."]
-        if isinstance(style, ColumnParallel) and not any(isinstance(styled.get(a), ParallelInput) for a in above):
+        (inside, *_) = *(a for a in above if isinstance(styled.get(a), ParallelInput)), None
+        kind = type(style).__name__
+        if isinstance(style, (ColumnParallel, RowParallel, HeadParallel)) and inside is None:
             yield (
-                f"a ColumnParallel layer must lie in a ParallelInput module, got {name} in none: there the gradients "
+                f"a {kind} layer must lie in a ParallelInput module, got {name} in none: there the gradients "
                 "of its input are summed; name one"
+            )
+        if isinstance(style, ParallelInput) and inside is not None:
+            yield (
+                f"a ParallelInput module must lie in no other, got {name} in {inside}: the gradients of what both get "
+                "would be summed twice; name one of them"
+            )
+        own = any(True for _ in model.get_submodule(name).parameters(recurse=False))
+        if isinstance(style, SequenceParallel) and own and inside is not None:
+            yield (
+                f"a SequenceParallel module must lie outside of ParallelInput modules, got {name} in {inside}, where "
+                "each rank has a share of its gradient: give it HeadParallel() if it comes before the RowParallel "
+                "layer, else take it out of the module"
             )
 
 

@@ -138,12 +138,28 @@ def stages_here(model: nn.Module) -> Mapping[int, Stage]:
     return here
 
 
+class Elsewhere(nn.Module):
+    """Stands for a module that lies at another stage."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def forward(self, *_: Any) -> Any:
+        """Nothing here can compute with it."""
+        raise ValueError(
+            f"a stage must use the modules that lie there, got {self._name}, which lies at another: name it in `first` "
+            "if `before` uses it, in `last` if `after` does; what both use must be two modules, which may share tensors"
+        )
+
+
 def keep(
     model: nn.Module, layers: Layers, ranks: Sequence[int], rank: int, gathered: bool = False
 ) -> Mapping[int, Stage]:
     """Leave a rank its stages of a model, in place, and give them by their numbers. Tensors keep their names.
 
-    A module at either end stays where one of its tensors is used by another: what is tied has one name everywhere.
+    A module at either end stays where one of its tensors is used by another, with this one alone: what is tied has one
+    name everywhere.
     """
     held: set[nn.Parameter] = set()
     own = [number for number, at in enumerate(ranks) if at == rank]
@@ -151,7 +167,14 @@ def keep(
     for stage in kept.values():
         held.update(stage.parameters())
     for name, number in stages_of(model, layers, len(ranks)).items():
-        if ranks[number] != rank and not held.intersection(model.get_submodule(name).parameters()):
-            model.set_submodule(name, nn.Identity())
+        if ranks[number] == rank:
+            continue
+        if not held.intersection(model.get_submodule(name).parameters()):
+            model.set_submodule(name, Elsewhere(name))
+            continue
+        for module in model.get_submodule(name).modules():
+            for key, parameter in list(module.named_parameters(recurse=False)):
+                if parameter not in held:
+                    module.register_parameter(key, None)
     model.stages_here = kept  # type: ignore[assignment]
     return kept

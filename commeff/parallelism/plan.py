@@ -19,7 +19,8 @@ class Style:
 class ParallelInput(Style):
     """What this module gets, all ranks have alike, or each a part of the sequence; inside, each does its share.
 
-    All linear layers inside share one collective, forward or backward.
+    All linear layers inside share one collective, forward or backward. What is not shared lies outside: residual
+    connections, and norms that are not `HeadParallel`.
     """
 
 
@@ -61,7 +62,18 @@ class VocabularyParallel(Style):
 
 @dataclass(frozen=True)
 class SequenceParallel(Style):
-    """All ranks hold it: norms, learned positions. With sequence parallelism, each acts on its part of the sequence."""
+    """All ranks hold it: norms, learned positions. With sequence parallelism, each acts on its part of the sequence.
+
+    Outside of `ParallelInput` modules, where the gradient is the same at all ranks.
+    """
+
+
+@dataclass(frozen=True)
+class HeadParallel(Style):
+    """All ranks hold it, and each acts on its share of the work: a norm of queries and keys, or of what comes in.
+
+    Inside a `ParallelInput` module, before its `RowParallel` layer. The ranks' gradients are summed.
+    """
 
 
 Plan = Mapping[str, Style]

@@ -19,6 +19,7 @@ from commeff.parallelism.fit import check, cut_of, styles
 from commeff.parallelism.pieces import Cut
 from commeff.parallelism.plan import (
     ColumnParallel,
+    HeadParallel,
     ParallelInput,
     Plan,
     RowParallel,
@@ -122,7 +123,7 @@ def _summed_over(style: Style, cut: Cut, axis: Axis, sequence: bool) -> Axis | N
         return None
     if isinstance(style, ColumnParallel):
         return axis.within(cut.copies)
-    return axis if sequence else None
+    return axis if sequence or isinstance(style, HeadParallel) else None
 
 
 def _connect(module: nn.Module, style: Style, axis: Axis, sequence: bool) -> None:
@@ -130,7 +131,7 @@ def _connect(module: nn.Module, style: Style, axis: Axis, sequence: bool) -> Non
     enter = partial(gather_in if sequence else copy_in, axis=axis)
     leave = partial(scatter_out if sequence else sum_out, axis=axis)
     if isinstance(style, ParallelInput) or (isinstance(style, VocabularyParallel) and isinstance(module, nn.Linear)):
-        module.register_forward_pre_hook(lambda _, inputs: (enter(inputs[0]), *inputs[1:]))
+        module.register_forward_pre_hook(partial(_enter, enter))
     elif isinstance(style, RowParallel):
         module.__class__ = RowLinear
         module.leave = leave  # type: ignore[assignment]
@@ -140,6 +141,18 @@ def _connect(module: nn.Module, style: Style, axis: Axis, sequence: bool) -> Non
         module.axis = axis  # type: ignore[assignment]
     elif isinstance(style, SequenceParallel) and sequence and isinstance(module, nn.Embedding):
         module.register_forward_hook(partial(_own_part, axis))
+
+
+def _enter(enter: Collective, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first input enters shared work; others, such as masks, are as they are."""
+    if not inputs:
+        raise ValueError("a ParallelInput module must get its input by position, got none: call it as module(x, ...)")
+    if any(isinstance(other, Tensor) and other.requires_grad for other in inputs[1:]):
+        raise ValueError(
+            "a ParallelInput module must get one input that has a gradient, the first, got others: each rank would "
+            "have a share of their gradients; add them to it, or compute them inside"
+        )
+    return enter(inputs[0]), *inputs[1:]
 
 
 def _own_part(axis: Axis, module: nn.Module, inputs: Any, out: Tensor) -> Tensor:

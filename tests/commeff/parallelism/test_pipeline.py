@@ -348,6 +348,23 @@ def test_a_schedule_that_cannot_be_is_refused(options, words):
     refuse(llama, LLAMA_LAYERS, 2, words, **options)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stage_has_what_lies_there_alone(rank):
+    """What is tied lies at both ends, what else its module has does not; what lies elsewhere cannot be used."""
+    model = llama()
+    model.head = torch.nn.Linear(32, 64).double()
+    model.head.weight = model.tokens.weight
+    whole = {name for name, _ in model.named_parameters()}
+    axis = PlayedMesh({"pipeline": 2}, {"pipeline": rank}).axis("pipeline")
+    piped = Pipeline(model, LLAMA_LAYERS, axis, micro_batches=2)
+    mine = {name for name, p in model.named_parameters() if rank in p.homes}
+    assert set(piped.parameters) == mine
+    assert {"tokens.weight", *(["head.bias"] if rank else [])} <= mine < whole
+    assert ("head.bias" in mine) == (rank == 1)
+    with pytest.raises(ValueError, match=f"got {'blocks.0' if rank else 'norm'}, which lies at another"):
+        (model.blocks[0] if rank else model.norm)(torch.zeros(1))
+
+
 def test_a_model_in_stages_cannot_be_dealt_again():
     model = llama()
     piped = Pipeline(model, LLAMA_LAYERS, Axis("pipeline"), micro_batches=4)

@@ -16,6 +16,7 @@ from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.parallelism import (
     Axis,
     ColumnParallel,
+    HeadParallel,
     Mesh,
     ParallelInput,
     RowParallel,
@@ -342,6 +343,15 @@ def test_what_does_not_divide_is_refused_all_at_once():
         (lambda model, plan: plan | {"blocks.*.gate": ColumnParallel(units=5)}, "5 units must divide the 64 outputs"),
         (lambda model, plan: plan | {"blocks.*.gate": ColumnParallel(parts=3)}, "3 times 21 units must divide the 64"),
         (lambda model, plan: plan | {"head": ParallelInput()}, "modules that share a tensor must be split alike"),
+        (
+            lambda model, plan: plan | {"blocks.*.project": SequenceParallel()},
+            "must lie outside of .* got blocks.0.*it Hea",
+        ),
+        (
+            lambda model, plan: plan | {"blocks.1": ParallelInput()},
+            "must lie in no other, got blocks.1.*tion in blocks.1:",
+        ),
+        (lambda model, plan: plan | {"norm": HeadParallel()}, "HeadParallel layer must lie in a .* got norm in none"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(change, words):
@@ -369,6 +379,51 @@ def test_a_model_that_splitting_would_change_is_refused(change, words):
         return model
 
     refuse(make, llama_plan, 2, words)
+
+
+class Normed(nn.Module):
+    """A feed-forward with a norm before it, and one of groups of four of what is between its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(8), nn.LayerNorm(4)
+        self.widen, self.project = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x, other=0.0):
+        inner = self.between(self.widen(self.before(x + other)).unflatten(-1, (-1, 4)))
+        return self.project(inner.flatten(-2).relu())
+
+
+NORMED = {"0": VocabularyParallel(), "1": ParallelInput(), "1.*widen": ColumnParallel(), "1.*project": RowParallel()}
+
+
+def normed():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Embedding(8, 8), Normed(), nn.Linear(8, 8)).double()
+
+
+def test_norms_inside_shared_work_are_those_of_the_whole_model():
+    """Each rank has a share of their gradients."""
+    plan = NORMED | {"1.be*": HeadParallel(), "2": SequenceParallel()}
+    tokens, whole = torch.arange(8)[None], normed()
+    whole(tokens).square().sum().backward()
+
+    def member():
+        model = normed()
+        cuts = split(model, plan, Mesh(tensor=2).axis("tensor"))
+        model(tokens).square().sum().backward()
+        gradients = {name: (cuts[name], parameter.grad) for name, parameter in model.named_parameters()}
+        with pytest.raises(ValueError, match="must get its input by position, got none"):
+            model[1](x=model[0](tokens))
+        with pytest.raises(ValueError, match="must get one input that has a gradient, the first"):
+            model[1](model[0](tokens), model[0](tokens))
+        return gradients
+
+    for gradients in on_processes(2, member):
+        for name, parameter in whole.named_parameters():
+            cut, gradient = gradients[name]
+            torch.testing.assert_close(gradient, cut.take(parameter.grad), rtol=0, atol=1e-12)
+            assert gradient.abs().max() > 1e-3, name
 
 
 def test_dropout_is_refused():
