@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -200,11 +200,7 @@ class ShardedWorker:
         finally:
             for hook in hooks:
                 hook.remove()
-        if missing := [name for name in self.computation.parameters if name not in arrived]:
-            raise ValueError(
-                f"every parameter must get a gradient, got none for {', '.join(missing)}: what the loss does not use "
-                "would stay as it is; use it, or freeze it by requires_grad_(False)"
-            )
+        all_used(name for name in self.computation.parameters if name not in arrived)
         self._checked = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -227,6 +223,15 @@ class ShardedWorker:
     def _restore(self, buffers: dict[str, Tensor]) -> None:
         for name, buffer in self.buffers.items():
             buffer.copy_(buffers[name])
+
+
+def all_used(missing: Iterable[str]) -> None:
+    """Refuse parameters that get no gradient."""
+    if names := ", ".join(missing):
+        raise ValueError(
+            f"every parameter must get a gradient, got none for {names}: what the loss does not use would stay as it "
+            "is; use it, or freeze it by requires_grad_(False)"
+        )
 
 
 class _Function(nn.Module):

@@ -78,7 +78,7 @@ def exact(part: Stateful | Compressor, partition: Sequence[Part]) -> bool:
 
 def inexact(part: Stateful | Compressor, partition: Sequence[Part]) -> Iterator[tuple[str, str]]:
     """What is inside that needs more than a piece: its name, and what it works on."""
-    held: list[Stateful | Compressor] = [value for value in vars(part).values() if isinstance(value, Compressor)]
+    held = [value for value in vars(part).values() if isinstance(value, (Compressor, Stateful))]
     held += [value for _, value in part.parts()] if isinstance(part, Stateful) else []
     found = [thing for value in held if not exact(value, partition) for thing in inexact(value, partition)]
     name = part.kind if isinstance(part, Stateful) else type(part).__name__
@@ -114,21 +114,24 @@ def fitted(strategy: Strategy, partition: Sequence[Part], pieces: Literal["own"]
     if not partition:
         return strategy
     slots = [slot for slot in (strategy.gradients, strategy.parameters) if not exact(slot, partition)]
-    for name, unit in (found for slot in slots if pieces != "own" for found in inexact(slot, partition)):
-        raise ValueError(
+    faults = []
+    for name, unit in {found: 0 for slot in slots if pieces != "own" for found in inexact(slot, partition)}:
+        faults.append(
             f"a method over a model that is split must be exact on pieces, got one with {name}, which works on {unit}, "
             "of which a process holds a piece: give pieces='own' to let each piece count as a vector of its own, or "
             "choose psgd, gossip, local SGD, DiLoCo or power_sgd, or a compressor of one scale or one common choice"
         )
     if slots and not all(part.alike for part in partition):
-        raise ValueError(
+        faults.append(
             "pieces must be null where shard ranks share the states of a pipeline with tied tensors, got own: its ends "
             "would count other pieces of their copies as vectors; choose zero=0, an untied model, or a method that is "
             "exact on pieces"
         )
     for name, unit in inexact(strategy.local, partition) if not exact(strategy.local, partition) else ():
-        raise ValueError(
+        faults.append(
             f"the optimizer over a model that is split must work on coordinates one by one, got {name}, which works on "
             f"{unit}, of which a process holds a piece: choose SGD, Adam or AdamW"
         )
+    if faults:
+        raise ValueError("\n".join(faults))
     return on_pieces(strategy, partition)

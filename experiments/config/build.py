@@ -16,6 +16,7 @@ from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.meshes import mesh_size
+from commeff.experiments.config.misfits import misfits
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.rehearsal import communicator, driven, rehearse, rehearse_on_mesh
 from commeff.experiments.config.schema import ConfigError
@@ -103,6 +104,8 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
         if name in config and name not in parts:
             with refused(name, faults):
                 parts[name] = instantiate(config[name], {})
+    if faults and "task" in parts and mesh_size(config) > 1:
+        faults += misfits(config, parts["task"])
     if faults:
         raise ConfigError(faults)
     parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -191,7 +191,10 @@ def _choose(values: Mapping[str, Any], plugins: Sequence[Choice], faults: list[s
             names = built_in(places[place]) + [p.name for p in plugins if p.group == places[place]]
             match = next((n for n in names if _plain(n) == _plain(name)), None)
             if match is None:
-                faults.append(f"no {places[place]} {name!r}{did_you_mean(name, names)}; choose from {', '.join(names)}")
+                orders = get_args(RUN["mesh.schedule"][0]) if place == "schedule" else ()
+                of_pipelines = f", or for a pipeline from {', '.join(orders)}" if orders else ""
+                meant = did_you_mean(name, [*names, *orders])
+                faults.append(f"no {places[place]} {name!r}{meant}; choose from {', '.join(names)}{of_pipelines}")
                 broken.add(place.split(".")[0])
             chosen[place] = match or ""
         overrides = [f"{g if p == g else f'{g}@{p}'}={chosen[p]}" for p, g in places.items() if chosen.get(p)]

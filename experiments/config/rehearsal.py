@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,12 +12,12 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.meshes import degrees
+from commeff.experiments.config.misfits import misfits, pass_through, told
 from commeff.experiments.config.schema import ConfigError
-from commeff.parallelism.fit import batch_faults, sharing_faults
 from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.training.sharding import on_mesh
-from commeff.training.task import Task, objective
+from commeff.training.task import Task
 from commeff.transforms import bucketed, clipped, fitted
 
 
@@ -85,20 +84,15 @@ def rehearse_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) ->
     ------
     ConfigError : with all that does not fit.
     """
-    faults = [*_undivided(config, task)]
-    try:
-        worker = play(config, task)
-        if config["zero"] == 3:
-            faults += [fault for model in worker.computation.modules for fault in sharing_faults(model)]
-        loss = objective(task, worker.computation.vocabulary)
-        if not faults and degrees(config)["pipeline"] == config["micro_batches"] == 1:  # nobody would pass on
-            worker.compute(loss, [tuple(part.to("meta") for part in task.batch(0, [0]))], 0)
+    if faults := misfits(config, task, method):
+        raise ConfigError(faults)
+    with told(faults):
+        worker, *others = [play(config, task, {"pipeline": rank}) for rank in range(degrees(config)["pipeline"])]
+        pass_through(config, task, [worker, *others])
         rows = worker.parameters.new_empty(config["workers"], worker.layout.d)
         memory = _take_steps(config, driven(method, config, worker), rows, worker.layout)
-    except ValueError as error:
-        faults += [re.sub(r"\.\d+\.", ".*.", line) for line in str(error).splitlines()]  # all blocks in one line
     if faults:
-        raise ConfigError(f"mesh: {fault}" for fault in faults)
+        raise ConfigError(faults)
     return config["nproc"] // config["workers"] * (rows.nbytes + memory)
 
 
@@ -117,15 +111,3 @@ def on_mesh_by(config: Mapping[str, Any]) -> dict[str, Any]:
     """What `on_mesh` is told of a run."""
     told = {name: config[name] for name in ("zero", "precision", "sequence", "micro_batches", "recompute", "seed")}
     return told | {"schedule": config["mesh"]["schedule"]}
-
-
-def _undivided(config: Mapping[str, Any], task: Task) -> Iterator[str]:
-    """Batches and sequences that ranks cannot share equally: all lines at once, not the first."""
-    by_axis = degrees(config)
-    samples, *length = task.batch(0, [0])[0].shape[1:]
-    yield from batch_faults(samples, by_axis["shard"], config["micro_batches"])
-    if config["sequence"] and length and (length[0] - 1) % by_axis["tensor"]:
-        yield (
-            f"the context must be a multiple of mesh.tensor={by_axis['tensor']} with sequence=true, got "
-            f"{length[0] - 1}: its ranks take equal parts; change task.context or the mesh"
-        )

@@ -11,6 +11,7 @@ import pytest
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import RUN, compose
 from commeff.experiments.config.meshes import place
+from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.launch.membership import with_processes
@@ -243,3 +244,70 @@ def test_every_schedule_of_pipelines_may_be_chosen_by_its_name() -> None:
         config = compose([f"schedule={name}"])
         assert config["mesh"]["schedule"] == name
         assert config["schedule"] == compose([])["schedule"]
+
+
+def test_what_does_not_fit_the_mesh_is_refused_all_at_once(text: Path) -> None:
+    """Of the batch, the plan, the stages and the method, with those of a part that refuses its own arguments."""
+    shape = ("task.layers=1", "task.heads=3", "task.width=36", "task.dropout=0.1", "mesh.shard=3", "sequence=true")
+    mesh = ("mesh.tensor=2", "mesh.pipeline=3", "task.context=15", "micro_batches=2")
+    given = ("task=language", f"task.data={text}", "task.batch=4", *shape, *mesh)
+    lines = refusals(*given, "method=mem_sgd", "compressor=top_k")
+    said = [
+        "batch must be",
+        "the context must be",
+        "tensor = 2 must divide the 3 units",
+        "dropout must be 0",
+        "there must",
+    ]
+    for words in (*said, "a method over a model that is split"):
+        assert any(line.startswith(f"mesh: {words}") for line in lines), words
+    assert len(lines) == len({*lines}) == 7, "one of dropout in the blocks, one of it before them"
+    others = refusals(*given, "method=dsgd", "topology=hypercube", "mesh.worker=6")
+    assert others[0].startswith("topology: ")
+    assert others[1:] == lines[:-1]
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [("stray", "got norm, which lies at another: name it in `first`"), ("spare", "got none for spare.weight")],
+)
+def test_stages_that_do_not_belong_together_are_refused_before_anything_starts(
+    text: Path, tmp_path: Path, task: str, words: str
+) -> None:
+    """A plug-in whose first stage uses a norm of the last one, and one of which the loss leaves a module out."""
+    (tmp_path / "strange.py").write_text(STRANGE)
+    settings = [f"task={task}", f"task.data={text}", "task.batch=4", "mesh.pipeline=2", "micro_batches=2"]
+    with pytest.raises(ConfigError, match=words):
+        build(compose(settings, adopt([str(tmp_path / "strange.py")])[0]))
+
+
+STRANGE = '''
+from torch import nn
+from commeff.experiments.tasks import Language
+from commeff.parallelism import Layers
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.norm, self.head = nn.Embedding(256, 8), nn.LayerNorm(8), nn.Linear(8, 256)
+        self.blocks, self.spare = nn.ModuleList(nn.Linear(8, 8) for _ in range(2)), nn.Linear(8, 8, bias=False)
+
+class Spare(Language):
+    """Leaves a module out."""
+
+    def model(self):
+        return Net()
+
+    def before(self, net, x):
+        return net.tokens(x)
+
+    def layers(self, model):
+        last = ("norm", "spare", "head")
+        return Layers("blocks", self.before, lambda net, x: net.head(net.norm(x)), first=("tokens",), last=last)
+
+class Stray(Spare):
+    """Uses a norm of the other end."""
+
+    def before(self, net, x):
+        return net.norm(net.tokens(x))
+'''

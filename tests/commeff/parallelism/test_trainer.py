@@ -84,6 +84,11 @@ class Tokens:
         return ()
 
 
+def decay(method):
+    """x is added to gradients where they are clipped."""
+    return 0.1 if "clipped" in method else 0.0
+
+
 def built(method, partition=()):
     return clipped(fitted(METHODS[method](), partition, "own"), 0.6 if "clipped" in method else None)
 
@@ -96,6 +101,7 @@ def on_one_process(method, folder):
         built(method),
         Communicator(workers=2),
         steps=STEPS,
+        l2=decay(method),
         evaluate_every=2,
         recorder=Recorder(folder),
         checkpoints=checkpoints,
@@ -124,6 +130,7 @@ def on_ranks(case, method, folder, crash=None):
         communicator,
         worker=worker,
         steps=STEPS,
+        l2=decay(method),
         evaluate_every=2,
         recorder=Recorder(folder) if str(mesh) == str(mesh).replace("1", "0") else None,
         checkpoints=Checkpoints(folder, every=2),

@@ -1,0 +1,84 @@
+"""Why a task, its model and a method do not fit a mesh: all that shows at once, before anything is made or started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from commeff.compressors import Layout
+from commeff.compressors.parts import Part
+from commeff.core.strategy import Strategy
+from commeff.experiments.config.meshes import degrees
+from commeff.parallelism import Axis
+from commeff.parallelism.fit import batch_faults, check, check_stages, sharing_faults
+from commeff.parallelism.layers import stages_here
+from commeff.replicas import ShardedWorker
+from commeff.replicas.sharded import all_used
+from commeff.training.task import SplitTask, StagedTask, Task, objective
+from commeff.transforms import fitted
+
+
+@contextmanager
+def told(faults: list[str]) -> Iterator[None]:
+    """Add what is refused inside to the faults, a line each, and those of all blocks as one."""
+    try:
+        yield
+    except ValueError as error:
+        lines = [f"mesh: {re.sub(r'[.][0-9]+[.]', '.*.', line)}" for line in str(error).splitlines()]
+        faults += [line for line in dict.fromkeys(lines) if line not in faults]
+
+
+def misfits(config: Mapping[str, Any], task: Task, method: Strategy | None = None) -> list[str]:
+    """A line for everything of a task, and of a method, that does not fit the mesh."""
+    by_axis, parts = degrees(config), config["micro_batches"]
+    faults = [f"mesh: {fault}" for fault in _undivided(config, task)]
+    with torch.device("meta"):
+        model = task.model()
+    if by_axis["tensor"] > 1 and isinstance(task, SplitTask):
+        with told(faults):
+            check(model, task.plan(model), Axis("tensor", by_axis["tensor"]))
+    if by_axis["pipeline"] * parts > 1 and isinstance(task, StagedTask):
+        with told(faults):
+            check_stages(model, task.layers(model), by_axis["pipeline"], config["mesh"]["schedule"], parts)
+    cut = by_axis["tensor"] > 1 or (by_axis["shard"] > 1 and config["zero"] > 0)
+    if method is not None and (cut or by_axis["pipeline"] > 1):
+        with told(faults):
+            fitted(method, [Part("some ranks", [(0, 1)], Layout.flat(1), cut)], config["pieces"])
+    return faults
+
+
+def pass_through(config: Mapping[str, Any], task: Task, workers: Sequence[ShardedWorker]) -> None:
+    """Refuse what a minibatch cannot pass, forward and backward: of a worker, played ranks with all of its stages."""
+    loss = objective(task, workers[-1].computation.vocabulary)
+    models = [model for worker in workers for model in worker.computation.modules]
+    stages = {number: stage for model in models for number, stage in stages_here(model).items()}
+    batch = tuple(part.to("meta") for part in task.batch(0, [0]))
+    if not stages:
+        workers[0].compute(loss, [batch], 0)
+        return
+    if faults := [fault for model in models if config["zero"] == 3 for fault in sharing_faults(model)]:
+        raise ValueError("\n".join(faults))
+    parts = degrees(config)["shard"] * config["micro_batches"]
+    inputs, targets = loss.inputs_targets(*(part[0, : part.shape[1] // parts] for part in batch))
+    x: Any = None
+    for number in sorted(stages):
+        x = stages[number](*(() if x is None else (x,)), inputs=inputs)
+    loss.criterion(x, targets).backward()
+    named = [pair for worker in workers for pair in worker.computation.parameters.items()]
+    all_used(dict.fromkeys(name for name, parameter in named if parameter.grad is None))
+
+
+def _undivided(config: Mapping[str, Any], task: Task) -> Iterator[str]:
+    """Batches and sequences that ranks cannot share equally: all lines at once, not the first."""
+    by_axis = degrees(config)
+    samples, *length = task.batch(0, [0])[0].shape[1:]
+    yield from batch_faults(samples, by_axis["shard"], config["micro_batches"])
+    if config["sequence"] and length and (length[0] - 1) % by_axis["tensor"]:
+        yield (
+            f"the context must be a multiple of mesh.tensor={by_axis['tensor']} with sequence=true, got "
+            f"{length[0] - 1}: its ranks take equal parts; change task.context or the mesh"
+        )
