@@ -57,6 +57,7 @@ language: install
 
 splitting: install
 	$(BIN)/python -m commeff.experiments.published.splitting
+	$(BIN)/python -m commeff.experiments.published.splitting.four_axes --data $(DATA)
 
 llm: install
 	$(BIN)/commeff grid $(GRIDS)/llm_rates.yaml data_dir=$(DATA) --store runs/llm_rates --no-report

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from commeff.compressors import WorkerRandom
 from commeff.parallelism.pieces import Cut
 
+Numbers = Callable[[str, Cut | None], Tensor | None]  # name of a tensor, which part of it -> what is in there
 Spread = Callable[[str], tuple[float, float]]  # name of a tensor -> mean and standard deviation of its numbers
 Run = tuple[int, int]
 
@@ -111,13 +112,38 @@ def materialise(
             raise ValueError(
                 f"buffers must have numbers, got {name} on the meta device: nobody says which; make it apart"
             )
+    named = dict(model.named_parameters())
+
+    def numbers(name: str, cut: Cut | None) -> Tensor:
+        shape, dtype = named[name].shape, named[name].dtype
+        return drawn(seed, name, shape, *spread(name), cut=cut, dtype=dtype, device=device)
+
+    fill(model, numbers, names)
+
+
+def fill(model: nn.Module, numbers: Numbers, names: Container[str] | None = None) -> None:
+    """Give tensors of a model on the meta device what somebody makes for them, in place; tied ones stay tied.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Whole, or what `split` has left of it.
+    numbers : callable
+        The name of a tensor, and which part of it this rank has -> its numbers; None leaves it as it is.
+    names : container of str, optional
+        The parameters to make; all unless given. Buffers are always made.
+    """
+    for module_name, module in model.named_modules():
+        for key, buffer in list(module.named_buffers(recurse=False)):
+            if (value := numbers(f"{module_name}.{key}".lstrip("."), None)) is not None:
+                setattr(module, key, value.to(buffer.dtype))
     made: dict[nn.Parameter, nn.Parameter] = {}
     chosen = [(name, p) for name, p in model.named_parameters() if names is None or name in names]
     for name, parameter in chosen:
-        mean, deviation = spread(name)
-        cut: Cut | None = getattr(parameter, "cut", None)
-        numbers = drawn(seed, name, parameter.shape, mean, deviation, cut=cut, dtype=parameter.dtype, device=device)
-        made[parameter] = nn.Parameter(numbers)
+        value = numbers(name, getattr(parameter, "cut", None))
+        if value is None:
+            continue
+        made[parameter] = nn.Parameter(value)
         vars(made[parameter]).update(vars(parameter))  # its cut, and who else has it
         if (summed := getattr(parameter, "summed", None)) is not None:
             made[parameter].register_hook(summed.reduce)

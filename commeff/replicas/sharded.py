@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
-from commeff.parallelism import Computation, Mesh, Objective
+from commeff.parallelism import Axis, Computation, Mesh, Objective
 from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.precision import LossScale, lower_frozen, lowered, raised
 from commeff.parallelism.precision import precision as named_precision
@@ -79,7 +79,7 @@ class ShardedWorker:
         lower_frozen(computation.modules, self._dtype)
         self.scale = LossScale(mesh.inner.values()) if scaled else None
         self.finite: bool | None = None
-        self.models = [_Function(computation, self._dtype)]
+        self.models = [_Function(computation, mesh.axis("shard"), self._dtype)]
         self._arrivals: Arrivals | None = None
         self._checked = False
 
@@ -235,15 +235,24 @@ def all_used(missing: Iterable[str]) -> None:
 
 
 class _Function(nn.Module):
-    """A computation as a module."""
+    """A computation as a module; in evaluation, shard ranks deal the samples among them, if they can do so equally."""
 
-    def __init__(self, computation: Computation, dtype: torch.dtype | None) -> None:
+    def __init__(self, computation: Computation, shard: Axis, dtype: torch.dtype | None) -> None:
         super().__init__()
-        self._dtype = dtype
+        self._dtype, self._shard = dtype, shard
         self.parts = nn.ModuleList(computation.modules)
         self._computation = computation
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """The outputs of the whole model."""
-        out = self._computation.forward(*lowered(inputs, self._dtype))
+        shared = self._deals(inputs)
+        given = tuple(self._shard.part(each, 0) for each in inputs) if shared else inputs
+        out = self._computation.forward(*lowered(given, self._dtype))
+        out = self._shard.gather(out, 0) if shared else out
         return out if self._dtype is None else out.float()
+
+    def _deals(self, inputs: Batch) -> bool:
+        """Whether each rank computes its share; statistics that are re-estimated meanwhile are of all samples."""
+        if self._shard.size == 1 or torch.is_grad_enabled() or any(len(each) % self._shard.size for each in inputs):
+            return False
+        return not any(module.training for module in self.modules())

@@ -5,11 +5,15 @@ from __future__ import annotations
 from torch import nn
 
 from commeff.parallelism import Axis, Computation, Layers, Mesh, OnePass, split
-from commeff.parallelism.fit import splits_outputs
+from commeff.parallelism.deferred import deferred
+from commeff.parallelism.fit import check_stages, splits_outputs
 from commeff.parallelism.fully import fully
+from commeff.parallelism.initialise import Numbers, fill
+from commeff.parallelism.layers import ranks_of
 from commeff.parallelism.pipeline import Pipeline
 from commeff.parallelism.precision import precision as named_precision
 from commeff.parallelism.recompute import recompute as applied
+from commeff.parallelism.schedules import SCHEDULES
 from commeff.replicas import ShardedWorker
 from commeff.training.task import SplitTask, StagedTask, Task
 
@@ -61,7 +65,10 @@ def on_mesh(
     """
     tensor, pipeline = mesh.axis("tensor"), mesh.axis("pipeline")
     staged = pipeline.size * micro_batches > 1
-    model, vocabulary = _split(task, tensor, sequence)
+    model, numbers, vocabulary = _split(task, tensor, sequence)
+    if staged:
+        check_stages(model, _layers(task, model), pipeline.size, schedule, micro_batches)
+    fill(model, numbers, _own(_layers(task, model), model, pipeline, schedule) if staged else None)
     if recompute != "none":
         applied(model, _layers(task, model), recompute, tensor)
     piped: Computation | None = None
@@ -79,6 +86,12 @@ def on_mesh(
     return ShardedWorker(piped or OnePass(model, vocabulary), mesh, zero=zero, precision=precision, seed=seed)
 
 
+def _own(layers: Layers, model: nn.Module, pipeline: Axis, schedule: str) -> set[str]:
+    """The tensors of this rank's stages."""
+    homes = ranks_of(model, layers, SCHEDULES[schedule].ranks(pipeline.size))
+    return {name for name, ranks in homes.items() if pipeline.rank in ranks}
+
+
 def _layers(task: Task, model: nn.Module) -> Layers:
     if not isinstance(task, StagedTask):
         raise ValueError(
@@ -89,11 +102,11 @@ def _layers(task: Task, model: nn.Module) -> Layers:
     return task.layers(model)
 
 
-def _split(task: Task, tensor: Axis, sequence: bool) -> tuple[nn.Module, Axis | None]:
-    """The task's model over tensor ranks, and the axis over which its outputs are split, if they are."""
-    model = task.model()
+def _split(task: Task, tensor: Axis, sequence: bool) -> tuple[nn.Module, Numbers, Axis | None]:
+    """The task's model over tensor ranks, its numbers, and the axis over which its outputs are split, if they are."""
+    model, numbers = deferred(task.model)
     if tensor.size == 1:
-        return model, None
+        return model, numbers, None
     if not isinstance(task, SplitTask):
         raise ValueError(
             f"a task whose model is split over {tensor.size} tensor ranks must have a plan, got {type(task).__name__} "
@@ -102,4 +115,4 @@ def _split(task: Task, tensor: Axis, sequence: bool) -> tuple[nn.Module, Axis | 
     plan = task.plan(model)
     vocabulary = tensor if splits_outputs(model, plan) else None
     split(model, plan, tensor, sequence=sequence)
-    return model, vocabulary
+    return model, numbers, vocabulary

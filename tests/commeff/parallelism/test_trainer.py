@@ -156,9 +156,24 @@ def outcomes(folder):
             with pytest.raises(Crash):
                 on_ranks(case, "clipped diloco", folder / f"{case} resumed", crash=3)
             found[case, "resumed"] = on_ranks(case, "clipped diloco", folder / f"{case} resumed")
-        return found
+        return found | {"dealt": dealt()}
 
     return on_processes(4, member)
+
+
+PROBES = {"even": 6, "odd": 5, "training": 6}
+
+
+def dealt():
+    """Of each probe, how many samples a rank of two has computed, and the outputs that it has got."""
+    worker, found = on_mesh(Tokens(), Mesh(worker=2, shard=2)), {}
+    (model,), seen = worker.computation.modules, []
+    model.tokens.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    for name, count in PROBES.items():
+        worker.models[0].train(name == "training")
+        with torch.no_grad():
+            found[name] = worker.models[0](Tokens().batch(7, [0])[0][0, :count]), seen.pop()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +211,14 @@ def test_the_end_of_a_run_is_measured_without_a_whole_model(outcomes, references
         assert ours["state"] == "done"
         for key in ("test_val_loss", "local_val_loss", "start_loss", "parameter_norm"):
             assert ours[key] == pytest.approx(summary[key], abs=1e-11), key
+
+
+@pytest.mark.parametrize(("name", "share"), [("even", 3), ("odd", 5), ("training", 6)])
+def test_shard_ranks_deal_what_is_evaluated(outcomes, name, share):
+    whole = Tokens().model()(Tokens().batch(7, [0])[0][0, : PROBES[name]])
+    for outputs, count in (rank["dealt"][name] for rank in outcomes):
+        assert count == share
+        assert (outputs - whole).abs().max() <= 1e-12
 
 
 @pytest.mark.parametrize("case", ["T2W2", "S2W2 zero 1", "S2W2 zero 3", "P2W2"])
