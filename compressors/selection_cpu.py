@@ -1,4 +1,4 @@
-"""The fast path of `compressors.selection`: one row at a time, in NumPy, reading the row once."""
+"""The fast path of `compressors.topk`: one row at a time, in NumPy, reading the row once."""
 
 from __future__ import annotations
 

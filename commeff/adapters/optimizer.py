@@ -242,7 +242,11 @@ class DistributedOptimizer(Optimizer):
                 finite = self._scale.taken(gradient)
             if factor is not None:
                 gradient.div_(factor)
-            self._row.load(overflow.step(self.strategy, x, gradient, self.communicator, finite))
+            if finite is None:
+                x = self.strategy.step(x, gradient, self.communicator, donate=True)
+            else:
+                x = overflow.step(self.strategy, x, gradient, self.communicator, finite)
+            self._row.load(x)
         if self._early is None:
             final = overflown is None and self._arrivals.begun == 1
             self._early = self._may_send_early and not float(self.communicator.observe(torch.tensor([1.0 - final])))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def step(
-    strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communicator, finite: Tensor | bool | None
+    strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communicator, finite: Tensor | bool
 ) -> Tensor:
     """One model update, in place; a gradient that is not finite takes no part in it.
 
@@ -24,11 +24,9 @@ def step(
     ----------
     x, gradient : (w, d)
         As `Strategy.step` gets them.
-    finite : (w,) bool, bool or None
-        Whether the gradients of the hosted workers are; None: nobody looks.
+    finite : (w,) bool, or bool
+        Whether the gradients of the hosted workers are.
     """
-    if finite is None:
-        return strategy.step(x, gradient, communicator, donate=True)
     good = torch.as_tensor(finite).expand(len(x))
     if strategy.gradients.rowwise:
         if bool(good.all()):

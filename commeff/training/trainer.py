@@ -131,7 +131,11 @@ def train(
             with run.clock():
                 batches = run.draw(task)
                 gradient = run.gradient(loss, batches, l2)
-                x = overflow.step(strategy, replicas.parameters, gradient, communicator, replicas.finite)
+                x, finite = replicas.parameters, replicas.finite
+                if finite is None:
+                    x = strategy.step(x, gradient, communicator, donate=True)
+                else:
+                    x = overflow.step(strategy, x, gradient, communicator, finite)
                 run.finish_step(x)
 
             last = run.step == steps

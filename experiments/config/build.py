@@ -19,9 +19,8 @@ from commeff.experiments.config.meshes import mesh_size
 from commeff.experiments.config.misfits import misfits
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.rehearsal import communicator, driven, rehearse, rehearse_on_mesh
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.schema import ConfigError, check_version
 from commeff.experiments.config.sources import plugin_files, raised_at
-from commeff.experiments.config.versions import check_version
 from commeff.topologies import Topology
 from commeff.training.task import Task
 from commeff.training.trainer import engine_in

@@ -123,7 +123,7 @@ def compose(
     if resolved["nproc"] > resolved["workers"] and mesh_size(resolved) == 1:
         nproc, workers = resolved["nproc"], resolved["workers"]
         faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")
-    faults += [] if unfinished else unavailable(resolved["log"])
+    faults += unavailable(resolved["log"]) if resolved["log"] and not unfinished else []
     if faults:
         raise ConfigError(faults)
     if not settled:

@@ -35,7 +35,8 @@ def driven(method: Strategy, config: Mapping[str, Any], of: Stacked | ShardedWor
     if of:
         method = fitted(method, of.partition, config.get("pieces"))
     x, layout = (of.parameters, of.layout) if of else (None, None)
-    return clipped(bucketed(method, config.get("bucket_mb", 25), x, layout), config.get("clip"))
+    method = bucketed(method, config.get("bucket_mb", 25), x, layout)
+    return method if config.get("clip") is None else clipped(method, config["clip"])
 
 
 def rehearse(config: Mapping[str, Any], one: Stacked, strategy: Strategy) -> int:

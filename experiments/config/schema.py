@@ -1,4 +1,4 @@
-"""What a configuration may hold: groups and their choices, and of each choice the values that its signature allows.
+"""What a configuration may hold: groups and their choices, and of each choice its version and the values that it takes.
 
 Signatures are the schema: the annotations of a function say which values its part of the configuration may have.
 """
@@ -10,7 +10,7 @@ import difflib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, Literal, Union, get_args, get_origin
@@ -23,6 +23,7 @@ from commeff.experiments.config.written import written_annotation
 
 GROUPS = ("task", "method", "compressor", "topology", "optimizer", "schedule")
 OPTIONAL = ("compressor", "topology")  # for methods that refer to them
+VERSION = "_version_"  # in the YAML of a choice whose meaning was corrected: how many meanings it has had
 
 WORDS = {
     int: "a whole number",
@@ -75,6 +76,27 @@ def _read(group: str, name: str) -> dict[str, Any]:
     text = resources.files("commeff.experiments.conf").joinpath(group, f"{name}.yaml").read_text(encoding="utf-8")
     tree: dict[str, Any] = yaml.safe_load(text)
     return tree
+
+
+def version(part: Mapping[str, Any]) -> int:
+    """Of what a part means; 1 until it is corrected. It is in the names of its runs, so that old results stay apart.
+
+    >>> version(node("method", "post_local_sgd")), version(node("method", "local_sgd"))
+    (2, 1)
+    """
+    return int(part.get(VERSION, 1))
+
+
+def check_version(group: str, part: Mapping[str, Any]) -> None:
+    """Refuse a part of a stored configuration that has been corrected since."""
+    nodes = [node(group, name) for name in built_in(group)]
+    today = next((version(each) for each in nodes if each["_target_"] == part.get("_target_")), version(part))
+    if today != version(part):
+        name = str(part["_target_"]).rpartition(".")[2]
+        raise ValueError(
+            f"{name} must have version {today}, which this commeff has, got {version(part)}: its meaning was corrected "
+            "since; run it anew from its settings"
+        )
 
 
 def takes(method: dict[str, Any]) -> list[str]:

@@ -8,18 +8,10 @@ import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-OURS = ("commeff", "torch")
+from commeff.experiments.config.targets import theirs
+
 PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
 LIBRARIES = ("site-packages", "dist-packages")  # folders in which files lie side by side without belonging together
-
-
-def theirs(name: str) -> bool:
-    """Whether a module is neither ours nor of the standard library.
-
-    >>> theirs("commeff.methods"), theirs("fractions"), theirs("my_helper")
-    (False, False, True)
-    """
-    return name.partition(".")[0] not in {*OURS, *sys.stdlib_module_names}
 
 
 def plugin_files() -> list[Path]:

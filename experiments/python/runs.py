@@ -19,7 +19,7 @@ from commeff.experiments.report.data.records import read_record
 from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import check_version, run_id
-from commeff.training.identity import describe
+from commeff.training.run import describe
 
 OBJECTS = ("method", "task")  # parts that may be given as objects
 INSIDE = {"method": ("compressor", "topology", "optimizer", "schedule"), "task": ("model",)}  # what an object has

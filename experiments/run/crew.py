@@ -45,9 +45,6 @@ class Stop:
 
     requested: bool = False
 
-    def __call__(self) -> bool:
-        return self.requested
-
 
 @dataclass
 class Fork:
@@ -118,7 +115,7 @@ class Crew(Generic[T]):
         results: dict[int, T] = {}
         requested = False
         while len(results) < len(self.processes):
-            if stop() and not requested:
+            if stop.requested and not requested:
                 requested = True
                 for connection in self.connections:
                     with suppress(OSError):

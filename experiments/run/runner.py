@@ -41,6 +41,7 @@ from commeff.training import mesh_checkpoints
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.on_device import OnDevice
+from commeff.training.recorder import Recorder
 from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
 from commeff.training.trainer import train
@@ -147,7 +148,8 @@ def claim(
             raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
         checkpoints.check()
-        mesh_checkpoints.check(checkpoints)
+        if mesh_size(config) > 1:
+            mesh_checkpoints.check(checkpoints)
         origin = origin_of(config, run)
         run.create(config, {**sys_info(), **facts})
         if origin:
@@ -210,8 +212,8 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
         task = parts.task
         if config["device"] != "cpu":
             task = OnDevice(task, torch.device("cuda", torch.cuda.current_device()))
-        recorder = LoggedRows(run.path, config) if not distributed or is_first() else None
-        with contained(), closing(recorder) if recorder else nullcontext():
+        recorder = _recorder(config, run.path) if not distributed or is_first() else None
+        with contained(), closing(recorder) if isinstance(recorder, LoggedRows) else nullcontext():
             own = _placed(config, parts, task, distributed)
             kind = _ReadByFirst if distributed and own.worker is None else Checkpoints
             summary = train(
@@ -228,11 +230,15 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                 checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
                 origin=origin_folder(config, run),
                 progress=progress,
-                should_stop=stop,
+                should_stop=lambda: stop.requested,
             )
             return summary | ({"held_bytes": held_bytes(own.worker, own.strategy)} if own.worker else {})
 
     return train_here
+
+
+def _recorder(config: Mapping[str, Any], folder: Path) -> Recorder:
+    return LoggedRows(folder, config) if config.get("log") else Recorder(folder)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 
 from commeff.compressors import RandomK, TopK, WorkerRandom
 from commeff.compressors.packing import words
-from commeff.compressors.selection import LONG, largest_by_threshold, largest_magnitudes
+from commeff.compressors.topk import LONG, largest_by_threshold, largest_magnitudes
 
 D = 3 * LONG + 17
 HUGE = float("inf")

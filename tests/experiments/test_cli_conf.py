@@ -14,9 +14,8 @@ from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import signature_node, snake_case
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, node
+from commeff.experiments.config.schema import GROUPS, VERSION, ConfigError, built_in, node
 from commeff.experiments.config.targets import split
-from commeff.experiments.config.versions import VERSION
 from commeff.experiments.run.runner import run_one
 from tests.counting import calls
 from tests.experiments import image_files

@@ -80,7 +80,7 @@ def test_a_death_is_told_before_the_errors_that_follow_from_it() -> None:
 
 def test_a_request_to_stop_reaches_all() -> None:
     def work(fork: Fork) -> int:
-        while not fork.stop():
+        while not fork.stop.requested:
             time.sleep(0.01)
         return fork.rank
 

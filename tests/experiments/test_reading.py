@@ -401,7 +401,7 @@ LOADERS = {  # who may turn words into code, and why
     "commeff/__init__.py": "its own rooms, by a constant table",
     "experiments/cli/tools.py": "a room of ours, by the name of a command",
     "experiments/config/registry.py": "packages of a constant table",
-    "experiments/config/targets.py": "plug-ins that a user has named or installed",
+    "experiments/config/loading.py": "plug-ins that a user has named or installed",
     "experiments/data/torchvision_images.py": "finds torchvision",
     "experiments/sinks/rows.py": "its own rooms, by a constant table",
     "experiments/config/written.py": "evaluates annotations of sources by a constant table",
@@ -444,13 +444,13 @@ def test_words_become_code_in_few_places() -> None:
 
 
 def test_plug_ins_are_loaded_by_who_was_given_them() -> None:
-    """`targets.load` executes a file: only what is named on the command line or installed comes to it."""
+    """`loading.load` executes a file: only what is named on the command line or installed comes to it."""
     importers = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "experiments").rglob("*.py")
-        if "config.targets import" in path.read_text(encoding="utf-8")
+        if "config.loading import" in path.read_text(encoding="utf-8")
         for each in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(each, ast.ImportFrom) and each.module == "commeff.experiments.config.targets"
+        if isinstance(each, ast.ImportFrom) and each.module == "commeff.experiments.config.loading"
         if any(alias.name == "load" for alias in each.names)
     }
     assert importers == {"experiments/config/plugins.py", "experiments/config/check.py"}

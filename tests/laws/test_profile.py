@@ -18,7 +18,7 @@ from commeff import Communicator, Layout, Strategy, Transform, compressors, meth
 from commeff.compressors import Compressor, Dense
 from commeff.compressors.laws import concrete
 from commeff.core import Chain, Keep, Local, Stateful
-from commeff.experiments.config.targets import load
+from commeff.experiments.config.loading import load
 from commeff.laws.problem import LAYOUT, run, slope, start
 from commeff.topologies import Topology
 from commeff.transforms import After, Average, Delayed, ErrorFeedback, Every, ThroughServer, Warmup, bucketed

@@ -57,8 +57,10 @@ class Transport:
         self.size = 1 if alone else processes(group)
         self.rank = 0 if alone else dist.get_rank(group)
         self._nccl = not alone and "nccl" in dist.get_backend(group)
-        with enough_files(self.size):
-            self._shared_memory = None if alone or self._nccl else SharedMemory(group, self.rank, self.size)
+        self._shared_memory: SharedMemory | None = None
+        if not alone and not self._nccl:
+            with enough_files(self.size):
+                self._shared_memory = SharedMemory(group, self.rank, self.size)
         self._together = False
         self._held: list[WireOperation] = []
         self._joints: dict[Any, PackedSum] = {}

@@ -68,7 +68,7 @@ def run_step(cell: Cell, plugins: Sequence[str], connection: Connection) -> None
     code = step.wait()
     if code == 0 and not cell.finished:
         _fail(cell, "srun ended well but made no such run: commeff on the nodes is another version than here")
-    if code and run.read("status.json") == before and not stop():
+    if code and run.read("status.json") == before and not stop.requested:
         _fail(cell, f"srun {describe_exit(code)} before the run began; log.txt says why")
     recorded = run.state not in ("queued", "running")  # the run has written how it ended
     leave(cell.folder, 0 if recorded else code if 0 < code < 256 else 1)
