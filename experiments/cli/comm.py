@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commeff.experiments.cli.columns import table
-from commeff.experiments.cli.common import Json, refusals
+from commeff.experiments.cli.common import Json, refusals, try_file
 from commeff.experiments.cli.deaths import deaths
-from commeff.experiments.cli.outputs import try_file
 
 if TYPE_CHECKING:
     from commeff.experiments.measure.bench.comm import Measurements

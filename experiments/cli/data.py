@@ -10,8 +10,18 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, format_value, page_width, refusals, report
-from commeff.experiments.cli.outputs import try_file, try_folder
+from commeff.experiments.cli.common import (
+    Json,
+    Plugins,
+    Settings,
+    adopted,
+    format_value,
+    page_width,
+    refusals,
+    report,
+    try_file,
+    try_folder,
+)
 from commeff.experiments.escape import visible
 
 app = typer.Typer(

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, report
-from commeff.experiments.cli.outputs import try_folder
+from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, report, try_folder
 
 
 def export(

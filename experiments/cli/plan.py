@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from commeff.experiments.cli.columns import table
-from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals
-from commeff.experiments.cli.outputs import try_file
+from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, try_file
 
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice

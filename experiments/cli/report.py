@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, adopted, refusals
-from commeff.experiments.cli.outputs import try_folder
+from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, try_folder
 
 if TYPE_CHECKING:
     from commeff.experiments.report import Report
@@ -84,7 +83,8 @@ def report_command(
         named = settings(baseline)
         general = {"step_seconds": step_seconds, "efficiency": efficiency}
         given = {name: value for name, value in general.items() if value is not None}
-        read_places([{"cluster": name, **given} for name in cluster or []])
+        if cluster:
+            read_places([{"cluster": name, **given} for name in cluster])
         if target is not None and not isfinite(target):
             raise ValueError(f"--target must be a level, got {target}: no run comes to that")
         try_folder("--out", out or store / "report")

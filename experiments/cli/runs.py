@@ -9,8 +9,17 @@ from typing import Any
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, complain, refusals, report
-from commeff.experiments.cli.outputs import try_folder
+from commeff.experiments.cli.common import (
+    Json,
+    Plugins,
+    Settings,
+    Store,
+    adopted,
+    complain,
+    refusals,
+    report,
+    try_folder,
+)
 
 
 def train(

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from commeff.experiments.cli.columns import table
-from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, try_folder
 from commeff.experiments.cli.deaths import deaths
-from commeff.experiments.cli.outputs import try_folder
 
 
 def scale(

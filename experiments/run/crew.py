@@ -96,7 +96,7 @@ class Crew(Generic[T]):
     def results(
         self,
         progress: Callable[..., None] = lambda *values: None,
-        stop: Callable[[], bool] = lambda: False,
+        stop: Stop | None = None,
         grace: float = GRACE,
     ) -> list[T]:
         """Wait for what the work returns, by rank.
@@ -104,7 +104,7 @@ class Crew(Generic[T]):
         Parameters
         ----------
         progress : is called with whatever a fork reports.
-        stop : once true, all forks are asked to stop; they still return their results.
+        stop : once requested, all forks are asked to stop; they still return their results.
         grace : seconds that the others have to report, once one has failed.
 
         Raises
@@ -115,7 +115,7 @@ class Crew(Generic[T]):
         results: dict[int, T] = {}
         requested = False
         while len(results) < len(self.processes):
-            if stop.requested and not requested:
+            if stop is not None and stop.requested and not requested:
                 requested = True
                 for connection in self.connections:
                     with suppress(OSError):

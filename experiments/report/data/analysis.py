@@ -145,9 +145,9 @@ class Analysis:
         edges = [warning for variant in self.variants for warning in edge_warnings(variant, self.grid, self.by)]
         goal = self.target.metric if self.target else ""
         seen = dict.fromkeys(name for run in self.runs for name in run.record.curve)
-        lost = [f"the target counts to {goal}, which no run measures{did_you_mean(goal, seen)}"] * bool(
-            goal and seen and goal not in seen
-        )
+        lost = []
+        if goal and seen and goal not in seen:
+            lost = [f"the target counts to {goal}, which no run measures{did_you_mean(goal, seen)}"]
         return lost + edges + [warning for variant in self.variants for warning in open_choice(variant, self.grid)]
 
     def measured(self, metric: str) -> bool:

@@ -31,12 +31,12 @@ class VariantPoint:
     value: float
 
 
-def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
-    """Panels of throughput and of time to the target, first the measured ones, then those of each cluster."""
+def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Figure]:
+    """Panels of throughput and of time to the target, first the measured ones, then those of each cluster, if any."""
     points = [point for variant in analysis.variants for point in _points(analysis, variant, clocks)]
     sizes = {point.workers for point in points}
     if len(sizes) < 2:
-        return None
+        return []
     families = list(dict.fromkeys(point.family for point in points))
     parts, places = [], list(dict.fromkeys(point.place for point in points))
     for place in places:
@@ -54,7 +54,7 @@ def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     words += " Panels that say modelled are not measured." if clocks else ""
     data = pd.DataFrame([vars(point) for point in points])
     legend = [(family, look(i)) for i, family in enumerate(families)]
-    return Figure("scaling", "Against the number of workers", words, parts, 2, data, legend, own_key=True)
+    return [Figure("scaling", "Against the number of workers", words, parts, 2, data, legend, own_key=True)]
 
 
 def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -> list[VariantPoint]:

@@ -95,8 +95,8 @@ def main_table(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> Table:
 
 def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFrame:
     """The numbers of the main table, with all their digits, and what is modelled on each cluster."""
-    lines = []
-    for row, modelled in zip(analysis.rows, main_columns(analysis, clocks), strict=True):
+    lines, clocked = [], main_columns(analysis, clocks) if clocks else [{} for _ in analysis.rows]
+    for row, modelled in zip(analysis.rows, clocked, strict=True):
         line: dict[str, object] = {"variant": row.variant.name, **row.variant.labels, **row.variant.chosen.values}
         for name, final in row.finals.items():
             line |= spread_of(name, final)

@@ -9,9 +9,9 @@ from pathlib import Path
 from commeff.experiments.escape import markdown_block, markdown_text
 from commeff.experiments.report.data.analysis import Analysis, analyse
 from commeff.experiments.report.data.summary import facts, findings, standing
-from commeff.experiments.report.data.wallclock import Modeller, Wallclock, places_of, wallclock
+from commeff.experiments.report.data.wallclock import Wallclock, wallclocks
 from commeff.experiments.report.draw.figures import Figure, write, write_csv
-from commeff.experiments.report.draw.networks import networks
+from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.wallclock import wallclock_figures
@@ -69,18 +69,16 @@ def write_report(
         Before anything is written, if something of it is not there.
     """
     analysis = analyse(store, grid, metric, target, baseline)
-    places = places_of(analysis, clusters, step_seconds, efficiency)
-    modeller = Modeller()
-    clocks = [wallclock(analysis, place, modeller) for place in places]
+    modelled = clusters or analysis.grid.clusters or step_seconds is not None or efficiency is not None
+    clocks = wallclocks(analysis, clusters, step_seconds, efficiency) if modelled else []
     folder = out or store / "report"
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     topologies, faults = networks(analysis)
-    contents = (main_table(analysis, clocks), *_modelled(analysis, clocks), *_details(analysis))
+    contents = (main_table(analysis, clocks), *(_modelled(analysis, clocks) if clocks else ()), *_details(analysis))
     tables = {table.name: table for table in contents if table is not None}
     if topologies:
         tables["topologies"] = table_details.topology_table(topologies)
-    every = [*wallclock_figures(analysis, clocks), *figures(analysis, topologies), scaling(analysis, clocks)]
-    drawn = {figure.name: figure for figure in every if figure is not None}
+    drawn = {figure.name: figure for figure in _figures(analysis, clocks, topologies)}
     for figure in drawn.values():
         write(figure, folder / "figures")
     for table in tables.values():
@@ -91,6 +89,13 @@ def write_report(
     _write(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
     _write(folder / "tables.tex", latex_document(tables.values()))
     return Report(folder, analysis, tables)
+
+
+def _figures(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequence[UsedTopology]) -> list[Figure]:
+    every = [*(wallclock_figures(analysis, clocks) if clocks else ()), *figures(analysis, topologies)]
+    if len({variant.runs[0].setting("workers") for variant in analysis.variants}) > 1:
+        every += scaling(analysis, clocks)
+    return every
 
 
 def _modelled(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Table | None]:
