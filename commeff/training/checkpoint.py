@@ -91,7 +91,8 @@ class Checkpoints:
 
     def keep(self, run: Run) -> None:
         """Save a run, that of all workers at rank 0; every process calls it."""
-        state = gather_rows(run.state_dict(), run.communicator)
+        several = run.communicator.transport.size > 1
+        state = gather_rows(run.state_dict(), run.communicator) if several else run.state_dict()
         if state is not None:
             self.save(state, run.identity, run.method)
 

@@ -18,8 +18,6 @@ ROWS = ("rows", "replicas", "losses")  # under these names tensors have a leadin
 
 def gather_rows(state: dict[str, Any], communicator: Communicator) -> dict[str, Any] | None:
     """The state with all workers' rows, in their order, at rank 0; None elsewhere. Every process calls it."""
-    if communicator.transport.size == 1:
-        return state
     own: list[Tensor] = []
     _changed(state, own.append)
     everybody = communicator.transport.gather([rows.cpu() for rows in own])

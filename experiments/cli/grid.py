@@ -85,7 +85,8 @@ def grid(
     """
     with refusals():
         from commeff.experiments.grid import command, launchers
-        from commeff.experiments.grid.local.scheduler import Limits, as_step, default_jobs
+        from commeff.experiments.grid.local.scheduler import Limits, as_step
+        from commeff.experiments.run.system import cores
 
         options: dict[str, object] = {"-j": jobs, "--max-failures": max_failures, "--collect": collect}
         options |= {"--dry-run": dry_run, "--emit": emit, "--site": site}
@@ -98,7 +99,7 @@ def grid(
             adopted(plugin),
             only or [],
             shard,
-            Limits(default_jobs() if jobs is None else jobs, timeout, max_failures),
+            Limits(cores() if jobs is None else jobs, timeout, max_failures),
             launch=as_step if launcher == "srun" else None,
             max_cells=max_cells,
         )

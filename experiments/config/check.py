@@ -16,9 +16,8 @@ import commeff.topologies.laws
 from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.loading import again, load
 from commeff.experiments.config.plugins import Choice, choices, file_and_name, unfinished
-from commeff.experiments.config.registry import locate
+from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.schema import did_you_mean
-from commeff.experiments.config.targets import split
 
 CODES: dict[str, ModuleType] = {
     "compressor": commeff.compressors.laws,

@@ -23,10 +23,9 @@ from hydra.errors import HydraException
 from commeff.experiments.config import schema
 from commeff.experiments.config.meshes import AXES, mesh_faults, mesh_size, with_mesh
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.config.registry import locate
+from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, did_you_mean, node, takes
 from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
-from commeff.experiments.config.targets import split
 from commeff.experiments.sinks import unavailable
 
 SHORTHANDS = {"model": "task.model"}

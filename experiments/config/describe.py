@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.config.registry import locate
+from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, built_in, did_you_mean, node, takes
-from commeff.experiments.config.targets import split
 from commeff.experiments.config.written import written_summary
 
 

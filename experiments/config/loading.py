@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from commeff.experiments.config.contained import contained, importing
+from commeff.experiments.config.registry import theirs
 from commeff.experiments.config.sources import PREFIX, mistaken, plugin_files
-from commeff.experiments.config.targets import theirs
 
 
 def load(module: str) -> ModuleType:

@@ -25,10 +25,9 @@ from typing import Any
 
 from commeff.experiments.config.contained import ProcessEnding
 from commeff.experiments.config.loading import defined_in, load
-from commeff.experiments.config.registry import locate, offer
+from commeff.experiments.config.registry import foreign, locate, offer, split, targets_in
 from commeff.experiments.config.schema import ConfigError, built_in, parameters, returned
 from commeff.experiments.config.sources import raised_at
-from commeff.experiments.config.targets import foreign, split, targets_in
 
 ENTRY_POINTS = "commeff.plugins"
 WIRES = {

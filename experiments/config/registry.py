@@ -1,4 +1,7 @@
-"""What this command may build: the parts of commeff, and of the plug-ins that it was given or that are installed.
+"""Names of parts, as a `_target_` of the configuration has them, and what this command may build by them.
+
+commeff.methods.choco          an attribute of a module, ours or of an installed plug-in
+folder/mine.py:SignOfMean      an attribute of a file, or of a module, named on the command line: a plug-in
 
 A configuration may come from anybody: a store, a list of cells, a grid file. `locate` is the only way from a name in
 one to code, and it looks names up: it imports nothing, reads no file and runs nothing because a configuration says so.
@@ -6,18 +9,13 @@ one to code, and it looks names up: it imports nothing, reads no file and runs n
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.sources import helpers
-from commeff.experiments.config.targets import split
-
-OURS = (  # packages whose public names are parts
+PARTS = (  # packages whose public names are parts
     "commeff.compressors",
     "commeff.experiments.tasks",
     "commeff.methods",
@@ -28,6 +26,8 @@ TORCH = {  # what the configuration's own files name of torch
     "torch.optim": ("SGD", "Adam", "AdamW"),
     "torch.optim.lr_scheduler": ("ConstantLR", "CosineAnnealingLR", "MultiStepLR"),
 }
+OURS = ("commeff", "torch")
+ONCE_APART = ("compressors", "experiments", "topologies")  # were packages beside commeff; run names still say so
 _offered: dict[str, Callable[..., Any]] = {}  # by the plug-ins of this command, by target
 
 
@@ -85,7 +85,7 @@ def known(target: object) -> bool:
 
 def _built_in(target: str) -> Callable[..., Any] | None:
     place, name = split(target)
-    if place in OURS:
+    if place in PARTS:
         module = importlib.import_module(place)
         value = getattr(module, name) if name in module.__all__ else None
     else:
@@ -106,19 +106,68 @@ def _file(target: str) -> tuple[str, str]:
     return Path(place).name, name
 
 
-def source_digest(target: str) -> str:
-    """SHA-256 of the source behind a target that is known.
+def split(target: str) -> tuple[str, str]:
+    """Module (or file) and name.
 
-    It covers its file and those beside it that it imports, or every Python file of the package it comes from.
+    >>> split("torch.optim.SGD"), split("mine.py:Mine")
+    (('torch.optim', 'SGD'), ('mine.py', 'Mine'))
     """
-    found, place = locate(target), split(target)[0]
-    module = sys.modules[found.__module__ if place.endswith(".py") else place.partition(".")[0]]
-    folders = [Path(folder) for folder in getattr(module, "__path__", [])]
-    files = sorted((str(file.relative_to(folder)), file) for folder in folders for file in folder.rglob("*.py"))
-    if not files:
-        file = Path(inspect.getsourcefile(module) or "")
-        files = [("", file), *sorted(helpers(file).items())]
-    digest = hashlib.sha256()
-    for name, file in files:
-        digest.update(name.encode() + file.read_bytes())
-    return digest.hexdigest()
+    module, _, name = target.rpartition(":" if ":" in target else ".")
+    return module, name
+
+
+def lasting(target: str) -> str:
+    """The name of a target in run identities, whatever package has it today.
+
+    >>> lasting("commeff.compressors.TopK"), lasting("commeff.methods.choco"), lasting("mine.py:Mine")
+    ('compressors.TopK', 'commeff.methods.choco', 'mine.py:Mine')
+    """
+    inner = target.removeprefix("commeff.")
+    return inner if inner.split(".")[0] in ONCE_APART else target
+
+
+def targets_in(node: Any) -> Iterator[Any]:
+    """Every `_target_` of a configuration.
+
+    >>> [*targets_in({"method": {"_target_": "mine.py:mine", "outer": {"_target_": "torch.optim.SGD"}}, "steps": 3})]
+    ['mine.py:mine', 'torch.optim.SGD']
+    """
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            yield from [value] if name == "_target_" else targets_in(value)
+
+
+def current(node: Any) -> Any:
+    """A stored configuration with today's names of targets that were outside commeff when it was written.
+
+    >>> current({"topology": {"_target_": "topologies.ring", "n": 4}})
+    {'topology': {'_target_': 'commeff.topologies.ring', 'n': 4}}
+    """
+    if not isinstance(node, dict):
+        return node
+    return {name: _current(value) if name == "_target_" else current(value) for name, value in node.items()}
+
+
+def _current(target: Any) -> Any:
+    apart = isinstance(target, str) and target.split(".")[0] in ONCE_APART and target.count(".")
+    return f"commeff.{target}" if apart else target
+
+
+def foreign(target: str) -> bool:
+    """Whether a target is somebody else's code, which may change while ours does not.
+
+    >>> [foreign(t) for t in ("commeff.methods.choco", "torch.optim.SGD", "fractions.Fraction")]
+    [False, False, False]
+    >>> [foreign(t) for t in ("folder/mine.py:Mine", "their_package.methods.theirs")]
+    [True, True]
+    """
+    return ":" in target or theirs(split(target)[0])
+
+
+def theirs(name: str) -> bool:
+    """Whether a module is neither ours nor of the standard library.
+
+    >>> theirs("commeff.methods"), theirs("fractions"), theirs("my_helper")
+    (False, False, True)
+    """
+    return name.partition(".")[0] not in {*OURS, *sys.stdlib_module_names}

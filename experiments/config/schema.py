@@ -17,8 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
 
-from commeff.experiments.config.registry import locate
-from commeff.experiments.config.targets import split
+from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.written import written_annotation
 
 GROUPS = ("task", "method", "compressor", "topology", "optimizer", "schedule")

@@ -1,14 +1,16 @@
-"""The source files of a plug-in: the file itself, and the files beside it that it imports."""
+"""The source files of a plug-in: the file itself, and the files beside it that it imports; and their digest."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import inspect
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from commeff.experiments.config.targets import theirs
+from commeff.experiments.config.registry import locate, split, theirs
 
 PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
 LIBRARIES = ("site-packages", "dist-packages")  # folders in which files lie side by side without belonging together
@@ -83,3 +85,21 @@ def mistaken(file: Path, others: Iterable[Path]) -> tuple[str, str] | None:
         if other and Path(other).resolve() != path.resolve():
             return name, other
     return None
+
+
+def source_digest(target: str) -> str:
+    """SHA-256 of the source behind a target that is known.
+
+    It covers its file and those beside it that it imports, or every Python file of the package it comes from.
+    """
+    found, place = locate(target), split(target)[0]
+    module = sys.modules[found.__module__ if place.endswith(".py") else place.partition(".")[0]]
+    folders = [Path(folder) for folder in getattr(module, "__path__", [])]
+    files = sorted((str(file.relative_to(folder)), file) for folder in folders for file in folder.rglob("*.py"))
+    if not files:
+        file = Path(inspect.getsourcefile(module) or "")
+        files = [("", file), *sorted(helpers(file).items())]
+    digest = hashlib.sha256()
+    for name, file in files:
+        digest.update(name.encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -18,8 +18,7 @@ from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.local.view import Watch, clock
 from commeff.experiments.grid.plan.cell_list import SUFFIX, CellList, changed, read_cells
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.grid.plan.disk_space import check_space, store_faults
-from commeff.experiments.grid.plan.estimate import rates, seconds_of, total
+from commeff.experiments.grid.plan.estimate import check_space, rates, seconds_of, store_faults, total
 from commeff.experiments.grid.plan.spec import MAX_CELLS, Grid, read_grid, text
 from commeff.experiments.run.store import FINISHED, STATES, RunFolder, replace, stamp
 

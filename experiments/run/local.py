@@ -15,9 +15,8 @@ from commeff.communicator.wire.group import backend
 from commeff.experiments.config.meshes import place
 from commeff.experiments.run.crew import Fork, Stop, crew
 from commeff.experiments.run.launch.logs import Output
-from commeff.experiments.run.launch.membership import timeout_seconds
 from commeff.experiments.run.store import RunFolder
-from commeff.experiments.run.system import launch_info, own_device, whereabouts
+from commeff.experiments.run.system import launch_info, own_device, timeout_seconds, whereabouts
 
 BETWEEN = 0.25  # seconds between two notes of progress
 

@@ -26,13 +26,13 @@ from commeff.experiments.config.meshes import place
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.launch.logs import Output
-from commeff.experiments.run.launch.membership import Membership, timeout_seconds, with_processes
+from commeff.experiments.run.launch.membership import Membership, with_processes
 from commeff.experiments.run.launch.rendezvous import Facts, Rendezvous
 from commeff.experiments.run.local import Progress, Train
 from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, claim, make_train, prepare, stop_on_signals, supervise
 from commeff.experiments.run.store import RunFolder, check_version, run_id
-from commeff.experiments.run.system import launch_info, own_device, whereabouts
+from commeff.experiments.run.system import launch_info, own_device, timeout_seconds, whereabouts
 from commeff.training.checkpoint import CheckpointRefused
 
 INTERRUPTED = 130

@@ -27,12 +27,11 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.held import held_bytes
-from commeff.experiments.run.launch.membership import timeout_seconds
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
 from commeff.experiments.run.origins import origin_folder, origin_of
 from commeff.experiments.run.store import FINISHED, RunFolder, run_id
-from commeff.experiments.run.system import check_device, launch_info, sys_info, whereabouts
+from commeff.experiments.run.system import check_device, launch_info, sys_info, timeout_seconds, whereabouts
 from commeff.experiments.sinks import LoggedRows
 from commeff.files import regular
 from commeff.parallelism import Mesh

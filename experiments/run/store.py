@@ -16,9 +16,9 @@ from typing import IO, Any
 
 import yaml
 
-from commeff.experiments.config.registry import source_digest
+from commeff.experiments.config.registry import foreign, lasting, split, targets_in
 from commeff.experiments.config.schema import ConfigError, did_you_mean
-from commeff.experiments.config.targets import foreign, lasting, split, targets_in
+from commeff.experiments.config.sources import source_digest
 from commeff.experiments.run.reading import read_json
 from commeff.files import regular
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("commeff", "torch", "numpy", "networkx", "hydra-core")
+TIMEOUT = 300.0  # seconds after which a process that waits for another gives up
 TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")  # beginnings
 
 
@@ -80,6 +81,25 @@ def tuning(environment: Mapping[str, str]) -> dict[str, str]:
     {'GLOO_SOCKET_IFNAME': 'eth0', 'NCCL_DEBUG': 'INFO'}
     """
     return {name: environment[name] for name in sorted(environment) if name.startswith(TUNING)}
+
+
+def timeout_seconds(environment: Mapping[str, str]) -> float:
+    """Seconds after which a process that waits for another gives up: COMMEFF_TIMEOUT, or five minutes.
+
+    An environment variable and not a key: it belongs to the network and the file system, and launchers pass it on to
+    every process.
+
+    >>> timeout_seconds({}), timeout_seconds({"COMMEFF_TIMEOUT": "20"})
+    (300.0, 20.0)
+    """
+    text = environment.get("COMMEFF_TIMEOUT", str(TIMEOUT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds < 1e6:
+        raise ValueError(f"COMMEFF_TIMEOUT must be a number of seconds, at least 1, got {text!r}")
+    return seconds
 
 
 def cores() -> int:

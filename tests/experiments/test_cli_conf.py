@@ -13,9 +13,8 @@ from commeff import methods
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import signature_node, snake_case
-from commeff.experiments.config.registry import locate
+from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.schema import GROUPS, VERSION, ConfigError, built_in, node
-from commeff.experiments.config.targets import split
 from commeff.experiments.run.runner import run_one
 from tests.counting import calls
 from tests.experiments import image_files

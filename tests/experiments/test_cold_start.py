@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commeff.experiments.config.bounded_yaml import CHARACTERS, KEYS, Bounded, TooLargeError
+from commeff.experiments.config.registry import split
 from commeff.experiments.config.schema import GROUPS, built_in, node, parameters, words
-from commeff.experiments.config.targets import split
+from commeff.experiments.grid.plan.files import CHARACTERS, KEYS, Bounded, TooLargeError
 from tests.experiments.test_bad_inputs import BAD, make
 from tests.owned import run
 

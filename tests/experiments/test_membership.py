@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commeff.experiments.run.launch.membership import Membership, hosts, membership, timeout_seconds
+from commeff.experiments.run.launch.membership import Membership, hosts, membership
+from commeff.experiments.run.system import timeout_seconds
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
 TORCHRUN |= {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}

@@ -74,7 +74,7 @@ def test_a_plug_in_without_helpers_is_called_what_it_was(tmp_path: Path) -> None
     """The digest of one file is that of its bytes alone, so that runs of before are found."""
     import hashlib
 
-    from commeff.experiments.config.registry import source_digest
+    from commeff.experiments.config.sources import source_digest
 
     file = tmp_path / "alone.py"
     file.write_text("from commeff import Strategy\n\ndef alone(optimizer) -> Strategy: ...\n")

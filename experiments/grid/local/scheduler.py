@@ -263,8 +263,3 @@ def as_step(cell: Cell, plugins: Sequence[str], connection: Connection) -> None:
     from commeff.experiments.grid.local.srun_step import run_step
 
     run_step(cell, plugins, connection)
-
-
-def default_jobs() -> int:
-    """One process for each core that this process may use."""
-    return len(os.sched_getaffinity(0))

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.registry import UnknownPart, known
+from commeff.experiments.config.registry import UnknownPart, current, known, targets_in
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.targets import current, targets_in
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import replace, run_id
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from commeff.experiments.config.registry import UnknownPart, known
+from commeff.experiments.config.registry import UnknownPart, known, targets_in
 from commeff.experiments.config.schema import did_you_mean
-from commeff.experiments.config.targets import targets_in
 from commeff.experiments.report.data.grids import StoredGrid, choose
 from commeff.experiments.report.data.quantities import INNER
 from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, read_record, read_store

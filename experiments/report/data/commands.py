@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from commeff.experiments.config.registry import split
 from commeff.experiments.config.schema import GROUPS, built_in, node, version
-from commeff.experiments.config.targets import split
 from commeff.experiments.run.store import IRRELEVANT
 
 ALWAYS = ("method", "task")  # parts that a command names even where they are the default

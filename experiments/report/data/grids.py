@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from commeff.experiments.config.registry import split
 from commeff.experiments.config.schema import VERSION
-from commeff.experiments.config.targets import split
 from commeff.experiments.report.data.records import Record
 from commeff.experiments.run.reading import read_mapping, run_name
 from commeff.experiments.run.store import BESIDE, IRRELEVANT, check_grid

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from commeff.experiments.config.registry import current
 from commeff.experiments.config.schema import GROUPS
-from commeff.experiments.config.targets import current
 from commeff.experiments.escape import visible
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
 from commeff.experiments.run.store import MARKS, check_store, state_of, typed

@@ -10,7 +10,6 @@ from typing import Any
 
 from commeff.experiments.config.meshes import mesh_size
 
-TIMEOUT = 300.0  # seconds after which a process that waits for another gives up
 PORTS = range(15_000, 30_000)  # below those that Linux gives to outgoing connections
 HOSTS = r"(?:[^,\[\]]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"  # of one name, as SLURM shortens them
 NO_STEP = 2**32 - 16  # SLURM numbers batch scripts and interactive shells from here: those are no launches
@@ -150,25 +149,6 @@ def with_processes(config: Mapping[str, Any], size: int) -> dict[str, Any]:
             f"start at most {workers} processes, or raise workers="
         )
     return {**config, "nproc": size}
-
-
-def timeout_seconds(environment: Mapping[str, str]) -> float:
-    """Seconds after which a process that waits for another gives up: COMMEFF_TIMEOUT, or five minutes.
-
-    An environment variable and not a key: it belongs to the network and the file system, and launchers pass it on to
-    every process.
-
-    >>> timeout_seconds({}), timeout_seconds({"COMMEFF_TIMEOUT": "20"})
-    (300.0, 20.0)
-    """
-    text = environment.get("COMMEFF_TIMEOUT", str(TIMEOUT))
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds < 1e6:
-        raise ValueError(f"COMMEFF_TIMEOUT must be a number of seconds, at least 1, got {text!r}")
-    return seconds
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:
