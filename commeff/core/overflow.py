@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from commeff.core.strategy import Strategy
 
 
-def step(
-    strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communicator, finite: Tensor | bool
-) -> Tensor:
+def step(strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communicator, finite: Tensor | bool) -> Tensor:
     """One model update, in place; a gradient that is not finite takes no part in it.
 
     Where gradients stay with their worker until its local step, that worker leaves out this step and goes on talking.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-PARTS = (  # packages whose public names are parts
+OURS = (  # packages whose public names are parts
     "commeff.compressors",
     "commeff.experiments.tasks",
     "commeff.methods",
@@ -26,7 +26,7 @@ TORCH = {  # what the configuration's own files name of torch
     "torch.optim": ("SGD", "Adam", "AdamW"),
     "torch.optim.lr_scheduler": ("ConstantLR", "CosineAnnealingLR", "MultiStepLR"),
 }
-OURS = ("commeff", "torch")
+FIRST_PARTY = ("commeff", "torch")
 ONCE_APART = ("compressors", "experiments", "topologies")  # were packages beside commeff; run names still say so
 _offered: dict[str, Callable[..., Any]] = {}  # by the plug-ins of this command, by target
 
@@ -85,7 +85,7 @@ def known(target: object) -> bool:
 
 def _built_in(target: str) -> Callable[..., Any] | None:
     place, name = split(target)
-    if place in PARTS:
+    if place in OURS:
         module = importlib.import_module(place)
         value = getattr(module, name) if name in module.__all__ else None
     else:
@@ -170,4 +170,4 @@ def theirs(name: str) -> bool:
     >>> theirs("commeff.methods"), theirs("fractions"), theirs("my_helper")
     (False, False, True)
     """
-    return name.partition(".")[0] not in {*OURS, *sys.stdlib_module_names}
+    return name.partition(".")[0] not in {*FIRST_PARTY, *sys.stdlib_module_names}

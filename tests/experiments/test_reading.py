@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -373,7 +374,7 @@ def test_of_a_plug_in_only_what_it_offers_is_known(tmp_path: Path) -> None:
 
 def test_of_a_package_only_its_public_names_are_known() -> None:
     for place in registry.OURS:
-        module = sys.modules[place]
+        module = import_module(place)
         private = [name for name, value in vars(module).items() if callable(value) and name not in module.__all__]
         assert not [name for name in private if known(f"{place}.{name}")]
         assert all(known(f"{place}.{name}") for name in module.__all__ if callable(getattr(module, name)))

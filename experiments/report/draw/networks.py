@@ -82,8 +82,6 @@ def networks(analysis: Analysis) -> tuple[list[UsedTopology], list[str]]:
             text = json.dumps(node, sort_keys=True)
             nodes[text] = node
             users.setdefault(text, []).append(variant.name)
-    if not users:
-        return [], []
     from commeff.experiments.config import build
 
     topologies, faults = [], []

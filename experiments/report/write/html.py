@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,18 +11,32 @@ from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from string import Template
+from urllib.parse import quote
 
 from commeff.experiments.escape import html_text
-from commeff.experiments.report.data.analysis import Analysis
+from commeff.experiments.report.data.analysis import Analysis, TableRow
+from commeff.experiments.report.data.quantities import MISSING, quantity, significant
 from commeff.experiments.report.data.summary import facts, findings, standing
-from commeff.experiments.report.draw.figures import Figure
+from commeff.experiments.report.data.variants import RecordedRun
+from commeff.experiments.report.draw.figures import INKS, Figure, Look, svg
 from commeff.experiments.report.draw.plots import looks
-from commeff.experiments.report.write.markup import figure, heading, main_table, swatch
-from commeff.experiments.report.write.table import Table, html, tag
+from commeff.experiments.report.write.table import Table, html, html_cells, html_frame, tag
+from commeff.experiments.report.write.table_details import command_of
 
 FOOT = """Written by <code>commeff report</code>. Bytes are counted; seconds are measured unless they are called
 modelled; workers are simulated unless processes are named. Figures as PDF and PNG, tables as CSV and LaTeX lie beside
 this file."""
+SHAPES = {  # the markers of `figures.MARKERS` about (15, 5)
+    "o": '<circle cx="15" cy="5" r="3"/>',
+    "s": '<path d="M12.2 2.2h5.6v5.6h-5.6z"/>',
+    "D": '<path d="M15 1.2 18.8 5 15 8.8 11.2 5z"/>',
+    "^": '<path d="M15 1.4 18.6 8H11.4z"/>',
+    "v": '<path d="M15 8.6 18.6 2H11.4z"/>',
+    "P": '<path d="M13.8 1.4h2.4v2.4h2.4v2.4h-2.4v2.4h-2.4V6.2h-2.4V3.8h2.4z"/>',
+    "X": '<path d="M12.6 1.2 15 3.6l2.4-2.4 1.4 1.4L16.4 5l2.4 2.4-1.4 1.4L15 6.4l-2.4 2.4-1.4-1.4L13.6 5l-2.4-2.4z"/>',
+    "*": '<path d="m15 .6 1.2 2.9 3.1.2-2.4 2 .8 3-2.7-1.6-2.7 1.6.8-3-2.4-2 3.1-.2z"/>',
+}
+RUN_COLUMNS = ("val_accuracy", "val_loss", "test_accuracy", "test_loss", "train_loss", "wire_bytes", "seconds")
 
 
 @dataclass(frozen=True)
@@ -58,18 +74,18 @@ def _sections(
     by_name = {variant.name: samples[variant.number] for variant in analysis.variants}
 
     def drawn(name: str, titled: bool = False) -> str:
-        return figure(figures[name], titled) if name in figures else ""
+        return _figure(figures[name], titled) if name in figures else ""
 
     def listed(name: str, titled: bool = False) -> str:
         if name not in tables:
             return ""
-        return heading(tables[name].title, titled) + html(tables[name], lambda first: by_name.get(first, ""))
+        return _heading(tables[name].title, titled) + html(tables[name], lambda first: by_name.get(first, ""))
 
     sweeps = "".join(drawn(name, titled=True) for name in figures if name.startswith("sweep_"))
     curves = drawn("convergence") or tag("p", "No run has measured anything yet.", ["note"])
     modelled = drawn("modelled_convergence", titled=True) + drawn("step_time", titled=True)
     modelled += "".join(listed(name, titled=True) for name in tables if name.startswith("modelled"))
-    results = _list(findings(analysis), ["findings"]) + main_table(analysis, tables["main"], samples, out)
+    results = _list(findings(analysis), ["findings"]) + _main_table(analysis, tables["main"], samples, out)
     return [
         Section("speed_up", figures["speed_up"].title if "speed_up" in figures else "", drawn("speed_up")),
         Section("results", "Results", results),
@@ -138,7 +154,7 @@ def _key(analysis: Analysis) -> str:
 
 
 def _samples(analysis: Analysis) -> dict[int, str]:
-    return {number: swatch(look) for number, look in looks(analysis).items()}
+    return {number: _swatch(look) for number, look in looks(analysis).items()}
 
 
 def _list(lines: Sequence[str], kinds: Sequence[str] = ()) -> str:
@@ -156,3 +172,78 @@ def _same(analysis: Analysis) -> str:
 
 def _file(name: str) -> str:
     return resources.files("commeff.experiments.report.write").joinpath(name).read_text(encoding="utf-8")
+
+
+def _main_table(analysis: Analysis, table: Table, swatches: Mapping[int, str], out: Path) -> str:
+    """The main table: a body a variant, so that a line and its runs stay together when lines are sorted."""
+    bodies = []
+    for row, items in zip(analysis.rows, table.rows, strict=False):
+        number = row.variant.number
+        cells = html_cells(table, items, f'<i class="caret"></i>{swatches[number]}')
+        runs = tag("td", _runs(analysis, row, out), colspan=str(len(table.columns)))
+        lines = tag("tr", cells, ["line"], data_variant=str(number)) + "\n" + tag("tr", runs, ["more"])
+        bodies.append(tag("tbody", lines))
+    for items in table.rows[len(analysis.rows) :]:
+        bodies.append(tag("tbody", tag("tr", html_cells(table, items)), data_last="1"))
+    return html_frame(table, "main", bodies)
+
+
+def _figure(drawn: Figure, titled: bool) -> str:
+    """Panels that the page lays out, the caption, and the files."""
+    single = ["single"] if len(drawn.panels) == 1 else []
+    parts = [tag("div", svg(drawn, panel), ["panel", *single]) for panel in drawn.panels]
+    links = [tag("a", kind.upper(), href=f"figures/{drawn.name}.{kind}") for kind in ("pdf", "png", "csv")]
+    caption = f"{html_text(drawn.caption)} {tag('span', ' · '.join(links), ['files'])}"
+    shape = ["panels", "small"] if drawn.small else ["panels"]
+    key = [tag("span", _swatch(look) + html_text(name)) for name, look in drawn.legend] if drawn.own_key else []
+    legend = [tag("div", "".join(key), ["legend"])] if key else []
+    body = [_heading(drawn.title, titled), tag("div", "\n".join(parts), shape), *legend, tag("figcaption", caption)]
+    return tag("figure", "\n".join(body))
+
+
+def _swatch(style: Look) -> str:
+    """A sample of a variant's line with its marker."""
+    dash = "" if style.dash in ("-", "") else " ".join(f"{length * style.width:g}" for length in style.dash[1])
+    width = f"{style.width:g}" if style.dash else "0"
+    line = tag("path", "", d="M0 5h30", stroke="currentColor", stroke_width=width, stroke_dasharray=dash)
+    ink = f"color:{INKS[style.colour]}"
+    shape = SHAPES[style.marker]
+    return tag("svg", line + shape, ["swatch"], viewBox="0 0 30 10", aria_hidden="true", fill="currentColor", style=ink)
+
+
+def _heading(title: str, titled: bool) -> str:
+    """A heading, but for what is alone in a section that has the same."""
+    return tag("h3", html_text(title)) if titled else ""
+
+
+def _runs(analysis: Analysis, row: TableRow, out: Path) -> str:
+    """The runs of a line, those at the chosen values first: folder, seed, state, final numbers, and the command."""
+    others = [run for trial in row.variant.trials if trial is not row.variant.chosen for run in trial.runs]
+    runs, tuned, quiet = [*row.variant.runs, *others], list(analysis.grid.over), set(others)
+    metrics = [name for name in RUN_COLUMNS if any(math.isfinite(run.record.final(name)) for run in runs)]
+    heads = ["run", *tuned, "seed", "state", *(quantity(name).heading for name in metrics)]
+    lines = [tag("tr", "".join(tag("th", html_text(head), ["words"] if head == "run" else []) for head in heads))]
+    for run in runs:
+        labels = [run.cell.labels.get(key, MISSING) for key in tuned]
+        words = [*labels, str(run.seed), run.record.state, *(_final(run, name) for name in metrics)]
+        origin = run.record.status.get("origin")
+        named = _link(run, out) + (html_text(f", from {origin}") if origin else "")
+        cells = tag("td", named, ["words", "code"]) + "".join(tag("td", html_text(text)) for text in words)
+        command = tag("td", html_text(command_of(run, analysis)), ["words", "code", "command"], colspan=str(len(heads)))
+        lines += [tag("tr", cells, ["quiet"] if run in quiet else []), tag("tr", command)]
+    plural = "run" if len(runs) == 1 else "runs"
+    tried = f" at {len(row.variant.trials)} tuned values" if len(row.variant.trials) > 1 else ""
+    return tag("details", tag("summary", f"{len(runs)} {plural}{tried}, with commands") + tag("table", "".join(lines)))
+
+
+def _final(run: RecordedRun, metric: str) -> str:
+    value, of = run.record.final(metric), quantity(metric)
+    return significant(value * of.scale, 4 if of.unit == "%" else 3) if math.isfinite(value) else MISSING
+
+
+def _link(run: RecordedRun, out: Path) -> str:
+    """The run's name, leading to its folder where there is one."""
+    if not run.record.folder.is_dir():
+        return html_text(run.cell.run)
+    way = Path(os.path.relpath(run.record.folder, out)).as_posix()
+    return tag("a", html_text(run.cell.run), href=f"{quote(way)}/")

@@ -73,7 +73,8 @@ def write_report(
     clocks = wallclocks(analysis, clusters, step_seconds, efficiency) if modelled else []
     folder = out or store / "report"
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    topologies, faults = networks(analysis)
+    between = any("topology" in run.record.config for run in analysis.runs)
+    topologies, faults = networks(analysis) if between else ([], [])
     contents = (main_table(analysis, clocks), *(_modelled(analysis, clocks) if clocks else ()), *_details(analysis))
     tables = {table.name: table for table in contents if table is not None}
     if topologies:
