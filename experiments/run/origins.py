@@ -53,22 +53,20 @@ class StoredOrigin:
         Recorder(to).begin(Recorder(self.folder).rows())
 
 
-def origin_folder(config: Mapping[str, Any], run: RunFolder) -> Path | None:
+def origin_folder(config: Mapping[str, Any], run: RunFolder) -> Path:
     """Where the checkpoint by tensor is that a run begins from, unless it has one of its own."""
-    if config.get("resume_from") is None:
-        return None
     brought = run.path / BROUGHT
     return brought if brought.is_dir() else Path(config["resume_from"])
 
 
 def origin_of(config: Mapping[str, Any], run: RunFolder) -> StoredOrigin | None:
-    """The run that this one goes on from; None if there is none, or none is needed any more.
+    """The run that this one goes on from; None if it has checkpoints of its own by now.
 
     Raises
     ------
     ConfigError : it cannot go on from there.
     """
-    if config.get("resume_from") is None or _has_any(run.path):
+    if _has_any(run.path):
         return None
     folder = Path(config["resume_from"])
     try:

@@ -149,7 +149,7 @@ def claim(
         checkpoints.check()
         if mesh_size(config) > 1:
             mesh_checkpoints.check(checkpoints)
-        origin = origin_of(config, run)
+        origin = origin_of(config, run) if config.get("resume_from") else None
         run.create(config, {**sys_info(), **facts})
         if origin:
             origin.bring(run)
@@ -227,7 +227,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                 l2=config["l2"],
                 recorder=recorder,
                 checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
-                origin=origin_folder(config, run),
+                origin=origin_folder(config, run) if config.get("resume_from") else None,
                 progress=progress,
                 should_stop=lambda: stop.requested,
             )
