@@ -27,6 +27,11 @@ class Anchored(Transform):
     rows = ("anchor",)
 
     def __init__(self, outer: LocalStep, average: Transform) -> None:
+        if not isinstance(outer, LocalStep):
+            raise TypeError(
+                f"outer must be a local step, got {getattr(outer, '__name__', type(outer).__name__)}: it is the anchor's "
+                "optimizer; give Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True))"
+            )
         self.outer, self.average = outer, average
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

@@ -6,13 +6,16 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, Literal
+
+import torch
 
 import commeff.compressors.laws
 import commeff.experiments.tasks.laws
 import commeff.laws
 import commeff.topologies.laws
+from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.loading import again, load
 from commeff.experiments.config.plugins import Choice, choices, file_and_name, unfinished
@@ -118,8 +121,17 @@ def describe_error(error: BaseException, file: str) -> str:
     if isinstance(error, (AssertionError, ProcessEnding)) and text:
         return text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    where = f" (line {lines[-1]} of {file})" if lines else ""
-    return f"{type(error).__name__}: {text}{where}"
+    tried = [shape for frame, _ in traceback.walk_tb(error.__traceback__) if (shape := _shape_of_x(frame))]
+    where = f"line {lines[-1]} of {file}" if lines else ""
+    facts = ", ".join([*([where] if where else []), *(f"x being {shape}" for shape in tried[:1])])
+    return f"{type(error).__name__}: {text}" + (f" ({facts})" if facts else "")
+
+
+def _shape_of_x(frame: FrameType) -> str:
+    """The shape of the rows that a law has driven a strategy with, where this is where the strategy begins."""
+    x = frame.f_locals.get("x")
+    here = frame.f_code in (Strategy.start.__code__, Strategy.step.__code__)
+    return f"{tuple(x.shape)}" if here and isinstance(x, torch.Tensor) else ""
 
 
 def _plain(law: Law) -> str:

@@ -93,7 +93,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class Supervised(ABC):
-    """Samples split over n workers, validation samples, a loss per sample. A task adds `model`, `losses` and `hits`.
+    """Samples split over n workers, validation samples, a loss per sample. A task adds `model` and `losses`, and `hits`
+    where it classifies, or other `measures`.
 
     Worker i minimises f_i, the mean loss over its own samples. The mean of the f_i is (1/n) sum_i f_i; with
     weighted=True worker i's loss is multiplied by n p_i, p_i = n_i / N, so that the mean becomes sum_i p_i f_i, the
@@ -138,9 +139,14 @@ class Supervised(ABC):
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Loss of each sample, (b,), given the model's outputs."""
 
-    @abstractmethod
-    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Which samples are classified correctly, (b,) bool."""
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Which samples are classified correctly, (b,) bool; None where there are no classes, as in regression."""
+        return None
+
+    def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """What is recorded beside the loss, by name: a number of each sample, (b,), of which the mean is taken."""
+        hits = self.hits(outputs, targets)
+        return {} if hits is None else {"accuracy": hits}
 
     def class_names(self) -> list[str]:
         """Names of the labels that occur in the training data, in their order."""
@@ -174,17 +180,13 @@ class Supervised(ABC):
         return (factors[0] * losses).mean() if factors else losses.mean()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """train_loss over the probe, val_loss and val_accuracy over all validation samples."""
-        train_loss, _ = self._measure(model, self.probe)
-        val_loss, val_accuracy = self._measure(model, self.validation)
-        return {"train_loss": train_loss, "val_loss": val_loss, "val_accuracy": val_accuracy}
+        """train_loss over the probe; val_loss, val_accuracy and other measures over all validation samples."""
+        of_validation = self._measure(model, self.validation)
+        return {"train_loss": self._measure(model, self.probe)["loss"]} | _named("val", of_validation)
 
     def test(self, model: nn.Module) -> dict[str, float]:
-        """test_loss, test_accuracy over all test samples; {} if there are none."""
-        if self.held_back is None:
-            return {}
-        loss, accuracy = self._measure(model, self.held_back)
-        return {"test_loss": loss, "test_accuracy": accuracy}
+        """test_loss, test_accuracy and other measures over all test samples; {} if there are none."""
+        return {} if self.held_back is None else _named("test", self._measure(model, self.held_back))
 
     def calibration(self) -> Iterator[tuple[Tensor, ...]]:
         """The inputs of the probe in batches of nearly equal size, each (inputs,); nothing if there is no BatchNorm."""
@@ -192,16 +194,26 @@ class Supervised(ABC):
             for inputs, _ in self.probe.chunks(CALIBRATION):
                 yield (inputs,)
 
-    def _measure(self, model: nn.Module, samples: Samples) -> tuple[float, float]:
-        """Mean loss and share of hits; the sums over chunks in float64."""
-        loss, hits = 0.0, 0.0
+    def _measure(self, model: nn.Module, samples: Samples) -> dict[str, float]:
+        """The mean loss and the means of all measures; the sums over chunks in float64."""
+        sums: dict[str, float] = {}
         size = max(1, CHUNK // samples.inputs[0].numel())
         with evaluating(model):
             for inputs, targets in samples.chunks(size):
                 outputs = model(inputs)
-                loss += float(self.losses(outputs, targets).sum(dtype=torch.float64))
-                hits += float(self.hits(outputs, targets).sum())
-        return loss / len(samples), hits / len(samples)
+                found = {"loss": self.losses(outputs, targets)} | self.measures(outputs, targets)
+                for name, numbers in found.items():
+                    if numbers.shape != targets.shape[:1]:
+                        raise ValueError(
+                            f"{name} must be a number of each of the {len(targets)} samples, got shape "
+                            f"{tuple(numbers.shape)}: the mean is taken here; give reduction='none'"
+                        )
+                    sums[name] = sums.get(name, 0.0) + float(numbers.sum(dtype=torch.float64))
+        return {name: total / len(samples) for name, total in sums.items()}
+
+
+def _named(data: str, measures: dict[str, float]) -> dict[str, float]:
+    return {f"{data}_{name}": value for name, value in measures.items()}
 
 
 class Classifier(Supervised):

@@ -23,6 +23,7 @@ GOOD = {
     "mean_sign": "compressor",
     "chords": "topology",
     "moons": "task",
+    "slope": "task",
     "random_share": "method",
 }
 
@@ -259,3 +260,31 @@ def test_two_plug_ins_with_one_name_are_refused(tmp_path: Path) -> None:
     assert "two plug-ins have a topology 'chords'" in told.stderr
     twice = invoke("list", "--plugin", str(PLUGINS / "chords.py"), "--plugin", str(PLUGINS / "chords.py"), "--json")
     assert json.loads(twice.stdout)["topology"].split().count("chords") == 1
+
+
+STUMBLES = """
+import torch
+from commeff.core import Local, Strategy, Transform
+from commeff.transforms import Average, Outer
+
+class Stumbles(Transform):
+    def __call__(self, vectors, communicator):
+        return vectors.view(5, 7)
+
+def stumbles(optimizer) -> Strategy:
+    return Strategy(Local(optimizer), Stumbles())
+
+def hands_over_a_class(optimizer) -> Strategy:
+    return Strategy(Local(optimizer), parameters=Outer(torch.optim.SGD, Average()))
+"""
+
+
+def test_a_method_that_stumbles_is_told_over_which_shape_and_what_an_outer_step_is(tmp_path):
+    (tmp_path / "stumbles.py").write_text(STUMBLES)
+    verdicts = check_plugin(str(tmp_path / "stumbles.py"))
+    said = {
+        name: " ".join(v.sentence for v in verdicts if v.name == name) for name in ("stumbles", "hands_over_a_class")
+    }
+    assert "(line 8 of" in said["stumbles"]
+    assert "x being (4, 12))" in said["stumbles"]
+    assert "outer must be a local step, got SGD" in said["hands_over_a_class"]

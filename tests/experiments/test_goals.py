@@ -112,3 +112,15 @@ def test_a_report_warns_of_a_target_that_nothing_measures(tmp_path: Path) -> Non
     copy.write_text(copy.read_text().replace("0.9}", "true}", 1))
     with pytest.raises(ValueError, match="a level must be a number, got true or false"):
         read_grid(copy)
+
+
+def test_a_regression_measures_what_it_says(tmp_path: Path) -> None:
+    """Its own measures may be a target; no classes, no accuracy."""
+    grid = "base: {task: slope, workers: 2, steps: 3}\ngrid: [{method: psgd}]\n"
+    task = Path(__file__).parents[1] / "plugins" / "slope.py"
+    assert refusals(tmp_path, grid + "target: {val_distance: 0.2}\n", str(task)) == []
+    plain = tmp_path / "plain_slope.py"
+    plain.write_text(task.read_text().partition("    def measures")[0].replace("Slope", "PlainSlope"))
+    lines = refusals(tmp_path, grid.replace("slope", "plainslope") + "target: {val_accuracy: 0.2}\n", str(plain))
+    assert len(lines) == 1
+    assert "they measure train_loss, val_loss, minibatch_loss" in lines[0]

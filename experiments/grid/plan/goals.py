@@ -21,11 +21,14 @@ def measured(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     >>> measured({"task": {"_target_": "commeff.experiments.tasks.Quadratic"}})[:3]
     ('train_loss', 'val_loss', 'distance')
     """
+    from commeff.experiments.tasks import Supervised  # with torch, which a mistake should not wait for
+
     kind: Any = locate(config["task"]["_target_"])
     for task in built_in("task"):
         ours: Any = locate(node("task", task)["_target_"])
-        if getattr(kind, "evaluate", None) is ours.evaluate:  # a plug-in's task that inherits it measures the same
-            return _names(task)
+        if all(getattr(kind, part, None) is getattr(ours, part, None) for part in ("evaluate", "measures")):
+            classes = getattr(kind, "hits", None) is not Supervised.hits
+            return tuple(name for name in _names(task) if classes or name != "val_accuracy")
     return None
 
 
