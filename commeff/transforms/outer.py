@@ -29,8 +29,8 @@ class Anchored(Transform):
     def __init__(self, outer: LocalStep, average: Transform) -> None:
         if not isinstance(outer, LocalStep):
             raise TypeError(
-                f"outer must be a local step, got {getattr(outer, '__name__', type(outer).__name__)}: it is the anchor's "
-                "optimizer; give Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True))"
+                f"outer must be a local step, got {getattr(outer, '__name__', type(outer).__name__)}: the "
+                "anchor's optimizer; give Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9))"
             )
         self.outer, self.average = outer, average
 
