@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice
 
 WIDE = 1000  # characters: more than any line has
+FIGURES = (".pdf", ".png", ".svg")
 
 Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
 Plugins = Annotated[
@@ -113,6 +114,22 @@ def try_folder(option: str, path: Path | None) -> None:
             pass
     except OSError as error:
         raise ValueError(f"{option} {path} cannot be written ({error.strerror or error}); choose another") from None
+
+
+def try_figure(option: str, path: Path | None) -> None:
+    """Refuse a figure's file that cannot be written, or whose name does not say what kind of figure it is.
+
+    Raises
+    ------
+    ValueError
+        With what stands in the way.
+    """
+    if path is not None and path.suffix not in FIGURES:
+        raise ValueError(
+            f"{option} must end with one of {' '.join(FIGURES)}, got {path}: the ending says what kind of figure it "
+            "is; give another name"
+        )
+    try_file(option, path)
 
 
 def try_file(option: str, path: Path | None) -> None:

@@ -19,7 +19,7 @@ from commeff.experiments.cli.common import (
     page_width,
     refusals,
     report,
-    try_file,
+    try_figure,
     try_folder,
 )
 from commeff.experiments.escape import visible
@@ -118,7 +118,7 @@ def partition(
     with refusals():
         from commeff.experiments.config.compose import compose
 
-        try_file("--figure", figure)
+        try_figure("--figure", figure)
         config = compose(settings or [], adopted(plugin))
 
         from commeff.experiments.config.build import build

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from commeff.experiments.cli.columns import table
-from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, try_file
+from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, try_figure
 
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice
     from commeff.experiments.published.planner.question import Question
 
 GIB = 2**30
-FIGURES = (".pdf", ".png", ".svg")
 
 
 def plan(
@@ -134,12 +133,7 @@ def _agree(search: bool, sweep: bool, largest: bool, timeline: Path | None, figu
             "add one, or draw the pipeline with --timeline FILE"
         )
     for path in (timeline, figure):
-        if path is not None and path.suffix not in FIGURES:
-            raise ValueError(
-                f"a figure's file must end with one of {' '.join(FIGURES)}, got {path}: the ending says what kind of "
-                "figure it is; give another name"
-            )
-        try_file("a figure's file", path)
+        try_figure("a figure's file", path)
 
 
 def _run_forecast(settings: list[str], plugins: Sequence[Choice], store: Path, as_json: bool) -> None:

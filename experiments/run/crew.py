@@ -110,7 +110,7 @@ class Crew(Generic[T]):
         Raises
         ------
         MemberLost: a fork raised an error or died; its traceback is a note of the error.
-        CheckpointRefused: a fork raised that, and none died.
+        CheckpointRefused: a fork refused what it was to go on from; the errors of the others follow from that.
         """
         results: dict[int, T] = {}
         requested = False
@@ -147,7 +147,7 @@ class Crew(Generic[T]):
                 yield rank, "died", process.exitcode
 
     def _failure(self, failed: dict[int, Any], done: set[int], grace: float) -> MemberLost | CheckpointRefused:
-        """Why the crew failed: a fork that died comes first, since the errors of the others follow from that."""
+        """Why the crew failed: a refusal comes first, then a fork that died; the errors of others follow from it."""
         deadline = time.monotonic() + grace
         while (running := {*range(len(self.processes))} - {*failed} - done) and time.monotonic() < deadline:
             for rank, kind, value in self._messages(running):
@@ -155,15 +155,14 @@ class Crew(Generic[T]):
                     done.add(rank)
                 elif kind != "progress":
                     failed[rank] = value
+        if refusals := [value for value in failed.values() if isinstance(value, str)]:
+            return CheckpointRefused(refusals[0])
         dead = {rank: value for rank, value in failed.items() if not isinstance(value, tuple)}
         lines = [f"{self.name(rank)} died with exit code {code}" for rank, code in sorted(dead.items()) if code]
         lines = lines or [f"{self.name(rank)} ended without a result" for rank in sorted(dead)]
         raised = {rank: value for rank, value in failed.items() if rank not in dead}
         if not lines:
             rank, (reason, _) = next(iter(raised.items()))
-            refused = reason.removeprefix(f"{CheckpointRefused.__name__}: ")
-            if refused != reason:
-                return CheckpointRefused(refused)
             lines = [f"{self.name(rank).rstrip(',')}: {reason}"]
         error = MemberLost("; ".join(lines))
         for rank, (_, trace) in raised.items():
@@ -224,6 +223,9 @@ def _run(fork: Fork, work: Callable[[Fork], T], prepare: Callable[[int], None]) 
         prepare(fork.rank)
         threading.Thread(target=_follow_parent, args=(fork, os.getppid()), daemon=True).start()
         fork.send("result", work(fork))
+    except CheckpointRefused as refusal:
+        with suppress(OSError):
+            fork.send("refused", str(refusal))
     except BaseException as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         with suppress(OSError):

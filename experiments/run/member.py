@@ -27,7 +27,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.launch.membership import Membership, with_processes
-from commeff.experiments.run.launch.rendezvous import Facts, Rendezvous
+from commeff.experiments.run.launch.rendezvous import Facts, MemberLost, Rendezvous
 from commeff.experiments.run.local import Progress, Train
 from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, claim, make_train, prepare, stop_on_signals, supervise
@@ -215,11 +215,9 @@ def _train(seat: Seat, prepared: Prepared, progress: Progress, stop: Stop) -> di
         device = own_device(prepared.config["device"], member.local_rank)
         with joined(member.rank, member.size, rendezvous.store, seat.timeout, device):
             return prepared.train(True, progress, stop)
-    except CheckpointRefused:
-        raise
     except Exception as error:
         cause, speaks = rendezvous.diagnose(error)
-        if speaks and member.rank > 0:
+        if speaks and member.rank > 0 and isinstance(cause, MemberLost):
             seat.output.say(f"{cause}; the same command goes on from the last checkpoint")
         raise cause from error
 

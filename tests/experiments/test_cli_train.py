@@ -211,8 +211,9 @@ def test_garbage_among_the_rows_is_written_again_or_refused(garbage: bytes, tmp_
     assert [row["step"] for row in rows(tmp_path)] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_checkpoint_of_another_form_is_a_refusal_that_names_it(tmp_path: Path) -> None:
-    words = ["task=quadratic", "steps=4", "workers=2"]
+@pytest.mark.parametrize("nproc", [1, 2])
+def test_a_checkpoint_of_another_form_is_a_refusal_that_names_it(nproc: int, tmp_path: Path) -> None:
+    words = ["task=quadratic", "steps=4", "workers=2", f"nproc={nproc}"]
     assert train(tmp_path, *words).exit_code == 0
     folder = only_run(tmp_path)
     (folder / "summary.json").unlink()
@@ -223,6 +224,7 @@ def test_a_checkpoint_of_another_form_is_a_refusal_that_names_it(tmp_path: Path)
     assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
     assert f"checkpoint {path} must hold the state of this run" in refused.stderr
     assert f"delete {path.parent} to start anew" in refused.stderr
+    assert RunFolder(folder).state == "killed"
 
 
 def _interrupt(now: bool) -> None:

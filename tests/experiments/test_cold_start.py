@@ -36,6 +36,8 @@ ALSO = (  # mistakes beside those of test_bad_inputs
     "lab run absent.yaml",
     "data partition task=nope",
     "data partition --figure notes.txt/x.pdf",
+    "data partition --figure x.bmp",
+    "data partition task=digits --figure x",
 )
 WARM = {  # mistakes that only those see who import what the words name
     "train --plugin {here}/quits.py method=quits": "a plug-in's own code ends the process",

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from commeff.experiments.run.crew import Fork, Stop, crew
 from commeff.experiments.run.launch.rendezvous import MemberLost
+from commeff.training.checkpoint import CheckpointRefused
 from tests import owned
 from tests.experiments.launchers import gone
 from tests.owned import PATIENCE
@@ -76,6 +77,17 @@ def test_a_death_is_told_before_the_errors_that_follow_from_it() -> None:
     with pytest.raises(MemberLost, match=r"^process 1 died with exit code 7\b") as raised, crew(2, work) as forks:
         forks.results(grace=PATIENCE)
     assert "connection closed by peer" in raised.value.__notes__[0]
+
+
+def test_a_refusal_is_told_before_the_errors_that_follow_from_it() -> None:
+    def work(fork: Fork) -> None:
+        if fork.rank == 0:
+            raise RuntimeError("connection closed by peer")
+        time.sleep(0.2)
+        raise CheckpointRefused("another run's")
+
+    with pytest.raises(CheckpointRefused, match=r"^another run's$"), crew(2, work) as forks:
+        forks.results(grace=PATIENCE)
 
 
 def test_a_request_to_stop_reaches_all() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 import yaml
 
 from commeff.communicator.wire.group import store_in_file
@@ -23,6 +24,7 @@ from commeff.experiments.run.runner import prepare, run_one
 from commeff.experiments.run.store import RunFolder, run_id
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import Checkpoints
+from commeff.training.run import Run
 from tests.experiments.launchers import Srun, checkpointed
 from tests.experiments.trajectories import rows, same
 from tests.owned import PATIENCE, until
@@ -220,6 +222,29 @@ def test_a_signal_to_any_member_stops_all_with_a_checkpoint(
     assert again.codes() == [0] * 4
     run_one(compose(words), tmp_path / "whole")
     same(folder, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("refuser", [0, 1])
+def test_what_one_member_cannot_go_on_from_is_refused_once(
+    refuser: int, jobs: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Run.load_state_dict
+
+    def refuses(self: Run, state: dict[str, Any]) -> None:
+        take(self, state if dist.get_rank() != refuser else {**state, "strategy": {}})
+
+    words = [*SHORT, "checkpoint_every=6"]
+    run_one(compose(words), tmp_path / "store" / run_id(compose(words)), lambda step, row: quit_at(step, 8))
+    monkeypatch.setattr(Run, "load_state_dict", refuses)
+    job = jobs.enter_context(Srun(2, tmp_path, words))
+    assert job.codes() == [2, 2]
+    (line,) = job.said()
+    assert "latest.pt must hold the state of this run, got another form" in line
+
+
+def quit_at(step: int, last: int) -> None:
+    if step == last:
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_an_error_of_one_member_is_told_with_its_place(

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from commeff.communicator.wire.group import Store, within
+from commeff.training.checkpoint import CheckpointRefused
 
 HEARTBEAT = 0.25  # seconds between two heartbeats
 GRACE = 3.0  # seconds without a heartbeat after which a member counts as gone, once something is wrong
@@ -131,30 +132,31 @@ class Rendezvous:
 
         threading.Thread(target=beat, daemon=True).start()
 
-    def diagnose(self, error: Exception) -> tuple[MemberLost, bool]:
+    def diagnose(self, error: Exception) -> tuple[MemberLost | CheckpointRefused, bool]:
         """Why the run ended, now that this member has met `error`, and whether this member is to report it.
 
-        A member records its failure before its connections close, so the first record is the cause; unless a member
-        ended without one: then the cause is whoever sends no heartbeat.
+        What one member refuses to go on from, all refuse. A member records its failure before its connections close, so
+        the first record is the cause; unless a member ended without one: then the cause is whoever sends no heartbeat.
         """
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        refused = isinstance(error, CheckpointRefused)
+        reason = str(error) if refused else f"{type(error).__name__}: {' '.join(str(error).split())}"
+        failure = {"rank": self.rank, "reason": reason, "refused": refused}
         try:
             place = self.store.add("failures", 1)
-            self.store.set(f"failures/{place}", json.dumps({"rank": self.rank, "reason": reason}))
+            self.store.set(f"failures/{place}", json.dumps(failure))
             silent = self._silent() if isinstance(error, RuntimeError) else []  # others are errors of its own
             first: Facts = json.loads(self.store.get("failures/1"))
         except RuntimeError:  # the store is gone with rank 0, which keeps it
             if self._first_failure:
-                return MemberLost(self._describe(self._first_failure)), False
+                return self._cause(self._first_failure), False
             return MemberLost(f"{self._name(0)} or the launcher is gone"), self.rank == 1
         if self.rank == 0:
             time.sleep(2 * HEARTBEAT)  # the others read why, before the store may go
         speaker = min(set(range(self.size)) - set(silent))
-        if silent:
-            text = f"{' and '.join(map(self._name, silent))} {'is' if len(silent) == 1 else 'are'} gone"
-        else:
-            text = self._describe(first)
-        return MemberLost(text), self.rank == speaker
+        if silent and not first["refused"]:
+            gone = f"{' and '.join(map(self._name, silent))} {'is' if len(silent) == 1 else 'are'} gone"
+            return MemberLost(gone), self.rank == speaker
+        return self._cause(first), self.rank == speaker
 
     def _silent(self) -> list[int]:
         """The members that have neither recorded a failure nor sent a heartbeat for `GRACE` seconds."""
@@ -165,8 +167,10 @@ class Rendezvous:
         still = [one == other for one, other in zip(before, self._heartbeats(), strict=True)]
         return [r for r in range(self.size) if still[r] and r not in failed] if failures < self.size else []
 
-    def _describe(self, failure: Facts) -> str:
-        return f"{self._name(failure['rank'])}: {failure['reason']}"
+    def _cause(self, failure: Facts) -> MemberLost | CheckpointRefused:
+        if failure["refused"]:
+            return CheckpointRefused(failure["reason"])
+        return MemberLost(f"{self._name(failure['rank'])}: {failure['reason']}")
 
     def _heartbeats(self) -> list[bytes]:
         return [self.store.get(f"heartbeat/{rank}") for rank in range(self.size)]
