@@ -8,6 +8,7 @@ from typing import Any
 
 WORSE = 10.0  # times the loss of the initial model
 APART = 100.0  # times the norm of the parameters
+IDLE = 0.99  # times the loss of the initial model
 
 
 def not_finite(row: Mapping[str, float]) -> str:
@@ -60,6 +61,18 @@ def blown_up(summary: Mapping[str, Any]) -> str:
         f"consensus_distance {distance:.3g} at the end is more than {APART:g} times the norm of the parameters, "
         f"{norm:.3g}"
     )
+
+
+def learned_nothing(val_loss: float, train_loss: float, start: float) -> bool:
+    """Whether a run ended no better than it began: neither loss is more than 1 % below that of the initial model.
+
+    One that overfits has a low loss on what it was trained on; NaN stands for what was not measured.
+
+    >>> learned_nothing(2.3, 2.29, 2.3), learned_nothing(9.0, 0.1, 2.3), learned_nothing(2.3, math.nan, math.nan)
+    (True, False, False)
+    """
+    losses = [loss for loss in (val_loss, train_loss) if not math.isnan(loss)]
+    return bool(losses) and start > 0 and min(losses) > IDLE * start
 
 
 def worse(loss: float | None, start: float | None) -> bool:

@@ -37,8 +37,8 @@ def test_one_value_of_what_is_tuned_is_ranked_for_each_variant(tmp_path: Path) -
         ("psgd", "0.1"),
         ("dsgd", "0.1"),
     ]
-    assert analysis.champion is not None
-    assert analysis.champion.name == "dsgd"
+    (champion,) = analysis.champions.values()
+    assert champion.name == "dsgd"
     assert "Of up to 2 values tried of optimizer.lr a line has the one with the best mean" in notes(analysis)
     assert "over all 2 variants" in notes(analysis)
     assert summary.findings(analysis)[0].startswith("Best mean validation accuracy of 2 variants: dsgd")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,7 +96,7 @@ class Analysis:
     rows: tuple[TableRow, ...]
     metric: str
     baselines: tuple[Variant, ...]
-    champion: Variant | None  # the best mean among variants whose seeds are all done, if any are
+    champions: Mapping[str, Variant]  # by task, the best mean among the variants that may be named
     target: Target | None
     half_dense: HalfDense | None
     records: tuple[Record, ...]  # the store's runs, in the grid or not
@@ -171,11 +171,11 @@ def analyse(
     chosen = _metric(plan, metric, list(by_id.values()))
     variants = group(plan, by_id, chosen)
     bases = _baselines(variants, baseline if baseline is not None else plan.baseline)
-    champion = _champion(variants, chosen)
-    goal = _target(plan, chosen, target, bases[0] if bases else champion)
-    rows = tuple(_row(variant, chosen, _nearest(variant, bases), champion, goal) for variant in variants)
+    champions = _champions(variants, chosen)
+    goal = _target(plan, chosen, target, next(iter((*bases, *champions.values())), None))
+    rows = tuple(_row(v, chosen, _nearest(v, bases), champions.get(v.task), goal) for v in variants)
     dense = _half_dense(rows)
-    return Analysis(store, plan, variants, rows, chosen, bases, champion, goal, dense, tuple(by_id.values()))
+    return Analysis(store, plan, variants, rows, chosen, bases, champions, goal, dense, tuple(by_id.values()))
 
 
 def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
@@ -204,15 +204,24 @@ def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tu
 
 def _nearest(variant: Variant, bases: tuple[Variant, ...]) -> Variant | None:
     """The baseline on the same task that shares most labels with a variant, the first of equals."""
-    fitting = [base for base in bases if base.labels.get("task") == variant.labels.get("task")]
+    fitting = [base for base in bases if base.task == variant.task]
     return max(fitting, key=lambda base: len(base.labels.items() & variant.labels.items()), default=None)
 
 
-def _champion(variants: tuple[Variant, ...], metric: str) -> Variant | None:
-    measured = [variant for variant in variants if variant.finals(metric)]
-    eligible = [variant for variant in measured if variant.chosen.complete] or measured
-    means = [final.mean for variant in eligible if (final := variant.final(metric))]
-    return eligible[best(means, metric)] if eligible else None
+def nameable(variants: Iterable[Variant]) -> list[Variant]:
+    """Those that may be called good: without doubts; all seeds done, if that holds for any."""
+    good = [variant for variant in variants if not variant.chosen.doubts]
+    return [variant for variant in good if variant.chosen.complete] or good
+
+
+def _champions(variants: tuple[Variant, ...], metric: str) -> dict[str, Variant]:
+    found = {}
+    for task in dict.fromkeys(variant.task for variant in variants):
+        eligible = nameable(variant for variant in variants if variant.task == task and variant.finals(metric))
+        if eligible:
+            means = [final.mean for variant in eligible if (final := variant.final(metric))]
+            found[task] = eligible[best(means, metric)]
+    return found
 
 
 def _target(plan: StoredGrid, metric: str, level: float | None, reference: Variant | None) -> Target | None:
@@ -259,7 +268,7 @@ def _row(
 
 
 def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | None:
-    if other is None or other is variant or other.labels.get("task") != variant.labels.get("task"):
+    if other is None or other is variant or other.task != variant.task:
         return None
     return paired(variant.finals(metric), other.finals(metric))
 
@@ -292,12 +301,10 @@ def differs_from_best(row: TableRow) -> bool | None:
 
 
 def leader(rows: tuple[TableRow, ...], name: str) -> TableRow | None:
-    """The row with the best mean of a quantity, among those whose seeds are all done if any are."""
-    having = [row for row in rows if name in row.finals]
-    eligible = [row for row in having if row.variant.chosen.complete] or having
-    top: TableRow | None = None
-    for row in eligible:
-        if top is None or beats(row.finals[name].mean, top.finals[name].mean, name):
+    """The row with the best mean of a quantity, among those that may be called good."""
+    named, top = {*nameable(row.variant for row in rows if name in row.finals)}, None
+    for row in rows:
+        if row.variant in named and (top is None or beats(row.finals[name].mean, top.finals[name].mean, name)):
             top = row
     return top
 

@@ -17,7 +17,7 @@ from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.escape import visible
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
 from commeff.experiments.run.store import MARKS, check_store, state_of, typed
-from commeff.training.verdict import blown_up
+from commeff.training.verdict import blown_up, learned_nothing
 
 STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
 ENDED_BADLY = ("diverged", "failed", "oom", "timeout", "killed", "skipped")
@@ -52,7 +52,12 @@ class Record:
         if metric == "consensus_distance":
             return float(self.curve[metric].mean()) if metric in self.curve else math.nan
         value = self.summary.get(metric)
-        return float(value) if isinstance(value, (int, float)) else math.nan
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+
+    @property
+    def idle(self) -> bool:
+        """Did it come to its end and learn nothing?"""
+        return learned_nothing(*map(self.final, ("val_loss", "train_loss", "start_loss")))
 
 
 def read_store(store: Path) -> list[Record]:

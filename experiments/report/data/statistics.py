@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 CONFIDENCE = 0.95
+ROUNDING = 1e-9  # a difference of so small a part of what it is between is none
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,11 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate |
 
     >>> paired({0: 0.75, 1: 0.5, 7: 0.1}, {0: 0.5, 1: 0.25, 8: 0.9})
     Estimate(mean=0.25, half=0.0, n=2)
+    >>> paired({0: 0.1 + 0.2}, {0: 0.3})
+    Estimate(mean=0.0, half=None, n=1)
     """
-    return estimate(ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys()))
+    shared = [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+    return estimate(0.0 if math.isclose(our, their, rel_tol=ROUNDING) else our - their for our, their in shared)
 
 
 def higher_is_better(metric: str) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from commeff.experiments.report.data.analysis import Analysis, TableRow, allowance
+from commeff.experiments.report.data.analysis import Analysis, TableRow, allowance, nameable
 from commeff.experiments.report.data.quantities import TIMES, decimals, fixed, half_width, quantity, significant
-from commeff.experiments.report.data.statistics import Estimate
-from commeff.experiments.report.data.variants import RecordedRun
+from commeff.experiments.report.data.statistics import Estimate, higher_is_better
+from commeff.experiments.report.data.variants import RecordedRun, Variant, count_states
 from commeff.experiments.run.store import FINISHED
 
 SHOWN = 6  # different values that are written out
@@ -117,39 +117,63 @@ def _dates(times: Iterable[float | None]) -> str:
 
 
 def findings(analysis: Analysis) -> list[str]:
-    """The best variant, the cheapest good one, and what is clearly worse than the baseline."""
+    """The best variant, the cheapest good one, what is clearly worse than the baseline, and who is not compared."""
     measured = [row for row in analysis.rows if analysis.metric in row.finals]
     if len(measured) < 2:
         return []
-    lines = [say(measured, analysis) for say in (_best, _cheapest, _worse, _few)]
+    named = {*nameable(row.variant for row in measured)}
+    good, left = ([row for row in measured if (row.variant in named) == wanted] for wanted in (True, False))
+    lines = [_best(task, good, analysis) for task in analysis.champions]
+    lines += [
+        _cheapest(good, analysis),
+        _worse(measured, analysis),
+        _doubtful(left),
+        _few(measured, analysis),
+    ]
     return [line for line in lines if line]
 
 
-def _best(measured: Sequence[TableRow], analysis: Analysis) -> str:
-    top = next(row for row in measured if row.variant is analysis.champion)
-    column = [row.finals[analysis.metric] for row in measured]
-    number = _number(top.finals[analysis.metric], column, analysis)
-    line = f"Best mean {quantity(analysis.metric).words} of {len(measured)} variants: {top.variant.name}, {number}"
-    alike = [row for row in measured if row.from_best and not row.from_best.tells]
-    if not alike:
-        return f"{line}."
-    names = listed([row.variant.name for row in alike])
-    return f"{line}. {top.variant.name} and {names} are not separated by {_seeds([row.from_best for row in alike])}."
+def _best(task: str, good: Sequence[TableRow], analysis: Analysis) -> str:
+    """The best mean among the variants of a task, and what these seeds do not separate from it."""
+    rows = [row for row in good if row.variant.task == task]
+    top = next(row for row in rows if row.variant is analysis.champions[task])
+    if len(rows) < 2:
+        return ""
+    column = [row.finals[analysis.metric] for row in rows]
+    name, number = top.variant.name, _number(top.finals[analysis.metric], column, analysis)
+    of = f"{len(rows)} variants" + (f" on {task}" if len(analysis.champions) > 1 else "")
+    line = f"Best mean {quantity(analysis.metric).words} of {of}: {name}, {number}."
+    alike = [row for row in rows if row.from_best and not row.from_best.tells]
+    strange = [row.variant.name for row in rows if row is not top and not row.from_best]
+    if alike:
+        line += f" {_with(name, alike)} are not separated by {_seeds([row.from_best for row in alike])}."
+    if strange:
+        line += f" {name} has no seed in common with {listed(strange)}: nothing is said of their difference."
+    return line
 
 
-def _cheapest(measured: Sequence[TableRow], analysis: Analysis) -> str:
+def _with(name: str, others: Sequence[TableRow]) -> str:
+    """A name and others, or their number."""
+    names = [row.variant.name for row in others]
+    return listed([name, *names]) if len(names) < 4 else f"{name} and {listed(names)}"
+
+
+def _cheapest(good: Sequence[TableRow], analysis: Analysis) -> str:
     """The row that saves most among those whose mean is within a point (or 1 % of the loss) of their baseline's."""
-    close = [row for row in measured if row.saving and row.saving > 1 and _within(row, analysis)]
+    bases = {row.variant for row in good}
+    close = [row for row in good if row.baseline in bases and row.saving and row.saving > 1 and _within(row, analysis)]
     if not close:
         return ""
     row = max(close, key=lambda row: row.saving or 0.0)
     if row.saving is None or row.difference is None or row.baseline is None:
         return ""
-    near = "one point" if quantity(analysis.metric).unit == "%" else "1 %"
-    differences = [other.difference for other in measured]
+    ties = [other for other in close if other is not row and other.saving == row.saving]
+    sends = f"{_with(row.variant.name, ties)} send" if ties else f"{row.variant.name} sends"
+    near = "one point" if higher_is_better(analysis.metric) else "1 %"
+    differences = [other.difference for other in good]
     return (
-        f"Fewest bytes with a mean within {near} of {row.baseline.name}: {row.variant.name} sends "
-        f"{significant(row.saving)}{TIMES} less on the wire, at a difference of "
+        f"Fewest bytes with a mean within {near} of {row.baseline.name}: {sends} "
+        f"{significant(row.saving)}{TIMES} less on the wire, {f'{row.variant.name} ' * bool(ties)}at a difference of "
         f"{_number(row.difference, differences, analysis, signed=True)}{_caveat(row, analysis, near)}."
     )
 
@@ -194,6 +218,16 @@ def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
         if row.difference and row.difference.tells and sign * row.difference.mean < 0
     ]
     return f"Worse than the baseline by more than the interval: {listed(worse)}." if worse else ""
+
+
+def _doubtful(left: Sequence[TableRow]) -> str:
+    """Which variants are named neither best nor cheapest, and why."""
+    reasons = [f"{row.variant.name} ({row.variant.chosen.doubts or _progress(row.variant)})" for row in left]
+    return f"Named neither best nor cheapest: {_values(reasons)}." if reasons else ""
+
+
+def _progress(variant: Variant) -> str:
+    return f"{count_states(variant.runs).get('done', 0)} of {len(variant.runs)} seeds done"
 
 
 def _few(measured: Sequence[TableRow], analysis: Analysis) -> str:

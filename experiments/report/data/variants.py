@@ -11,7 +11,7 @@ from functools import cached_property
 import pandas as pd
 
 from commeff.experiments.report.data.grids import StoredCell, StoredGrid, leaves
-from commeff.experiments.report.data.records import STATES, Record
+from commeff.experiments.report.data.records import STATES, UNFINISHED, Record
 from commeff.experiments.report.data.statistics import Estimate, best, estimate, higher_is_better
 from commeff.experiments.run.store import FINISHED
 
@@ -59,6 +59,19 @@ class Trial:
         """Are all its runs done?"""
         return all(run.record.state == "done" for run in self.runs)
 
+    @cached_property
+    def doubts(self) -> str:
+        """Why no headline may name it, in words, "" if one may: runs ended badly, or those done learned nothing."""
+        done = [run.record for run in self.runs if run.record.state == "done"]
+        lost = count_states([run for run in self.runs if run.record.state not in ("done", *UNFINISHED)])
+        if lost:
+            return f"{', '.join(f'{count} {state}' for state, count in lost.items())} of {len(self.runs)} seeds"
+        return (
+            "learned nothing: its loss is within 1 % of the initial model's"
+            if done and all(r.idle for r in done)
+            else ""
+        )
+
     def finals(self, metric: str) -> dict[int, float]:
         """Seed -> the number at the end, for the runs that are done and have it."""
         finals = {run.seed: run.record.final(metric) for run in self.runs}
@@ -101,6 +114,11 @@ class Variant:
         """The evaluations of the drawn runs, with columns run and seed."""
         rows = [run.record.curve.assign(run=run.cell.run, seed=run.seed) for run in self.drawn]
         return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
+
+    @property
+    def task(self) -> str:
+        """What it learns, where its grid has several tasks."""
+        return self.labels.get("task", "")
 
     def has(self, settings: Mapping[str, str]) -> bool:
         """Does some run of it, at the chosen values of what is tuned, have all these settings?"""

@@ -175,7 +175,7 @@ def _ranked(analysis: Analysis) -> str:
     bold += "all done"
     if several and len(counts) > 1:
         bold += f". Some methods have several variants ({', '.join(several)}), and so more chances to be the best"
-    if len({variant.labels.get("task") for variant in analysis.variants}) > 1:
+    if len({variant.task for variant in analysis.variants}) > 1:
         bold += ". These are several tasks: numbers compare within one only"
     return f"{line}. {bold}."
 
