@@ -29,9 +29,8 @@ def private_folder() -> Iterator[Path]:
     >>> folder.exists()
     False
     """
-    place = Path(tempfile.gettempdir())
-    sweep(place)
-    folder, lock = _make(place)
+    sweep()
+    folder, lock = _make(Path(tempfile.gettempdir()))
     try:
         yield folder
     finally:
@@ -39,9 +38,9 @@ def private_folder() -> Iterator[Path]:
         lock.close()
 
 
-def sweep(place: Path) -> None:
-    """Remove this user's folders in `place` that nobody holds any more."""
-    for folder in place.glob(f"{_prefix()}*"):
+def sweep() -> None:
+    """Remove this user's folders that nobody holds any more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*"):
         with suppress(OSError):
             facts = folder.lstat()
             if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():

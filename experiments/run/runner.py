@@ -36,6 +36,7 @@ from commeff.experiments.sinks import LoggedRows
 from commeff.files import regular
 from commeff.parallelism import Mesh
 from commeff.replicas import ShardedWorker
+from commeff.temporary import sweep
 from commeff.training import mesh_checkpoints
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
@@ -138,6 +139,7 @@ def claim(
     -------
     summary : of the run if it is finished already, else None.
     """
+    sweep()
     try:
         own = resources.enter_context(run.claimed())
         if run.state in FINISHED:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from multiprocessing import Pipe
+from collections.abc import Callable
+from multiprocessing import Pipe, util
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from commeff.experiments.config.compose import compose
+from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.run.orphans import end_with_parent
+from commeff.experiments.run.runner import run_one
 from commeff.temporary import private_folder, sweep
 from tests import owned
 
@@ -22,15 +26,27 @@ def hold(connection: Connection) -> None:
         signal.pause()
 
 
+def serve(connection: Connection) -> None:
+    """As the runner of a grid, which forks its cells from a server."""
+    end_with_parent()
+    ForkServer()
+    connection.send(Path(util.get_temp_dir()))
+    signal.pause()
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("commeff.experiments.grid.local.server.LONGEST", 1000)  # no socket comes here
     return tmp_path
 
 
-def test_what_a_killed_process_left_is_removed_at_the_next_start_and_what_lives_is_not(place: Path) -> None:
+@pytest.mark.parametrize("work", [hold, serve])
+def test_what_a_killed_process_left_is_removed_at_the_next_start_and_what_lives_is_not(
+    work: Callable[[Connection], None], place: Path
+) -> None:
     ours, theirs = Pipe()
-    process = owned.process(hold, (theirs,))
+    process = owned.process(work, (theirs,))
     process.start()
     try:
         theirs.close()
@@ -47,6 +63,14 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start_and_what_lives_
     assert [*place.iterdir()] == []
 
 
+def test_a_run_of_one_process_removes_it_too(place: Path) -> None:
+    left = place / f"commeff-{os.getuid()}-left"
+    left.mkdir()
+    (left / "lock").touch()
+    run_one(compose(["task=quadratic", "workers=2", "steps=1"]), place / "run")
+    assert not left.exists()
+
+
 def test_a_sweep_leaves_alone_what_is_no_folder_of_ours(place: Path) -> None:
     elsewhere = place / "elsewhere"
     (elsewhere / "lock").mkdir(parents=True)
@@ -55,7 +79,7 @@ def test_a_sweep_leaves_alone_what_is_no_folder_of_ours(place: Path) -> None:
     full = place / f"commeff-{os.getuid()}-full"
     full.mkdir()
     (full / "data").touch()  # and no lock: it was not made by this module
-    sweep(place)
+    sweep()
     assert link.is_symlink()
     assert (elsewhere / "lock").exists()
     assert (full / "data").exists()

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.exit_codes import describe_exit
+from commeff.temporary import private_folder
 
 # Every process would import these anew otherwise.
 PRELOAD = (
@@ -29,7 +30,7 @@ PRELOAD = (
     "sklearn.datasets",
     "sklearn.model_selection",
 )
-LONGEST = 70  # bytes of a path: a socket has 107, its own name included
+LONGEST = 60  # bytes of a path: a socket has 107, its folder and its own name included
 SHORT = ("/tmp", "/var/tmp", "/dev/shm")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # handled by this process, which tells those it starts
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class ForkServer:
     """A fork server, started with the first process; it ends with this one. Each process has a connection to us."""
 
     def __init__(self) -> None:
-        short_temporary_folder()
+        own_temporary_folder()
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["__main__", *PRELOAD])
 
@@ -81,18 +82,20 @@ class ForkServer:
         return cast(T, answer)
 
 
-def short_temporary_folder() -> None:
-    """Let `multiprocessing` put its sockets where their path fits, if TMPDIR is too long for that.
+def own_temporary_folder() -> None:
+    """Let `multiprocessing` put its sockets into a private folder, where their path fits also if TMPDIR is too long.
 
-    The folder is private to this user, as it is elsewhere, and removed with this process.
+    It would make one itself, which nobody removes after a SIGKILL.
     """
-    before = tempfile.tempdir
+    kept, before = ExitStack(), tempfile.tempdir
     if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
         tempfile.tempdir = next((place for place in SHORT if os.access(place, os.W_OK | os.X_OK)), before)
     try:
-        util.get_temp_dir()
+        folder = kept.enter_context(private_folder())
     finally:
         tempfile.tempdir = before
+    multiprocessing.current_process()._config["tempdir"] = str(folder)  # type: ignore[attr-defined]
+    util.Finalize(None, kept.close, exitpriority=-100)  # in this process, after all that may use it
 
 
 @contextmanager

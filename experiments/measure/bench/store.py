@@ -9,12 +9,12 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from commeff.experiments.measure.bench.synthetic_store import make_store, write_grid
 from commeff.experiments.measure.bench.timing import MeasuredRatio
+from commeff.temporary import private_folder
 
 RUNS = 5000
 STATUS, REPORT, CELL = 2.0, 30.0, 0.010  # CPU seconds: of a listing, of a report, and of planning a cell
@@ -22,7 +22,7 @@ STATUS, REPORT, CELL = 2.0, 30.0, 0.010  # CPU seconds: of a listing, of a repor
 
 def run(runs: int = RUNS) -> list[MeasuredRatio]:
     """CPU seconds of `commeff` on a store of so many runs."""
-    with tempfile.TemporaryDirectory(prefix="commeff-bench-") as folder:
+    with private_folder() as folder:
         file, grid, train = write_grid(Path(folder), runs), Path(folder, "grid"), Path(folder, "train")
         make_store(grid, file, runs)
         shutil.copytree(grid, train)
