@@ -29,13 +29,23 @@ def private_folder() -> Iterator[Path]:
     >>> folder.exists()
     False
     """
-    sweep()
-    folder, lock = _make(Path(tempfile.gettempdir()))
+    folder, lock = make()
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.close()
+        remove(folder, lock)
+
+
+def make() -> tuple[Path, IO[bytes]]:
+    """A private folder, and the lock that holds it, for `remove`; what others have left behind is removed first."""
+    sweep()
+    return _make(Path(tempfile.gettempdir()))
+
+
+def remove(folder: Path, lock: IO[bytes]) -> None:
+    """Remove a folder that was made."""
+    shutil.rmtree(folder, ignore_errors=True)
+    lock.close()
 
 
 def sweep() -> None:

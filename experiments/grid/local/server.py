@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.exit_codes import describe_exit
-from commeff.temporary import private_folder
+from commeff.temporary import make, remove
 
 # Every process would import these anew otherwise.
 PRELOAD = (
@@ -87,15 +87,15 @@ def own_temporary_folder() -> None:
 
     It would make one itself, which nobody removes after a SIGKILL.
     """
-    kept, before = ExitStack(), tempfile.tempdir
+    before = tempfile.tempdir
     if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
         tempfile.tempdir = next((place for place in SHORT if os.access(place, os.W_OK | os.X_OK)), before)
     try:
-        folder = kept.enter_context(private_folder())
+        folder, lock = make()
     finally:
         tempfile.tempdir = before
     multiprocessing.current_process()._config["tempdir"] = str(folder)  # type: ignore[attr-defined]
-    util.Finalize(None, kept.close, exitpriority=-100)  # in this process, after all that may use it
+    util.Finalize(None, remove, (folder, lock), exitpriority=-100)  # in this process only, after all that may use it
 
 
 @contextmanager
