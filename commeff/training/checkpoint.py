@@ -131,7 +131,7 @@ class Checkpoints:
         """Refuse a state that lacks something, or has another form, where it is taken over."""
         try:
             yield
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, zipfile.BadZipFile) as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise CheckpointRefused(
                 f"checkpoint {self.path} must hold the state of this run, got another form ({reason}); "

@@ -48,13 +48,17 @@ def export(
         model = task(record.config).model()
         family(model)
         layout = Layout.of([(name, tuple(p.shape)) for name, p in trainable(model).items()])
-        found = mean_model(saved, layout)
-        if found is None and (state := Checkpoints(saved).load()) is not None:
-            found = state["replicas"]["parameters"].mean(0), state["step"]
+        checkpoints = Checkpoints(saved)
+        state = checkpoints.load()
+        with checkpoints.understood():
+            found = mean_model(saved, layout)
+            if found is None and state is not None:
+                found = state["replicas"]["parameters"].mean(0), state["step"]
+            if found is not None:
+                write_row(model, found[0], layout)
         if found is None:
             raise ValueError(f"{run} has no checkpoint: train it first")
         mean, steps = found
-        write_row(model, mean, layout)
         to.mkdir(parents=True)
         save(model, to)
     report({"folder": str(to), "parameters": len(mean), "steps": steps}, as_json)

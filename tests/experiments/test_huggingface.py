@@ -172,4 +172,9 @@ def test_a_run_is_exported_as_the_mean_of_its_workers(tmp_path: Path) -> None:
         refused = CliRunner().invoke(app, wrong)
         assert refused.exit_code == 2
         assert reason in refused.stderr
+    other = torch.load(f"{folder}/checkpoints/latest.pt", weights_only=True)
+    for state in ({"step": 3}, {"step": 3, "replicas": {"parameters": torch.ones(2, 5)}}):
+        torch.save(other | {"state": state}, f"{folder}/checkpoints/latest.pt")
+        refused = CliRunner().invoke(app, ["export", folder, "--to", str(tmp_path / "x")])
+        assert (refused.exit_code, "must hold the state of this run" in refused.stderr) == (2, True), refused.stderr
     assert not (tmp_path / "x").exists()
