@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +21,8 @@ from commeff.replicas import ShardedWorker, Stacked
 from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
 from commeff.transforms import bucketed, clipped, fitted
+
+LOG = logging.getLogger(__name__)
 
 
 def communicator(config: Mapping[str, Any], distributed: bool = False, group: Any = None) -> Communicator:
@@ -87,13 +91,15 @@ def rehearse_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) ->
     """
     if faults := misfits(config, task, method):
         raise ConfigError(faults)
-    with told(faults):
+    with told(faults), warnings.catch_warnings(record=True) as warned:
         worker, *others = [play(config, task, {"pipeline": rank}) for rank in range(degrees(config)["pipeline"])]
         pass_through(config, task, [worker, *others])
         rows = worker.parameters.new_empty(config["workers"], worker.layout.d)
         memory = _take_steps(config, driven(method, config, worker), rows, worker.layout)
     if faults:
         raise ConfigError(faults)
+    for line in dict.fromkeys(str(warning.message) for warning in warned):
+        LOG.warning(line)
     return config["nproc"] // config["workers"] * (rows.nbytes + memory)
 
 

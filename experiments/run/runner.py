@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -255,7 +256,9 @@ def _placed(config: Mapping[str, Any], parts: Parts, task: Task, distributed: bo
     if mesh_size(config) == 1:
         return _Trainee(parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator)
     mesh = Mesh(**degrees(config), device=config["device"])
-    worker = on_mesh(task, mesh, **on_mesh_by(config))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "micro_batches=")  # the rehearsal has said it
+        worker = on_mesh(task, mesh, **on_mesh_by(config))
     strategy = driven(parts.strategy, config, worker)
     return _Trainee(strategy, communicator(config, distributed=True, group=mesh.group("worker")), worker)
 

@@ -267,6 +267,12 @@ def test_what_does_not_fit_the_mesh_is_refused_all_at_once(text: Path) -> None:
     assert others[1:] == lines[:-1]
 
 
+def test_what_is_only_warned_of_is_said_once(text: Path, caplog: pytest.LogCaptureFixture) -> None:
+    build(compose(words(text, "mesh.pipeline=2")))
+    (line,) = caplog.messages
+    assert line.startswith("micro_batches=1 are fewer than pipeline=2 ranks")
+
+
 @pytest.mark.parametrize(
     ("task", "words"),
     [("stray", "got norm, which lies at another: name it in `first`"), ("spare", "got none for spare.weight")],
