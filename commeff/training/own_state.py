@@ -174,7 +174,8 @@ class OwnState:
 
     def _own_numbers(self, tables: Mapping[str, Tensor], state: Mapping[str, Any]) -> dict[str, Tensor]:
         """This process's numbers: as they were on this mesh; on another, those of a worker stay what they were."""
-        if state["mesh"] == self._degrees and all(len(table) == self._ranks.size for table in tables.values()):
+        alike = state["mesh"] == self._degrees and tables["losses"].shape[1] == len(self._workers)
+        if alike and all(len(table) == self._ranks.size for table in tables.values()):
             return {name: table[self._ranks.rank] for name, table in tables.items()}
         share = _pieces(state["mesh"]) / self._pieces
         means = {name: table.mean(0) * (1 if name == "losses" else share) for name, table in tables.items()}

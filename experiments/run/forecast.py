@@ -22,6 +22,7 @@ from commeff.experiments.config.build import build
 from commeff.experiments.config.meshes import AXES, degrees, mesh_size
 from commeff.experiments.config.rehearsal import driven, play
 from commeff.experiments.run.held import model_bytes, storage_bytes
+from commeff.parallelism import Axis
 from commeff.parallelism.layers import homes_of
 from commeff.parallelism.schedules import SCHEDULES
 from commeff.profiling import profile
@@ -152,12 +153,25 @@ def _inside(config: Mapping[str, Any], task: Task) -> tuple[dict[str, float], in
     }
     if "shard_bytes" in sent:
         sent["shard_bytes"] *= _often(config) / 2
+    if "tensor_bytes" in sent:
+        once = sum(map(_summed, worker.computation.parameters.values()))
+        often = 1 / config["mesh"]["shard"] if config["zero"] == 3 else config["micro_batches"]
+        sent["tensor_bytes"] += config["steps"] * ranks * (often - 1) * once
     parameters = {p.untyped_storage()._cdata for p in worker.computation.parameters.values()}
     activations = storage_bytes(x for x in kept if x.untyped_storage()._cdata not in parameters)
     stages = config["mesh"]["pipeline"]
     if stages == 1:
         return sent, activations
     return sent | {"pipeline_bytes": config["steps"] * ranks * sum(_boundaries(config, task, worker))}, 0
+
+
+def _summed(parameter: Tensor) -> float:
+    """What a rank sends with each micro-batch to sum the gradient of a tensor of which several ranks have a share.
+
+    Stage 3 of ZeRO sums its shard, once a step.
+    """
+    axis: Axis | None = getattr(parameter, "summed", None)
+    return 0.0 if axis is None else 2 * parameter.nbytes * (axis.size - 1) / axis.size
 
 
 def _boundaries(config: Mapping[str, Any], task: Task, worker: ShardedWorker) -> Iterator[float]:

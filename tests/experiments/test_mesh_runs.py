@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from commeff.experiments.config.build import build
+from commeff.experiments.config.build import build, task
 from commeff.experiments.config.compose import RUN, compose
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.plugins import adopt
@@ -133,6 +133,17 @@ def test_bytes_of_a_shard_axis_under_a_pipeline_are_predicted(text: Path, given:
     task = build(compose(words(text, *few))).task
     numbers = sum(p.numel() for p in task.model().parameters()) + 256 * 16
     assert found.sent["shard_bytes"] == 4 * 2 * 8 * often * numbers / 2
+
+
+@pytest.mark.parametrize(("more", "often"), [(("micro_batches=2",), 2), (("zero=3",), 1 / 2)])
+def test_what_tensor_ranks_hold_alike_is_summed_with_each_micro_batch(
+    text: Path, more: tuple[str, ...], often: float
+) -> None:
+    """Norms (2 L + 1) d, from each of 4 ranks in each of 4 steps; stage 3 sums its shard once."""
+    split = ("mesh.tensor=2", "mesh.shard=2", "sequence=true")
+    once, other = (forecast(compose(words(text, *split, *each))).sent["tensor_bytes"] for each in ((), more))
+    norms = sum(p.numel() for p in task(compose(words(text))).model().parameters() if p.ndim == 1)
+    assert other - once == (often - 1) * 4 * 4 * 8 * norms
 
 
 def test_a_rank_that_fails_is_named_by_its_place(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,8 @@ def test_other_workers_begin_at_the_mean(text: Path, tmp_path: Path, caplog: pyt
     same = {name: rows(first)[-1][name] for name in ("val_loss", "train_loss")}
     assert {name: summary[name] for name in same} == pytest.approx(same, abs=1e-12)
     assert summary["local_val_loss"] == summary["val_loss"]
+    further = trained(tmp_path, config(text, "workers=3", f"resume_from={first}"))
+    assert [row["samples"] for row in rows(further)] == [16, 32, 32 + 24]
 
 
 def test_a_run_goes_on_by_itself_once_it_has_begun(text: Path, tmp_path: Path, whole: Path) -> None:
