@@ -35,7 +35,7 @@ bench: install
 	$(BIN)/commeff bench step --csv results/bench_step.csv
 	$(BIN)/commeff bench mix --csv results/bench_mix.csv
 	$(BIN)/commeff bench processes --csv results/bench_processes.csv
-	$(BIN)/commeff bench tensor --csv results/bench_tensor.csv
+	$(BIN)/commeff bench tensor --csv results/bench/tensor.csv
 	$(BIN)/commeff bench store --csv results/bench/store.csv
 
 # The other folders of results/; each skips what it finds finished in runs/.

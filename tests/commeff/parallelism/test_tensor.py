@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
 from commeff.compressors import QSGD, Dense, PerTensor, RandomK, ScaledSign, TopK
+from commeff.compressors.laws import concrete
 from commeff.compressors.parts import Part
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.parallelism import (
@@ -251,22 +253,44 @@ def test_parts_draw_numbers_of_their_own():
 @pytest.mark.parametrize("method", ["mem_sgd", "sign", "qsgd", "power_sgd"])
 def test_copies_stay_equal(method):
     """Norm weights lie at both ranks; one selection or a scale of each rank's own would part them."""
-
-    def member():
-        mesh = Mesh(tensor=2)
-        model = llama()
-        split(model, llama_plan(model), mesh.axis("tensor"))
-        optimizer = DistributedOptimizer(model, (METHODS | ON_PIECES)[method](1), mesh=mesh, pieces="own")
-        for step in range(20):
-            tokens = batch(step, 0)
-            optimizer.zero_grad()
-            cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], mesh.axis("tensor")).backward()
-            optimizer.step()
-        return [p.detach() for p in model.parameters() if p.cut.copies > 1]
-
-    first, second = on_processes(2, member)
+    first, second = on_processes(2, lambda: copies((METHODS | ON_PIECES)[method](1), 1))
     assert len(first) == 5
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def copies(strategy, workers):
+    """What both tensor ranks hold of this worker, after 20 steps."""
+    mesh, model = Mesh(worker=workers, tensor=2), llama()
+    split(model, llama_plan(model), mesh.axis("tensor"))
+    optimizer = DistributedOptimizer(model, strategy, mesh=mesh, pieces="own")
+    for step in range(20):
+        tokens = batch(step, mesh.coordinates["worker"])
+        optimizer.zero_grad()
+        cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], mesh.axis("tensor")).backward()
+        optimizer.step()
+    return [p.detach() for p in model.parameters() if p.cut.copies > 1]
+
+
+@pytest.mark.slow
+def test_copies_stay_equal_with_every_method_and_compressor():
+    """Those that are refused on pieces apart."""
+    kinds = [kind for kind in concrete() if kind.__module__.startswith("commeff.compressors.")]
+    every = {name: build(2) for name, build in (METHODS | ON_PIECES).items()} | {
+        repr(sample): methods.mem_sgd(partial(SGD, lr=0.01), sample) for kind in kinds for sample in kind.samples()
+    }
+
+    def member():
+        found = {}
+        for name, strategy in every.items():
+            with suppress(ValueError):
+                found[name] = copies(strategy, 2)
+        return found
+
+    ranks = on_processes(4, member)
+    assert set(METHODS | ON_PIECES) < set(ranks[0])
+    for first, second in (ranks[:2], ranks[2:]):
+        for name, tensors in first.items():
+            assert all(torch.equal(a, b) for a, b in zip(tensors, second[name], strict=True)), name
 
 
 def test_ranks_begin_as_the_first_and_what_is_frozen_may_be_thawed():
