@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from commeff import Communicator, methods
+from commeff.core.strategy import Strategy
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
 from commeff.parallelism import Mesh, cross_entropy
@@ -90,7 +91,11 @@ def decay(method):
 
 
 def built(method, partition=()):
-    return clipped(fitted(METHODS[method](), partition, "own"), 0.6 if "clipped" in method else None)
+    """Where gradients are clipped they are those of two minibatches."""
+    strategy = fitted(METHODS[method](), partition, "own")
+    if "clipped" not in method:
+        return strategy
+    return clipped(Strategy(strategy.local, strategy.gradients, strategy.parameters, accumulate=2), 0.6)
 
 
 def on_one_process(method, folder):
