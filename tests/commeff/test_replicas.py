@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from commeff.replicas import Stacked, Vmapped, stacked
+from commeff import Communicator
+from commeff.parallelism import OnePass
+from commeff.parallelism.played import PlayedMesh
+from commeff.replicas import ShardedWorker, Stacked, Vmapped, stacked
 from commeff.replicas.stacked import write_row
 from commeff.training.evaluation import calibrate
 
@@ -215,3 +218,15 @@ def test_models_that_cannot_be_stacked_are_refused():
     assert Stacked(twice, range(2)).layout.d == 30
     with pytest.raises(ValueError, match="use engine=loop"):
         Vmapped(twice, range(2))
+
+
+def test_an_evaluation_on_a_mesh_leaves_parameters_and_buffers_as_they_were():
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    worker = ShardedWorker(OnePass(model), PlayedMesh({"shard": 2}))
+    before = {name: value.clone() for name, value in (worker.buffers | {"row": worker.parameters}).items()}
+    with worker.averaged(Communicator(workers=1)) as (function, _):
+        function(torch.randn(4, 3))
+        worker.load(torch.zeros_like(worker.parameters))
+        assert not any(torch.equal(worker.buffers[name], before[name]) for name in worker.buffers)
+    for name, value in (worker.buffers | {"row": worker.parameters}).items():
+        assert torch.equal(value, before[name]), name
