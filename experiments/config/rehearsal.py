@@ -36,7 +36,7 @@ def driven(method: Strategy, config: Mapping[str, Any], of: Stacked | ShardedWor
 
     Keys that an old configuration lacks change nothing.
     """
-    if of:
+    if of and of.partition:
         method = fitted(method, of.partition, config.get("pieces"))
     x, layout = (of.parameters, of.layout) if of else (None, None)
     method = bucketed(method, config.get("bucket_mb", 25), x, layout)
