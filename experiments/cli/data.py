@@ -182,9 +182,14 @@ def tokenize(
     with refusals():
         try_folder("--to", to)
 
+        from commeff.experiments.data.texts import text_files
+
+        folder = str(data_dir) if data_dir else None
+        text_files(text, folder)
+
         from commeff.experiments.tasks.language.tokenise import tokenise
 
-        made = tokenise(text, str(data_dir) if data_dir else None, to, vocabulary, documents)
+        made = tokenise(text, folder, to, vocabulary, documents)
     facts = {
         "folder": str(made.folder),
         "vocabulary": made.vocabulary,

@@ -37,6 +37,7 @@ ALSO = (  # mistakes beside those of test_bad_inputs
     "data partition task=nope",
     "data partition --figure notes.txt/x.pdf",
     "data partition --figure x.bmp",
+    "data tokenize absent.txt --to tokens",
     "data partition task=digits --figure x",
 )
 WARM = {  # mistakes that only those see who import what the words name

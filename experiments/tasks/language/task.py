@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.experiments.data.folder import DataError
+from commeff.experiments.data.texts import KNOWN
 from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.presets import Preset, preset
-from commeff.experiments.tasks.language.text import KNOWN, load, pieces, spaced, token_folder, windows
+from commeff.experiments.tasks.language.text import load, pieces, spaced, token_folder, windows
 from commeff.experiments.tasks.language.tokens import describe, tokenised
 from commeff.experiments.tasks.models import seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from commeff.experiments.data.folder import ENVIRONMENT, DataError, data_folder
+from commeff.experiments.data.folder import ENVIRONMENT, DataError
 from commeff.experiments.data.manifest import DATA_SETS
+from commeff.experiments.data.texts import KNOWN, text_files
 from commeff.experiments.data.verify import md5
 from commeff.experiments.tasks.checks import choose
 from commeff.experiments.tasks.language.tokens import describe, mapped, tokenised
 
-KNOWN = ("tinyshakespeare", "wikitext-2")
 HELD_OUT = 20  # validation and test data are the last two twentieths of a text that comes in one file
 
 Pieces = list[tuple[int, int]]
@@ -53,15 +53,10 @@ def load(data: str, data_dir: str | None) -> Text:
     if (folder := token_folder(data, data_dir)) is not None:
         told = describe(folder)
         return Text(**mapped(folder), vocabulary=told.vocabulary, separator=told.separator, digest=told.digest)
-    if data not in KNOWN:
-        choices = f"give the path of a text file, or one of {', '.join(KNOWN)}"
-        file = Path(data)
-        return cut(read(file if file.is_file() else locate(data, data_dir, choices), choices))
-    source = DATA_SETS[data]
-    remedy = f"get {', '.join(source.files)} from {source.origin} and save under FOLDER/{source.folder}"
-    paths = [locate(f"{source.folder}/{name}", data_dir, remedy) for name in source.files]
+    paths, remedy = text_files(data, data_dir)
     texts = [read(path, remedy) for path in paths]
-    for path, total in zip(paths, source.files.values(), strict=True):
+    sums = DATA_SETS[data].files.values() if data in KNOWN else ()
+    for path, total in zip(paths, sums, strict=False):
         if md5(path) != total:
             raise DataError(f"{path} is no good copy of {data}, its MD5 sum is not {total}: {remedy}")
     return Text(texts[0], texts[1], texts[2]) if len(texts) == 3 else cut(texts[0])
@@ -73,18 +68,6 @@ def token_folder(data: str, data_dir: str | None) -> Path | None:
     if folder := data_dir or os.environ.get(ENVIRONMENT):
         places.append(Path(folder).expanduser() / data)
     return next((place for place in places if data not in KNOWN and tokenised(place)), None)
-
-
-def locate(name: str, data_dir: str | None, remedy: str) -> Path:
-    """The regular file called `name`; `DataError` if there is none."""
-    path = Path(name).expanduser()
-    if not path.is_absolute():
-        path = data_folder(data_dir, name, remedy) / path
-    if not path.exists():
-        raise DataError(f"no file {path}: correct task.data, data_dir or {ENVIRONMENT}, or {remedy}")
-    if not path.is_file():
-        raise DataError(f"{path} is not a regular file: {remedy}")
-    return path
 
 
 def read(path: Path, remedy: str) -> Tensor:
