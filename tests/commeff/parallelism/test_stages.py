@@ -56,7 +56,9 @@ def kept(zero, schedule):
 
 
 def sending(name, zero, degrees, schedule):
-    """Of each span of gradients that arrived: its first tensor, and how many blocks were out before and after it."""
+    """Of each span of gradients that arrived: its first tensor, how many blocks were out before and after it, and
+    whether backward was computing.
+    """
     mesh, task, strategy = Mesh(**degrees), TASKS[name](), methods.psgd(SGD)
     worker = on_mesh(task, mesh, zero=zero, schedule=schedule, micro_batches=3)
     strategy = bucketed(strategy, 0.01, worker.parameters, worker.layout)
@@ -65,9 +67,9 @@ def sending(name, zero, degrees, schedule):
     found, blocks = [], strategy.gradients
 
     def ready(start, stop):
-        before = len(blocks._flows)
+        before, during = len(blocks._flows), torch._C._current_graph_task_id() >= 0
         overlap.ready(strategy, worker.gradients, start, stop, communicator)
-        found.append((worker.layout.slice(start, stop).fields[0].name, before, len(blocks._flows)))
+        found.append((worker.layout.slice(start, stop).fields[0].name, before, len(blocks._flows), during))
 
     strategy.post(worker.parameters, communicator)
     gradient, _ = worker.compute(
@@ -112,7 +114,9 @@ def test_blocks_of_a_stage_leave_while_others_are_computed(outcomes, case):
         late = 1 if case[0] == "tied" else 0
         assert blocks > 5
         assert found[-1][2] == blocks - late, "more than the last block is left at the end of backward"
-        *_, (_, before, _) = (one for one in found if one[0].endswith("attention_norm.weight"))
+        layers = [one for one in found if one[0].endswith("attention_norm.weight")]
+        assert all(during for *_, during in layers), "gradients come when backward is over"
+        before = layers[-1][1]
         assert case[0] == "untied" or before >= blocks / 2 - 2, "the first layer has waited for the second"
 
 
