@@ -3,6 +3,7 @@
 Test processes run side by side, and results do not depend on the machine's cores.
 """
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,12 @@ from tests.owned import lifeline
 
 torch.set_num_threads(1)
 fork_servers()
+
+
+def pytest_collection_finish() -> None:
+    """Collect what tests make, and not half a million objects of the suite in every fork again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

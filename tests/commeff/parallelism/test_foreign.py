@@ -24,7 +24,7 @@ from commeff.parallelism.foreign import Workers, local
 from commeff.parallelism.portions import placements_of, portion
 from commeff.replicas import Stacked
 from commeff.transforms import clipped, on_pieces
-from tests.laws.processes import on_processes, through_a_file
+from tests.laws.processes import by_case, on_processes, through_a_file
 
 STEPS, CLIP = 4, 0.2
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -171,7 +171,7 @@ CASES += [("fsdp", "qsgd"), ("pipeline", "streaming_diloco")]
 
 @pytest.fixture(scope="module")
 def outcomes():
-    return on_processes(4, lambda: {case: trained(SPLITS[case[0]](), case[1]) for case in CASES})
+    return on_processes(4, lambda: by_case(CASES, lambda case: trained(SPLITS[case[0]](), case[1])))
 
 
 def columns(layout, what):

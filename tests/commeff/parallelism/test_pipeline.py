@@ -28,7 +28,7 @@ from commeff.parallelism.tensor import cuts_of
 from commeff.replicas import Stacked
 from commeff.transforms import clipped, fitted, on_pieces
 from tests.commeff.parallelism.test_zero import columns
-from tests.laws.processes import on_processes
+from tests.laws.processes import by_case, on_processes
 
 STEPS, VOCABULARY, BATCH, CONTEXT = 4, 64, 8, 8
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -168,6 +168,10 @@ def compare(ranks, name, method, schedule, *, worker=2, pipeline=2, shard=1, ten
     assert all(held[field.name] == n * shard * (field.stop - field.start) for field in replicas.layout.fields)
 
 
+def in_case(name, method, schedule, options):
+    return on_a_mesh(name, method, schedule, **options)
+
+
 CASES = {  # model, method, schedule, and what else
     **{schedule: ("llama", "diloco", schedule, {"parts": 4}) for schedule in SCHEDULES},
     **{method: ("llama", method, "1f1b", {}) for method in METHODS if method != "diloco"},
@@ -196,11 +200,7 @@ CASES = {  # model, method, schedule, and what else
 @pytest.fixture(scope="module")
 def outcomes():
     """By rank, what all cases came to: starting processes costs more than a case."""
-
-    def member():
-        return {case: on_a_mesh(*named, **options) for case, (*named, options) in CASES.items()}
-
-    return on_processes(4, member)
+    return on_processes(4, lambda: by_case(CASES, lambda case: in_case(*CASES[case])))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -226,7 +226,7 @@ EIGHT = {  # ranks
 
 @pytest.mark.slow
 def test_eight_ranks_train_as_whole_models():
-    ranks = on_processes(8, lambda: {case: on_a_mesh(*named, **options) for case, (*named, options) in EIGHT.items()})
+    ranks = on_processes(8, lambda: by_case(EIGHT, lambda case: in_case(*EIGHT[case])))
     for case, (*named, options) in EIGHT.items():
         compare([rank[case] for rank in ranks], *named, **options)
 

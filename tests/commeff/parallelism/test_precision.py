@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from commeff.training.trainer import engine_in, train
 from commeff.transforms import Average, Blocks, Clipped, fitted
 from tests.commeff.parallelism import test_trainer
 from tests.commeff.parallelism.test_zero import SGD, STEPS, batch, kept, llama
-from tests.laws.processes import on_processes
+from tests.laws.processes import by_case, on_processes
 
 METHODS = {
     "psgd": lambda: methods.psgd(SGD),
@@ -111,7 +112,7 @@ def on_one_process(name, method, overflows):
 
 @pytest.fixture(scope="module")
 def outcomes():
-    return on_processes(4, lambda: {case: on_a_mesh(*case) for case in CASES})
+    return on_processes(4, lambda: by_case(CASES, lambda case: on_a_mesh(*case)))
 
 
 @pytest.mark.parametrize(("name", "method", "zero", "overflows"), CASES)
@@ -129,7 +130,7 @@ PSI_PARTS = {0: (16, 0), 1: (4, 12), 2: (2, 14), 3: (0, 16)}  # bytes a paramete
 
 
 def test_what_lives_between_steps_is_two_copies_in_16_bits_and_states_in_32():
-    for rank in on_processes(2, lambda: {zero: kept(zero, "bf16") for zero in PSI_PARTS}):
+    for rank in on_processes(2, lambda: by_case(PSI_PARTS, partial(kept, precision="bf16"))):
         for zero, (everywhere, shared) in PSI_PARTS.items():
             live, psi = rank[zero]
             assert live == pytest.approx((everywhere + shared / 2) * psi, rel=0.02), zero

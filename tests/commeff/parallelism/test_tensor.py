@@ -31,7 +31,7 @@ from commeff.parallelism.partition import of_whole
 from commeff.parallelism.tensor import cuts_of
 from commeff.replicas import Stacked
 from commeff.transforms import clipped, on_pieces
-from tests.laws.processes import on_processes
+from tests.laws.processes import by_case, on_processes
 
 STEPS, VOCABULARY = 4, 64
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -126,21 +126,18 @@ def test_two_workers_of_two_ranks_train_as_two_whole_models(name, sequence):
 def outcomes():
     """By rank, what every method on Llama came to: starting processes costs more than a method."""
 
-    def member():
-        return {
-            method: on_a_mesh(llama, llama_plan, build(2), 2, 2, not only, pieces=only)
-            for only, those in ((None, METHODS), ("own", ON_PIECES))
-            for method, build in those.items()
-        } | {
-            (name, tensor): on_a_mesh(llama, llama_plan, narrow(name), 2, tensor, False, shard=2 // tensor)
-            for name in NARROW
-            for tensor in (1, 2)
-        }
+    def member(case):
+        if case in WIDTHS:
+            name, tensor = case
+            return on_a_mesh(llama, llama_plan, narrow(name), 2, tensor, False, shard=2 // tensor)
+        only = "own" if case in ON_PIECES else None
+        return on_a_mesh(llama, llama_plan, (METHODS | ON_PIECES)[case](2), 2, 2, not only, pieces=only)
 
-    return on_processes(4, member)
+    return on_processes(4, lambda: by_case([*METHODS, *ON_PIECES, *WIDTHS], member))
 
 
 NARROW = ("float16", "bfloat16")
+WIDTHS = [(name, tensor) for name in NARROW for tensor in (1, 2)]
 
 
 def narrow(name):

@@ -21,7 +21,7 @@ from commeff.parallelism.tensor import cuts_of
 from commeff.parallelism.zero import ScatteredRow, even
 from commeff.replicas import Stacked
 from commeff.transforms import clipped, on_pieces
-from tests.laws.processes import on_processes
+from tests.laws.processes import by_case, on_processes
 
 STEPS, VOCABULARY, BUCKET_MB = 4, 64, 0.01
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -120,7 +120,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def outcomes():
     """By rank, what all cases came to: starting processes costs more than a case."""
-    return on_processes(4, lambda: {case: on_a_mesh(case[0], 2, 2, *case[1:]) for case in CASES})
+    return on_processes(4, lambda: by_case(CASES, lambda case: on_a_mesh(case[0], 2, 2, *case[1:])))
 
 
 @pytest.mark.parametrize(("method", "zero", "clip"), CASES)
@@ -131,9 +131,9 @@ def test_ranks_that_share_states_train_as_one_process(outcomes, method, zero, cl
 @pytest.mark.slow
 def test_every_method_at_every_stage():
     cases = [*EVERY, *((method, zero, 0.8) for method in SOME for zero in (1, 2, 3))]
-    outcomes = on_processes(4, lambda: [on_a_mesh(case[0], 2, 2, *case[1:]) for case in cases])
-    for case, *ranks in zip(cases, *outcomes, strict=True):
-        agree(ranks, *case)
+    outcomes = on_processes(4, lambda: by_case(cases, lambda case: on_a_mesh(case[0], 2, 2, *case[1:])))
+    for case in cases:
+        agree([rank[case] for rank in outcomes], *case)
 
 
 def agree(ranks, method, zero, clip):
@@ -173,7 +173,7 @@ def kept(zero, precision="fp32"):
 
 
 def test_what_lives_between_steps_is_the_formula_of_the_stage():
-    for rank in on_processes(2, lambda: {zero: kept(zero) for zero in PSI_PARTS}):
+    for rank in on_processes(2, lambda: by_case(PSI_PARTS, kept)):
         for zero, (everywhere, shared) in PSI_PARTS.items():
             live, psi = rank[zero]
             assert psi > 1e6
