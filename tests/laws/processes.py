@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import io
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from commeff.experiments.run.crew import Fork, crew
+from commeff.parallelism import mesh
 from tests.owned import PATIENCE
 
 GRACE = 60.0  # seconds that the others have to check what they see, once one has failed
@@ -40,15 +44,23 @@ def on_processes(n: int, function: Callable[[], Any]) -> list[Any]:
 
 
 def by_case(cases: Iterable[Case], function: Callable[[Case], Any]) -> dict[Case, Any]:
-    """{case: function(case)}, at every rank; the groups that a case has made end with it.
+    """{case: function(case)}, at every rank. Meshes of one shape share their groups, and other groups end with a case.
 
-    Each has a thread of gloo's that wakes up a hundred times a second.
+    Each group has a thread of gloo's that wakes up a hundred times a second.
     """
     found, groups = {}, dist.distributed_c10d._world.pg_map
-    for case in cases:
-        before = set(groups)
-        found[case] = function(case)
-        dist.barrier()
-        for group in set(groups) - before:
-            dist.destroy_process_group(group)
+    kept = set(groups)
+
+    @cache
+    def devices(*shape: Any, **names: Any) -> DeviceMesh:
+        made = init_device_mesh(*shape, **names)
+        kept.update(made.get_all_groups())
+        return made
+
+    with patch.object(mesh, "init_device_mesh", devices):
+        for case in cases:
+            found[case] = function(case)
+            dist.barrier()
+            for group in set(groups) - kept:
+                dist.destroy_process_group(group)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ from commeff.parallelism.foreign import Workers, local
 from commeff.parallelism.portions import placements_of, portion
 from commeff.replicas import Stacked
 from commeff.transforms import clipped, on_pieces
-from tests.laws.processes import by_case, on_processes, through_a_file
+from tests.laws.processes import on_processes, through_a_file
 
 STEPS, CLIP = 4, 0.2
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -72,6 +72,7 @@ def loss(model, inputs, targets):
     return F.cross_entropy(model(inputs), targets)
 
 
+@cache
 def mesh_of(*names):
     return init_device_mesh("cpu", (2,) * len(names), mesh_dim_names=names)
 
@@ -171,7 +172,7 @@ CASES += [("fsdp", "qsgd"), ("pipeline", "streaming_diloco")]
 
 @pytest.fixture(scope="module")
 def outcomes():
-    return on_processes(4, lambda: by_case(CASES, lambda case: trained(SPLITS[case[0]](), case[1])))
+    return on_processes(4, lambda: {case: trained(SPLITS[case[0]](), case[1]) for case in CASES})
 
 
 def columns(layout, what):
