@@ -50,7 +50,8 @@ def remove(folder: Path, lock: IO[bytes]) -> None:
 
 def sweep() -> None:
     """Remove this user's folders that nobody holds any more."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix()}*"):
+    place = Path(tempfile.gettempdir())
+    for folder in [place / name for name in os.listdir(place) if name.startswith(_prefix())]:
         with suppress(OSError):
             facts = folder.lstat()
             if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():

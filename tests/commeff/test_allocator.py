@@ -11,29 +11,25 @@ from tests import owned
 PROGRAM = """
 import resource, torch
 from commeff.training.allocator import keep_freed_memory
-kept = {keep} and keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def clones(number):
+    before = faults()
+    for _ in range(number):
+        y = x.clone()
+        del y
+    return faults() - before
 x = torch.ones(16, 10**6)
-for _ in range(16):
-    y = x.clone()
-    del y
-before = faults()
-for _ in range(5):
-    y = x.clone()
-    del y
-print(int(kept), faults() - before)
+without = clones(1)
+kept = keep_freed_memory()
+clones(16)
+print(int(kept), clones(5), without)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
 def test_freed_memory_is_kept():
-    def run(keep):
-        program = [sys.executable, "-c", PROGRAM.format(keep=keep)]
-        return map(int, owned.run(program, check=True).stdout.split())
-
-    kept, faults = run(True)
-    _, faults_without = run(False)
+    kept, faults, faults_without = map(int, owned.run([sys.executable, "-c", PROGRAM], check=True).stdout.split())
     if not kept:
         pytest.skip("this C library has no mallopt")
     assert faults < 100 < faults_without

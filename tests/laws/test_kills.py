@@ -32,7 +32,7 @@ WORDS = ["task=quadratic", "task.sigma=1.0", "workers=4", "method=choco", "topol
 WORDS += ["steps=1500", "evaluate_every=100", "checkpoint_every=50"]
 GRID = """
 base: {task: digits, workers: 4, steps: %d, evaluate_every: 20, checkpoint_every: 210}
-seeds: [0, 1]
+seeds: %s
 grid:
   - {method: mem_sgd, compressor: top_k}
   - {method: dsgd, topology: one_peer_exponential, optimizer: nesterov}
@@ -61,9 +61,11 @@ def content(folder: Path) -> dict[str, Any]:
     return texts | {"rows": [row | {"seconds": 0} for row in rows], "summary": summary | {"seconds": 0}}
 
 
-@pytest.mark.parametrize(("kills", "steps"), [(3, 600), pytest.param(KILLS // 3, 6000, marks=pytest.mark.slow)])
-def test_kills_change_nothing(kills: int, steps: int, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(GRID % steps)
+@pytest.mark.parametrize(
+    ("kills", "steps", "seeds"), [(3, 600, [0]), pytest.param(KILLS // 3, 6000, [0, 1], marks=pytest.mark.slow)]
+)
+def test_kills_change_nothing(kills: int, steps: int, seeds: list[int], tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(GRID % (steps, seeds))
     chance = random.Random(kills)
     runner = begin(tmp_path)
     for kill in range(kills):
@@ -79,7 +81,7 @@ def test_kills_change_nothing(kills: int, steps: int, tmp_path: Path) -> None:
     assert runner.wait(timeout=PATIENCE) in (0, 1)
     assert begin(tmp_path).wait(timeout=PATIENCE) == 0
     described = json.loads((tmp_path / "store" / "grids" / "mine.json").read_text())
-    assert len(described["cells"]) == 4
+    assert len(described["cells"]) == 2 * len(seeds)
     for cell in described["cells"]:
         run_one(compose(cell["settings"]), tmp_path / "whole" / cell["run"])
         assert content(tmp_path / "store" / cell["run"]) == content(tmp_path / "whole" / cell["run"])
