@@ -24,8 +24,8 @@ from commeff.training.recorder import Recorder
 from commeff.training.trainer import train
 from tests import owned
 
-WORKERS, STEPS = 4, 8
-MIDDLE, ENDS = 4, (1, 7)  # steps after which a run is stopped
+WORKERS, STEPS = 2, 6
+MIDDLE, ENDS = 4, (1, 5)  # steps after which a run is stopped
 SCHEDULE = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2, 5], gamma=0.5)
 OPTIMIZER = scheduled(partial(torch.optim.SGD, lr=0.05, momentum=0.9), SCHEDULE)
 FUNCTIONS = inspect.getmembers(methods, inspect.isfunction)

@@ -12,12 +12,11 @@ from commeff.experiments.published.splitting.volumes import SHAPES
 from commeff.experiments.tasks.language import GPT, Llama, llama_plan
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
 from commeff.parallelism import Axis, Mesh, Objective, cross_entropy, split
-from commeff.parallelism.account import live_bytes
 from commeff.parallelism.kept import Kept
 from commeff.parallelism.pipeline import Pipeline
 from commeff.parallelism.recompute import RECOMPUTATIONS, recompute
 from commeff.parallelism.schedules import SCHEDULES
-from tests.laws.processes import on_processes
+from tests.laws.processes import census, on_processes
 
 
 def llama(shape):
@@ -90,11 +89,11 @@ def on_tensor_ranks(shape, kind, sequence):
     split(model, llama_plan(model), axis, sequence=sequence)
     recompute(model, LLAMA_LAYERS, kind, axis)
     model.zero_grad()
-    counted = kind in ("full", "partitioned") and not sequence  # a census takes a second
-    axis.bytes, before = 0.0, live_bytes() if counted else 0
+    counted = kind in ("full", "partitioned") and not sequence
+    axis.bytes, before = 0.0, census() if counted else 0
     with Kept(model.parameters()) as kept:
         loss = cross_entropy(model(inputs), targets, axis)
-        lives = live_bytes() - before if counted else 0
+        lives = census() - before if counted else 0
         loss.backward()
     _, d, *_, b, t = shape
     loss_and_norms = 3 * b * t + sequence * (2 * shape[0] + 1) * d

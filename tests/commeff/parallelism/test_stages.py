@@ -13,7 +13,6 @@ from commeff.core import overlap
 from commeff.experiments.tasks.language import Llama
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
 from commeff.parallelism import Mesh, Objective
-from commeff.parallelism.account import live_bytes
 from commeff.parallelism.fit import sharing_faults
 from commeff.parallelism.fully import fully
 from commeff.parallelism.pipeline import Pipeline
@@ -23,7 +22,7 @@ from commeff.training.task import objective
 from commeff.transforms import bucketed
 from tests.commeff.parallelism import test_trainer
 from tests.commeff.parallelism.test_zero import PSI_PARTS, SGD, batch
-from tests.laws.processes import on_processes
+from tests.laws.processes import census, on_processes
 
 
 class Tied(test_trainer.Tokens):
@@ -39,7 +38,7 @@ TASKS = {"untied": test_trainer.Tokens, "tied": Tied}
 
 def kept(zero, schedule):
     """Bytes that live after a step of AdamW, and parameters that this rank's stages have."""
-    before, mesh = live_bytes(), Mesh(pipeline=2, shard=2)
+    before, mesh = census(), Mesh(pipeline=2, shard=2)
     model = Llama(700, layers=4, width=192, heads=4, inner=512, tied=True)
     piped = Pipeline(model, LLAMA_LAYERS, mesh.axis("pipeline"), schedule=schedule, micro_batches=2)
     psi = sum(p.numel() for p in piped.parameters.values())
@@ -52,7 +51,7 @@ def kept(zero, schedule):
     )
     piped.backward(loss, (batch(0, 0)[:2],), 1.0)
     optimizer.step()
-    return live_bytes() - before, psi
+    return census() - before, psi
 
 
 def sending(name, zero, degrees, schedule):

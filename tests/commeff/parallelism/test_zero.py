@@ -15,13 +15,13 @@ from commeff import Communicator, DistributedOptimizer, methods, topologies
 from commeff.compressors import QSGD, RandomK, TopK
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.parallelism import Axis, Mesh, cross_entropy, split
-from commeff.parallelism.account import Account, live_bytes
+from commeff.parallelism.account import Account
 from commeff.parallelism.partition import of_whole
 from commeff.parallelism.tensor import cuts_of
 from commeff.parallelism.zero import ScatteredRow, even
 from commeff.replicas import Stacked
 from commeff.transforms import clipped, on_pieces
-from tests.laws.processes import by_case, on_processes
+from tests.laws.processes import by_case, census, on_processes
 
 STEPS, VOCABULARY, BUCKET_MB = 4, 64, 0.01
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -161,7 +161,7 @@ PSI_PARTS = {0: (16, 0), 1: (8, 8), 2: (4, 12), 3: (0, 16)}  # bytes a parameter
 
 def kept(zero, precision="fp32"):
     """Bytes that live after a step of AdamW, and parameters."""
-    before, mesh = live_bytes(), Mesh(shard=2)
+    before, mesh = census(), Mesh(shard=2)
     model = Llama(320, layers=2, width=192, heads=4, inner=512)
     adam = methods.psgd(partial(torch.optim.AdamW, lr=0.01))
     psi = sum(p.numel() for p in model.parameters())
@@ -169,7 +169,7 @@ def kept(zero, precision="fp32"):
     optimizer.zero_grad()
     whole_loss(model, batch(0, 0)[:2]).backward()
     optimizer.step()
-    return live_bytes() - before, psi
+    return census() - before, psi
 
 
 def test_what_lives_between_steps_is_the_formula_of_the_stage():
