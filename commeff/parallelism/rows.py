@@ -11,7 +11,6 @@ from torch import nn
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
 from commeff.parallelism.collectives import Axis
-from commeff.parallelism.fully import FullyRow
 from commeff.parallelism.layers import homes_of
 from commeff.parallelism.mesh import Mesh
 from commeff.parallelism.partition import lying, of_piece
@@ -113,6 +112,8 @@ def _row(
     megabytes: float,
 ) -> Row:
     if zero == 3:
+        from commeff.parallelism.fully import FullyRow  # FSDP takes half as long to import as torch
+
         return FullyRow(parameters, layout, shard, dtype)
     if shard.size == 1 or zero == 0:
         return CopiedRow(parameters, layout, shard, dtype)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, zeros_like
@@ -22,9 +22,11 @@ from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.evaluation import Replicas, measure
-from commeff.training.origin import Origin
 from commeff.training.recorder import Recorder
 from commeff.training.task import Task
+
+if TYPE_CHECKING:
+    from commeff.training.origin import Origin
 
 NUMBERS = ("losses", "counted", "step", "seconds", "exposed", "samples", "row")
 

@@ -7,10 +7,8 @@ from torch import nn
 from commeff.parallelism import Axis, Computation, Layers, Mesh, OnePass, split
 from commeff.parallelism.deferred import deferred
 from commeff.parallelism.fit import check_stages, splits_outputs
-from commeff.parallelism.fully import fully
 from commeff.parallelism.initialise import Numbers, fill
 from commeff.parallelism.layers import ranks_of
-from commeff.parallelism.pipeline import Pipeline
 from commeff.parallelism.precision import precision as named_precision
 from commeff.parallelism.recompute import recompute as applied
 from commeff.parallelism.schedules import SCHEDULES
@@ -73,6 +71,8 @@ def on_mesh(
         applied(model, _layers(task, model), recompute, tensor)
     piped: Computation | None = None
     if staged:
+        from commeff.parallelism.pipeline import Pipeline  # with FSDP, which takes half as long to import as torch
+
         piped = Pipeline(
             model,
             _layers(task, model),
@@ -82,6 +82,8 @@ def on_mesh(
             vocabulary=vocabulary,
         )
     if zero == 3:
+        from commeff.parallelism.fully import fully
+
         fully(model, mesh, dtype=named_precision(precision).dtype)
     return ShardedWorker(piped or OnePass(model, vocabulary), mesh, zero=zero, precision=precision, seed=seed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
@@ -15,13 +15,14 @@ from commeff.core.strategy import Strategy
 from commeff.replicas import LowStacked, ShardedWorker, Stacked, Vmapped
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, measure_final, yardsticks_of_pieces
-from commeff.training.mesh_checkpoints import MeshCheckpoints
-from commeff.training.origin import Origin
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 from commeff.training.stop_vote import StopVote
 from commeff.training.task import Task, objective
 from commeff.training.verdict import blown_up, not_finite
+
+if TYPE_CHECKING:
+    from commeff.training.origin import Origin
 
 ENGINES: dict[str, Callable[..., Stacked]] = {"loop": Stacked, "vmap": Vmapped}
 
@@ -114,9 +115,11 @@ def train(
     else:
         everybody = Communicator.per_process(communicator.seed)
         replicas, loss = worker, objective(task, worker.computation.vocabulary)
+        from commeff.training.mesh_checkpoints import MeshCheckpoints  # with torch's, half as long to import as torch
+
         checkpoints = checkpoints and MeshCheckpoints(checkpoints)
     run, stop_vote = Run.start(replicas, strategy, communicator, everybody), StopVote(everybody)
-    run.resume(checkpoints, recorder, steps, Origin(origin) if origin else None)
+    run.resume(checkpoints, recorder, steps, _begun_elsewhere(origin) if origin else None)
     if worker is not None and not run.began:
         with worker.uncounted():
             run.began = yardsticks_of_pieces(task, worker, communicator)
@@ -158,3 +161,9 @@ def train(
     reason = blown_up(final)
     verdict = {"state": "diverged", "reason": reason} if reason else {"state": "done"}
     return verdict | {"steps": steps, "workers": communicator.n} | final
+
+
+def _begun_elsewhere(folder: str | Path) -> Origin:
+    from commeff.training.origin import Origin  # with torch's checkpoints, half as long to import as torch
+
+    return Origin(folder)

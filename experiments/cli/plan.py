@@ -139,10 +139,11 @@ def _agree(search: bool, sweep: bool, largest: bool, timeline: Path | None, figu
 def _run_forecast(settings: list[str], plugins: Sequence[Choice], store: Path, as_json: bool) -> None:
     """What a run will send and hold, beside what it has."""
     from commeff.experiments.config.compose import compose
-    from commeff.experiments.run.forecast import forecast
-    from commeff.experiments.run.store import RunFolder, run_id
 
     config = compose(settings, plugins)
+    from commeff.experiments.run.forecast import forecast  # with torch, which a mistake does not wait for
+    from commeff.experiments.run.store import RunFolder, run_id
+
     found = forecast(config)
     name = run_id(config)
     measured = RunFolder(store / name).read("summary.json")

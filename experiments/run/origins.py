@@ -15,7 +15,6 @@ from commeff.experiments.run.store import RunFolder, run_id
 from commeff.replicas import Stacked
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.evaluation import yardsticks
-from commeff.training.mesh_checkpoints import MeshCheckpoints, last_step, pointed
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 
@@ -39,11 +38,15 @@ class StoredOrigin:
 
     def bring(self, run: RunFolder) -> None:
         """Note in a run's folder where it comes from; a checkpoint of whole workers is written there by tensor."""
+        from commeff.training.mesh_checkpoints import pointed
+
         if not pointed(self.folder / "checkpoints"):
             self._bring_by_tensor(run.path / BROUGHT)
         run.mark("queued", origin=f"{self.folder.name} at step {self.step}")
 
     def _bring_by_tensor(self, to: Path) -> None:
+        from commeff.training.mesh_checkpoints import MeshCheckpoints
+
         parts = build(self.config)
         replicas = Stacked(parts.task.model, parts.communicator.workers, self.config["seed"])
         state = Run.start(replicas, parts.strategy, parts.communicator)
@@ -82,6 +85,8 @@ def origin_of(config: Mapping[str, Any], run: RunFolder) -> StoredOrigin | None:
     if method != ours:
         name = split(method)[1]
         raise _fault(f"be of this run's method, {split(ours)[1]}", folder, f"is of {name}: give method={name}")
+    from commeff.training.mesh_checkpoints import last_step
+
     try:
         step = last_step(_checkpoints(folder, theirs))
     except CheckpointRefused as refusal:

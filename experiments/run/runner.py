@@ -38,7 +38,6 @@ from commeff.files import regular
 from commeff.parallelism import Mesh
 from commeff.replicas import ShardedWorker
 from commeff.temporary import sweep
-from commeff.training import mesh_checkpoints
 from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.on_device import OnDevice
@@ -95,6 +94,8 @@ def run_one(
     run = RunFolder(folder)
     if run.state in FINISHED:
         return run.read("summary.json")
+    if config.get("resume_from"):
+        origin_of(config, run)  # what cannot be gone on from is refused before anything is built
     parts, stop, several = prepare(config, parts), stop or Stop(), config["nproc"] > 1
     train_here = make_train(config, parts, run)
     check_device(config["device"], config["nproc"])
@@ -151,6 +152,8 @@ def claim(
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
         checkpoints.check()
         if mesh_size(config) > 1:
+            from commeff.training import mesh_checkpoints
+
             mesh_checkpoints.check(checkpoints)
         origin = origin_of(config, run) if config.get("resume_from") else None
         run.create(config, {**sys_info(), **facts})
