@@ -86,6 +86,11 @@ class WorkerRandom:
         """Number of rows, w."""
         return len(self._workers)
 
+    @property
+    def _is_meta(self) -> bool:
+        """Whether there are no numbers; keys need not be made to know."""
+        return self._workers.is_meta if isinstance(self._workers, Tensor) else self.device.type == "meta"
+
     @cached_property
     def keys(self) -> Tensor:
         """(w,) int64: one key per row."""
@@ -138,8 +143,8 @@ class WorkerRandom:
 
     def normal(self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
         """(w, columns) standard normal (Box, Muller 1958), from two uniform numbers per coordinate."""
-        if self.keys.is_meta:
-            return self.keys.new_empty(1 if shared else self.rows, columns, dtype=dtype)
+        if self._is_meta:
+            return torch.empty(1 if shared else self.rows, columns, dtype=dtype, device="meta")
         places = None if self._places is None else self._places.doubled
         source = self._derived(self._workers, self._common ^ _NORMAL, 2 * self.offset, places)
         radius, angle = source.uniform(2 * columns, shared, dtype).unflatten(1, (columns, 2)).unbind(2)
