@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 
 # Control characters but line breaks and tabs, what turns the direction of text, what is invisible, half characters.
 HIDDEN = re.compile(
@@ -35,7 +36,7 @@ LATEX = {
     "<": r"$<$",
     ">": r"$>$",
     "|": r"$|$",
-    '"': r"\textquotedbl{}",
+    '"': "{''}",
 }
 FORMULA = ("=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}")  # of a spreadsheet's cell
 MARKDOWN = (  # a pattern, and what is written for it
@@ -104,13 +105,17 @@ def markdown_code(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    r"""Text in LaTeX; what it has no sign for becomes a question mark.
+    r"""Text in LaTeX, in the fonts that it has without packages; what they have no sign for becomes a question mark.
 
-    >>> print(latex_text(r"top_k 2 % & \input{x}"))
-    top\_k 2 \% \& \textbackslash{}input\{x\}
+    >>> print(latex_text(r"top_k 2 % & \input{x}"), latex_text("é \N{GREEK SMALL LETTER MU} «"))
+    top\_k 2 \% \& \textbackslash{}input\{x\} é ? ?
     """
-    escaped = "".join(LATEX.get(sign, sign) for sign in one_line(text))
-    return escaped.encode("latin-1", "replace").decode("latin-1")
+    return "".join(LATEX.get(sign) or (sign if _has_sign(sign) else "?") for sign in one_line(text))
+
+
+def _has_sign(sign: str) -> bool:
+    """ASCII, and letters of Western Europe with accents."""
+    return sign.isascii() or (sign < "\u0100" and unicodedata.decomposition(sign)[:1] not in ("", "<"))
 
 
 def spreadsheet_text(text: str) -> str:

@@ -148,12 +148,44 @@ def test_latex_escapes_what_it_must() -> None:
     )
 
 
+PAPER = r"""\documentclass{article}
+\usepackage{booktabs}
+\begin{document}
+\input{FOLDER/tables.tex}
+"""
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_the_tables_compile_by_themselves(half: Report, tmp_path: Path) -> None:
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", str(half.folder / "tables.tex")]
-    ran = owned.run(command, cwd=tmp_path)
+def test_a_paper_inputs_the_tables_all_and_each(half: Report, tmp_path: Path) -> None:
+    """With the packages that their comments name, and no other."""
+    each = [rf"\input{{{path}}}" for path in sorted((half.folder / "tables").iterdir())]
+    text = PAPER.replace("FOLDER", str(half.folder)) + "\n\n".join([*each, r"\end{document}"])
+    (tmp_path / "paper.tex").write_text(text)
+    ran = owned.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"], cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout[-2000:]
-    assert (tmp_path / "tables.pdf").stat().st_size > 1000
+    assert (tmp_path / "paper.pdf").stat().st_size > 1000
+
+
+def test_the_tables_are_what_a_paper_inputs(half: Report) -> None:
+    """One file a table: booktabs, as many cells a line as columns, no float and no preamble; all of them float."""
+    files = {path.stem: path.read_text() for path in (half.folder / "tables").iterdir()}
+    assert {*files} == {*half.tables}
+    everything = (half.folder / "tables.tex").read_text()
+    for name, text in files.items():
+        assert text.startswith("% In the preamble: \\usepackage{booktabs}\n")
+        lines = [line for line in text.splitlines() if not line.startswith("%")]
+        shape = re.fullmatch(r"\\begin\{tabular\}\{((?:[lr]|p\{5cm\})+)\}", lines[0])
+        assert shape
+        assert (lines[1], *lines[-2:]) == ("\\toprule", "\\bottomrule", "\\end{tabular}")
+        cells = [line for line in lines[2:-2] if line != "\\midrule"]
+        width = len(re.findall(r"[lr]|p\{5cm\}", shape[1]))
+        assert {len(re.findall(r"(?<!\\)&", line)) + 1 for line in cells} == {width}
+        assert len(cells) >= len(half.tables[name].rows) + 1
+        assert "\n".join(lines) in everything
+    for opened in ("table", "tabular"):
+        assert everything.count(f"\\begin{{{opened}}}") == everything.count(f"\\end{{{opened}}}") == len(files)
+    assert "documentclass" not in everything
+    assert len({*re.findall(r"\\label\{(.*?)\}", everything)}) == len(files)
 
 
 def run(*words: str) -> Result:

@@ -22,15 +22,7 @@ from commeff.experiments.escape import html_text, latex_text, markdown_text, vis
 
 LONG_HTML, LONG_LATEX = 36, 60  # characters from which a cell of words may be broken into lines
 UNATTENDED = 140  # characters a line where there is no terminal
-PREAMBLE = r"""% Compiles by itself: pdflatex tables.tex. A table copied from here needs the packages below.
-\documentclass[10pt]{article}
-\usepackage[T1]{fontenc}
-\usepackage[utf8]{inputenc}
-\usepackage[a4paper,landscape,margin=1.5cm]{geometry}
-\usepackage{array,booktabs,graphicx}
-\pagestyle{empty}
-\begin{document}
-"""
+LOAD = r"% In the preamble: \usepackage{booktabs}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,7 @@ class Column:
     under: str = ""
     words: bool = False
     code: bool = False
-    brief: bool = True  # shown on a terminal too
+    brief: bool = True  # shown on a terminal and in LaTeX too
 
 
 @dataclass(frozen=True)
@@ -127,32 +119,41 @@ def _markdown_cell(item: Item) -> str:
 
 
 def latex_document(tables: Iterable[Table]) -> str:
-    """A LaTeX file with all tables that compiles by itself."""
-    return PREAMBLE + "\n".join(map(latex, tables)) + "\n\\end{document}\n"
+    """All tables as floats with captions, for a paper that reads this file."""
+    head = ["% The tables of a report, floating. Each alone, without float and caption: tables/NAME.tex.", LOAD]
+    return "\n".join([*head, *map(latex_float, tables)]) + "\n"
+
+
+def latex_float(table: Table) -> str:
+    """A table with its caption: the title and the first note."""
+    caption = f"{table.title}. {' '.join(table.notes[:1])}".strip()
+    head = [r"\begin{table}[tbp]", r"\centering", rf"\caption{{{latex_text(caption)}}}", rf"\label{{tab:{table.name}}}"]
+    return "\n".join(["", *head, r"\footnotesize", r"\setlength{\tabcolsep}{4pt}", latex(table), r"\end{table}"])
+
+
+def latex_file(table: Table) -> str:
+    """A table alone, and above it, as comments, what to load and how to read it."""
+    notes = [f"% {latex_text(note)}" for note in (table.title, *table.notes)]
+    return "\n".join([LOAD, *notes, latex(table)]) + "\n"
 
 
 def latex(table: Table) -> str:
-    """A floating table, made narrower only where the page needs it."""
-    shape = "".join(_latex_shape(column, [row[i] for row in table.rows]) for i, column in enumerate(table.columns))
-    heads = [[column.heading for column in table.columns], [column.under for column in table.columns]]
-    notes = " ".join(map(latex_text, table.notes))
+    """The columns that one would print."""
+    shown = [i for i, column in enumerate(table.columns) if column.brief]
+    columns = [table.columns[i] for i in shown]
+    shape = "".join(
+        _latex_shape(column, [row[i] for row in table.rows]) for i, column in zip(shown, columns, strict=True)
+    )
+    heads = [[column.heading for column in columns], [column.under for column in columns]]
     return "\n".join(
         [
-            rf"% {table.name}",
-            r"\begin{table}[p]",
-            r"\centering",
-            rf"\caption{{{latex_text(table.title)}. {notes}}}",
-            rf"\label{{tab:{table.name}}}",
-            r"\small",
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{shape}}}",
             r"\toprule",
             *(" & ".join(map(latex_text, line)) + r" \\" for line in heads if any(line)),
             r"\midrule",
-            *(" & ".join(map(_latex_cell, row)) + r" \\" for row in table.rows),
+            *(" & ".join(_latex_cell(row[i]) for i in shown) + r" \\" for row in table.rows),
             r"\bottomrule",
-            r"\end{tabular}}",
-            r"\end{table}",
+            r"\end{tabular}",
         ]
     )
 
@@ -161,7 +162,7 @@ def _latex_shape(column: Column, items: Sequence[Item]) -> str:
     """How a column stands: numbers right, words left, long words in lines."""
     if not column.words:
         return "r"
-    return r">{\raggedright\arraybackslash}p{6.5cm}" if any(len(item.text) > LONG_LATEX for item in items) else "l"
+    return "p{5cm}" if any(len(item.text) > LONG_LATEX for item in items) else "l"
 
 
 def _latex_cell(item: Item) -> str:

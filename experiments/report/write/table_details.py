@@ -107,7 +107,7 @@ def failure_table(analysis: Analysis) -> Table | None:
         Column("state", words=True),
         Column("step", words=True),
         Column("last words", words=True),
-        Column("run it again", words=True, code=True),
+        Column("run it again", words=True, code=True, brief=False),
     ]
     return Table("failures", "Runs that did not end well", columns, rows, data=pd.DataFrame(data))
 

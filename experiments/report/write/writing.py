@@ -1,4 +1,4 @@
-"""From a store to a folder with report.html, report.md, tables.tex and figures/."""
+"""From a store to a folder with report.html, report.md, tables.tex, tables/ and figures/."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from commeff.experiments.report.draw.plots import figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.wallclock import wallclock_figures
 from commeff.experiments.report.write import html, table_details
-from commeff.experiments.report.write.table import Table, latex_document, markdown
+from commeff.experiments.report.write.table import Table, latex_document, latex_file, markdown
 from commeff.experiments.report.write.table_main import main_table
 from commeff.experiments.report.write.table_wallclock import cluster_table, speed_up_table
 from commeff.files import regular
@@ -72,7 +72,8 @@ def write_report(
     modelled = clusters or analysis.grid.clusters or step_seconds is not None or efficiency is not None
     clocks = wallclocks(analysis, clusters, step_seconds, efficiency) if modelled else []
     folder = out or store / "report"
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    for part in ("figures", "tables"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
     between = any("topology" in run.record.config for run in analysis.runs)
     topologies, faults = networks(analysis) if between else ([], [])
     contents = (main_table(analysis, clocks), *(_modelled(analysis, clocks) if clocks else ()), *_details(analysis))
@@ -89,6 +90,8 @@ def write_report(
     _write(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
     _write(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
     _write(folder / "tables.tex", latex_document(tables.values()))
+    for table in tables.values():
+        _write(folder / "tables" / f"{table.name}.tex", latex_file(table))
     return Report(folder, analysis, tables)
 
 
