@@ -7,7 +7,9 @@ factories out of such factories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,11 +81,30 @@ class Grouped:
         return self.optimizer([group | chosen for group, chosen in zip(groups, self.options, strict=True)])
 
 
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """Optimizers made inside do not import torch's compiler: more than a second, which refusals need not wait for.
+
+    torch keeps the compiler out of `add_param_group`; it imports it to do so, unless the function says by what it is
+    replaced.
+    """
+    adding = getattr(Optimizer.add_param_group, "__wrapped__", None)
+    if adding is None or "torch._dynamo" in sys.modules:
+        yield
+        return
+    setattr(adding, "__dynamo_disable", adding)
+    try:
+        yield
+    finally:
+        delattr(adding, "__dynamo_disable")
+
+
 def _probe(factory: OptimizerFactory) -> Optimizer:
     """One of the factory's optimizers, to see of what kind they are."""
     while isinstance(factory, (Scheduled, Grouped)):
         factory = factory.optimizer
-    return factory([torch.nn.Parameter(torch.zeros(1, 1))])
+    with _without_compiler():
+        return factory([torch.nn.Parameter(torch.zeros(1, 1))])
 
 
 @dataclass(frozen=True)

@@ -97,28 +97,26 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     ------
     ConfigError : with every part that refuses its arguments or does not fit the others.
     """
-    parts: dict[str, Any] = {} if task is None else {"task": task}
     faults: list[str] = []
-    for name in ("task", "compressor", "topology", "optimizer", "schedule"):
-        if name in config and name not in parts:
-            with refused(name, faults):
-                parts[name] = instantiate(config[name], {})
-    if faults and "task" in parts and mesh_size(config) > 1:
-        faults += misfits(config, parts["task"])
-    if faults:
-        raise ConfigError(faults)
-    parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
+    method = method or _method(config, faults)
+    on_mesh = mesh_size(config) > 1
+    if faults and not on_mesh:
+        raise ConfigError(faults)  # before data are read, which may take seconds
+    if task is None:
+        with refused("task", faults):
+            task = instantiate(config["task"], {})
+    if method is None or task is None:
+        raise ConfigError(faults + (misfits(config, task) if on_mesh and task is not None else []))
     with refused("method", faults):
-        method = method or _method(config, parts)
-        if mesh_size(config) > 1:
-            return Parts(parts["task"], method, communicator(config), rehearse_on_mesh(config, parts["task"], method))
+        if on_mesh:
+            return Parts(task, method, communicator(config), rehearse_on_mesh(config, task, method))
         engine = engine_in(config.get("precision", "fp32"), config["engine"])
-        one = engine(parts["task"].model, range(1), config["seed"])
+        one = engine(task.model, range(1), config["seed"])
         strategy = driven(method, config, one)
         size = rehearse(config, one, strategy)
     if faults:
         raise ConfigError(faults)
-    return Parts(parts["task"], strategy, communicator(config), size)
+    return Parts(task, strategy, communicator(config), size)
 
 
 def topology(config: Mapping[str, Any]) -> Topology:
@@ -137,17 +135,29 @@ def task(config: Mapping[str, Any]) -> Task:
 
 def strategy(config: Mapping[str, Any]) -> Strategy:
     """The method of a configuration alone, not started, for those who only look at what it sends."""
-    names = [name for name in ("compressor", "topology", "optimizer", "schedule") if name in config]
-    parts = {name: instantiate(config[name], {}) for name in names}
+    faults: list[str] = []
+    method = _method(config, faults)
+    if method is None:
+        raise ConfigError(faults)
+    return driven(method, config)
+
+
+def _method(config: Mapping[str, Any], faults: list[str]) -> Strategy | None:
+    """The method of a configuration, or every part of it that refuses its arguments."""
+    parts: dict[str, Any] = {}
+    for name in ("compressor", "topology", "optimizer", "schedule"):
+        if name in config:
+            with refused(name, faults):
+                parts[name] = instantiate(config[name], {})
+    if faults:
+        return None
     if "schedule" in parts:
         parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
-    return driven(_method(config, parts), config)
-
-
-def _method(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Strategy:
-    check_version("method", config["method"])
-    result: Strategy = instantiate(config["method"], parts)
-    return result
+    method = None
+    with refused("method", faults):
+        check_version("method", config["method"])
+        method = instantiate(config["method"], parts)
+    return method
 
 
 @contextmanager

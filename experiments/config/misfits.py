@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
+from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.meshes import degrees
 from commeff.parallelism import Axis
@@ -36,7 +35,7 @@ def misfits(config: Mapping[str, Any], task: Task, method: Strategy | None = Non
     """A line for everything of a task, and of a method, that does not fit the mesh."""
     by_axis, parts = degrees(config), config["micro_batches"]
     faults = [f"mesh: {fault}" for fault in _undivided(config, task)]
-    with torch.device("meta"):
+    with shapes_only():
         model = task.model()
     if by_axis["tensor"] > 1 and isinstance(task, SplitTask):
         with told(faults):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.meshes import degrees
 from commeff.experiments.config.misfits import misfits, pass_through, told
@@ -109,7 +110,7 @@ def play(config: Mapping[str, Any], task: Task, place: Mapping[str, int] | None 
     place : where the rank is, by axis; the first one unless given.
     """
     zero = min(config["zero"], 2)  # stage 3 needs processes, and leaves a rank as many columns
-    with torch.device("meta"):
+    with shapes_only():
         told = {**on_mesh_by(config), "zero": zero, "precision": "fp32"}
         return on_mesh(task, PlayedMesh(degrees(config), place), **told)
 

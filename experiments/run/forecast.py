@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Layout
+from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import build
 from commeff.experiments.config.meshes import AXES, degrees, mesh_size
@@ -63,7 +64,7 @@ def forecast(config: Mapping[str, Any]) -> Forecast:
     parts = build(config)
     if mesh_size(config) > 1:
         return _on_mesh(config, parts.task, parts.strategy)
-    with torch.device("meta"):
+    with shapes_only():
         one = Stacked(parts.task.model, range(-(-config["workers"] // config["nproc"])))
     sent, memory = _worker_axis(config, parts.strategy, one.layout, one.parameters.dtype)
     held = {"parameters": one.parameters.nbytes, "gradients": one.gradients.nbytes, "method": len(one.models) * memory}

@@ -75,6 +75,29 @@ def test_a_mistake_is_said_before_anything_slow_is_imported(tmp_path: Path) -> N
         assert command in GOOD or all(line.startswith("commeff: ") for line in (said or "?").splitlines()), said
 
 
+PARTS = (  # mistakes that a part sees, which torch must be there for
+    "train task=digits method=mem_sgd compressor=top_k compressor.ratio=2",
+    "train task=digits method=local_sgd method.period=0",
+    "train task=digits method=dsgd topology=torus workers=7",
+    "train task=digits optimizer.lr=-1",
+    "train task=digits task.hidden=0",
+    "train task=language data_dir={data} mesh.worker=2 mesh.tensor=3",
+    "train task=language data_dir={data} mesh.worker=2 mesh.pipeline=9",
+    "train task=language data_dir={data} task.context=64 task.model=llama_1m task.width=7",
+)
+
+
+def test_a_mistake_in_a_part_is_said_before_data_and_compilers_are_imported(tmp_path: Path) -> None:
+    (tmp_path / "tinyshakespeare").mkdir()
+    (tmp_path / "tinyshakespeare/input.txt").write_text("To be, or not to be. " * 4000)
+    words = [each.format(data=tmp_path) for each in PARTS]
+    slow = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint", "sklearn", "pandas", "matplotlib")
+    asked = json.dumps(words), json.dumps(slow)
+    ended = run([sys.executable, "-c", RUN, *asked], cwd=tmp_path, check=True)
+    for command, (code, said, imported) in zip(words, json.loads(ended.stdout), strict=True):
+        assert (command, code, imported) == (command, 2, []), said
+
+
 LOOK = """
 import json, sys
 from commeff.experiments.config.written import written_annotation, written_summary

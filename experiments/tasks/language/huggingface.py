@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from commeff.core.shapes import shapes_only
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.tasks.language.families import FAMILIES, Family, family, renamed
 from commeff.files import regular
@@ -62,7 +63,7 @@ def load(folder: Path) -> nn.Module:
         kinds = " or ".join(kin.kind for kin in FAMILIES.values())
         raise DataError(f"model_type in {folder / CONFIG} must be {kinds}, got {str(facts.get('model_type'))[:40]!r}")
     try:
-        with torch.device("meta"):
+        with shapes_only():
             model = kin.build(facts)
     except KeyError as error:
         raise DataError(f"{folder / CONFIG} must give {error.args[0]}: get the folder whole") from None

@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import torch
 from torch import nn
 
+from commeff.core.shapes import shapes_only
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
 
@@ -89,5 +89,5 @@ def count(name: str) -> int:
     >>> count("llama2_70b")
     68976648192
     """
-    with torch.device("meta"):
+    with shapes_only():
         return sum(parameter.numel() for parameter in preset(name)().parameters())

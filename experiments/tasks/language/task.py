@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from commeff.core.shapes import shapes_only
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.data.texts import KNOWN
 from commeff.experiments.tasks.checks import DTYPES, at_least, choose
@@ -98,7 +99,7 @@ class Language(Settled):
         shape: Preset = partial(GPT, layers=layers, heads=heads, width=width, context=context, dropout=dropout)
         if model != "gpt":
             shape = self._preset(model, {"layers": layers, "heads": heads, "width": width, "dropout": dropout})
-        with torch.device("meta"):
+        with shapes_only():
             first = shape(vocabulary=1)  # making one refuses what it cannot be
         if isinstance(first, GPT) and first.context < context:
             raise ValueError(
