@@ -5,8 +5,8 @@ Configurations are plain dicts here: a worker process that reads a run's config.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -98,7 +98,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     ConfigError : with every part that refuses its arguments or does not fit the others.
     """
     faults: list[str] = []
-    method = method or _method(config, faults)
+    method = method or _method(config, partial(refused, faults=faults))
     on_mesh = mesh_size(config) > 1
     if faults and not on_mesh:
         raise ConfigError(faults)  # before data are read, which may take seconds
@@ -135,26 +135,24 @@ def task(config: Mapping[str, Any]) -> Task:
 
 def strategy(config: Mapping[str, Any]) -> Strategy:
     """The method of a configuration alone, not started, for those who only look at what it sends."""
-    faults: list[str] = []
-    method = _method(config, faults)
-    if method is None:
-        raise ConfigError(faults)
+    method = _method(config, nullcontext)
+    assert method is not None
     return driven(method, config)
 
 
-def _method(config: Mapping[str, Any], faults: list[str]) -> Strategy | None:
-    """The method of a configuration, or every part of it that refuses its arguments."""
+def _method(config: Mapping[str, Any], each: Callable[[str], AbstractContextManager[Any]]) -> Strategy | None:
+    """The method of a configuration; None if one of its parts was refused within the context of `each` part's name."""
     parts: dict[str, Any] = {}
-    for name in ("compressor", "topology", "optimizer", "schedule"):
-        if name in config:
-            with refused(name, faults):
-                parts[name] = instantiate(config[name], {})
-    if faults:
+    names = [name for name in ("compressor", "topology", "optimizer", "schedule") if name in config]
+    for name in names:
+        with each(name):
+            parts[name] = instantiate(config[name], {})
+    if len(parts) < len(names):
         return None
     if "schedule" in parts:
         parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     method = None
-    with refused("method", faults):
+    with each("method"):
         check_version("method", config["method"])
         method = instantiate(config["method"], parts)
     return method

@@ -95,11 +95,12 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     assert len(lines) == 5
 
 
-def test_parts_that_refuse_are_told_at_once(tmp_path: Path) -> None:
-    lines = refused(
-        "method=choco topology=torus workers=7 compressor=top_k compressor.ratio=2 task.alpha=-1", tmp_path / "store"
-    )
-    assert [line.split(":")[1].strip() for line in lines] == ["task", "compressor", "topology"]
+def test_parts_that_refuse_are_told_at_once_before_data_are_read(tmp_path: Path) -> None:
+    words = "method=choco topology=torus workers={} compressor=top_k compressor.ratio={} task.alpha=-1"
+    lines = refused(words.format(7, 2), tmp_path / "store")
+    assert [line.split(":")[1].strip() for line in lines] == ["compressor", "topology"]
+    lines = refused(words.format(9, 0.5), tmp_path / "store")
+    assert [line.split(":")[1].strip() for line in lines] == ["task"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\x01garbage", b"+1 3:x\n"])

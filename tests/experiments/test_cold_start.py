@@ -91,7 +91,14 @@ def test_a_mistake_in_a_part_is_said_before_data_and_compilers_are_imported(tmp_
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare/input.txt").write_text("To be, or not to be. " * 4000)
     words = [each.format(data=tmp_path) for each in PARTS]
-    slow = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint", "sklearn", "pandas", "matplotlib")
+    slow = (
+        "torch._dynamo",
+        "torch.distributed.fsdp",
+        "torch.distributed.checkpoint",
+        "sklearn",
+        "pandas",
+        "matplotlib",
+    )
     asked = json.dumps(words), json.dumps(slow)
     ended = run([sys.executable, "-c", RUN, *asked], cwd=tmp_path, check=True)
     for command, (code, said, imported) in zip(words, json.loads(ended.stdout), strict=True):
