@@ -187,6 +187,21 @@ def test_more_methods_go_on_over_another_mesh(tmp_path, method):
         same(pieces, checkpoints.load()["replicas"]["parameters"][worker])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["diloco", "mem_sgd", "ef21"])
+def test_eight_ranks_become_four(tmp_path, method):
+    """In the middle of a period, and with feedback memories; then four become eight again."""
+    checkpoints = Checkpoints(tmp_path / "whole")
+    train(Tokens(), built(method, 2), Communicator(workers=2), steps=STEPS + 2, checkpoints=checkpoints)
+    eight, four = {"worker": 2, "shard": 2, "tensor": 2}, {"worker": 2, "pipeline": 2}
+    go_on = partial(on_ranks, method, tmp_path / "parts")
+    on_processes(8, lambda: go_on(eight, {"zero": 1, "sequence": True}, steps=STOP))
+    on_processes(4, lambda: go_on(four, {"micro_batches": 2}, steps=STEPS))
+    for state, worker, pieces in on_processes(8, lambda: go_on(eight, {"zero": 2}, steps=STEPS + 2)):
+        assert state == "done"
+        same(pieces, checkpoints.load()["replicas"]["parameters"][worker])
+
+
 def test_four_ranks_become_two(outcomes, references, folder):
     for _, worker, pieces in on_processes(2, lambda: on_ranks("diloco", folder / "two", {"worker": 2}, {})):
         same(pieces, references["diloco"][worker])

@@ -41,6 +41,8 @@ METHODS = {
     "power_sgd": lambda n: methods.power_sgd(SGD, rank=2),
     "qsgd": lambda n: methods.compressed_sgd(SGD, QSGD(levels=7)),
     "sparta": lambda n: methods.sparta(SGD, ratio=0.2),
+    "ef21": lambda n: methods.ef21(SGD, TopK(ratio=0.1)),
+    "choco": lambda n: methods.choco(SGD, topologies.ring(n), TopK(ratio=0.1), gamma=0.2),
 }
 
 

@@ -113,7 +113,7 @@ def on_a_mesh(make, plan, strategy, workers, tensor, sequence, clip=None, pieces
         optimizer.zero_grad()
         cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], axis).backward()
         optimizer.step()
-    return mesh.coordinates["worker"], {n: p.detach() for n, p in model.named_parameters()}, cuts, axis.bytes
+    return mesh.coordinates["worker"], {n: p.detach() for n, p in model.named_parameters()}, cuts, sum(each.bytes for each in axis.family)
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
@@ -218,16 +218,19 @@ def compare(ranks, name, method, workers, tensor, clip=None):
     assert all(held[key] == workers * torch.Size(shapes[key]).numel() for key in shapes), "a coordinate is at no rank"
 
 
-@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
-def test_bytes_of_the_tensor_axis_are_the_formula(sequence):
+@pytest.mark.parametrize(("tensor", "sequence"), [(2, False), (2, True), (4, False), (4, True)])
+def test_bytes_of_the_tensor_axis_are_the_formula(tensor, sequence):
     """4 L + 2 all-reduces of b t d numbers (gathers and scatters cost as much), and 3 numbers a token for the loss.
 
-    With sequence parallelism, the gradients of 2 L + 1 norms are summed beside them.
+    With sequence parallelism, the gradients of 2 L + 1 norms are summed beside them; where ranks have the same of the 2
+    KV heads, the gradients of its keys and values, 2 d d/heads numbers a layer, over those ranks.
     """
-    layers, width, (b, t) = 2, 32, (2, 8)
-    outcomes = on_processes(2, lambda: on_a_mesh(llama, llama_plan, METHODS["psgd"](1), 1, 2, sequence))
+    layers, width, head, (b, t) = 2, 32, 8, (2, 8)
+    outcomes = on_processes(tensor, lambda: on_a_mesh(llama, llama_plan, METHODS["psgd"](1), 1, tensor, sequence))
     numbers = (4 * layers + 2) * b * t * width + 3 * b * t + sequence * (2 * layers + 1) * width
-    assert [sent for _, _, _, sent in outcomes] == [STEPS * 8 * numbers] * 2
+    copies = tensor // 2
+    sent = 2 * (tensor - 1) / tensor * numbers + 2 * (copies - 1) / copies * layers * 2 * head * width
+    assert [sent_by for _, _, _, sent_by in outcomes] == [STEPS * 8 * sent] * tensor
 
 
 def test_the_loss_is_that_of_the_whole_model():

@@ -36,6 +36,7 @@ METHODS = {
     "sparta": lambda n: methods.sparta(SGD, ratio=0.2),
     "mem_sgd": lambda n: methods.mem_sgd(SGD, TopK(ratio=0.1)),
     "choco": lambda n: methods.choco(SGD, topologies.ring(n), RandomK(ratio=0.2), gamma=0.2),
+    "ef21": lambda n: methods.ef21(SGD, TopK(ratio=0.1)),
 }
 
 
