@@ -5,8 +5,8 @@ Configurations are plain dicts here: a worker process that reads a run's config.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,13 +14,12 @@ from typing import Any
 from commeff.communicator import Communicator
 from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
-from commeff.experiments.config.contained import ProcessEnding, contained
+from commeff.experiments.config.contained import contained, refused
 from commeff.experiments.config.meshes import mesh_size
 from commeff.experiments.config.misfits import misfits
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.rehearsal import communicator, driven, rehearse, rehearse_on_mesh
 from commeff.experiments.config.schema import ConfigError, check_version
-from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.topologies import Topology
 from commeff.training.task import Task
 from commeff.training.trainer import engine_in
@@ -107,11 +106,16 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
             task = instantiate(config["task"], {})
     if method is None or task is None:
         raise ConfigError(faults + (misfits(config, task) if on_mesh and task is not None else []))
-    with refused("method", faults):
-        if on_mesh:
+    if on_mesh:
+        with refused("method", faults):
             return Parts(task, method, communicator(config), rehearse_on_mesh(config, task, method))
-        engine = engine_in(config.get("precision", "fp32"), config["engine"])
+        raise ConfigError(faults)
+    engine = engine_in(config.get("precision", "fp32"), config["engine"])
+    with refused("task", faults):
         one = engine(task.model, range(1), config["seed"])
+    if faults:
+        raise ConfigError(faults)
+    with refused("method", faults):
         strategy = driven(method, config, one)
         size = rehearse(config, one, strategy)
     if faults:
@@ -156,25 +160,3 @@ def _method(config: Mapping[str, Any], each: Callable[[str], AbstractContextMana
         check_version("method", config["method"])
         method = instantiate(config["method"], parts)
     return method
-
-
-@contextmanager
-def refused(name: str, faults: list[str]) -> Iterator[None]:
-    """Turn a constructor's error, of whatever kind a plug-in or a library raises, into one line of `faults`.
-
-    An error that is no refusal names the line of the plug-in through which it came.
-    """
-    try:
-        with contained():
-            yield
-    except ConfigError as error:
-        faults += error.faults
-    except (ValueError, OSError, ProcessEnding) as error:
-        faults.append(f"{name}: {' '.join(str(error).split())}")
-    except TypeError as error:
-        faults.append(f"{name}: {' '.join(str(error).split())}{raised_at(error, plugin_files())}")
-    except MemoryError:
-        faults.append(f"{name}: too large for this machine's memory; choose smaller dimensions")
-    except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        faults.append(f"{name}: {reason}{raised_at(error, plugin_files())}")

@@ -15,6 +15,7 @@ from contextlib import contextmanager, redirect_stdout
 from types import FrameType
 from typing import NoReturn
 
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
 
 end_process = os._exit  # for ours, also while code of a plug-in runs
@@ -69,6 +70,28 @@ def contained() -> Iterator[None]:
         reason = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
         where = raised_at(error, plugin_files())
         raise ProcessEnding(f"{reason}{where}: a plug-in must return or raise an error") from error
+
+
+@contextmanager
+def refused(name: str, faults: list[str]) -> Iterator[None]:
+    """Turn a constructor's error, of whatever kind a plug-in or a library raises, into one line of `faults`.
+
+    An error that is no refusal names the line of the plug-in through which it came.
+    """
+    try:
+        with contained():
+            yield
+    except ConfigError as error:
+        faults += error.faults
+    except (ValueError, OSError, ProcessEnding) as error:
+        faults.append(f"{name}: {' '.join(str(error).split())}")
+    except TypeError as error:
+        faults.append(f"{name}: {' '.join(str(error).split())}{raised_at(error, plugin_files())}")
+    except MemoryError:
+        faults.append(f"{name}: too large for this machine's memory; choose smaller dimensions")
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        faults.append(f"{name}: {reason}{raised_at(error, plugin_files())}")
 
 
 @contextmanager

@@ -82,6 +82,11 @@ def _stages(config: Mapping[str, Any]) -> Iterator[str]:
             f"zero must be 0 with mesh.shard=1, got {config['zero']}: there is nobody to share states with; set "
             "mesh.shard=2 or more"
         )
+    if config["mesh"]["schedule"] != "1f1b" and by_axis["pipeline"] == 1:
+        yield (
+            f"schedule must be left alone with mesh.pipeline=1, got {config['mesh']['schedule']}: there are no stages; "
+            "set mesh.pipeline=2 or more"
+        )
     if config["recompute"] == "partitioned" and (by_axis["tensor"] == 1 or config["sequence"]):
         yield (
             f"recompute=partitioned must have mesh.tensor=2 or more and sequence=false, got mesh.tensor="

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.compose import RUN, SHORTHANDS, compose
+from commeff.experiments.config.contained import refused
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
 
@@ -42,7 +43,7 @@ def strategy(words: Sequence[str], workers: int, plugins: Sequence[Choice] = ())
     config = compose([*words, f"workers={workers}"], plugins, unfinished=True)
     faults: list[str] = []
     strategies: list[Strategy] = []
-    with build.refused(f"{label(words)} with {workers} workers", faults):
+    with refused(f"{label(words)} with {workers} workers", faults):
         strategies.append(build.strategy(config))
     if faults:
         raise ConfigError(faults)

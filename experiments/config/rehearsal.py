@@ -14,6 +14,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
+from commeff.experiments.config.contained import refused
 from commeff.experiments.config.meshes import degrees
 from commeff.experiments.config.misfits import misfits, pass_through, told
 from commeff.experiments.config.schema import ConfigError
@@ -92,9 +93,12 @@ def rehearse_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) ->
     """
     if faults := misfits(config, task, method):
         raise ConfigError(faults)
-    with told(faults), warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings(record=True) as warned, refused("task", faults), told(faults):
         worker, *others = [play(config, task, {"pipeline": rank}) for rank in range(degrees(config)["pipeline"])]
         pass_through(config, task, [worker, *others])
+    if faults:
+        raise ConfigError(faults)
+    with told(faults):
         rows = worker.parameters.new_empty(config["workers"], worker.layout.d)
         memory = _take_steps(config, driven(method, config, worker), rows, worker.layout)
     if faults:

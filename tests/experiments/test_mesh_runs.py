@@ -208,6 +208,7 @@ def test_models_and_batches_that_do_not_divide_are_refused_all_at_once(text: Pat
         ),
         (("recompute=full",), "recompute must be none without a mesh, got full"),
         (("mesh.shard=2", "recompute=partitioned"), "must have mesh.tensor=2 or more and sequence=false, got mesh.t"),
+        (("schedule=zbv", "mesh.tensor=2"), "schedule must be left alone with mesh.pipeline=1, got zbv"),
         (("micro_batches=2",), "micro_batches must be 1 without a mesh, got 2"),
         (("model=llama_300k", "task.layers=3"), "layers=3 must be left out with model=llama_300k"),
         (("model=llama_1b",), "model must be a preset, got 'llama_1b': did you mean"),
@@ -252,7 +253,7 @@ def test_every_recomputation_may_be_chosen_by_its_name() -> None:
 def test_every_schedule_of_pipelines_may_be_chosen_by_its_name() -> None:
     assert set(get_args(RUN["mesh.schedule"][0])) == {*SCHEDULES}
     for name in SCHEDULES:
-        config = compose([f"schedule={name}"])
+        config = compose([f"schedule={name}", "mesh.pipeline=2"])
         assert config["mesh"]["schedule"] == name
         assert config["schedule"] == compose([])["schedule"]
 
@@ -286,7 +287,11 @@ def test_what_is_only_warned_of_is_said_once(text: Path, caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize(
     ("task", "words"),
-    [("stray", "got norm, which lies at another: name it in `first`"), ("spare", "got none for spare.weight")],
+    [
+        ("stray", "^mesh: .* got norm, which lies at another: name it in `first`"),
+        ("spare", "^mesh: .* got none for spare.weight"),
+        ("wrong", r"^task: KeyError: 'tokens' \(line 29 of .*strange.py\)"),
+    ],
 )
 def test_stages_that_do_not_belong_together_are_refused_before_anything_starts(
     text: Path, tmp_path: Path, task: str, words: str
@@ -321,6 +326,12 @@ class Spare(Language):
     def layers(self, model):
         last = ("norm", "spare", "head")
         return Layers("blocks", self.before, lambda net, x: net.head(net.norm(x)), first=("tokens",), last=last)
+
+class Wrong(Spare):
+    """Fails in its first stage."""
+
+    def before(self, net, x):
+        return {}["tokens"]
 
 class Stray(Spare):
     """Uses a norm of the other end."""

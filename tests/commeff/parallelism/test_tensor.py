@@ -113,7 +113,8 @@ def on_a_mesh(make, plan, strategy, workers, tensor, sequence, clip=None, pieces
         optimizer.zero_grad()
         cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], axis).backward()
         optimizer.step()
-    return mesh.coordinates["worker"], {n: p.detach() for n, p in model.named_parameters()}, cuts, sum(each.bytes for each in axis.family)
+    sent = sum(each.bytes for each in axis.family)
+    return mesh.coordinates["worker"], {n: p.detach() for n, p in model.named_parameters()}, cuts, sent
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
