@@ -5,13 +5,14 @@ PIP_ARGS ?=
 DATA ?= ../shared/data
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DOCS_INSTALLED := $(VENV)/.installed_docs
 GRIDS := experiments/grids
 KILLS ?= 60
 
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint kills nightly bench sweep batch-norm cifar10 language splitting llm cluster planner scale network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly bench sweep batch-norm cifar10 language splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -90,6 +91,10 @@ network-lab: install
 network-lab-sweep: install
 	$(BIN)/commeff grid $(GRIDS)/network_lab_sweep.yaml
 
+# The documentation as a site that opens offline, site/index.html; warnings are errors.
+docs: $(DOCS_INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 # Of the README; wants a Chromium.
 screenshot:
 	chromium --headless --no-sandbox --hide-scrollbars --window-size=1280,1500 --screenshot=results/demo/screenshot.png \
@@ -104,5 +109,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]'
 	@touch $@
 
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

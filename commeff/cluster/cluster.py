@@ -31,6 +31,8 @@ class Cluster:
     inter : one NIC.
     network : how the NICs are wired: `Crossbar`, `FatTree` or `Rails`.
 
+    Examples
+    --------
     >>> cluster = Cluster.named("a100_selene", gpus=1536)
     >>> cluster.nodes, cluster.nics, cluster.gpu.name
     (192, 8, 'A100-SXM4-80GB')

@@ -19,6 +19,8 @@ def positive(what: str, value: float, unit: str, zero: bool = False) -> None:
     unit : of the number, for the message.
     zero : whether 0 is allowed.
 
+    Examples
+    --------
     >>> positive("bandwidth", -1.0, "bytes/s")
     Traceback (most recent call last):
     ValueError: bandwidth must be a number of bytes/s above 0, got -1.0
@@ -42,6 +44,8 @@ class Link:
         1514 bytes are left in a full TCP segment on Ethernet), acknowledgements and retransmissions behind a traffic
         shaper more. 1 where `bandwidth` was measured by an application.
 
+    Examples
+    --------
     >>> Link(bandwidth=1e9, latency=1e-5).seconds(1e6)
     0.00101
     >>> Link(bandwidth=1e9, latency=0.0, efficiency=0.5).seconds(1e6)

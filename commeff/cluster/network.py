@@ -90,6 +90,8 @@ class FatTree(Network):
     down, up : children under and links above each switch of level l, from the ports upwards.
     hop : seconds that each link adds to the latency.
 
+    Examples
+    --------
     >>> tree = FatTree(down=(16,), up=(4,))           # 16 hosts on a leaf switch with 4 links to 4 spines: 4:1
     >>> hosts = np.arange(256)
     >>> [tree.traffic(hosts, (hosts + away) % 256, np.ones(256)) for away in (1, 8, 64)]

@@ -26,6 +26,8 @@ class Model:
     tied_embeddings : input and output embeddings are one matrix.
     flash_attention : a fused kernel that never writes the s x s scores, and skips what a causal mask hides.
 
+    Examples
+    --------
     >>> Model(32, 4096, 32, 2048, 32000, gated=True, tied_embeddings=False).parameters  # LLaMA 7B
     6738415616
     """

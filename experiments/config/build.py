@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from commeff.communicator import Communicator
+from commeff.compressors import Compressor
 from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import contained, refused
@@ -128,6 +129,12 @@ def topology(config: Mapping[str, Any]) -> Topology:
     result = instantiate(config["topology"], {})
     if not isinstance(result, Topology):  # a store may name any known part here
         raise ValueError(f"topology must be one, got a {type(result).__name__}")
+    return result
+
+
+def compressor(config: Mapping[str, Any]) -> Compressor:
+    """The compressor of a configuration alone."""
+    result: Compressor = instantiate(config["compressor"], {})
     return result
 
 

@@ -1,0 +1,45 @@
+"""What mkdocs calls while it builds the site: pages are added, links and equations set."""
+
+from __future__ import annotations
+
+import re
+
+from mkdocs.structure.files import File, Files
+
+from commeff.experiments.pages import catalogue, reference, repository
+
+
+def on_files(files: Files, config) -> Files:
+    """Add the pages that docs/ does not hold: those of the root, what is linked to, and those made of docstrings."""
+
+    def add(path: str) -> None:
+        uri = repository.place(path)
+        if uri in files.src_uris:
+            return
+        if uri.endswith(".md"):
+            text = repository.linked(repository.page(path), path, add)
+            files.append(File.generated(config, uri, content=text))
+        else:
+            files.append(File.generated(config, uri, abs_src_path=str(repository.ROOT / path)))
+
+    for path in repository.PAGES:
+        if (repository.ROOT / path).is_file():
+            add(path)
+    for file in files.documentation_pages():
+        if file.generated_by is None:
+            repository.linked(file.content_string, f"docs/{file.src_uri}", add)
+    for uri, text in (catalogue.pages() | reference.pages(catalogue.described())).items():
+        files.append(File.generated(config, uri, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page, config, files: Files) -> str:
+    """Links of a page of docs/ as the site has them."""
+    if page.file.generated_by is not None:
+        return markdown
+    return repository.linked(markdown, f"docs/{page.file.src_uri}", lambda path: None)
+
+
+def on_post_page(output: str, page, config) -> str:
+    """Without the script that the theme would load from a network."""
+    return re.sub(r'<script src="https?://[^"]*"></script>', "", output)

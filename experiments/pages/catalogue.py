@@ -1,0 +1,196 @@
+"""The catalogue of methods, compressors and topologies: their docstrings, and what they send, remember and mix."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from commeff import compressors, methods, topologies
+from commeff.compressors import Layout, WorkerRandom
+from commeff.experiments.config import build
+from commeff.experiments.config.method_words import strategy
+from commeff.experiments.config.registry import locate
+from commeff.experiments.config.schema import built_in, node, takes
+from commeff.experiments.pages.docstrings import markdown
+from commeff.experiments.pages.pictures import graph
+from commeff.profiling import profile
+from commeff.topologies import Topology
+
+WORKERS = 16
+SIDE = 1000
+LAYOUT = Layout.of([("matrix", (SIDE, SIDE))])
+EXAMPLE = {"compressor": ("compressor=top_k", "compressor.ratio=0.01"), "topology": ("topology=ring",)}
+UNBIASED = ("compressor=qsgd", "compressor.levels=7")
+OWN_MESSAGES = {"compressed_sgd": UNBIASED, "diana": UNBIASED}  # what refuses or ill suits biased messages
+OWN_GRAPH = {"d2": ("topology=lazy",), "hierarchical_dsgd": ("topology=ring", "topology.n=4")}
+SIZES = (8, 16, 64)
+STEPS = 256  # of a topology that never repeats
+
+
+def target(group: str, name: str) -> str:
+    """The full name of a choice, where it is defined."""
+    value = locate(node(group, name)["_target_"])
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def described() -> set[str]:
+    """The full names of all that the catalogue describes."""
+    return {target(group, name) for group in ("method", "compressor", "topology") for name in built_in(group)}
+
+
+def pages() -> dict[str, str]:
+    """The pages of the catalogue, by their place in the site."""
+    return {
+        "catalogue/methods.md": _methods(),
+        "catalogue/compressors.md": _compressors(),
+        "catalogue/topologies.md": _topologies(),
+    }
+
+
+def _page(title: str, module: object, table: Iterable[Iterable[object]], note: str, entries: Iterable[str]) -> str:
+    head, *rows = [[str(cell) for cell in row] for row in table]
+    lines = [head, ["---"] * len(head), *rows]
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n\n".join([f"# {title}", markdown(inspect.getdoc(module) or ""), note, drawn, *entries]) + "\n"
+
+
+def _entry(group: str, name: str, extra: str = "") -> str:
+    return f"::: {target(group, name)}\n\n`commeff train {group}={name}`{extra}"
+
+
+def _methods() -> str:
+    note = f"""## What they send and remember
+
+A step of each, mean over a period, with {WORKERS} workers, a model of {SIDE} x {SIDE} float32 numbers (4 MB) and SGD
+without momentum, from `commeff.profile`. *Payload* is what a worker has to say, *wire* what the collective moves for
+it; *memory* is what a worker holds between steps beside parameters and gradient. Compressors are top-k of 1 %, or QSGD
+of 4 bits where they have to be unbiased; graphs are rings."""
+    rows: list[list[object]] = [["method", "with", "payload, kB", "wire, kB", "messages", "memory, MB"]]
+    for family, names in families().items():
+        rows.append([f"*{family}*", "", "", "", "", ""])
+        rows += [_sent(name) for name in names]
+    return _page("Methods", methods, rows, note, [_entry("method", name) for name in _in_order()])
+
+
+def families() -> dict[str, list[str]]:
+    """The methods by the module that has them, each in the order of its module."""
+    found: dict[str, list[str]] = {}
+    for name in methods.__all__:
+        found.setdefault(getattr(methods, name).__module__.rpartition(".")[2], []).append(name)
+    return {
+        family: sorted(found[family], key=lambda name: getattr(methods, name).__code__.co_firstlineno)
+        for family in ("compressed", "differences", "gossip", "momentum", "corrected", "periodic", "outer")
+    }
+
+
+def _in_order() -> list[str]:
+    return [name for names in families().values() for name in names]
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """The example's setting of a method."""
+    parts = takes(node("method", name))
+    chosen = dict(EXAMPLE)
+    chosen["compressor"] = OWN_MESSAGES.get(name, chosen["compressor"])
+    chosen["topology"] = OWN_GRAPH.get(name, chosen["topology"])
+    return (f"method={name}", *(word for part in parts if part in chosen for word in chosen[part]))
+
+
+def _sent(name: str) -> list[object]:
+    words = _words(name)
+    built, config = strategy(words, WORKERS)
+    sent = profile(built, LAYOUT, WORKERS, collective=config["collective"])
+    messages = sum(op.messages for k in range(sent.first, sent.first + sent.period) for op in sent.operations(k))
+    setting = ", ".join(word.partition("=")[2] for word in words[1:])
+    if "period" in config["method"]:
+        setting = ", ".join(filter(None, [setting, f"period {config['method']['period']}"]))
+    memory = sum(sent.memory_bytes.values())
+    return [
+        f"[{name}][{target('method', name)}]",
+        setting,
+        f"{sent.payload_bytes / 1e3:,.1f}",
+        f"{sent.wire_bytes / 1e3:,.1f}",
+        f"{messages / sent.period:.3g}",
+        f"{memory / 1e6:.3g}",
+    ]
+
+
+def _compressors() -> str:
+    note = f"""## What they take and lose
+
+For a vector of {SIDE**2:,} float32 numbers. *Summable*: messages can be added on their way, so that an all-reduce does;
+others are gathered by everybody. *Blocks*: whether a vector may be compressed in pieces with the same result."""
+    rows: list[list[object]] = [["compressor", "as", "bits a number", "omega", "delta", "summable", "blocks"]]
+    for name in built_in("compressor"):
+        rows.append([f"[{name}][{target('compressor', name)}]", *_lost(name)])
+    return _page(
+        "Compressors", compressors, rows, note, [_entry("compressor", name) for name in built_in("compressor")]
+    )
+
+
+def _lost(name: str) -> list[object]:
+    compressor = build.compressor(strategy(("method=compressed_sgd", f"compressor={name}"), WORKERS)[1])
+    d = SIDE**2
+    bound = compressor.bind(LAYOUT)
+    message = bound.compress(torch.empty(1, d, device="meta"), WorkerRandom(0, [0]))
+    omega, delta = bound.omega(d), bound.delta(d)
+    return [
+        f"`{compressor!r}`",
+        f"{8 * int(message.wire_bytes[0]) / d:.3g}",
+        "biased" if omega is None else f"{omega:.3g}",
+        "none" if delta is None else f"{delta:.3g}",
+        "yes" if compressor.summable else "no",
+        {"coordinate": "any", "tensor": "whole tensors", "whole": "one"}[compressor.scope],
+    ]
+
+
+def _topologies() -> str:
+    note = f"""## How fast they agree
+
+*Degree*: the most messages that a worker receives in a step. *Contraction*: by which factor a step shrinks the workers'
+disagreement, the norm of (the product of a period's W) - J to the power 1/period; of graphs drawn anew at each step the
+root of the mean effect on the square over {STEPS} steps. 0 is exact agreement, random graphs have seed 0. Pictures: who
+receives from whom at the first step, n = {SIZES[1]}."""
+    head: list[object] = ["topology", "degree", "period", *(f"contraction, n = {n}" for n in SIZES), "symmetric"]
+    rows = [head]
+    entries = []
+    for name in built_in("topology"):
+        graphs = {n: _topology(name, n) for n in SIZES}
+        shown = graphs[SIZES[1]]
+        first = shown.at(0)
+        rows.append(
+            [
+                f"[{name}][{target('topology', name)}]",
+                max(shown.at(step).degree for step in range(shown.period or STEPS)),
+                shown.period or "never repeats",
+                *(f"{contraction(each):.3f}" for each in graphs.values()),
+                "yes" if first.symmetric else "no",
+            ]
+        )
+        entries.append(_entry("topology", name, f"\n\n{graph(first)}"))
+    return _page("Topologies", topologies, rows, note, entries)
+
+
+def _topology(name: str, n: int) -> Topology:
+    return build.topology(strategy(("method=dsgd", f"topology={name}"), n)[1])
+
+
+def contraction(topology: Topology) -> float:
+    """The mean factor by which a step of gossip shrinks the workers' disagreement.
+
+    >>> round(contraction(topologies.ring(8)), 4), contraction(topologies.one_peer_exponential(8))
+    (0.8047, 0.0)
+    """
+    rest = np.full((topology.n, topology.n), 1 / topology.n)
+    if topology.period is None:  # drawn anew: the root of what a step does to the square, on average
+        drawn = [topology.at(step).dense() for step in range(STEPS)]
+        left, steps = np.mean([each.T @ each for each in drawn], axis=0) - rest, 2
+    else:
+        left, steps = np.eye(topology.n) - rest, topology.period
+        for step in range(steps):
+            left = topology.at(step).dense() @ left
+    norm = float(np.linalg.norm(left, 2))
+    return 0.0 if norm < 1e-12 else norm ** (1 / steps)
