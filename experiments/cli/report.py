@@ -58,6 +58,10 @@ def report_command(
             show_default=False,
         ),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="NAME,...", help="Of the main table, in this order.", show_default=False),
+    ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -66,10 +70,15 @@ def report_command(
     * `commeff report runs/demo`
     * `commeff report runs --metric val_loss --baseline method=dsgd`
     * `commeff report runs/demo --cluster ethernet_1g --cluster mine.yaml --step-seconds 0.01`
+    * `commeff report runs/demo --columns seeds,val_accuracy,wire_bytes,saving`
 
     With clusters it also says how long runs would take there, in figures and columns marked "modelled": computing
     (FLOPs of the run's own model over 40 % of the GPU's peak, or as many seconds as are given) and the communication
     that computing does not hide. It can be written at any time; what is not finished is said to be so.
+
+    Columns are seeds, difference (to the baseline), wire_bytes, payload_bytes, saving, to_target, seconds,
+    consensus_distance, what runs measure at their end (val_accuracy, test_loss ...) and what tells variants apart
+    (method, topology, optimizer.lr ...). What is not named stands in a second table.
 
     What a store says is data. Modelled seconds and pictures of topologies take parts that are built: those of plug-ins
     are built only if this command names them with `--plugin`.
@@ -92,7 +101,8 @@ def report_command(
         from commeff.experiments.report import write_report
 
         adopted(plugin)
-        written = write_report(store, out, grid, metric, target, named, cluster or [], step_seconds, efficiency)
+        names = None if columns is None else columns.replace(",", " ").split()
+        written = write_report(store, out, grid, metric, target, named, cluster or [], step_seconds, efficiency, names)
     for line in written.analysis.unknown:
         typer.echo(f"commeff: {line}", err=True)
     show(written, as_json)
@@ -119,7 +129,7 @@ def show(written: Report, as_json: bool) -> None:
         return
     from commeff.experiments.report.write.table import print_table
 
-    for name in ("main", "modelled"):
-        if name in written.tables:
-            print_table(written.tables[name])
+    for table in written.tables.values():
+        if (table.kind or table.name) in ("main", "modelled"):
+            print_table(table)
     typer.echo(f"report: {written.html}")

@@ -25,7 +25,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 
 def texts(analysis: Analysis) -> dict[str, list[str]]:
     """The main table by variant."""
-    return {row[0].text: [item.plain for item in row] for row in table_main.main_table(analysis).rows}
+    return {row[0].text: [item.plain for item in row] for row in table_main.main_tables(analysis)[0].rows}
 
 
 def test_rates_are_chosen_by_validation_never_by_test(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_differences_are_paired_by_seed_and_bytes_compared_with_the_baseline(hal
 
 
 def test_dense_numbers_of_16_bits_are_counted_and_claim_no_accuracy(half: Analysis) -> None:
-    table = table_main.main_table(half)
+    table = table_main.main_tables(half)[0]
     last = dict(zip((column.heading for column in table.columns), table.rows[-1], strict=True))
     assert last["wire"].value == STEPS[-1] * WIRE["psgd"] / 2
     assert last["saving"].value == pytest.approx(2.0)
@@ -85,13 +85,18 @@ def test_dense_numbers_of_16_bits_are_counted_and_claim_no_accuracy(half: Analys
 
 
 def test_what_travels_inside_a_worker_has_columns_of_its_own(half: Analysis, tmp_path: Path) -> None:
-    assert not {"tensor", "shard"} & {column.heading for column in table_main.main_table(half).columns}
+    assert not {"tensor", "shard"} & {
+        column.heading for table in table_main.main_tables(half) for column in table.columns
+    }
     store = forge(tmp_path / "inside", [Forged("psgd", seed) for seed in range(2)])
     for path in store.glob("*/summary.json"):
         inside = {"tensor_bytes": 5e6, "tensor_exposed_seconds": 0.25}
         path.write_text(json.dumps(json.loads(path.read_text()) | inside))
-    table = table_main.main_table(analyse(store))
-    columns = {(column.heading, column.under): item for column, item in zip(table.columns, table.rows[0], strict=True)}
+    columns = {
+        (column.heading, column.under): item
+        for table in table_main.main_tables(analyse(store))
+        for column, item in zip(table.columns, table.rows[0], strict=True)
+    }
     assert columns["tensor", "MB, counted"].value == 5e6
     assert columns["tensor exposed", "s, measured"].value == 0.25
 

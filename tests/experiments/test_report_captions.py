@@ -18,7 +18,7 @@ ALONE = {"world_size": 1, "restarts": 0}
 
 
 def notes(analysis: Analysis) -> str:
-    return " ".join(table_main.main_table(analysis).notes)
+    return " ".join(table_main.main_tables(analysis)[0].notes)
 
 
 def member(rank: int, host: str, pid: int) -> dict[str, object]:
@@ -86,7 +86,7 @@ def test_seconds_are_of_those_who_ran(size: int, workers: str, clock: str, tmp_p
 
 def test_every_figure_says_over_how_many_seeds(tmp_path: Path) -> None:
     runs = [Forged("psgd", seed) for seed in range(3)] + [Forged("dsgd", 0)]
-    captions = {figure.name: figure.caption for figure in plots.figures(analyse(forge(tmp_path, runs)), [])}
+    captions = {figure.name: figure.caption for figure in plots.figures(analyse(forge(tmp_path, runs)))}
     assert captions.keys() == {"convergence", "consensus", "pareto"}
     assert all("n = 1 to 3" in caption for caption in captions.values()), captions
 

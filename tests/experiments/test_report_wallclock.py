@@ -29,7 +29,7 @@ from commeff.experiments.report.data.computing import work
 from commeff.experiments.report.data.cross_over import HIGHEST, LOWEST, cross_over
 from commeff.experiments.report.data.wallclock import Modeller, places_of, wallclock
 from commeff.experiments.report.draw.scaling import scaling
-from commeff.experiments.report.write.table_main import main_table
+from commeff.experiments.report.write.table_main import main_tables
 from tests.experiments.report_stores import STEPS, Forged, forge
 
 ETHERNET = "ethernet_1g"
@@ -260,7 +260,7 @@ def test_what_is_modelled_is_called_so_and_shares_nothing_with_what_is_measured(
 
 def test_the_speed_up_is_the_first_figure_of_the_page(report: Report) -> None:
     page = report.html.read_text()
-    assert '<div class="legend"><span>' in page[page.index("<figure") :].split("</figure>")[0], "which colour is where"
+    assert '<div class="legend"><button' in page[page.index("<figure") :].split("</figure>")[0], "which colour is where"
     first = re.search(r'<section id="(\w+)"', page)
     assert first is not None
     assert first[1] == "speed_up"
@@ -273,7 +273,7 @@ def test_the_speed_up_is_the_first_figure_of_the_page(report: Report) -> None:
 def test_a_report_without_clusters_models_nothing(tmp_path: Path) -> None:
     analysis = analyse(forge(tmp_path, runs(["psgd"])))
     assert places_of(analysis) == []
-    assert "odelled" not in "".join(main_table(analysis).data.columns)
+    assert "odelled" not in "".join(main_tables(analysis)[0].data.columns)
 
 
 def test_workers_are_drawn_against_their_ideal_measured_and_modelled_apart(tmp_path: Path) -> None:

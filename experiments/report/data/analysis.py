@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -97,9 +98,36 @@ class Analysis:
     metric: str
     baselines: tuple[Variant, ...]
     champions: Mapping[str, Variant]  # by task, the best mean among the variants that may be named
-    target: Target | None
-    half_dense: HalfDense | None
+    targets: Mapping[str, Target]  # by task
     records: tuple[Record, ...]  # the store's runs, in the grid or not
+    part: str = ""  # the task, where this is what an analysis of several says of one
+
+    @property
+    def target(self) -> Target | None:
+        """That of the first task, the only one of a part."""
+        return next(iter(self.targets.values()), None)
+
+    @cached_property
+    def half_dense(self) -> HalfDense | None:
+        """What dense psgd would send with 16-bit numbers."""
+        return _half_dense(self.rows)
+
+    @cached_property
+    def parts(self) -> tuple[Analysis, ...]:
+        """An analysis of each task; this one where there is one task."""
+        tasks = list(dict.fromkeys(variant.task for variant in self.variants))
+        return tuple(self._part(task) for task in tasks) if len(tasks) > 1 else (self,)
+
+    def _part(self, task: str) -> Analysis:
+        return replace(
+            self,
+            variants=tuple(variant for variant in self.variants if variant.task == task),
+            rows=tuple(row for row in self.rows if row.variant.task == task),
+            baselines=tuple(variant for variant in self.baselines if variant.task == task),
+            champions={own: best for own, best in self.champions.items() if own == task},
+            targets={own: target for own, target in self.targets.items() if own == task},
+            part=task,
+        )
 
     @property
     def runs(self) -> tuple[RecordedRun, ...]:
@@ -172,10 +200,13 @@ def analyse(
     variants = group(plan, by_id, chosen)
     bases = _baselines(variants, baseline if baseline is not None else plan.baseline)
     champions = _champions(variants, chosen)
-    goal = _target(plan, chosen, target, next(iter((*bases, *champions.values())), None))
-    rows = tuple(_row(v, chosen, _nearest(v, bases), champions.get(v.task), goal) for v in variants)
-    dense = _half_dense(rows)
-    return Analysis(store, plan, variants, rows, chosen, bases, champions, goal, dense, tuple(by_id.values()))
+    goals = {}
+    for task in dict.fromkeys(variant.task for variant in variants):
+        reference = next((v for v in (*bases, *champions.values()) if v.task == task), None)
+        if goal := _target(plan, chosen, target, reference):
+            goals[task] = goal
+    rows = tuple(_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
+    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, tuple(by_id.values()))
 
 
 def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
@@ -300,11 +331,13 @@ def differs_from_best(row: TableRow) -> bool | None:
     return None if row.from_best is None or row.from_best.half is None else row.from_best.tells
 
 
-def leader(rows: tuple[TableRow, ...], name: str) -> TableRow | None:
+def leader(rows: Sequence[TableRow], name: str) -> TableRow | None:
     """The row with the best mean of a quantity, among those that may be called good."""
-    named, top = {*nameable(row.variant for row in rows if name in row.finals)}, None
+    finals = {row.variant: final for row in rows if (final := row.variant.final(name))}
+    named, top = {*nameable(finals)}, None
     for row in rows:
-        if row.variant in named and (top is None or beats(row.finals[name].mean, top.finals[name].mean, name)):
+        final = finals.get(row.variant)
+        if final and row.variant in named and (top is None or beats(final.mean, finals[top.variant].mean, name)):
             top = row
     return top
 

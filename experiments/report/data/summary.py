@@ -124,8 +124,9 @@ def findings(analysis: Analysis) -> list[str]:
     named = {*nameable(row.variant for row in measured)}
     good, left = ([row for row in measured if (row.variant in named) == wanted] for wanted in (True, False))
     lines = [_best(task, good, analysis) for task in analysis.champions]
+    tasks = dict.fromkeys(row.variant.task for row in good)
+    lines += [_cheapest([row for row in good if row.variant.task == task], analysis) for task in tasks]
     lines += [
-        _cheapest(good, analysis),
         _worse(measured, analysis),
         _doubtful(left),
         _few(measured, analysis),
@@ -141,7 +142,7 @@ def _best(task: str, good: Sequence[TableRow], analysis: Analysis) -> str:
         return ""
     column = [row.finals[analysis.metric] for row in rows]
     name, number = top.variant.name, _number(top.finals[analysis.metric], column, analysis)
-    of = f"{len(rows)} variants" + (f" on {task}" if len(analysis.champions) > 1 else "")
+    of = f"{len(rows)} variants" + (at(task) if len({row.variant.task for row in analysis.rows}) > 1 else "")
     line = f"Best mean {quantity(analysis.metric).words} of {of}: {name}, {number}."
     alike = [row for row in rows if row.from_best and not row.from_best.tells]
     strange = [row.variant.name for row in rows if row is not top and not row.from_best]
@@ -150,6 +151,15 @@ def _best(task: str, good: Sequence[TableRow], analysis: Analysis) -> str:
     if strange:
         line += f" {name} has no seed in common with {listed(strange)}: nothing is said of their difference."
     return line
+
+
+def at(task: str) -> str:
+    """Where a sentence says that it holds.
+
+    >>> at("digits"), at("alpha=0.1"), at("")
+    (' on digits', ' at alpha=0.1', '')
+    """
+    return f" {'at' if '=' in task else 'on'} {task}" if task else ""
 
 
 def _with(name: str, others: Sequence[TableRow]) -> str:

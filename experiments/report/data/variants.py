@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,13 +80,25 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A line of the tables: a name, what labels it, the chosen trial and the others."""
+    """A line of the tables.
+
+    Attributes
+    ----------
+    number, name : of its own.
+    labels : what tells it from the others.
+    chosen, trials : the values of what is tuned, and their runs.
+    task : what it learns, where the grid has several tasks or settings of one; only variants of one are compared.
+    family, kind : name and number of what is the same on other tasks; it has one look in all figures.
+    """
 
     number: int
     name: str
     labels: Mapping[str, str]
     chosen: Trial
     trials: tuple[Trial, ...]
+    task: str
+    family: str
+    kind: int
 
     @property
     def runs(self) -> tuple[RecordedRun, ...]:
@@ -115,11 +127,6 @@ class Variant:
         rows = [run.record.curve.assign(run=run.cell.run, seed=run.seed) for run in self.drawn]
         return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 
-    @property
-    def task(self) -> str:
-        """What it learns, where its grid has several tasks."""
-        return self.labels.get("task", "")
-
     def has(self, settings: Mapping[str, str]) -> bool:
         """Does some run of it, at the chosen values of what is tuned, have all these settings?"""
         return any(all(run.setting(key) == value for key, value in settings.items()) for run in self.runs)
@@ -147,12 +154,42 @@ def group(grid: StoredGrid, records: Mapping[str, Record], metric: str) -> tuple
         fixed = tuple((key, value) for key, value in cell.labels.items() if key not in grid.over)
         tuned = tuple((key, cell.labels[key]) for key in grid.over if key in cell.labels)
         planned.setdefault(fixed, {}).setdefault(tuned, []).append(RecordedRun(cell, records[cell.run]))
-    names = _names([(dict(fixed), _first_cell(trials).name, _method(trials)) for fixed, trials in planned.items()])
+    keys = task_keys([dict(fixed) for fixed in planned])
+    tasks = [" ".join(_word(key, value) for key, value in fixed if key in keys) for fixed in planned]
+    families = [""] * len(planned)
+    for task in dict.fromkeys(tasks):
+        own = [(i, fixed, trials) for i, (fixed, trials) in enumerate(planned.items()) if tasks[i] == task]
+        words = [({k: v for k, v in fixed if k not in keys}, _first_cell(t).name, _method(t)) for _, fixed, t in own]
+        for (i, _, _), name in zip(own, _names(words), strict=True):
+            families[i] = name
+    kinds = [*dict.fromkeys(families)]
     variants = []
     for number, (fixed, by_values) in enumerate(planned.items()):
         trials = tuple(Trial(dict(values), tuple(runs)) for values, runs in by_values.items())
-        variants.append(Variant(number, names[number], dict(fixed), select(trials, by), trials))
+        task, family = tasks[number], families[number]
+        name = f"{family} {task}".strip()
+        chosen = select(trials, by)
+        variants.append(Variant(number, name, dict(fixed), chosen, trials, task, family, kinds.index(family)))
     return tuple(variants)
+
+
+def task_keys(labels: Sequence[Mapping[str, str]]) -> list[str]:
+    """The labels that say what variants learn: the task, and settings of it that each of them was run with several of.
+
+    >>> grid = [{"method": m, "task.alpha": a} for m in ("psgd", "dsgd") for a in ("0.1", "1")]
+    >>> task_keys(grid), task_keys(grid[1:]), task_keys(grid[:2])
+    (['task.alpha'], [], [])
+    """
+    keys = ["task"] * any("task" in each for each in labels)
+    for key in dict.fromkeys(key for each in labels for key in each if key.startswith("task.")):
+        families: dict[tuple[tuple[str, str], ...], set[str]] = defaultdict(set)
+        parts: Counter[tuple[str | None, ...]] = Counter()
+        for each in labels:
+            families[tuple((k, v) for k, v in each.items() if k != key)].add(each.get(key, ""))
+            parts[tuple(each.get(k) for k in (*keys, key))] += 1
+        if max(parts.values()) > 1 and min(map(len, families.values())) > 1:
+            keys.append(key)
+    return keys
 
 
 def chooser(grid: StoredGrid, metric: str) -> str:

@@ -81,6 +81,11 @@ class Wallclock:
         """The row of a variant."""
         return next(row for row in self.rows if row.variant is variant)
 
+    def part(self, analysis: Analysis) -> Wallclock:
+        """What it says of the variants of an analysis."""
+        base = next((row for row in self.rows if row.variant in analysis.baselines[:1]), None)
+        return replace(self, rows=tuple(self.of(row.variant) for row in analysis.rows), baseline=base)
+
 
 class Modeller:
     """Turns configurations into timelines; profiles are made once for each different configuration."""
@@ -147,7 +152,7 @@ def places_of(
 
 def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock:
     """Every variant of a report on one place."""
-    rows = {row.variant.number: _modelled(row.variant, place, modeller, analysis.target) for row in analysis.rows}
+    rows = {row.variant.number: _modelled(row, place, modeller, analysis.targets) for row in analysis.rows}
 
     @cache
     def linked(number: int, bandwidth: float) -> Modelled:
@@ -160,7 +165,8 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
     return Wallclock(place, found, base, _work(found), _latency_share(base, place, modeller))
 
 
-def _modelled(variant: Variant, place: Place, modeller: Modeller, target: Target | None) -> VariantSeconds:
+def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[str, Target]) -> VariantSeconds:
+    variant, target = row.variant, targets.get(row.variant.task)
     described = [run for run in variant.runs if run.record.config and not run.record.curve.empty]
     ended = [run for run in described if run.record.state in FINISHED]
     runs = {run.cell.run: run for run in (*ended, *variant.drawn) if run.record.config}

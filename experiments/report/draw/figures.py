@@ -122,6 +122,7 @@ class Figure:
     legend: Sequence[tuple[str, Look]] = ()
     own_key: bool = False  # the legend is not of variants, whose key the page has anyway
     small: bool = False  # many to a line of the page
+    kind: str = ""  # its name but for the task, where there are several
 
 
 def svg(figure: Figure, panel: Panel) -> str:
@@ -148,7 +149,9 @@ def _inline(text: str, prefix: str) -> str:
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     text = re.sub(r" font-family: [^;\"]*;", "", text)
     text = re.sub(r"<[^>]*>", lambda match: _short(match[0]), text)
+    text = re.sub(r'id="variant-(\d+)-group-(\d+)"', r'class="series s\1 g\2"', text)
     text = re.sub(r'id="variant-(\d+)"', r'class="series s\1"', text)
+    text = re.sub(r'id="group-(\d+)"', r'class="series g\1"', text)
     text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
     text = re.sub(r'(?:xlink:)?href="#', f'href="#{prefix}-', text).replace("url(#", f"url(#{prefix}-")
     for ink, variable in INKS.items():

@@ -24,13 +24,13 @@ SMALL = (0.45, 0.08, 0.38, 0.22)  # margins of small panels
 
 
 def looks(analysis: Analysis) -> dict[int, Look]:
-    """The look of each variant by its number: the baseline in ink, the others in the order of the grid."""
-    first = analysis.baselines[:1]
-    ordered = [*first, *(variant for variant in analysis.variants if variant not in first)]
-    return {variant.number: look(position) for position, variant in enumerate(ordered)}
+    """The look of each variant by its number: the baseline in ink, others in the grid's order; one on all tasks."""
+    first = analysis.baselines[0].kind if analysis.baselines else -1
+    places = {v.number: 0 if v.kind == first else v.kind + (v.kind < first) for v in analysis.variants}
+    return {number: look(place) for number, place in places.items()}
 
 
-def figures(analysis: Analysis, networks: Sequence[UsedTopology]) -> list[Figure]:
+def figures(analysis: Analysis) -> list[Figure]:
     """All figures that there are measurements for."""
     pictures = [
         convergence(analysis),
@@ -38,7 +38,6 @@ def figures(analysis: Analysis, networks: Sequence[UsedTopology]) -> list[Figure
         tradeoff(analysis),
         consensus(analysis),
         *(sweep(analysis, key) for key in analysis.grid.over),
-        drawings(networks),
     ]
     return [figure for figure in pictures if figure is not None]
 
@@ -92,7 +91,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     scale = quantity("wire_bytes").scale
     spots = [
         Spot(
-            row.variant.number,
+            row.variant.kind,
             row.variant.name,
             styles[row.variant.number],
             row.finals["wire_bytes"].mean * scale,
@@ -144,7 +143,7 @@ def sweep(analysis: Analysis, key: str) -> Figure | None:
     """The metric that chooses against a tuned number, the other tuned keys at their chosen values."""
     by, styles = analysis.by, looks(analysis)
     tried = [
-        (variant, Line(variant.number, variant.name, styles[variant.number], points))
+        (variant, Line(variant.kind, variant.name, styles[variant.number], points))
         for variant in analysis.variants
         if (points := _slice(variant, key, by))[key].nunique() > 1
     ]
@@ -172,10 +171,10 @@ def sweep(analysis: Analysis, key: str) -> Figure | None:
     return Figure(name, f"Sensitivity to {key}", caption, parts, min(4, len(parts)), every, small=True)
 
 
-def drawings(networks: Sequence[UsedTopology]) -> Figure | None:
-    """The topologies on a circle."""
+def drawings(networks: Sequence[UsedTopology]) -> list[Figure]:
+    """The topologies on a circle, if there are any."""
     if not networks:
-        return None
+        return []
     parts, rows = [], []
     for i, network in enumerate(networks):
         first, later = network.edges()
@@ -187,7 +186,7 @@ def drawings(networks: Sequence[UsedTopology]) -> Figure | None:
         "pale."
     )
     data = pd.DataFrame(rows, columns=["topology", "sender", "receiver", "step"])
-    return Figure("topologies", "Topologies", caption, parts, min(4, len(parts)), data, small=True)
+    return [Figure("topologies", "Topologies", caption, parts, min(4, len(parts)), data, small=True)]
 
 
 def _bands(variants: Sequence[Variant]) -> str:
@@ -220,7 +219,7 @@ def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
         means = mean_curve(variant.curves, x, y)
         means = means[means["x"] > 0] if x == "wire_bytes" else means
         if not means.empty:
-            lines.append(Line(variant.number, variant.name, styles[variant.number], means, variant.diverged))
+            lines.append(Line(variant.kind, variant.name, styles[variant.number], means, variant.diverged))
     return lines
 
 

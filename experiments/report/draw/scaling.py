@@ -102,7 +102,8 @@ def _lines(axes: Axes, points: Sequence[VariantPoint], families: Sequence[str], 
         own = sorted((point.workers, point.value) for point in points if point.family == family)
         if own:
             each = look(i)
-            axes.plot(*zip(*own, strict=True), color=each.colour, linestyle=each.dash, marker=each.marker)
+            x, y = zip(*own, strict=True)
+            axes.plot(x, y, color=each.colour, linestyle=each.dash, marker=each.marker, gid=f"group-{i}")
     first = min((point for point in points if point.family == points[0].family), key=lambda point: point.workers)
     sizes = sorted({point.workers for point in points if point.workers >= first.workers})
     power = 1 if points[0].quantity == "throughput" else -1

@@ -43,7 +43,7 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
         for clock, row in rows
         if row.speed_up
     )
-    numbers = {row.variant.name: row.variant.number for _, row in rows}
+    numbers = {row.variant.name: row.variant.kind for _, row in rows}
     draw = partial(_speed_ups, data=data, names=names, places=places, base=base, numbers=numbers)
     of = quantity(target.metric)
     level = f"{target.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
@@ -103,7 +103,7 @@ def _speed_ups(
     for row in data.itertuples():
         i = places.index(row.cluster)
         y = names.index(row.variant) + 0.6 * ((i + 0.5) / len(places) - 0.5)
-        look, gid = _look(i), f"variant-{numbers[row.variant]}"
+        look, gid = _look(i), f"variant-{numbers[row.variant]}-group-{i}"
         if pd.notna(row.low):
             axes.plot([row.low, row.high], [y, y], color=look.colour, linewidth=1.0, alpha=0.5, gid=gid)
         axes.plot(row.modelled_speed_up, y, color=look.colour, marker=look.marker, markersize=5, zorder=3, gid=gid)
@@ -156,7 +156,7 @@ def _line(analysis: Analysis, row: VariantSeconds, metric: str) -> Line | None:
     means = mean_curve(pd.concat(frames), "modelled_seconds", metric)
     means = means[means["x"] > 0]
     look = looks(analysis)[row.variant.number]
-    return None if means.empty else Line(row.variant.number, row.variant.name, look, means, row.variant.diverged)
+    return None if means.empty else Line(row.variant.kind, row.variant.name, look, means, row.variant.diverged)
 
 
 def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
@@ -176,7 +176,9 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
     parts = [
         Panel(
             str(clock.place.name).replace(".", "-"),
-            partial(_bars, data=data[data["cluster"] == clock.place.name], names=names, title=clock.place.name),
+            partial(
+                _bars, data=data[data["cluster"] == clock.place.name], names=names, title=clock.place.name, kinds=kinds
+            ),
             4.7,
             0.75 + ROW * len(names),
             (NAMES, 0.12, 0.42, 0.27),
@@ -206,23 +208,25 @@ def _colour(kind: str) -> str:
     return COLOURS[KINDS.index(kind) % len(COLOURS)] if kind in KINDS else INK
 
 
-def _bars(axes: Axes, data: pd.DataFrame, names: Sequence[str], title: str) -> None:
+def _bars(axes: Axes, data: pd.DataFrame, names: Sequence[str], title: str, kinds: Sequence[str]) -> None:
     """One bar a variant: computing with what it hides, then what is exposed, in milliseconds."""
+    groups = {kind: f"group-{i}" for i, kind in enumerate(kinds, 1)}
     for y, name in enumerate(names):
         own = data[data["variant"] == name]
         if own.empty:
             continue
         compute = 1e3 * float(own[own["part"] == "computing"]["seconds"].iloc[0])
-        axes.barh(y, compute, color=RULE, height=0.72, zorder=2)
+        axes.barh(y, compute, color=RULE, height=0.72, zorder=2, gid="group-0")
         right = compute
         for row in own[own["part"] == "exposed"].itertuples():
-            axes.barh(y, 1e3 * row.seconds, left=right, color=_colour(row.kind), height=0.72, zorder=2)
+            colour, gid = _colour(row.kind), groups[row.kind]
+            axes.barh(y, 1e3 * row.seconds, left=right, color=colour, height=0.72, zorder=2, gid=gid)
             right += 1e3 * row.seconds
         right = compute
         for row in own[own["part"] == "hidden"].itertuples():
             width = 1e3 * row.seconds
             (bar,) = axes.barh(y, width, left=right - width, height=0.72, zorder=3, facecolor="none", linewidth=0)
-            bar.set(edgecolor=_colour(row.kind), hatch="////")
+            bar.set(edgecolor=_colour(row.kind), hatch="////", gid=groups[row.kind])
             right -= width
     axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="milliseconds a step, modelled")
     axes.set_yticks(range(len(names)), names)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -36,6 +36,7 @@ SHAPES = {  # the markers of `figures.MARKERS` about (15, 5)
     "X": '<path d="M12.6 1.2 15 3.6l2.4-2.4 1.4 1.4L16.4 5l2.4 2.4-1.4 1.4L15 6.4l-2.4 2.4-1.4-1.4L13.6 5l-2.4-2.4z"/>',
     "*": '<path d="m15 .6 1.2 2.9 3.1.2-2.4 2 .8 3-2.7-1.6-2.7 1.6.8-3-2.4-2 3.1-.2z"/>',
 }
+NARROW = 4.2  # inches: of a lone panel on a telephone
 RUN_COLUMNS = ("val_accuracy", "val_loss", "test_accuracy", "test_loss", "train_loss", "wire_bytes", "seconds")
 
 
@@ -47,6 +48,7 @@ class Section:
     title: str
     body: str
     under_key: bool = False  # does the key of the variants stand above it?
+    short: str = ""  # its title in the contents
 
 
 def page(
@@ -59,7 +61,9 @@ def page(
         title=html_text(analysis.grid.title),
         style=_file("page.css"),
         head=_head(analysis),
-        contents="\n".join(tag("a", html_text(section.title), href=f"#{section.id}") for section in sections),
+        contents="\n".join(
+            tag("a", html_text(section.short or section.title), href=f"#{section.id}") for section in sections
+        ),
         body=_body(sections, _key(analysis)),
         foot=FOOT,
         script=script,
@@ -73,21 +77,31 @@ def _sections(
     samples = _samples(analysis)
     by_name = {variant.name: samples[variant.number] for variant in analysis.variants}
 
-    def drawn(name: str, titled: bool = False) -> str:
-        return _figure(figures[name], titled) if name in figures else ""
+    def drawn(kind: str, titled: bool = False) -> str:
+        return "".join(_figure(f, titled or bool(f.kind)) for f in figures.values() if kind in (f.name, f.kind))
 
-    def listed(name: str, titled: bool = False) -> str:
-        if name not in tables:
-            return ""
-        return _heading(tables[name].title, titled) + html(tables[name], lambda first: by_name.get(first, ""))
+    def listed(kind: str, titled: bool = False) -> str:
+        return "".join(
+            _heading(table.title, titled or bool(table.kind)) + html(table, lambda first: by_name.get(first, ""))
+            for table in tables.values()
+            if kind in (table.name, table.kind)
+        )
 
-    sweeps = "".join(drawn(name, titled=True) for name in figures if name.startswith("sweep_"))
+    def kinds(start: str, of: Mapping[str, Figure] | Mapping[str, Table]) -> Iterable[str]:
+        return dict.fromkeys(one.kind or one.name for one in of.values() if one.name.startswith(start))
+
+    sweeps = "".join(drawn(kind, titled=True) for kind in kinds("sweep_", figures))
     curves = drawn("convergence") or tag("p", "No run has measured anything yet.", ["note"])
     modelled = drawn("modelled_convergence", titled=True) + drawn("step_time", titled=True)
-    modelled += "".join(listed(name, titled=True) for name in tables if name.startswith("modelled"))
-    results = _list(findings(analysis), ["findings"]) + _main_table(analysis, tables["main"], samples, out)
+    modelled += "".join(listed(kind, titled=True) for kind in kinds("modelled", tables))
+    main = [table for table in tables.values() if "main" in (table.name, table.kind)]
+    results = _list(findings(analysis), ["findings"])
+    for part, table in zip(analysis.parts, main, strict=True):
+        results += _heading(table.title, bool(table.kind)) + _main_table(part, table, samples, out)
+    results += "".join(listed(kind, titled=True) for kind in kinds("more", tables))
+    faster = next((figure.title for figure in figures.values() if figure.name == "speed_up"), "Modelled speed-up")
     return [
-        Section("speed_up", figures["speed_up"].title if "speed_up" in figures else "", drawn("speed_up")),
+        Section("speed_up", faster, drawn("speed_up"), short="Speed-up"),
         Section("results", "Results", results),
         Section("wallclock", "Modelled wall-clock", modelled, under_key=True),
         Section("convergence", "Convergence", curves + drawn("one_by_one", titled=True), under_key=True),
@@ -138,17 +152,18 @@ def _fact(name: str, value: str) -> str:
 
 
 def _key(analysis: Analysis) -> str:
-    """The variants with their lines; pointing at one brings it forward in all figures, a click keeps it there."""
+    """The variants with their lines; pointing at one brings it forward in all figures, clicks show those alone."""
     samples = _samples(analysis)
+    families = {variant.kind: variant for variant in reversed(analysis.variants)}
     buttons = [
         tag(
             "button",
-            samples[variant.number] + html_text(variant.name),
+            samples[variant.number] + html_text(variant.family),
             type="button",
-            data_variant=str(variant.number),
+            data_variant=str(kind),
             aria_pressed="false",
         )
-        for variant in analysis.variants
+        for kind, variant in sorted(families.items())
     ]
     return tag("div", "".join(buttons), ["key"])
 
@@ -181,7 +196,7 @@ def _main_table(analysis: Analysis, table: Table, swatches: Mapping[int, str], o
         number = row.variant.number
         cells = html_cells(table, items, f'<i class="caret"></i>{swatches[number]}')
         runs = tag("td", _runs(analysis, row, out), colspan=str(len(table.columns)))
-        lines = tag("tr", cells, ["line"], data_variant=str(number)) + "\n" + tag("tr", runs, ["more"])
+        lines = tag("tr", cells, ["line"], data_variant=str(row.variant.kind)) + "\n" + tag("tr", runs, ["more"])
         bodies.append(tag("tbody", lines))
     for items in table.rows[len(analysis.rows) :]:
         bodies.append(tag("tbody", tag("tr", html_cells(table, items)), data_last="1"))
@@ -190,13 +205,21 @@ def _main_table(analysis: Analysis, table: Table, swatches: Mapping[int, str], o
 
 def _figure(drawn: Figure, titled: bool) -> str:
     """Panels that the page lays out, the caption, and the files."""
-    single = ["single"] if len(drawn.panels) == 1 else []
-    parts = [tag("div", svg(drawn, panel), ["panel", *single]) for panel in drawn.panels]
+    parts = [tag("div", svg(drawn, panel), ["panel"]) for panel in drawn.panels]
+    if len(parts) == 1 and drawn.panels[0].width > NARROW:
+        narrow = replace(drawn.panels[0], name=f"{drawn.panels[0].name}-narrow", width=NARROW)
+        parts = [
+            tag("div", svg(drawn, panel), ["panel", "single", kind])
+            for panel, kind in ((drawn.panels[0], "wide"), (narrow, "narrow"))
+        ]
     links = [tag("a", kind.upper(), href=f"figures/{drawn.name}.{kind}") for kind in ("pdf", "png", "csv")]
     caption = f"{html_text(drawn.caption)} {tag('span', ' · '.join(links), ['files'])}"
     shape = ["panels", "small"] if drawn.small else ["panels"]
-    key = [tag("span", _swatch(look) + html_text(name)) for name, look in drawn.legend] if drawn.own_key else []
-    legend = [tag("div", "".join(key), ["legend"])] if key else []
+    key = [
+        tag("button", _swatch(look) + html_text(name), type="button", data_group=str(i), aria_pressed="false")
+        for i, (name, look) in enumerate(drawn.legend)
+    ]
+    legend = [tag("div", "".join(key), ["legend"])] if drawn.own_key and key else []
     body = [_heading(drawn.title, titled), tag("div", "\n".join(parts), shape), *legend, tag("figcaption", caption)]
     return tag("figure", "\n".join(body))
 

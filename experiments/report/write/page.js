@@ -1,4 +1,4 @@
-// Sorting by a column, a row's runs, and a variant brought forward in all figures. The page is whole without it.
+// Sorting by a column, a row's runs, and variants brought forward or shown alone. The page is whole without it.
 (function () {
   "use strict";
   document.documentElement.classList.add("js");
@@ -25,8 +25,27 @@
     bodies.concat(last).forEach((body) => table.appendChild(body));
   }));
 
+  // A click on an entry of a legend shows that one alone, more clicks those together; the last one off shows all.
   const sheet = document.head.appendChild(document.createElement("style")).sheet;
-  let pinned = null;
+  const series = all(".series").map((element) => ({
+    element, figure: element.closest("figure"), panel: element.closest(".panel"),
+    variant: (/\bs(\d+)\b/.exec(element.getAttribute("class")) || [])[1],
+    group: (/\bg(\d+)\b/.exec(element.getAttribute("class")) || [])[1],
+  }));
+  const variants = new Set(), groups = new Map();
+  const out = (chosen, one) => one !== undefined && chosen !== undefined && chosen.size > 0 && !chosen.has(one);
+  const filter = () => {
+    const shown = new Set();
+    series.forEach((each) => {
+      const off = out(variants, each.variant) || out(groups.get(each.figure), each.group);
+      each.element.classList.toggle("off", off);
+      if (!off) shown.add(each.panel);
+    });
+    series.forEach((each) => each.panel.classList.toggle("off", !shown.has(each.panel)));
+    all("tr.line").forEach((row) => row.classList.toggle("off", out(variants, row.dataset.variant)));
+    all(".key button").forEach((other) => other.setAttribute("aria-pressed", String(variants.has(other.dataset.variant))));
+  };
+  const turn = (chosen, one) => chosen.delete(one) || chosen.add(one);
   const show = (number) => {
     while (sheet.cssRules.length) sheet.deleteRule(0);
     document.body.classList.toggle("focus", number !== null);
@@ -36,11 +55,16 @@
   all(".key button").forEach((button) => {
     const number = button.dataset.variant;
     button.addEventListener("mouseenter", () => show(number));
-    button.addEventListener("mouseleave", () => show(pinned));
+    button.addEventListener("mouseleave", () => show(null));
+    button.addEventListener("click", () => { turn(variants, number); filter(); });
+  });
+  all(".legend button").forEach((button) => {
+    const figure = button.closest("figure");
     button.addEventListener("click", () => {
-      pinned = pinned === number ? null : number;
-      all(".key button").forEach((other) => other.setAttribute("aria-pressed", String(other.dataset.variant === pinned)));
-      show(pinned);
+      if (!groups.has(figure)) groups.set(figure, new Set());
+      turn(groups.get(figure), button.dataset.group);
+      button.setAttribute("aria-pressed", String(groups.get(figure).has(button.dataset.group)));
+      filter();
     });
   });
 

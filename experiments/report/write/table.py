@@ -65,6 +65,7 @@ class Column:
     words: bool = False
     code: bool = False
     brief: bool = True  # shown on a terminal and in LaTeX too
+    printed: bool = True  # in LaTeX
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Table:
     rows: Sequence[Sequence[Item]]
     notes: Sequence[str] = ()
     data: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
+    kind: str = ""  # its name but for the task, where there are several
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]], digits: int | None = None) -> Self:
@@ -139,7 +141,7 @@ def latex_file(table: Table) -> str:
 
 def latex(table: Table) -> str:
     """The columns that one would print."""
-    shown = [i for i, column in enumerate(table.columns) if column.brief]
+    shown = [i for i, column in enumerate(table.columns) if column.brief and column.printed]
     columns = [table.columns[i] for i in shown]
     shape = "".join(
         _latex_shape(column, [row[i] for row in table.rows]) for i, column in zip(shown, columns, strict=True)
@@ -209,19 +211,20 @@ def html_frame(table: Table, kind: str, bodies: Sequence[str]) -> str:
     head = tag("thead", tag("tr", "".join(heads)))
     box = tag("div", tag("table", "\n".join([head, *bodies]), [kind]), ["box"], tabindex="0")
     notes = "".join(tag("p", html_text(note)) for note in table.notes)
-    file = tag("p", tag("a", f"{table.name}.csv", href=f"figures/{table.name}.csv"), ["files"])
+    link = tag("a", f"{table.name}.csv", href=f"figures/{table.name}.csv")
+    file = "" if table.data.empty else tag("p", link, ["files"])
     return "\n".join([box, tag("div", notes, ["notes"]) if notes else "", file])
 
 
 def html_cells(table: Table, items: Sequence[Item], before: str = "") -> str:
     """The cells of a line; markup `before` the first."""
     return "".join(
-        _html_cell(column, item, "" if i else before)
+        _html_cell(column, item, before if i == 0 else "", headed=i > 0)
         for i, (column, item) in enumerate(zip(table.columns, items, strict=True))
     )
 
 
-def _html_cell(column: Column, item: Item, before: str) -> str:
+def _html_cell(column: Column, item: Item, before: str, headed: bool) -> str:
     long = column.words and len(item.text) > LONG_HTML
     kinds = {"words": column.words, "quiet": item.quiet, "code": column.code}
     kinds |= {"command": long and column.code, "wrap": long and not column.code}
@@ -232,7 +235,8 @@ def _html_cell(column: Column, item: Item, before: str) -> str:
         text += tag("span", html_text(item.mark), ["mark" if len(item.mark) == 1 else "aside"])
     finite = item.value is not None and math.isfinite(item.value)
     value = {"data_value": repr(item.value)} if finite else {}
-    return tag("td", before + text, [kind for kind, is_so in kinds.items() if is_so], **value)
+    head = {"data_head": f"{column.heading} {column.under}".strip()} if headed else {}  # narrow pages show it
+    return tag("td", before + text, [kind for kind, is_so in kinds.items() if is_so], **value, **head)
 
 
 def print_table(table: Table) -> None:

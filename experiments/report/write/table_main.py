@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.report.data.analysis import (
     DENSE,
     INSIDE,
@@ -19,6 +20,7 @@ from commeff.experiments.report.data.analysis import (
     leader,
 )
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
+from commeff.experiments.report.data.summary import at
 from commeff.experiments.report.data.variants import count_states
 from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.write.cells import (
@@ -34,63 +36,158 @@ from commeff.experiments.report.write.table import Column, Item, Table
 from commeff.experiments.report.write.table_wallclock import main_columns
 
 DAGGER, DOUBLE_DAGGER = "†", "‡"
+OWN = ("seeds", "difference", "wire_bytes", "saving", "to_target", "seconds", "consensus_distance", "payload_bytes")
+QUALITIES = ("val_accuracy", "val_loss", "local_val_accuracy", "local_val_loss")
+AMOUNTS = {  # heading, unit, scale
+    "wire_bytes": ("wire", "MB, counted", 1e-6),
+    "payload_bytes": ("payload", "MB, counted", 1e-6),
+    "seconds": ("seconds", "measured", 1.0),
+    "consensus_distance": ("consensus", "distance", 1.0),
+    **{name: (quantity(name).heading, "MB, counted", 1e-6) for name in INSIDE if name.endswith("bytes")},
+    **{name: (quantity(name).heading, "s, measured", 1.0) for name in INSIDE if name.endswith("seconds")},
+}
+ASIDE = ("to_target", "consensus_distance")  # of the first table, on the page alone
+ROOM = 170.0  # letters of a line of a table on a screen of 1366 pixels
+GAP = 2.4  # letters between columns
+NAME = (12.0, 36)  # letters: what stands before a variant's name, and the longest name in one line
 
 
-def main_table(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> Table:
-    """One line a variant, what matters most first: how good, how far from the baseline, what it sent, how long."""
+@dataclass(frozen=True)
+class Filled:
+    """A column with its cells."""
+
+    head: Column
+    items: list[Item]
+
+    @property
+    def filled(self) -> bool:
+        """Does any line have a value?"""
+        return any(item.value is not None for item in self.items)
+
+    @property
+    def letters(self) -> float:
+        """How wide it is."""
+        halves = 2.0 * any(item.half for item in self.items)
+        return GAP + halves + max(map(len, (self.head.heading, self.head.under, *(i.plain for i in self.items))))
+
+
+def main_tables(
+    analysis: Analysis, clocks: Sequence[Wallclock] = (), columns: Sequence[str] | None = None
+) -> list[Table]:
+    """The main table and, where there are more columns than a page is wide, tables of the others.
+
+    One line a variant, what matters most first: how good, how far from the baseline, what it sent, how long.
+
+    Parameters
+    ----------
+    columns : what the main table has behind the variants; unless given, as much as there is room for.
+    """
+    usual = {name: column for name in _usual(analysis) if (column := _column(analysis, name)).filled}
+    first = {name: _column(analysis, name) for name in columns or ()}
+    brief = [*first] or [name for name in usual if name not in (*ASIDE, *analysis.grid.over)]
+    groups = [*([first] if first else []), *_lines(analysis, {k: v for k, v in usual.items() if k not in first})] or [
+        {}
+    ]
+    tables = []
+    for number, group in enumerate(groups):
+        heads = [replace(column.head, brief=number > 0 or name in brief) for name, column in group.items()]
+        if not columns:
+            heads = [replace(head, printed=head.heading != "seconds") for head in heads]
+        body = transpose([[word(row.variant.name) for row in analysis.rows], *(c.items for c in group.values())])
+        if analysis.half_dense and (number == 0 or {"wire_bytes", "payload_bytes", "saving"} & {*group}):
+            body.append(_reference([*group], analysis.half_dense))
+        title = f"Results: {quantity(analysis.metric).words} after training" if number == 0 else "More columns"
+        tables.append(
+            Table(
+                f"more{'' if number == 1 else number}" if number else "main",
+                title,
+                [Column("variant", words=True), *heads],
+                body,
+                () if number else _notes(analysis),
+                pd.DataFrame() if number else main_data(analysis, clocks),
+            )
+        )
+    return tables
+
+
+def check_columns(analysis: Analysis, columns: Sequence[str]) -> None:
+    """Refuse names of columns that this store has not."""
+    names = [*dict.fromkeys((*_usual(analysis), *OWN, *_labels(analysis), *_measured(analysis)))]
+    for name in columns:
+        if name not in names:
+            raise ValueError(
+                f"--columns must be of {', '.join(names)}, got {name!r}: no run has it{did_you_mean(name, names)}"
+            )
+
+
+def _usual(analysis: Analysis) -> list[str]:
+    """The columns that nobody needs to ask for, the most important first."""
+    metric, twin = analysis.metric, analysis.metric.replace("val_", "test_", 1)
+    others = [name for name in ("test_accuracy", "test_loss") if name != twin]
+    names = [*analysis.grid.over, "seeds", metric, "difference", *([twin] if twin.startswith("test") else [])]
+    names += ["wire_bytes", "saving", "to_target", "seconds", "consensus_distance", "payload_bytes"]
+    return [*dict.fromkeys([*names, *INSIDE, *others, *QUALITIES])]
+
+
+def _labels(analysis: Analysis) -> list[str]:
+    return [*dict.fromkeys(key for variant in analysis.variants for key in variant.labels)]
+
+
+def _measured(analysis: Analysis) -> list[str]:
+    """What is measured at the end of some run."""
+    ends = (record.summary for record in analysis.records)
+    return [*dict.fromkeys(key for end in ends for key, value in end.items() if isinstance(value, (int, float)))]
+
+
+def _lines(analysis: Analysis, columns: Mapping[str, Filled]) -> list[dict[str, Filled]]:
+    """Columns in groups, each as wide as the page at most."""
+    before, longest = NAME
+    start = before + min(longest, max(len(row.variant.name) for row in analysis.rows))
+    groups: list[dict[str, Filled]] = []
+    room = 0.0
+    for name, column in columns.items():
+        if not groups or column.letters > room:
+            groups.append({})
+            room = ROOM - start
+        groups[-1][name] = column
+        room -= column.letters
+    return groups
+
+
+def _column(analysis: Analysis, name: str) -> Filled:
+    """A column by its name."""
     rows, metric = analysis.rows, analysis.metric
-    columns, cells = [Column("variant", words=True)], [[word(row.variant.name) for row in rows]]
-
-    def add(heading: str, under: str, items: list[Item], brief: bool = True) -> None:
-        if any(item.value is not None for item in items):
-            columns.append(Column(heading, under, brief=brief))
-            cells.append(items)
-
-    def add_quality(name: str, brief: bool) -> None:
-        of, top = quantity(name), leader(rows, name)
-        items = estimates([row.finals.get(name) for row in rows], of, rows.index(top) if top else None)
-        if name == metric:
-            items = [_marked(item, row) for item, row in zip(items, rows, strict=True)]
-        add(of.heading, of.unit, items, brief)
-
-    for key in analysis.grid.over:
-        add(key.split(".")[-1], "chosen", [label_of(row.variant.chosen.values.get(key)) for row in rows], brief=False)
-    add("seeds", "done", [_seeds(row) for row in rows])
-    add_quality(metric, brief=True)
-    if analysis.baselines:
+    if name == "seeds":
+        return Filled(Column("seeds", "done"), [_seeds(row) for row in rows])
+    if name == "difference":
         under = "points, paired" if quantity(metric).unit == "%" else "paired"
         items = differences([row.difference for row in rows], quantity(metric))
-        add(f"{MINUS} baseline", under, [_shared(item, row, metric) for item, row in zip(items, rows, strict=True)])
-    names = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "local_val_accuracy", "local_val_loss")
-    twin = metric.replace("val_", "test_", 1)
-    first, *others = sorted((name for name in names if name != metric), key=lambda name: name != twin)
-    add_quality(first, brief=True)
-    add("wire", "MB, counted", amounts(_means(rows, "wire_bytes"), 1e-6))
-    add("saving", "on the wire", amounts([row.saving for row in rows], suffix=TIMES))
-    add("payload", "MB, counted", amounts(_means(rows, "payload_bytes"), 1e-6), brief=False)
-    for name in INSIDE:
-        of = quantity(name)
-        under = {"MB": "MB, counted", "s": "s, measured"}[of.unit]
-        add(of.heading, under, amounts(_means(rows, name), of.scale), brief=False)
-    if analysis.target:
+        items = [_shared(item, row, metric) for item, row in zip(items, rows, strict=True)]
+        return Filled(Column(f"{MINUS} baseline", under), items)
+    if name == "saving":
+        return Filled(Column("saving", "on the wire"), amounts([row.saving for row in rows], suffix=TIMES))
+    if name == "to_target":
         costs = [row.reached.costs.get("wire_bytes") if row.reached else None for row in rows]
         items = amounts([cost.mean if cost else None for cost in costs], 1e-6)
-        add("to target", "MB wire", [_partly(item, row) for item, row in zip(items, rows, strict=True)], brief=False)
-    add("seconds", "measured", amounts(_means(rows, "seconds")))
-    add("consensus", "distance", amounts([_agreed(mean) for mean in _means(rows, "consensus_distance")]), brief=False)
-    for name in others:
-        add_quality(name, brief=False)
-    body = transpose(cells)
-    if analysis.half_dense:
-        body.append(_reference(columns, analysis.half_dense))
-    return Table(
-        "main",
-        f"Results: {quantity(metric).words} after training",
-        columns,
-        body,
-        _notes(analysis),
-        main_data(analysis, clocks),
-    )
+        items = [_partly(item, row) for item, row in zip(items, rows, strict=True)]
+        return Filled(Column("to target", "MB wire"), items)
+    if name in AMOUNTS:
+        heading, under, scale = AMOUNTS[name]
+        means = _means(rows, name)
+        means = [_agreed(mean) for mean in means] if name == "consensus_distance" else means
+        return Filled(Column(heading, under), amounts(means, scale))
+    if name in analysis.grid.over:
+        items = [label_of(row.variant.chosen.values.get(name)) for row in rows]
+        return Filled(Column(name.split(".")[-1], "chosen"), items)
+    if name in _labels(analysis):
+        items = [label_of(row.variant.labels.get(name)) for row in rows]
+        return Filled(Column(name.split(".")[-1], words=any(item.value is None for item in items)), items)
+    of = quantity(name)
+    top = leader(rows, name) if name == metric or name.endswith(("accuracy", "loss")) else None
+    items = estimates([row.variant.final(name) for row in rows], of, rows.index(top) if top else None)
+    if name == metric:
+        items = [_marked(item, row) for item, row in zip(items, rows, strict=True)]
+    return Filled(Column(of.heading, of.unit), items)
 
 
 def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFrame:
@@ -147,15 +244,15 @@ def _partly(item: Item, row: TableRow) -> Item:
     return replace(item, mark=f" ({row.reached.n} of {row.reached.of})", quiet=True)
 
 
-def _reference(columns: list[Column], dense: HalfDense) -> list[Item]:
+def _reference(columns: Sequence[str], dense: HalfDense) -> list[Item]:
     """The line of the 16-bit dense baseline: its bytes are counted, its accuracy is nobody's guess."""
     values = {
-        "variant": Item(f"{DENSE['method']} with 16-bit numbers", mark=DOUBLE_DAGGER, quiet=True),
-        "payload": amounts([dense.payload_bytes], 1e-6)[0],
-        "wire": amounts([dense.wire_bytes], 1e-6)[0],
+        "payload_bytes": amounts([dense.payload_bytes], 1e-6)[0],
+        "wire_bytes": amounts([dense.wire_bytes], 1e-6)[0],
         "saving": amounts([dense.saving], suffix=TIMES)[0],
     }
-    return [values.get(column.heading, Item("")) for column in columns]
+    name = Item(f"{DENSE['method']} with 16-bit numbers", mark=DOUBLE_DAGGER, quiet=True)
+    return [name, *(values.get(column, Item("")) for column in columns)]
 
 
 def _ranked(analysis: Analysis) -> str:
@@ -175,6 +272,7 @@ def _ranked(analysis: Analysis) -> str:
     bold += "all done"
     if several and len(counts) > 1:
         bold += f". Some methods have several variants ({', '.join(several)}), and so more chances to be the best"
+    bold += at(analysis.part)
     if len({variant.task for variant in analysis.variants}) > 1:
         bold += ". These are several tasks: numbers compare within one only"
     return f"{line}. {bold}."

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
-from commeff.experiments.escape import markdown_block, markdown_text
+from commeff.experiments.escape import file_name, markdown_block, markdown_text
 from commeff.experiments.report.data.analysis import Analysis, analyse
-from commeff.experiments.report.data.summary import facts, findings, standing
+from commeff.experiments.report.data.summary import at, facts, findings, standing
 from commeff.experiments.report.data.wallclock import Wallclock, wallclocks
 from commeff.experiments.report.draw.figures import Figure, write, write_csv
 from commeff.experiments.report.draw.networks import UsedTopology, networks
-from commeff.experiments.report.draw.plots import figures
+from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.wallclock import wallclock_figures
 from commeff.experiments.report.write import html, table_details
 from commeff.experiments.report.write.table import Table, latex_document, latex_file, markdown
-from commeff.experiments.report.write.table_main import main_table
+from commeff.experiments.report.write.table_main import check_columns, main_tables
 from commeff.experiments.report.write.table_wallclock import cluster_table, speed_up_table
 from commeff.files import regular
+
+T = TypeVar("T", Figure, Table)
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,7 @@ class Report:
     folder: Path
     analysis: Analysis
     tables: Mapping[str, Table]
-
-    @property
-    def main(self) -> Table:
-        """The main table."""
-        return self.tables["main"]
+    main: Table  # of all tasks
 
     @property
     def html(self) -> Path:
@@ -51,6 +50,7 @@ def write_report(
     clusters: Sequence[str] = (),
     step_seconds: float | None = None,
     efficiency: float | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Report:
     """Write the report of a store into `out` (STORE/report), at whatever stage its runs are.
 
@@ -62,6 +62,7 @@ def write_report(
     baseline : settings of the variant that others are compared with; the grid file's, or dense psgd.
     clusters : names or files of clusters on which wall-clock time is modelled; the grid file's.
     step_seconds, efficiency : how fast a worker computes on all of them, instead of what the grid file says.
+    columns : of the main table; the others stand in a second one.
 
     Raises
     ------
@@ -69,6 +70,7 @@ def write_report(
         Before anything is written, if something of it is not there.
     """
     analysis = analyse(store, grid, metric, target, baseline)
+    check_columns(analysis, columns or ())
     modelled = clusters or analysis.grid.clusters or step_seconds is not None or efficiency is not None
     clocks = wallclocks(analysis, clusters, step_seconds, efficiency) if modelled else []
     folder = out or store / "report"
@@ -76,15 +78,14 @@ def write_report(
         (folder / part).mkdir(parents=True, exist_ok=True)
     between = any("topology" in run.record.config for run in analysis.runs)
     topologies, faults = networks(analysis) if between else ([], [])
-    contents = (main_table(analysis, clocks), *(_modelled(analysis, clocks) if clocks else ()), *_details(analysis))
-    tables = {table.name: table for table in contents if table is not None}
-    if topologies:
-        tables["topologies"] = table_details.topology_table(topologies)
+    every = _tables(analysis, clocks, columns)
+    every += [table_details.topology_table(topologies)] if topologies else []
+    main, tables = main_tables(analysis, clocks, columns)[0], {table.name: table for table in every}
     drawn = {figure.name: figure for figure in _figures(analysis, clocks, topologies)}
     for figure in drawn.values():
         write(figure, folder / "figures")
-    for table in tables.values():
-        if table.name not in drawn:
+    for table in (*tables.values(), main):
+        if table.name not in drawn and not table.data.empty:
             write_csv(table.data, folder / "figures" / f"{table.name}.csv")
     unread = [*analysis.faults, *analysis.unknown, *faults]
     _write(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
@@ -92,27 +93,43 @@ def write_report(
     _write(folder / "tables.tex", latex_document(tables.values()))
     for table in tables.values():
         _write(folder / "tables" / f"{table.name}.tex", latex_file(table))
-    return Report(folder, analysis, tables)
+    return Report(folder, analysis, tables, main)
 
 
 def _figures(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequence[UsedTopology]) -> list[Figure]:
-    every = [*(wallclock_figures(analysis, clocks) if clocks else ()), *figures(analysis, topologies)]
-    if len({variant.runs[0].setting("workers") for variant in analysis.variants}) > 1:
-        every += scaling(analysis, clocks)
-    return every
+    every: list[Figure] = []
+    for part in analysis.parts:
+        own = [clock.part(part) for clock in clocks]
+        found = [*(wallclock_figures(part, own) if clocks else ()), *figures(part)]
+        if len({variant.runs[0].setting("workers") for variant in part.variants}) > 1:
+            found += scaling(part, own)
+        every += [_named(figure, part) for figure in found]
+    return [*_by_kind(every), *drawings(topologies)]
 
 
-def _modelled(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Table | None]:
-    return [speed_up_table(analysis, clocks), *map(cluster_table, clocks)]
+def _tables(analysis: Analysis, clocks: Sequence[Wallclock], columns: Sequence[str] | None) -> list[Table]:
+    every: list[Table] = []
+    for part in analysis.parts:
+        own = [clock.part(part) for clock in clocks]
+        found = main_tables(part, own, columns)
+        found += [table for table in (speed_up_table(part, own) if own else None, *map(cluster_table, own)) if table]
+        found += [table for table in (table_details.target_table(part), table_details.sweep_table(part)) if table]
+        every += [_named(table, part) for table in found]
+    whole = (table_details.failure_table(analysis), table_details.environment_table(analysis))
+    return [*_by_kind(every), *(table for table in whole if table)]
 
 
-def _details(analysis: Analysis) -> list[Table | None]:
-    return [
-        table_details.target_table(analysis),
-        table_details.sweep_table(analysis),
-        table_details.failure_table(analysis),
-        table_details.environment_table(analysis),
-    ]
+def _named(one: T, part: Analysis) -> T:
+    """A figure or a table of one of several tasks says so."""
+    if not part.part:
+        return one
+    return replace(one, name=f"{one.name}_{file_name(part.part)}", title=one.title + at(part.part), kind=one.name)
+
+
+def _by_kind(every: Sequence[T]) -> list[T]:
+    """What is of one kind, for several tasks, side by side."""
+    kinds = [*dict.fromkeys(one.kind or one.name for one in every)]
+    return sorted(every, key=lambda one: kinds.index(one.kind or one.name))
 
 
 def _markdown_document(
