@@ -43,15 +43,16 @@ class Grouping:
     def __init__(self, named: Mapping[str, nn.Parameter], groups: Groups | None = None) -> None:
         if callable(groups):
             numbers = {name: groups(name, parameter) for name, parameter in named.items()}
-            if sorted(set(numbers.values())) != [*range(len(set(numbers.values())))]:
+            if (found := set(numbers.values())) != {*range(len(found))}:
                 raise ValueError(
-                    f"groups must number the parameter groups 0, 1, ..., got {sorted(set(numbers.values()))}: options "
-                    "are given in that order"
+                    f"groups must number the parameter groups 0, 1, ..., got {sorted(found, key=str)}: options are "
+                    "given in that order"
                 )
-            self.options: list[dict[str, Any]] = [{} for _ in set(numbers.values())]
+            self.options: list[dict[str, Any]] = [{} for _ in found]
         elif groups is None:
             numbers, self.options = dict.fromkeys(named, 0), [{}]
         else:
+            groups = list(groups)
             numbers, self.options = _numbers(named, groups), [_without_parameters(group) for group in groups]
         self._numbers = numbers
         self.members = [[named[name] for name, number in numbers.items() if number == g] for g in range(len(self))]
@@ -104,9 +105,19 @@ def states_of(local: LocalStep, named: Mapping[str, nn.Parameter], layout: Layou
     return states
 
 
+def _members(given: Any) -> list[Tensor]:
+    """The parameters of a group, which may come with their names."""
+    each = [given] if isinstance(given, Tensor) else list(given)
+    return [one[1] if isinstance(one, tuple) else one for one in each]
+
+
 def _numbers(named: Mapping[str, nn.Parameter], groups: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    lists = [group.get("params", ()) for group in groups]
-    members = [[each] if isinstance(each, nn.Parameter) else list(each) for each in lists]
+    if odd := [group for group in groups if not isinstance(group, Mapping) or "params" not in group]:
+        raise ValueError(
+            f'groups must be dicts with "params" and options, got a {type(odd[0]).__name__} without: write '
+            '[{"params": list_of_parameters, "weight_decay": 0.0}, ...]'
+        )
+    members = [_members(group["params"]) for group in groups]
     ours = {id(parameter) for parameter in named.values()}
     if strangers := sum(id(p) not in ours for each in members for p in each):
         raise ValueError(

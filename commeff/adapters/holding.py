@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.parallelism import Mesh
 from commeff.parallelism.borrowed import borrowed
-from commeff.parallelism.foreign import AnyMesh, local, named, resharded, workers_of, wrapped
+from commeff.parallelism.foreign import AnyMesh, local, named, resharded, unfit, workers_of, wrapped
 from commeff.parallelism.fully import fully
 from commeff.parallelism.precision import lower_frozen
 from commeff.parallelism.rows import Dealt, dealt
@@ -60,7 +61,7 @@ class Holding:
         dtype: torch.dtype | None,
     ) -> None:
         self.parts = parts_of(model)
-        if faults := list(wrapped(self.parts)):
+        if faults := [*wrapped(self.parts), *unfit(self._trainable())]:
             raise ValueError("\n".join(faults))
         if mesh is not None and group is not None:
             raise ValueError("group must not be given beside mesh, which says who the workers are: leave it out")
@@ -92,7 +93,7 @@ class Holding:
             self.dealt = borrowed(self.parameters, self.parts, workers)
             self.computed = self.dealt.layout
         every = named(self.parts, nn.Module.named_parameters)
-        self._frozen = [(name, parameter) for name, parameter in every.items() if name not in self.parameters]
+        self._frozen = {name: parameter for name, parameter in every.items() if name not in self.parameters}
         self.inner = list(ours.inner.values()) if ours is not None else []
         self.copied = self.dealt.row.copied
         self.once = workers is None and (ours is None or ours.degrees["pipeline"] == 1)
@@ -103,7 +104,7 @@ class Holding:
 
     def thawed(self) -> list[str]:
         """The parameters that were frozen at the beginning and are not any more."""
-        return [name for name, parameter in self._frozen if parameter.requires_grad]
+        return [name for name, parameter in self._frozen.items() if parameter.requires_grad]
 
     @property
     def buffers(self) -> dict[str, Tensor]:
@@ -112,8 +113,7 @@ class Holding:
 
     def _begin_alike(self, mesh: Mesh | None) -> None:
         parameters = named(self.parts, nn.Module.named_parameters)
-        for tensor in (*parameters.values(), *self.buffers.values()):
-            own = local(tensor)
+        for own in map(distinct, (*parameters.values(), *self.buffers.values())):
             value = own.contiguous()
             if mesh is not None:
                 mesh.axis("shard").broadcast(value)
@@ -127,28 +127,65 @@ class Holding:
         mean = self.dealt.row.whole(self.communicator.observe(own).to(own)[None])[0]
         resharded(parts := parts_of(model))
         theirs = named(parts, nn.Module.named_parameters)  # by name: some may have been frozen there
+        buffers = named(parts, nn.Module.named_buffers)
+        self._compare(theirs, buffers)
         for field in self.computed.fields:
             local(theirs[field.name]).copy_(mean[field.start : field.stop].view(field.shape))
-        buffers = named(parts, nn.Module.named_buffers)
-        for name, buffer in self.buffers.items():
-            buffers[name].copy_(buffer)
+        others = buffers | {name: theirs[name] for name in self._frozen}
+        for name, tensor in (self.buffers | self._frozen).items():
+            if isinstance(tensor, DTensor) and not isinstance(others[name], DTensor):
+                tensor = tensor.full_tensor()
+            distinct(others[name]).copy_(distinct(tensor))
         if batches is not None:
             if len(parts) != 1:
                 raise ValueError(
                     f"calibrate must be left out for a model in {len(parts)} parts: none of them is what takes inputs"
                 )
-            inputs = (batch if isinstance(batch, Tensor) else batch[0] for batch in batches)
-            calibrate(parts[0], ((each,) for each in inputs))
-        self._average(buffers)
+            calibrate(parts[0], map(_inputs, batches))
+        self._average(others)
 
-    def _average(self, buffers: Mapping[str, Tensor]) -> None:
-        for buffer in map(local, buffers.values()):
+    def _compare(self, theirs: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor]) -> None:
+        """Refuse a model that cannot become the average one."""
+        ours = {*self.parameters, *self._frozen, *self.buffers}
+        if odd := ours ^ {*theirs, *buffers}:
+            raise ValueError(
+                "model must be another one of this kind, the one that the optimizer was made with, got "
+                f"{', '.join(sorted(odd)[:3])} in one of them only: give copy.deepcopy(model), not wrapped"
+            )
+        if any(theirs[name] is parameter for name, parameter in self.parameters.items()):
+            raise ValueError(
+                "model must be another one, got the one that is trained: workers would go on from their average; "
+                "give copy.deepcopy(model)"
+            )
+
+    def _average(self, tensors: Mapping[str, Tensor]) -> None:
+        for buffer in map(distinct, tensors.values()):
             if buffer.is_floating_point():
                 buffer.copy_(self.communicator.observe(buffer[None]))
             else:
                 value = buffer.contiguous()
                 self.communicator.transport.broadcast(value)
                 buffer.copy_(value)
+
+
+def distinct(tensor: Tensor) -> Tensor:
+    """What this rank has of a tensor, each number once, where it is an expanded one."""
+    own = local(tensor)
+    for dim in range(own.ndim):
+        if own.stride(dim) == 0 and own.shape[dim] > 1:
+            own = own.narrow(dim, 0, 1)
+    return own
+
+
+def _inputs(batch: Any) -> tuple[Tensor, ...]:
+    """What a model takes of a batch."""
+    first = batch if isinstance(batch, Tensor) else batch[0] if isinstance(batch, (tuple, list)) else None
+    if not isinstance(first, Tensor):
+        raise ValueError(
+            f"calibrate must give tensors, or tuples with the input first, got a {type(batch).__name__}: the average "
+            "model is called with them; give (batch[NAME] for batch in loader)"
+        )
+    return (first,)
 
 
 def parts_of(model: Models) -> list[nn.Module]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from commeff.adapters.groups import Grouping, Groups, options_of, states_of
-from commeff.adapters.holding import Holding, Models
+from commeff.adapters.holding import Holding, Models, distinct
 from commeff.core import overflow, overlap
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import AnyMesh
@@ -140,6 +140,7 @@ class DistributedOptimizer(Optimizer):
         grouping = Grouping(holding.parameters, groups)
         self._layout = layout = grouping.of(layout)
         own = self._row.parameters
+        self._given, strategy.driver = strategy, self.communicator
         strategy = clipped(bucketed(fitted(strategy, partition, pieces), bucket_mb, own, layout), clip)
         self.strategy = strategy
         keep_freed_memory()
@@ -157,6 +158,9 @@ class DistributedOptimizer(Optimizer):
         self._early: bool | None = (self._row.takes and self._may_send_early) or None  # None: this step will show
         self._row.forget()
         self._begin_anew()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("an optimizer of several processes must not be copied or pickled: save its state_dict()")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refused, once the optimizer is made: the method has memories of the parameters that it began with."""
@@ -205,7 +209,7 @@ class DistributedOptimizer(Optimizer):
         self._options = options_of(self.param_groups)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients, of either kind; communication that needs none sets out."""
+        """Forget all gradients, or make them zero; communication that needs none sets out."""
         if self._sent:
             raise RuntimeError(
                 "zero_grad was called after backward, when some gradients had been sent; take the step, or give "
@@ -213,6 +217,8 @@ class DistributedOptimizer(Optimizer):
             )
         self._listen()
         self._row.forget()
+        if not set_to_none:
+            self._row.begin()
         self._post()
 
     def scaled(self, loss: Tensor) -> Tensor:
@@ -233,7 +239,6 @@ class DistributedOptimizer(Optimizer):
             raise ValueError("fp16 needs a scale, got a loss without: go backward from optimizer.scaled(loss)")
         overflown, factor = self._scaler()
         self._check(writes=0 if overflown is None else self._writes_of_scaler())
-        self._take_options()
         with torch.no_grad():
             self._post()
             x, gradient = self._row.parameters, self._row.finish()
@@ -275,6 +280,11 @@ class DistributedOptimizer(Optimizer):
 
     def _check(self, writes: int) -> None:
         """Refuse gradients and parameters that are not what the method takes them for."""
+        if self._given.driver is not self.communicator:
+            raise RuntimeError(
+                "a strategy must have one optimizer, got one that another optimizer was made with since: it remembers "
+                "one model; build it anew for each"
+            )
         if moved := self._row.astray():
             raise RuntimeError(
                 f"parameters must stay where the optimizer has put them, got {_some(moved)} elsewhere: .to(), .half() "
@@ -299,8 +309,8 @@ class DistributedOptimizer(Optimizer):
             )
 
     def _post(self) -> None:
+        self._take_options()
         if not self._posted:
-            self._take_options()
             self.strategy.post(self._row.parameters, self.communicator)
             self._posted = True
 
@@ -338,24 +348,60 @@ class DistributedOptimizer(Optimizer):
         self._take_options()
         return {
             "step": self.communicator.step,
+            "worker": self._worker,
+            "layout": self._fields,
             "ledger": self.communicator.ledger.state_dict(),
             "parameters": self._row.parameters.clone(),
-            "buffers": {name: buffer.clone() for name, buffer in self._holding.buffers.items()},
+            "buffers": {name: distinct(buffer).clone() for name, buffer in self._holding.buffers.items()},
             "strategy": self.strategy.state_dict(),
         } | ({} if self._scale is None else {"scale": self._scale.state_dict()})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave on the process of the same rank, its parameters too; all of them call it."""
+        self._compare(state)
         self.strategy.load_state_dict(state["strategy"])
         self._row.load(state["parameters"])
         if self._scale is not None:
             self._scale.load_state_dict(state["scale"])
         for name, buffer in self._holding.buffers.items():
-            buffer.copy_(state["buffers"][name])
+            distinct(buffer).copy_(state["buffers"][name])
         self.communicator.ledger.load_state_dict(state["ledger"])
         self.communicator.step = state["step"]
         self._show_options()
         self._begin_anew()
+
+    @property
+    def _worker(self) -> list[int]:
+        """The worker of this process, and their number."""
+        return [self.communicator.workers[0], self.communicator.n]
+
+    @property
+    def _fields(self) -> list[list[Any]]:
+        """Name, end and group of each tensor that this process updates."""
+        return [[field.name, field.stop, field.group] for field in self._layout.fields]
+
+    def _compare(self, state: dict[str, Any]) -> None:
+        """Refuse a state that is not of this optimizer, before anything is restored."""
+        if "strategy" not in state:
+            raise ValueError(
+                f"the state must be of a DistributedOptimizer, got {', '.join(map(str, state))}: that of another "
+                "optimizer has no parameters and no method in it"
+            )
+        if state.get("worker", self._worker) != self._worker:
+            (mine, n), (its, saved) = self._worker, state["worker"]
+            raise ValueError(
+                f"the state must be that of worker {mine} of {n}, got that of worker {its} of {saved}: a worker has "
+                "parameters and memories of its own; save at every rank, into a file of its own"
+            )
+        same = (
+            state.get("layout", self._fields) == self._fields
+            and state["buffers"].keys() == self._holding.buffers.keys()
+        )
+        if not same or state["parameters"].shape != self._row.parameters.shape:
+            raise ValueError(
+                "the state must be of these parameters, buffers and groups, got others: make the optimizer with the "
+                "model and the groups= that it was saved with"
+            )
 
 
 def _some(names: list[str]) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Layout
-from commeff.core.local import Local, one_rate
+from commeff.core.local import Local, equal_rates, one_rate
 from commeff.core.strategy import LocalStep
 
 
@@ -35,9 +35,9 @@ class Corrected(LocalStep):
 
     @options.setter
     def options(self, options: dict[int, dict[str, Any]]) -> None:
-        self.inner.options = options
         if self.has_one_rate:
-            one_rate(self)
+            equal_rates(options)
+        self.inner.options = options
 
 
 class D2(Corrected):

@@ -8,7 +8,7 @@ factories out of such factories.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -157,6 +157,10 @@ class Local(LocalStep):
                 "give a factory, such as functools.partial(torch.optim.SGD, lr=0.1)"
             )
         probe = _probe(optimizer)
+        if isinstance(probe, torch.optim.SparseAdam):
+            raise ValueError(
+                "optimizer must take dense gradients, got SparseAdam: what workers average has no gaps; choose Adam"
+            )
         if isinstance(probe, torch.optim.LBFGS):
             raise ValueError(
                 "optimizer must take one gradient a step, got LBFGS: it evaluates the loss by itself; choose another"
@@ -197,9 +201,9 @@ class Local(LocalStep):
                 f"learning rates must be moved by the schedule that the method has, got {options} where it is at "
                 f"{self.rates}: two would move one rate; leave commeff.scheduled away, or the other scheduler"
             )
-        self._follow([options[g] for g in self._groups])
         if self.has_one_rate:
-            one_rate(self)
+            equal_rates(options)
+        self._follow([options[g] for g in self._groups])
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self._workers = x.shape[0]
@@ -365,8 +369,14 @@ def _options(optimizer: Optimizer) -> list[dict[str, Any]]:
 def one_rate(local: LocalStep) -> None:
     """Refuse parameter groups of different learning rates, now and later: one rate is the unit of a memory."""
     local.has_one_rate = True
-    if len(set(local.rates)) > 1:
+    equal_rates(local.options)
+
+
+def equal_rates(options: Mapping[int, Mapping[str, Any]]) -> None:
+    """Refuse options of parameter groups, as a local step has them, that have different learning rates."""
+    rates = tuple(float(chosen["lr"]) for chosen in options.values())
+    if len(set(rates)) > 1:
         raise ValueError(
-            f"all parameter groups must have one learning rate, got {local.rates}: "
+            f"all parameter groups must have one learning rate, got {rates}: "
             "this method remembers in units of it; give all groups the same"
         )

@@ -211,6 +211,16 @@ class Strategy(Stateful):
         self.gradients = gradients or Keep()
         self.parameters = parameters or Keep()
         self.accumulate = accumulate
+        self._driver: Communicator | None = None
+
+    @property
+    def driver(self) -> Communicator | None:
+        """The communicator of the optimizer that has it now, if any."""
+        return self._driver
+
+    @driver.setter
+    def driver(self, communicator: Communicator) -> None:
+        self._driver = communicator
 
     def start(self, x: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate every memory for rows like x and refuse parts that do not fit together."""

@@ -21,6 +21,7 @@ T = TypeVar("T")
 AnyMesh = Mesh | DeviceMesh
 Place = tuple[int, ...]  # of a rank in its worker: its coordinates on the axes but the workers'
 
+COMPILED = "_orig_mod."  # what torch.compile puts before names
 COMPOSABLE = "torch.distributed._composable.replicate"  # turns a module into a DistributedDataParallel in place
 
 
@@ -85,9 +86,7 @@ class Workers:
 
     def _faults(self, parameters: Mapping[str, nn.Parameter]) -> Iterable[str]:
         for name, parameter in parameters.items():
-            if parameter.is_meta:
-                yield f"every parameter must have memory, got {name} on meta: materialise the model first"
-            elif isinstance(parameter, DTensor):
+            if isinstance(parameter, DTensor):
                 ranks = parameter.device_mesh.mesh.flatten().tolist()
                 if not self._ranks.issuperset(ranks):
                     yield (
@@ -134,6 +133,17 @@ def wrapped(parts: Sequence[nn.Module]) -> Iterable[str]:
                 )
 
 
+def unfit(parameters: Mapping[str, nn.Parameter]) -> Iterable[str]:
+    """The parameters that nothing can be written into, in words."""
+    for name, parameter in parameters.items():
+        if isinstance(parameter, nn.UninitializedParameter):
+            yield f"every parameter must have a shape, got {name} of a lazy module: call the model once first"
+        elif parameter.is_meta:
+            yield f"every parameter must have memory, got {name} on meta: materialise the model first"
+        elif not parameter.numel():
+            yield f"every trainable parameter must have numbers, got none in {name}: call {name}.requires_grad_(False)"
+
+
 def resharded(parts: Sequence[nn.Module]) -> None:
     """Let FSDP2 drop what it has gathered, which would hide what is written into its shards."""
     for part in parts:
@@ -147,7 +157,7 @@ def named(parts: Sequence[nn.Module], kind: Callable[[nn.Module], Iterable[tuple
     first: dict[int, tuple[int, str, T]] = {}
     for i, part in enumerate(parts):
         for name, tensor in kind(part):
-            first.setdefault(id(tensor), (i, name, tensor))
+            first.setdefault(id(tensor), (i, name.replace(COMPILED, ""), tensor))
     unique = len({name for _, name, _ in first.values()}) == len(first)
     return {name if unique else f"{i}.{name}": tensor for i, name, tensor in first.values()}
 

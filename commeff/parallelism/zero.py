@@ -109,9 +109,10 @@ class CopiedRow(Row):
         Returns whether the gradient lay elsewhere.
         """
         assert parameter.grad is not None
-        if parameter.grad.data_ptr() == place.data_ptr():
+        gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+        if gradient.data_ptr() == place.data_ptr():
             return False
-        parameter.grad = place.copy_(parameter.grad)
+        parameter.grad = place.copy_(gradient)
         return True
 
 

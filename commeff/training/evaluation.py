@@ -31,18 +31,25 @@ def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> nn.Mod
     ]
     if not norms:
         return model
-    momenta = [part.momentum for part in norms]
+    momenta, modes = [part.momentum for part in norms], [(module, module.training) for module in model.modules()]
     for part in norms:
         part.reset_running_stats()
         part.momentum = None
-    training = model.training
     model.eval()
     for part in norms:
         part.train()
+    seen = 0
     with torch.no_grad():
         for batch in batches:
             model(*batch)
-    model.train(training)
+            seen += 1
+    if not seen:
+        raise ValueError(
+            "calibration must have at least one minibatch, got none: BatchNorm would have no statistics; give training "
+            "data, such as a DataLoader, not an iterator that has come to its end"
+        )
+    for module, mode in modes:
+        module.training = mode
     for part, momentum in zip(norms, momenta, strict=True):
         part.momentum = momentum
     return model
