@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.parallelism import Mesh
 from commeff.parallelism.borrowed import borrowed
-from commeff.parallelism.foreign import AnyMesh, local, named, resharded, unfit, workers_of, wrapped
+from commeff.parallelism.foreign import AnyMesh, local, lying_as, named, resharded, unfit, workers_of, wrapped
 from commeff.parallelism.fully import fully
 from commeff.parallelism.precision import lower_frozen
 from commeff.parallelism.rows import Dealt, dealt
@@ -133,9 +132,7 @@ class Holding:
             local(theirs[field.name]).copy_(mean[field.start : field.stop].view(field.shape))
         others = buffers | {name: theirs[name] for name in self._frozen}
         for name, tensor in (self.buffers | self._frozen).items():
-            if isinstance(tensor, DTensor) and not isinstance(others[name], DTensor):
-                tensor = tensor.full_tensor()
-            distinct(others[name]).copy_(distinct(tensor))
+            distinct(others[name]).copy_(distinct(lying_as(others[name], tensor)))
         if batches is not None:
             if len(parts) != 1:
                 raise ValueError(

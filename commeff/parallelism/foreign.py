@@ -162,6 +162,11 @@ def named(parts: Sequence[nn.Module], kind: Callable[[nn.Module], Iterable[tuple
     return {name if unique else f"{i}.{name}": tensor for i, name, tensor in first.values()}
 
 
+def lying_as(other: Tensor, tensor: Tensor) -> Tensor:
+    """A tensor in pieces as another one lies, whole or in pieces too; all ranks that hold it call this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) and not isinstance(other, DTensor) else tensor
+
+
 def local(tensor: Tensor) -> Tensor:
     """What this rank has of a tensor, without a gradient, in the same memory."""
     with torch.no_grad():
