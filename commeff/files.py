@@ -1,10 +1,25 @@
-"""Opening files where somebody else may have put something: a link, a pipe that nobody reads or writes, a device."""
+"""Files where others may have put something else, and temporary folders that nobody else may enter.
+
+A link, a pipe that nobody reads or writes and a device are not opened. A temporary folder is removed also where its
+command was killed with SIGKILL: it belongs to whoever holds the lock in it, and the kernel releases a lock when its
+last holder is gone, on whatever host or in whatever container that was. What can be locked has been left behind; the
+next command removes it.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+LOCK = "lock"
 
 
 def regular(path: str, flags: int) -> int:
@@ -28,3 +43,72 @@ def regular(path: str, flags: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is no regular file", path)
     return descriptor
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder that only this user may enter (0700), for as long as the context lasts or a fork of this process lives.
+
+    >>> with private_folder() as folder:
+    ...     oct(folder.stat().st_mode & 0o777)
+    '0o700'
+    >>> folder.exists()
+    False
+    """
+    folder, lock = make()
+    try:
+        yield folder
+    finally:
+        remove(folder, lock)
+
+
+def make() -> tuple[Path, IO[bytes]]:
+    """A private folder, and the lock that holds it, for `remove`; what others have left behind is removed first."""
+    sweep()
+    return _make(Path(tempfile.gettempdir()))
+
+
+def remove(folder: Path, lock: IO[bytes]) -> None:
+    """Remove a folder that was made."""
+    shutil.rmtree(folder, ignore_errors=True)
+    lock.close()
+
+
+def sweep() -> None:
+    """Remove this user's folders that nobody holds any more."""
+    place = Path(tempfile.gettempdir())
+    for folder in [place / name for name in os.listdir(place) if name.startswith(_prefix())]:
+        with suppress(OSError):
+            facts = folder.lstat()
+            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+                continue
+            if not (folder / LOCK).exists():
+                folder.rmdir()  # killed before it locked; whoever is about to lock makes another
+                continue
+            with (folder / LOCK).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+
+
+def _make(place: Path) -> tuple[Path, IO[bytes]]:
+    """A folder, and its lock, held; once more where another process has swept it in between."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=place))
+        try:
+            lock = (folder / LOCK).open("wb")
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            swept = not os.fstat(lock.fileno()).st_nlink
+        except BlockingIOError:
+            swept = True
+        except OSError:  # a file system without locks, where nobody sweeps either
+            swept = False
+        if not swept:
+            return folder, lock
+        lock.close()
+
+
+def _prefix() -> str:
+    return f"commeff-{os.getuid()}-"

@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 from math import prod
 from typing import Literal, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from commeff.compressors.places import Places, Stretches, part
@@ -275,6 +276,17 @@ class Layout:
         for ranks in (*self.cutting, *(self.dealing if dealing else ())):
             values = ranks.reduce(values, op)
         return values
+
+
+def one_kind(tensors: Iterable[Tensor]) -> tuple[torch.dtype, torch.device]:
+    """The dtype and device of tensors that are to lie in one vector."""
+    kinds = {(tensor.dtype, tensor.device) for tensor in tensors}
+    if len(kinds) != 1:
+        raise ValueError(
+            "trainable parameters must have one dtype and device, and be at least one, got "
+            f"{len(kinds)} kinds {sorted(map(str, kinds))}: they lie in one tensor"
+        )
+    return kinds.pop()
 
 
 def _piece(field: Field, start: int, stop: int) -> Field:

@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.tiling import bands, tiles
+from commeff.compressors.scratch import bands, tiles
 
 _ENTRIES = 1 << 22
 

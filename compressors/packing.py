@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from commeff.compressors.tiling import tiles
+from commeff.compressors.scratch import tiles
 
 _WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _LANES = {8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}

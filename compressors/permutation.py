@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.hashing import GOLDEN, mix_, mixed, signed
-from commeff.compressors.tiling import tiles
+from commeff.compressors.scratch import tiles
 
 RANKED = 1 << 10
 ROUNDS = 8

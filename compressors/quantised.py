@@ -18,7 +18,7 @@ from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_max, row_norm
 from commeff.compressors.scaled import ScaledRows
-from commeff.compressors.tiling import tile_size, tiles
+from commeff.compressors.scratch import tile_size, tiles
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from torch import Tensor
 from commeff.compressors.hashing import GOLDEN, mix, mix_, mixed, signed
 from commeff.compressors.permutation import choose
 from commeff.compressors.places import Places
-from commeff.compressors.tiling import tile_size, tiles
+from commeff.compressors.scratch import tile_size, tiles
 
 _SHARED, _NORMAL, _CHOICE, _SPLIT = (mix(GOLDEN * number) for number in range(1, 5))
 _DIGITS = {torch.float32: 24, torch.float64: 32}

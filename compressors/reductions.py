@@ -14,7 +14,7 @@ from torch import Tensor
 
 from commeff.compressors.base import wide
 from commeff.compressors.layout import Layout
-from commeff.compressors.tiling import tiles
+from commeff.compressors.scratch import tiles
 
 RUN = 1 << 12
 SMALL = 2.0**-520  # the square of any float64 times this is one, too

@@ -14,7 +14,7 @@ from commeff.compressors.packing import pack_into, packed_bytes, unpack_from, wo
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_sum
 from commeff.compressors.scaled import ScaledRows
-from commeff.compressors.tiling import tiles
+from commeff.compressors.scratch import tiles
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,13 +12,13 @@ from torch.optim import Optimizer
 
 from commeff.adapters.groups import Grouping, Groups, options_of, states_of
 from commeff.adapters.holding import Holding, Models, distinct
+from commeff.compressors.scratch import keep_freed_memory
 from commeff.core import overflow, overlap
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import AnyMesh
 from commeff.parallelism.precision import LossScale
 from commeff.parallelism.precision import precision as named_precision
 from commeff.replicas.arrivals import Arrivals
-from commeff.training.allocator import keep_freed_memory
 from commeff.transforms import BUCKET_MB, bucketed, clipped, fitted
 
 M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])

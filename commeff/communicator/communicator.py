@@ -15,7 +15,7 @@ from torch import Tensor
 from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, Collective, everybody
 from commeff.communicator.collectives import collective as named
 from commeff.communicator.ledger import Ledger
-from commeff.communicator.mixing import MixPlan, MixPlans
+from commeff.communicator.mixing import MixPlan, Plans, remembered
 from commeff.communicator.server import post_down, post_up
 from commeff.communicator.wire.transport import Transport, processes
 from commeff.compressors import Layout, Message, WorkerRandom
@@ -131,7 +131,7 @@ class Communicator:
         self._apart = False  # whether rows are others than the strategy's, which lie at:
         self._places: Places | None = None
         self._bounds, self._collective, self._now = bounds, named(collective), Now()
-        self._plans = MixPlans(bounds, transport.rank)
+        self._plans: Plans = {}
         self._views: dict[Any, Self] = {}
         self._label = ""
 
@@ -317,4 +317,4 @@ class Communicator:
         self.ledger.bill(self.step, self._label, kind, payload, wire * size, messages * count, count)
 
     def _plan(self, matrix: MixingMatrix) -> MixPlan:
-        return self._plans.of(matrix)
+        return remembered(self._plans, matrix, self._bounds, self.transport.rank)

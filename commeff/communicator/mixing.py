@@ -184,26 +184,16 @@ class MixPlan:
         return lambda: [message.from_buffer(part) for part in done().values()]
 
 
-class MixPlans:
-    """The plans of one process, remembered for matrices that come back.
+Plans = dict[int, tuple[MixingMatrix, MixPlan]]  # by the identity of the matrix
 
-    Parameters
-    ----------
-    bounds, rank : as of `MixPlan.plan`.
-    """
 
-    def __init__(self, bounds: Sequence[int], rank: int) -> None:
-        self._bounds, self._rank = bounds, rank
-        self._plans: dict[int, tuple[MixingMatrix, MixPlan]] = {}
-
-    def of(self, matrix: MixingMatrix) -> MixPlan:
-        """The plan for a matrix, which is kept, so that its id stays its own."""
-        plans = self._plans
-        if id(matrix) not in plans:
-            if len(plans) > 64:
-                plans.clear()
-            plans[id(matrix)] = matrix, MixPlan.plan(matrix, self._bounds, self._rank)
-        return plans[id(matrix)][1]
+def remembered(plans: Plans, matrix: MixingMatrix, bounds: Sequence[int], rank: int) -> MixPlan:
+    """`MixPlan.plan`, for matrices that come back: one is kept with its plan, so that its id stays its own."""
+    if id(matrix) not in plans:
+        if len(plans) > 64:
+            plans.clear()
+        plans[id(matrix)] = matrix, MixPlan.plan(matrix, bounds, rank)
+    return plans[id(matrix)][1]
 
 
 def _rows(rows: Tensor, indices: list[int]) -> Tensor:

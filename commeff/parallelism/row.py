@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.compressors import Layout
+from commeff.compressors.layout import one_kind
 from commeff.parallelism.collectives import Axis
 
 Span = tuple[int, int]
@@ -53,7 +54,7 @@ class Row(ABC):
     def __init__(
         self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
     ) -> None:
-        self.dtype, _ = one_kind(parameters)
+        self.dtype, _ = one_kind(parameters.values())
         self._low = dtype or self.dtype
         self._named, self._layout, self._axis = dict(parameters), layout, axis
         self.spans = self.spans_of(axis)
@@ -135,17 +136,6 @@ class Row(ABC):
         """The tensors that begin in these columns, and where."""
         pairs = zip(self._named.values(), self._layout.fields, strict=True)
         return [(p, field.start, field.stop) for p, field in pairs if start <= field.start < stop]
-
-
-def one_kind(parameters: Mapping[str, nn.Parameter]) -> tuple[torch.dtype, torch.device]:
-    """The dtype and device of parameters that are to lie in one tensor."""
-    kinds = {(p.dtype, p.device) for p in parameters.values()}
-    if len(kinds) != 1:
-        raise ValueError(
-            "trainable parameters must have one dtype and device, and be at least one, got "
-            f"{len(kinds)} kinds {sorted(map(str, kinds))}: they lie in one tensor"
-        )
-    return kinds.pop()
 
 
 def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch.dtype) -> Tensor:

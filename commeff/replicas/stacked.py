@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
+from commeff.compressors.layout import one_kind
 from commeff.compressors.parts import Part
 from commeff.parallelism.boxes import Whereabouts
-from commeff.parallelism.row import one_kind
 from commeff.replicas.arrivals import Arrivals, Listener
 
 Loss = Callable[..., Tensor]
@@ -40,7 +40,7 @@ def write_row(model: nn.Module, row: Tensor, layout: Layout) -> nn.Module:
 
 def rows_for(named: Mapping[str, nn.Parameter], w: int, layout: Layout) -> tuple[Tensor, Tensor]:
     """Memory for w rows of these parameters and their gradients, which are zero."""
-    dtype, device = one_kind(named)
+    dtype, device = one_kind(named.values())
     parameters = torch.empty(w, layout.d, dtype=dtype, device=device)
     return parameters, torch.zeros_like(parameters)
 

@@ -42,8 +42,6 @@ class StopVote:
         requested : bool
             Whether this process has been told to stop.
         """
-        if self._communicator.transport.size == 1:
-            return requested
         self._requested |= requested
         self._left -= 1
         if self._left:

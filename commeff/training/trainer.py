@@ -118,7 +118,8 @@ def train(
         from commeff.training.mesh_checkpoints import MeshCheckpoints  # with torch's, half as long to import as torch
 
         checkpoints = checkpoints and MeshCheckpoints(checkpoints)
-    run, stop_vote = Run.start(replicas, strategy, communicator, everybody), StopVote(everybody)
+    run = Run.start(replicas, strategy, communicator, everybody)
+    stop_vote = StopVote(everybody) if everybody.transport.size > 1 else None
     run.resume(checkpoints, recorder, steps, _begun_elsewhere(origin) if origin else None)
     if worker is not None and not run.began:
         with worker.uncounted():
@@ -127,7 +128,8 @@ def train(
 
     with ended(checkpoints):
         for communicator.step in range(run.step, steps):
-            if stop_vote.passed(should_stop()):
+            stops = should_stop()
+            if stop_vote.passed(stops) if stop_vote else stops:
                 run.save(checkpoints)
                 return {"state": "stopped", "steps": run.step}
 
@@ -155,7 +157,8 @@ def train(
             if records or saves:
                 everybody.meet()  # nobody's clock starts while another still evaluates or writes
 
-    stop_vote.end()
+    if stop_vote:
+        stop_vote.end()
     strategy.drain()
     final = run.row | measure_final(task, replicas, communicator, run.began)
     reason = blown_up(final)

@@ -7,7 +7,7 @@ blocks of columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds the n
 `Warmup` are encoders.
 """
 
-from commeff.transforms.averaging import Average, Gossip, Partial, ThroughServer
+from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, ThroughServer
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
 from commeff.transforms.delayed import Delayed, MixedIn
@@ -22,7 +22,7 @@ from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import PushSum
-from commeff.transforms.timing import After, Every, Scaled, Since
+from commeff.transforms.timing import After, Every, Since
 
 __all__ = [
     "BUCKET_MB",

@@ -1,14 +1,16 @@
-"""Averaging: by everybody, through a server, over the edges of a graph."""
+"""Averaging: by everybody, through a server, over the edges of a graph; of gradients, or of steps in units of x."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout
 from commeff.core.addresses import Address
+from commeff.core.local import one_rate
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Encoder, Transform
+from commeff.core.strategy import Encoder, LocalStep, Transform, stages_of
 from commeff.topologies import Topology
 from commeff.transforms.encoders import Uncompressed, as_encoder
 
@@ -124,3 +126,31 @@ class Gossip(Transform):
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         out = vectors if vectors.is_contiguous() else None
         return communicator.mix(DenseMessage.of(vectors), self.topology.at(communicator.step), out)
+
+
+class Scaled(Transform):
+    """v -> inner(lr v) / lr, with the learning rate of the local step to come: a memory in the units of x survives a
+    schedule.
+
+    Where lr is 0 nothing would move: nothing is sent and the result is 0.
+
+    Parameters
+    ----------
+    local : LocalStep
+        The step whose learning rate is the unit.
+    inner : Transform
+        What works on the scaled vectors.
+    """
+
+    def __init__(self, local: LocalStep, inner: Transform) -> None:
+        self._local, self.inner = local, inner
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        one_rate(self._local)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        lr = self._local.lr
+        if not lr:
+            return torch.zeros_like(vectors)
+        return (yield from stages_of(self.inner, vectors * lr, communicator.child("inner"))) / lr

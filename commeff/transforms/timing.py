@@ -1,19 +1,17 @@
-"""When something happens, and in which units."""
+"""When something happens: every so many steps, or from one on."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
 
-import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core import overlap
-from commeff.core.local import one_rate
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Keep, LocalStep, Transform, stages_of
+from commeff.core.strategy import Keep, Transform, stages_of
 
 
 class ByStep(Transform):
@@ -129,31 +127,3 @@ class Since(After):
         if communicator.step + 1 == self.begin:
             self.inner.start(out, self._layout, communicator.child("inner"))
         return out
-
-
-class Scaled(Transform):
-    """v -> inner(lr v) / lr, with the learning rate of the local step to come: a memory in the units of x survives a
-    schedule.
-
-    Where lr is 0 nothing would move: nothing is sent and the result is 0.
-
-    Parameters
-    ----------
-    local : LocalStep
-        The step whose learning rate is the unit.
-    inner : Transform
-        What works on the scaled vectors.
-    """
-
-    def __init__(self, local: LocalStep, inner: Transform) -> None:
-        self._local, self.inner = local, inner
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        super().start(v, layout, communicator)
-        one_rate(self._local)
-
-    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        lr = self._local.lr
-        if not lr:
-            return torch.zeros_like(vectors)
-        return (yield from stages_of(self.inner, vectors * lr, communicator.child("inner"))) / lr

@@ -99,8 +99,8 @@ def _ratios(what: str, csv: Path | None, as_json: bool) -> None:
     with refusals(), deaths():
         try_file("--csv", csv)
 
+        from commeff.compressors.scratch import keep_freed_memory
         from commeff.experiments.measure.bench.timing import write
-        from commeff.training.allocator import keep_freed_memory
 
         keep_freed_memory()
         figures = import_module(f"commeff.experiments.measure.bench.{what}").run()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder
 from commeff.experiments.data.manifest import DataSet, find
-from commeff.temporary import private_folder
+from commeff.files import private_folder
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ import torch
 from commeff.communicator.wire.group import joined, store_in_file
 from commeff.communicator.wire.mailbox import enough_files
 from commeff.experiments.run.launch.rendezvous import MemberLost
-from commeff.temporary import private_folder
+from commeff.files import private_folder
 from commeff.training.checkpoint import CheckpointRefused
 
 POLL = 0.5  # seconds between two looks whether the parent lives and whether the run should stop

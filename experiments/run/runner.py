@@ -19,6 +19,7 @@ import torch
 
 from commeff.communicator import Communicator
 from commeff.communicator.wire.group import backend, from_first, is_first
+from commeff.compressors.scratch import keep_freed_memory
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.contained import ProcessEnding, contained, interrupt, is_interrupt
@@ -34,11 +35,9 @@ from commeff.experiments.run.origins import origin_folder, origin_of
 from commeff.experiments.run.store import FINISHED, RunFolder, run_id
 from commeff.experiments.run.system import check_device, launch_info, sys_info, timeout_seconds, whereabouts
 from commeff.experiments.sinks import LoggedRows
-from commeff.files import regular
+from commeff.files import regular, sweep
 from commeff.parallelism import Mesh
 from commeff.replicas import ShardedWorker
-from commeff.temporary import sweep
-from commeff.training.allocator import keep_freed_memory
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.on_device import OnDevice
 from commeff.training.recorder import Recorder

@@ -10,7 +10,7 @@ from tests import owned
 
 PROGRAM = """
 import resource, torch
-from commeff.training.allocator import keep_freed_memory
+from commeff.compressors.scratch import keep_freed_memory
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def clones(number):

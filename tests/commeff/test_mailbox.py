@@ -21,7 +21,7 @@ from commeff.communicator.wire import mailbox
 from commeff.communicator.wire.mailbox import CREDENTIALS, Mailbox, enough_files, exchange_files
 from commeff.communicator.wire.records import share_json
 from commeff.experiments.grid.local.server import own_temporary_folder
-from commeff.temporary import private_folder
+from commeff.files import private_folder
 from tests.laws.processes import on_processes
 from tests.owned import fork
 

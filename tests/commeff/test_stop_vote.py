@@ -60,8 +60,3 @@ def test_who_is_a_vote_ahead_does_not_wait(tmp_path: Path) -> None:
         return passed
 
     assert on_processes(2, run) == [False, False]
-
-
-def test_a_process_alone_stops_at_once() -> None:
-    stop_vote = StopVote(Communicator(workers=2))
-    assert [stop_vote.passed(asked) for asked in (False, True)] == [False, True]

@@ -15,7 +15,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.run.orphans import end_with_parent
 from commeff.experiments.run.runner import run_one
-from commeff.temporary import private_folder, sweep
+from commeff.files import private_folder, sweep
 from tests import owned
 
 

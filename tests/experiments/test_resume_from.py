@@ -17,6 +17,7 @@ from commeff.experiments.config.build import task
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.status import status
+from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder, run_id
 from commeff.parallelism.boxes import Whereabouts
@@ -62,11 +63,15 @@ def config(text: Path, *more: str, steps: int = STEPS) -> dict[str, Any]:
 
 def trained(store: Path, settings: dict[str, Any], stop_after: int | None = None) -> Path:
     """The folder of a run, stopped after so many steps if they are given."""
-    folder, votes = store / run_id(settings), count()
+    folder, votes, stop, steps = store / run_id(settings), count(), Stop(), count(1)
+
+    def progress(step: int, row: dict[str, Any]) -> None:
+        stop.requested = settings["nproc"] == 1 and next(steps) == stop_after
+
     with pytest.MonkeyPatch.context() as patch:
         if stop_after is not None:
             patch.setattr("commeff.training.stop_vote.StopVote.passed", lambda vote, wish: next(votes) == stop_after)
-        state = run_one(settings, folder)["state"]
+        state = run_one(settings, folder, progress, stop)["state"]
     assert state == ("done" if stop_after is None else "killed")
     return folder
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff.communicator.wire.records import share_json
-from commeff.temporary import private_folder
+from commeff.files import private_folder
 
 CREDENTIALS = struct.Struct("3i")  # process, user, group
 SECRET = 16  # bytes

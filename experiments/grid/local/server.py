@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.exit_codes import describe_exit
-from commeff.temporary import make, remove
+from commeff.files import make, remove
 
 # Every process would import these anew otherwise.
 PRELOAD = (

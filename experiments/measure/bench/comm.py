@@ -20,6 +20,7 @@ from commeff.cluster import GPU, Cluster
 from commeff.cluster.collectives import all_reduce
 from commeff.cluster.groups import Groups
 from commeff.communicator.wire.records import share_json
+from commeff.compressors.scratch import keep_freed_memory
 from commeff.experiments.measure.bench import codecs, collectives, links
 from commeff.experiments.measure.bench.codecs import CODECS, Speed
 from commeff.experiments.measure.bench.collectives import Timing
@@ -28,7 +29,6 @@ from commeff.experiments.measure.bench.links import Pair
 from commeff.experiments.measure.bench.processor import WIDTH, processor
 from commeff.experiments.measure.bench.profile import describe
 from commeff.experiments.run.progress import reporter
-from commeff.training.allocator import keep_freed_memory
 
 ROUNDS = 5
 

@@ -10,11 +10,11 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator, DistributedOptimizer, Strategy
+from commeff.compressors.scratch import keep_freed_memory
 from commeff.experiments.measure.bench.forks import on_forks, time_in_turns
 from commeff.experiments.measure.bench.processes import CLASSES, Step, TimedModel, loop
 from commeff.experiments.measure.bench.step import SGD
 from commeff.experiments.tasks.models import seeded
-from commeff.training.allocator import keep_freed_memory
 
 LOCAL = "local"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from commeff.experiments.measure.bench.synthetic_store import make_store, write_grid
 from commeff.experiments.measure.bench.timing import MeasuredRatio
-from commeff.temporary import private_folder
+from commeff.files import private_folder
 
 RUNS = 5000
 STATUS, REPORT, CELL = 2.0, 30.0, 0.010  # CPU seconds: of a listing, of a report, and of planning a cell
