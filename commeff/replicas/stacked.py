@@ -21,6 +21,7 @@ Loss = Callable[..., Tensor]
 Batch = tuple[Tensor, ...]
 T = TypeVar("T")
 
+ENGINES = ("loop", "vmap")  # one model after the other, or all as one batched graph
 TOGETHER = 2**19  # parameters of the models that go backward together: beyond, arithmetic is what costs
 
 
@@ -224,6 +225,25 @@ class Stacked:
         self.parameters.copy_(state["parameters"])
         for name, value in state["buffers"].items():
             self.buffers[name].copy_(value)
+
+
+def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
+    """What runs whole models in a precision; others than these replicas are imported when a run needs them."""
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    if precision != "fp32":
+        from commeff.replicas.low import LowStacked
+
+        if engine != "loop":
+            raise ValueError(
+                f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop"
+            )
+        return partial(LowStacked, precision=precision)
+    if engine == "vmap":
+        from commeff.replicas.vmapped import Vmapped
+
+        return Vmapped
+    return Stacked
 
 
 def backward(forwards: Sequence[Callable[[], Tensor]], weight: float, together: int) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +11,8 @@ from torch import nn
 from commeff.communicator import Communicator
 from commeff.core import overflow
 from commeff.core.strategy import Strategy
-from commeff.replicas import LowStacked, ShardedWorker, Stacked, Vmapped
+from commeff.replicas import ShardedWorker
+from commeff.replicas.stacked import engine_in
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, measure_final, yardsticks_of_pieces
 from commeff.training.recorder import Recorder
@@ -23,19 +23,6 @@ from commeff.training.verdict import blown_up, not_finite
 
 if TYPE_CHECKING:
     from commeff.training.origin import Origin
-
-ENGINES: dict[str, Callable[..., Stacked]] = {"loop": Stacked, "vmap": Vmapped}
-
-
-def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
-    """What runs whole models in a precision."""
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    if precision == "fp32":
-        return ENGINES[engine]
-    if engine != "loop":
-        raise ValueError(f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop")
-    return partial(LowStacked, precision=precision)
 
 
 def train(

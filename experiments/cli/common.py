@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,8 +62,10 @@ def complain(line: str) -> None:
 
 def adopted(plugins: list[str] | None) -> list[Choice]:
     """The choices that plug-ins add: those that are named, and those of installed packages."""
-    from commeff.experiments.config.plugins import adopt
+    from commeff.experiments.config.plugins import ENTRY_POINTS, adopt
 
+    if not plugins and not entry_points(group=ENTRY_POINTS):
+        return []
     choices, complaints = adopt(plugins or [])
     for complaint in complaints:
         complain(complaint)

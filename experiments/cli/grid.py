@@ -90,7 +90,9 @@ def grid(
 
         options: dict[str, object] = {"-j": jobs, "--max-failures": max_failures, "--collect": collect}
         options |= {"--dry-run": dry_run, "--emit": emit, "--site": site}
-        launchers.check(launcher, [option for option, value in options.items() if value], "SLURM_JOB_ID" in os.environ)
+        given = [option for option, value in options.items() if value]
+        if launcher != "local" or emit or site:
+            launchers.check(launcher, given, "SLURM_JOB_ID" in os.environ)
         request = command.Request(
             file,
             settings or [],

@@ -21,9 +21,9 @@ from commeff.experiments.config.misfits import misfits
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.rehearsal import communicator, driven, rehearse, rehearse_on_mesh
 from commeff.experiments.config.schema import ConfigError, check_version
+from commeff.replicas.stacked import engine_in
 from commeff.topologies import Topology
 from commeff.training.task import Task
-from commeff.training.trainer import engine_in
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     """
     faults: list[str] = []
     method = method or _method(config, partial(refused, faults=faults))
-    on_mesh = mesh_size(config) > 1
+    on_mesh = config.get("nproc", 1) > 1 and mesh_size(config) > 1
     if faults and not on_mesh:
         raise ConfigError(faults)  # before data are read, which may take seconds
     if task is None:

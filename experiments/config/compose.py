@@ -30,6 +30,8 @@ from commeff.experiments.sinks import unavailable
 
 SHORTHANDS = {"model": "task.model"}
 
+MESHED = {"mesh", "micro_batches", "recompute", "zero", "precision", "sequence", "pieces"}  # alone, defaults always fit
+
 FREE = ("topology.n",)  # follows like others, but a topology between nodes of several workers is set by hand
 
 REFERENCE = re.compile(r"\$\{[\w.]+\}")  # to another key; functions (oc.env) are for the files of this package
@@ -116,9 +118,9 @@ def compose(
             good[key] = value
     missing = [key for key, value in leaves.items() if value == MISSING and key not in values and _part(key) in used]
     faults += [f"{key} has no default; set {key}=..." for key in missing if not unfinished]
-    good = with_mesh(good)
-    resolved, unresolved = chosen.resolve(good, [*dict.fromkeys(map(_part, RUN))])
-    faults += unresolved + mesh_faults(resolved)
+    meshed = not MESHED.isdisjoint(map(_part, good))
+    resolved, unresolved = chosen.resolve(with_mesh(good) if meshed else good, [*dict.fromkeys(map(_part, RUN))])
+    faults += unresolved + (mesh_faults(resolved) if meshed else [])
     if resolved["nproc"] > resolved["workers"] and mesh_size(resolved) == 1:
         nproc, workers = resolved["nproc"], resolved["workers"]
         faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")

@@ -34,14 +34,16 @@ def communicator(config: Mapping[str, Any], distributed: bool = False, group: An
 
 
 def driven(method: Strategy, config: Mapping[str, Any], of: Stacked | ShardedWorker | None = None) -> Strategy:
-    """A method as a run drives it: in buckets, if one model makes more than one, and clipped.
+    """A method as a run drives it: in buckets, if one model may make more than one, and clipped.
 
     Keys that an old configuration lacks change nothing.
     """
     if of and of.partition:
         method = fitted(method, of.partition, config.get("pieces"))
     x, layout = (of.parameters, of.layout) if of else (None, None)
-    method = bucketed(method, config.get("bucket_mb", 25), x, layout)
+    megabytes = config.get("bucket_mb", 25)
+    if x is None or x[:1].nbytes > megabytes * 1e6:
+        method = bucketed(method, megabytes, x, layout)
     return method if config.get("clip") is None else clipped(method, config["clip"])
 
 

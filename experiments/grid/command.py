@@ -105,8 +105,7 @@ def check(request: Request) -> None:
     """
     if request.listed is not None:
         return
-    from commeff.experiments.grid.plan.expand import check_settings  # with hydra
-    from commeff.experiments.grid.plan.goals import unmeasured_by_name
+    from commeff.experiments.grid.plan.expand import check_settings, unmeasured_by_name  # with hydra
 
     options = [*_limit_faults(request.limits), *_shard_faults(request.shard)]
     grid = read_grid(request.file, request.overrides, request.max_cells)
@@ -159,15 +158,13 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
 def _cells(request: Request, rehearsed: bool) -> list[Cell]:
     """The cells of the file; `ConfigError` with everything that is wrong with any of them."""
     if request.listed is None:
-        from commeff.experiments.grid.plan.expand import expand  # with torch and hydra, which only this needs
+        from commeff.experiments.grid.plan.expand import expand, unmeasured  # with hydra, which only this needs
 
         if request.choices:
             adopt(request.plugins)  # this may be another process than the one that parsed the command
         grid = read_grid(request.file, request.overrides, request.max_cells)
         cells, faults = expand(grid, request.place, request.choices)
-        if cells:
-            from commeff.experiments.grid.plan.goals import unmeasured
-
+        if cells and (grid.target or grid.select):
             faults += unmeasured(grid, cells)
         if rehearsed:
             from commeff.experiments.grid.plan.rehearsal import rehearse

@@ -150,7 +150,7 @@ def claim(
             raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
         checkpoints.check()
-        if mesh_size(config) > 1:
+        if config["nproc"] > 1 and mesh_size(config) > 1:
             from commeff.training import mesh_checkpoints
 
             mesh_checkpoints.check(checkpoints)
@@ -255,7 +255,7 @@ class _Trainee:
 
 
 def _placed(config: Mapping[str, Any], parts: Parts, task: Task, distributed: bool) -> _Trainee:
-    if mesh_size(config) == 1:
+    if not distributed or mesh_size(config) == 1:
         return _Trainee(parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator)
     mesh = Mesh(**degrees(config), device=config["device"])
     with warnings.catch_warnings():

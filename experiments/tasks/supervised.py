@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -127,9 +128,14 @@ class Supervised(ABC):
         self.train, self.validation, self.held_back = train, validation, test
         self.probe = train if probe is None or probe >= len(train) else train.some(probe)
         self.partition = split(partition, train.targets.numpy(), workers, seed, alpha, shards)
-        self._sampler = Sampler(self.partition, batch, seed)
+        self._drawing = batch, seed
         factors = torch.from_numpy(workers * self.partition.weights).to(train.dtype)
         self._factors = factors[:, None].repeat(1, batch) if weighted else None  # (n, b)
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        """Made when the first batch is drawn: many tasks are only looked at."""
+        return Sampler(self.partition, *self._drawing)
 
     @abstractmethod
     def model(self) -> nn.Module:

@@ -13,7 +13,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.command import Request, prepare
-from commeff.experiments.grid.plan.goals import measured
+from commeff.experiments.grid.plan.expand import measured
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.grids import read_grid
 from commeff.experiments.run.runner import run_one

@@ -1,17 +1,25 @@
-"""From a grid file's combinations to its cells: each is composed, and named by what decides its result."""
+"""From a grid file's combinations to its cells: each is composed, and named by what decides its result.
+
+What cannot be composed is refused, and so is a target or a choice by what no run of the grid measures on its way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.registry import locate
+from commeff.experiments.config.schema import ConfigError, built_in, did_you_mean, node
 from commeff.experiments.grid.plan.cells import Cell, Faults
 from commeff.experiments.grid.plan.spec import Grid, Settings
 from commeff.experiments.run.store import run_id
+
+ALWAYS = ("minibatch_loss", "consensus_distance", "epoch", "seconds", "samples", "payload_bytes", "wire_bytes")
+CLASSES = ("train_loss", "val_loss", "val_accuracy")
+OTHERS = {"quadratic": ("train_loss", "val_loss", "distance")}  # built-in tasks that measure other things
 
 
 class Expansion(NamedTuple):
@@ -90,3 +98,46 @@ def _labels(points: Sequence[Settings]) -> list[str]:
     varying = [key for key in keys if key != "seed" and len({point.get(key) for point in points}) > 1]
     first = [key for key in ("method", "compressor", "topology") if key in varying or key == "method" in keys]
     return [*first, *(key for key in varying if key not in first)]
+
+
+def measured(config: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """What stands in every row of a run's measurements; None where a plug-in evaluates, which may measure anything.
+
+    >>> measured({"task": {"_target_": "commeff.experiments.tasks.Quadratic"}})[:3]
+    ('train_loss', 'val_loss', 'distance')
+    """
+    from commeff.experiments.tasks import Supervised  # with torch, which a mistake should not wait for
+
+    kind: Any = locate(config["task"]["_target_"])
+    for task in built_in("task"):
+        ours: Any = locate(node("task", task)["_target_"])
+        if all(getattr(kind, part, None) is getattr(ours, part, None) for part in ("evaluate", "measures")):
+            classes = getattr(kind, "hits", None) is not Supervised.hits
+            return tuple(name for name in _names(task) if classes or name != "val_accuracy")
+    return None
+
+
+def _names(task: str) -> tuple[str, ...]:
+    return (*OTHERS.get(task, CLASSES), *ALWAYS)
+
+
+def unmeasured(grid: Grid, cells: Sequence[Cell]) -> list[str]:
+    """A line for each measurement that the grid counts to or chooses by, and no run of it has."""
+    each = [measured(cell.config) for cell in cells]
+    return [] if not each or None in each else _lines(grid, [names for names in each if names])
+
+
+def unmeasured_by_name(grid: Grid) -> list[str]:
+    """The same as far as the names of tasks say it, without importing any."""
+    tasks = {point.settings.get("task") for point in grid.points}
+    return _lines(grid, [_names(str(task)) for task in tasks]) if tasks <= {*built_in("task")} else []
+
+
+def _lines(grid: Grid, each: Sequence[tuple[str, ...]]) -> list[str]:
+    names = dict.fromkeys(name for run in each for name in run)
+    asked = [*(("target", name) for name in grid.target or ()), *(("select.by", s["by"]) for s in [grid.select] if s)]
+    return [
+        f"{part}: no run of the grid measures {name}{did_you_mean(name, names)}; they measure {', '.join(names)}"
+        for part, name in asked
+        if name not in names
+    ]

@@ -1,37 +1,18 @@
-"""From a run's configuration back to the words that make it: `commeff train method=choco compressor=qsgd steps=100`."""
+"""From a run's configuration back to the settings that make it: `method=choco compressor=qsgd steps=100`."""
 
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.registry import split
 from commeff.experiments.config.schema import GROUPS, built_in, node, version
 from commeff.experiments.run.store import IRRELEVANT
 
 ALWAYS = ("method", "task")  # parts that a command names even where they are the default
 RUN_KEYS = ("workers", "steps", "seed")  # at the end of a command
 ANY_SEED = 1_234_567_891  # that nobody takes
-
-
-def train_command(settings: Sequence[str], config: Mapping[str, Any], store: Path) -> str:
-    """What a reader types to run one cell alone; the plug-ins that its configuration comes from are named.
-
-    Settings that begin with - would be options of the command, and are left out.
-
-    >>> train_command(["method=mine", "topology=ring"], {"method": {"_target_": "mine.py:Mine"}}, Path("runs"))
-    'commeff train --plugin mine.py method=mine topology=ring --store runs'
-    """
-    targets = [str(part["_target_"]) for part in config.values() if isinstance(part, Mapping) and "_target_" in part]
-    plugins = dict.fromkeys(split(target)[0] for target in targets if ":" in target)
-    files = [word for file in plugins for word in ("--plugin", file)]
-    return shlex.join(
-        ["commeff", "train", *files, *(word for word in settings if word[:1] != "-"), "--store", str(store)]
-    )
 
 
 def settings_of(config: Mapping[str, Any]) -> list[str] | None:

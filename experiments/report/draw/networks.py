@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.grids import short
+from commeff.experiments.report.draw.figures import INK, RULE
 from commeff.topologies import Topology
 
 WINDOW = 32  # steps over which a topology that never repeats is judged
@@ -42,11 +46,12 @@ class UsedTopology:
     def shrinkage(self) -> float | None:
         """The factor by which a step shrinks disagreement, as a geometric mean over `steps`; None for large graphs.
 
-        >>> from commeff.topologies import one_peer_exponential, ring
-        >>> round(UsedTopology("ring", ring(8), ()).shrinkage(), 4)
-        0.8047
-        >>> UsedTopology("pairs", one_peer_exponential(8), ()).shrinkage()
-        0.0
+                >>> from commeff.experiments.report.draw.figures import INK, RULE
+        from commeff.topologies import one_peer_exponential, ring
+                >>> round(UsedTopology("ring", ring(8), ()).shrinkage(), 4)
+                0.8047
+                >>> UsedTopology("pairs", one_peer_exponential(8), ()).shrinkage()
+                0.0
         """
         if self.topology.period == 1:
             return self.topology.at(0).rho
@@ -107,3 +112,22 @@ def title(node: dict[str, object]) -> str:
         if not key.startswith("_") and key != "n"
     ]
     return " ".join([short(str(node["_target_"])), *own])
+
+
+def draw_network(axes: Axes, name: str, n: int, first: NDArray[np.int64], later: NDArray[np.int64]) -> None:
+    """Workers on a circle, clockwise from the top, and messages: those of the first step dark, of other steps pale."""
+    angles = math.pi / 2 - 2 * math.pi * np.arange(n) / n
+    at = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    thin = min(1.0, 12 / math.sqrt(len(first) + 1))
+    for pairs, colour in ((later, RULE), (first, INK)):
+        once = np.unique(np.sort(pairs, axis=1), axis=0)
+        axes.add_collection(LineCollection(list(at[once]), colors=colour, linewidths=0.9 * thin, zorder=1))
+    first_pairs = set(map(tuple, first.tolist()))
+    if len(first) <= 64 and any((receiver, sender) not in first_pairs for sender, receiver in first_pairs):
+        for sender, receiver in first.tolist():
+            head = {"arrowstyle": "-|>", "color": INK, "linewidth": 0, "mutation_scale": 8}
+            axes.annotate("", at[sender] + 0.62 * (at[receiver] - at[sender]), at[sender], arrowprops=head)
+    axes.plot(*at.T, "o", color=INK, markersize=max(1.5, 13 / math.sqrt(n)), zorder=2)
+    axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal", xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    axes.set_title(name, fontsize=8, loc="center")

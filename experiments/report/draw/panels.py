@@ -1,4 +1,4 @@
-"""What is drawn on one pair of axes, and how its scales are chosen."""
+"""What is drawn on one pair of axes, how its scales are chosen, and where labels stand beside points."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from numpy.typing import NDArray
 
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import higher_is_better, pareto_front
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look
-from commeff.experiments.report.draw.labels import Label, place
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
 LOGARITHMIC = ("wire_bytes", "modelled_seconds")
 ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding
 STARTS = 3.0  # a loss above so many times where all began is off the panel
 BEYOND = 100.0  # times what is shown at most: what is above is drawn there
+Box = tuple[float, float, float, float]  # left, bottom, right, top
+RINGS = (7.0, 13.0, 20.0, 28.0, 38.0, 50.0)  # points from the marker to the label
+ANGLES = (0.0, 45.0, -45.0, 180.0, 135.0, -135.0, 90.0, -90.0)
+FAR = 4.0  # square points of overlap that are worth a point of distance
+LEADER = 13.0  # from here on a line leads from the label to its point
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +101,7 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
     axes.set(xlabel=quantity("wire_bytes").axis, ylabel=f"final {quantity(metric).words}")
     bars = [(s.cost, s.value - s.half, s.cost, s.value + s.half) for s in spots]
     steps = [(one.cost, one.value, other.cost, one.value) for one, other in pairwise(front)]
-    place(axes, [Label(s.cost, s.value, s.name, s.look.colour, s.number) for s in spots], [*bars, *steps])
+    write_labels(axes, [Label(s.cost, s.value, s.name, s.look.colour, s.number) for s in spots], [*bars, *steps])
 
 
 def _shown(spots: Sequence[Spot]) -> tuple[float, float]:
@@ -126,25 +128,6 @@ def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tupl
     _percent(axes, by)
     axes.set_title(line.name, fontsize=8, color=colour)
     axes.set_xlabel(key, fontsize=7.5)
-
-
-def network(axes: Axes, name: str, n: int, first: NDArray[np.int64], later: NDArray[np.int64]) -> None:
-    """Workers on a circle, clockwise from the top, and messages: those of the first step dark, of other steps pale."""
-    angles = math.pi / 2 - 2 * math.pi * np.arange(n) / n
-    at = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    thin = min(1.0, 12 / math.sqrt(len(first) + 1))
-    for pairs, colour in ((later, RULE), (first, INK)):
-        once = np.unique(np.sort(pairs, axis=1), axis=0)
-        axes.add_collection(LineCollection(list(at[once]), colors=colour, linewidths=0.9 * thin, zorder=1))
-    first_pairs = set(map(tuple, first.tolist()))
-    if len(first) <= 64 and any((receiver, sender) not in first_pairs for sender, receiver in first_pairs):
-        for sender, receiver in first.tolist():
-            head = {"arrowstyle": "-|>", "color": INK, "linewidth": 0, "mutation_scale": 8}
-            axes.annotate("", at[sender] + 0.62 * (at[receiver] - at[sender]), at[sender], arrowprops=head)
-    axes.plot(*at.T, "o", color=INK, markersize=max(1.5, 13 / math.sqrt(n)), zorder=2)
-    axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal", xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
-    axes.set_title(name, fontsize=8, loc="center")
 
 
 def sound(lines: Sequence[Line]) -> Sequence[Line]:
@@ -213,3 +196,91 @@ def logarithmic(axes: Axes, which: str) -> None:
 def _percent(axes: Axes, metric: str) -> None:
     if metric.endswith("accuracy"):
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{100 * value:.4g} %"))
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text for a point in data coordinates, and the number of its variant."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+    number: int
+
+
+def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = (), size: float = 8.0) -> None:
+    """Write the labels on axes whose limits are final; `lines`, also in data coordinates, are to be kept clear too.
+
+    Everything is weighed in points, from the lower left corner of the canvas.
+    """
+    axes.autoscale_view()  # limits that wait to be made are made now
+    point = axes.figure.dpi / 72
+    centres = [tuple(axes.transData.transform((label.x, label.y)) / point) for label in labels]
+    frame = axes.get_window_extent()
+    inside = (frame.x0 / point + 2, frame.y0 / point, frame.x1 / point + 4, frame.y1 / point + 10)
+    obstacles: list[Box] = [(x - 4, y - 4, x + 4, y + 4) for x, y in centres]
+    for line in lines:
+        (left, bottom), (right, top) = axes.transData.transform([line[:2], line[2:]]) / point
+        obstacles.append((left - 1, bottom - 1, right + 1, top + 1))
+    for label, centre in zip(labels, centres, strict=True):
+        text = axes.annotate(label.text, (label.x, label.y), fontsize=size)
+        extent = text.get_window_extent()
+        text.remove()
+        boxes = {
+            (ring, angle): _box(centre, ring, angle, (extent.width / point, extent.height / point))
+            for ring in RINGS
+            for angle in ANGLES
+        }
+        ring, angle = min(boxes, key=lambda spot: _cost(boxes[spot], obstacles, inside) + FAR * spot[0])
+        box = boxes[ring, angle]
+        obstacles.append(box)
+        leader = {"arrowstyle": "-", "color": label.colour, "linewidth": 0.5, "relpos": _end(angle)}
+        axes.annotate(
+            label.text,
+            (label.x, label.y),
+            (box[0] - centre[0], box[1] - centre[1]),
+            textcoords="offset points",
+            fontsize=size,
+            color=label.colour,
+            gid=f"variant-{label.number}",
+            arrowprops=leader if ring >= LEADER else None,
+        )
+
+
+def _box(centre: tuple[float, float], ring: float, angle: float, size: tuple[float, float]) -> Box:
+    """Where a label lies at a distance and angle from its point: it grows away from the point.
+
+    >>> _box((0, 0), 10, 0, (40, 8)), _box((0, 0), 10, 180, (40, 8))
+    ((10.0, -4.0, 50.0, 4.0), (-50.0, -4.0, -10.0, 4.0))
+    """
+    ways = (round(math.cos(math.radians(angle)), 9), round(math.sin(math.radians(angle)), 9))
+    middle = [
+        at + way * ring + (math.copysign(length / 2, way) if way else 0.0)
+        for at, way, length in zip(centre, ways, size, strict=True)
+    ]
+    (x, y), (width, height) = middle, size
+    return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+
+def _cost(box: Box, boxes: Sequence[Box], inside: Box) -> float:
+    """How much a box covers of others and, three times as bad, hangs out of the frame."""
+    covered = sum(_common(box, other) for other in boxes)
+    area = (box[2] - box[0]) * (box[3] - box[1])
+    return covered + 3 * (area - _common(box, inside))
+
+
+def _common(one: Box, other: Box) -> float:
+    """The area that two boxes share.
+
+    >>> _common((0, 0, 2, 2), (1, 1, 3, 3)), _common((0, 0, 1, 1), (1, 0, 2, 1))
+    (1, 0)
+    """
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(0, width) * max(0, height)
+
+
+def _end(angle: float) -> tuple[float, float]:
+    """Where on the label a leader line ends: on the side that looks at the point."""
+    return (0.5 - 0.5 * round(math.cos(math.radians(angle))), 0.5 - 0.5 * round(math.sin(math.radians(angle))))

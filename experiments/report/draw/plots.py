@@ -14,7 +14,7 @@ from commeff.experiments.report.data.statistics import higher_is_better, mean_cu
 from commeff.experiments.report.data.variants import Variant, is_number
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.figures import Figure, Look, Panel, look
-from commeff.experiments.report.draw.networks import UsedTopology
+from commeff.experiments.report.draw.networks import UsedTopology, draw_network
 from commeff.experiments.report.draw.panels import Line, Spot
 from commeff.experiments.run.store import FINISHED
 
@@ -178,7 +178,7 @@ def drawings(networks: Sequence[UsedTopology]) -> list[Figure]:
     parts, rows = [], []
     for i, network in enumerate(networks):
         first, later = network.edges()
-        draw = partial(panels.network, name=network.name, n=network.topology.n, first=first, later=later)
+        draw = partial(draw_network, name=network.name, n=network.topology.n, first=first, later=later)
         parts.append(Panel(str(i), draw, 2.2, 2.3, (0.1, 0.1, 0.05, 0.25)))
         rows += [(network.name, *pair, when) for when, pairs in (("first", first), ("later", later)) for pair in pairs]
     caption = (

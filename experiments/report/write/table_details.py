@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from commeff.experiments.config.registry import split
 from commeff.experiments.report.data.analysis import WAYS, Analysis, TableRow
-from commeff.experiments.report.data.commands import settings_of, train_command
+from commeff.experiments.report.data.commands import settings_of
 from commeff.experiments.report.data.quantities import MISSING, fixed, quantity, spread
 from commeff.experiments.report.data.statistics import estimate
 from commeff.experiments.report.data.variants import RecordedRun
@@ -187,6 +190,22 @@ def command_of(run: RecordedRun, analysis: Analysis) -> str:
     if settings is None:
         return f"see {run.record.folder}/config.yaml" if run.record.config else ""
     return train_command(settings, run.record.config, analysis.store)
+
+
+def train_command(settings: Sequence[str], config: Mapping[str, Any], store: Path) -> str:
+    """What a reader types to run one cell alone; the plug-ins that its configuration comes from are named.
+
+    Settings that begin with - would be options of the command, and are left out.
+
+    >>> train_command(["method=mine", "topology=ring"], {"method": {"_target_": "mine.py:Mine"}}, Path("runs"))
+    'commeff train --plugin mine.py method=mine topology=ring --store runs'
+    """
+    targets = [str(part["_target_"]) for part in config.values() if isinstance(part, Mapping) and "_target_" in part]
+    plugins = dict.fromkeys(split(target)[0] for target in targets if ":" in target)
+    files = [word for file in plugins for word in ("--plugin", file)]
+    return shlex.join(
+        ["commeff", "train", *files, *(word for word in settings if word[:1] != "-"), "--store", str(store)]
+    )
 
 
 def _reached(row: TableRow) -> Item:

@@ -16,9 +16,10 @@ from commeff.core import Keep, overflow
 from commeff.parallelism import Mesh
 from commeff.parallelism.precision import PRECISIONS, LossScale, precision
 from commeff.replicas import LowStacked
+from commeff.replicas.stacked import engine_in
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.sharding import on_mesh
-from commeff.training.trainer import engine_in, train
+from commeff.training.trainer import train
 from commeff.transforms import Average, Blocks, Clipped, fitted
 from tests.commeff.parallelism import test_trainer
 from tests.commeff.parallelism.test_zero import SGD, STEPS, batch, kept, llama
