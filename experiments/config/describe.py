@@ -73,8 +73,26 @@ def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
     console.print(Syntax(yaml.safe_dump(dict(config), sort_keys=False), "yaml", background_color="default"))
     named = [group for group in GROUPS if group in config and any(word.startswith(f"{group}=") for word in settings)]
     explained = named or ["method"] * ("method" in config) or [*config]
-    text = "\n\n".join(explanation(config[group]["_target_"]) for group in explained)
+    texts = [explanation(config[group]["_target_"]) for group in explained]
+    text = "\n\n".join(texts if config.get("clip") is None else [*texts, clipping(config)])
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def clipping(config: Mapping[str, Any]) -> str:
+    """Of which gradient `clip` bounds the norm, under the method of a configuration.
+
+    >>> from commeff.experiments.config.compose import compose
+    >>> clipping(compose(["method=local_sgd", "clip=0.5"]))
+    "clip: a gradient of norm above 0.5 is scaled down to it: each worker's own gradient, before its step."
+    """
+    from commeff.experiments.config.build import strategy
+
+    averaged, own = "what averaging makes of the gradients", "each worker's own gradient, before its step"
+    try:
+        of = own if strategy(config).gradients.rowwise else averaged
+    except (TypeError, ValueError):  # unfinished, or parts that do not fit
+        of = f"{averaged}, where the method averages gradients, else {own}"
+    return f"clip: a gradient of norm above {config['clip']} is scaled down to it: {of}."
 
 
 def explanation(target: str) -> str:

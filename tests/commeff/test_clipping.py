@@ -10,7 +10,10 @@ import torch.distributed as dist
 from torch import nn
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods
+from commeff.adapters.ddp_hook import HookState, average_hook
+from commeff.compressors import Dense, TopK
 from commeff.core import Keep, overlap
+from commeff.replicas import Stacked
 from commeff.transforms import bucketed, clipped
 from commeff.transforms.clipping import Clipped
 from tests.laws.processes import on_processes
@@ -83,3 +86,57 @@ def test_huge_gradients_are_scaled_down_and_not_to_zero(dtype: torch.dtype, size
     gradients, clip = torch.full((2, 5), size, dtype=dtype), Clipped(1.0, Keep())
     clip.start(gradients, Layout.flat(5), Communicator(workers=2))
     assert clip(gradients, Communicator(workers=2)).norm(dim=1).tolist() == pytest.approx([1.0, 1.0], rel=1e-5)
+
+
+SLOW = partial(torch.optim.SGD, lr=0.5, momentum=0.9)
+CLIP = 0.05
+CLIPPED = {
+    "psgd": lambda: methods.psgd(SLOW),
+    "local_sgd": lambda: methods.local_sgd(SLOW, period=2),
+    "mem_sgd": lambda: methods.mem_sgd(SLOW, TopK(ratio=0.5)),
+}
+
+
+def inputs(step, worker):
+    generator = torch.Generator().manual_seed(10 * step + worker)
+    return torch.randn(5, 6, generator=generator, dtype=torch.float64)
+
+
+def rows_of(models):
+    return torch.stack([torch.cat([p.detach().flatten() for p in model.parameters()]) for model in models])
+
+
+def stacked(name):
+    replicas, communicator = Stacked(network, range(2)), Communicator(workers=2)
+    strategy = clipped(bucketed(CLIPPED[name](), 2e-4), CLIP)
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+    for communicator.step in range(4):
+        batch = torch.stack([inputs(communicator.step, worker) for worker in range(2)])
+        gradients, _ = replicas.compute(lambda model, x: (model(x) ** 2).mean(), [(batch,)], communicator.step)
+        replicas.load(strategy.step(replicas.parameters, gradients, communicator))
+    return rows_of(replicas.models)
+
+
+def test_a_clip_is_the_same_in_a_simulation_in_a_drop_in_and_under_the_hook():
+    def member():
+        ends = {name: network() for name in [*CLIPPED, "hook"]}
+        wrapped = nn.parallel.DistributedDataParallel(ends["hook"])
+        wrapped.register_comm_hook(HookState(Dense()), average_hook)
+        made = {name: DistributedOptimizer(ends[name], CLIPPED[name](), bucket_mb=2e-4, clip=CLIP) for name in CLIPPED}
+        made["hook"] = SLOW(wrapped.parameters())
+        for step in range(4):
+            for name, optimizer in made.items():
+                called = wrapped if name == "hook" else ends[name]
+                optimizer.zero_grad()
+                (called(inputs(step, dist.get_rank())) ** 2).mean().backward()
+                if name == "hook":
+                    nn.utils.clip_grad_norm_(wrapped.parameters(), CLIP)
+                optimizer.step()
+        return {name: rows_of([model])[0] for name, model in ends.items()}
+
+    ranks = on_processes(2, member)
+    for name in CLIPPED:
+        expected = stacked(name)
+        for rank, found in enumerate(ranks):
+            assert torch.allclose(found[name], expected[rank], rtol=0, atol=1e-12), name
+            assert name != "psgd" or torch.allclose(found["hook"], expected[rank], rtol=0, atol=1e-12)

@@ -101,6 +101,17 @@ def test_show() -> None:
     assert invoke("show", "metod=choco").exit_code == 2
 
 
+def test_show_says_which_gradient_is_clipped() -> None:
+    own, averaged = "down to it: each worker's own gradient, before its step.", "what averaging makes of the gradients"
+    for method, words in (("local_sgd", own), ("dsgd", own), ("psgd", averaged), ("mem_sgd", averaged)):
+        assert words in invoke("show", f"method={method}", "clip=0.5").stdout
+    assert (
+        f"{averaged}, where the method"
+        in invoke("show", "method=dsgd", "topology=torus", "workers=7", "clip=0.5").stdout
+    )
+    assert "clip: a gradient" not in invoke("show", "method=psgd").stdout
+
+
 @pytest.mark.parametrize("group", [group for group in GROUPS if group != "method"])
 def test_show_teaches_a_part_by_itself(group: str) -> None:
     for name in built_in(group)[:2]:
