@@ -29,7 +29,7 @@ lint: install
 kills: install
 	COMMEFF_KILLS=$(KILLS) $(BIN)/python -m pytest -q -m slow tests/laws/test_kills.py
 
-nightly: install
+nightly: $(DOCS_INSTALLED)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow
 
 bench: install

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 import runpy
+import subprocess
+import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
+import commeff
 from commeff import DistributedOptimizer, methods
+from commeff.experiments.config.check import check_plugin
 from tests.laws.processes import on_processes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -97,3 +104,42 @@ def test_the_gpt_goes_on_bit_for_bit_under_every_method(n, tmp_path):
         for whole, again, same in pairs:
             assert torch.equal(whole, again)
             assert same
+
+
+def test_one_s_own_compressor_keeps_the_laws_and_trains(tmp_path: Path):
+    file = EXAMPLES / "own_compressor.py"
+    assert {verdict.state for verdict in check_plugin(str(file))} == {"holds"}
+    settings = {"method": "mem_sgd", "workers": 4, "steps": 30, "optimizer.lr": 0.4}
+    own = commeff.run(settings, compressor="largest_of_each", plugins=[str(file)], store=tmp_path, progress=False)
+    top = commeff.run(settings | {"compressor.ratio": 1 / 32}, compressor="top_k", store=tmp_path, progress=False)
+    assert own.summary["train_loss"] < 0.7 * own.summary["start_loss"]
+    assert own.summary["payload_bytes"] < top.summary["payload_bytes"], "indices within a block are shorter"
+
+
+@pytest.mark.slow
+def test_one_s_own_compressor_as_a_script(tmp_path: Path):
+    script = [sys.executable, str(EXAMPLES / "own_compressor.py")]
+    said = subprocess.run(script, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert all(float(accuracy) > 0.9 for accuracy in re.findall(r"accuracy (\S+),", said))
+
+
+def test_the_notebook_is_kept_without_what_it_printed():
+    cells = json.loads((EXAMPLES / "first_steps.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
+    for cell in code:
+        compile("".join(cell["source"]), "first_steps.ipynb", "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("nbclient") is None, reason="needs the extra commeff[docs]")
+def test_the_notebook_runs(tmp_path: Path):
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.read(EXAMPLES / "first_steps.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    printed = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert sum("image/png" in output.get("data", {}) for output in printed) == 2
+    assert not any("\x1b" in output.get("text", "") for output in printed), "a live table is none in a notebook"
+    assert (tmp_path / "runs" / "first_steps").is_dir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -30,7 +31,15 @@ def page(path: str) -> str:
     text = (ROOT / path).read_text(encoding="utf-8")
     if path.endswith(".md"):
         return text
+    if path.endswith(".ipynb"):
+        return _notebook(text)
     return f"# {path}\n\n````{LANGUAGES.get(PurePosixPath(path).suffix, 'text')}\n{text}````\n"
+
+
+def _notebook(text: str) -> str:
+    """A notebook's cells, one after the other."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    return "\n\n".join(f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells) + "\n"
 
 
 def linked(text: str, path: str, found: Callable[[str], object]) -> str:

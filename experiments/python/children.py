@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ def command(*words: str, shown: bool = True) -> int:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
+        env={name: value for name, value in os.environ.items() if name != "FORCE_COLOR"},  # Jupyter's; a pipe has lines
         start_new_session=True,  # a terminal's Ctrl-C would reach it twice
         preexec_fn=_prepare,
     )

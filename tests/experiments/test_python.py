@@ -82,7 +82,10 @@ def test_a_folder_keeps_one_run(tmp_path: Path) -> None:
         commeff.run({"seed": 7}, method=strategy(), folder=tmp_path / "mine", **SMALL)
 
 
-def test_a_grid_is_a_frame_of_cells_and_goes_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_grid_is_a_frame_of_cells_and_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as Jupyter does
     content = {
         "base": SMALL,
         "seeds": [0, 1],
@@ -92,7 +95,9 @@ def test_a_grid_is_a_frame_of_cells_and_goes_on(tmp_path: Path, capfd: pytest.Ca
     assert list(cells.columns[:4]) == ["method", "topology", "seed", "state"]
     assert cells["state"].eq("done").all()
     assert len(cells) == 6
-    assert "[6/6]" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "[6/6]" in said
+    assert "\x1b" not in said, "a live table is for a terminal"
     runs = commeff.load(tmp_path)
     assert isinstance(runs, Runs)
     pd.testing.assert_frame_equal(runs.cells, cells)
