@@ -160,6 +160,8 @@ class WorkerRandom:
 
     def bit_tiles(self, columns: int, shared: bool = False) -> Iterator[tuple[slice, slice, Tensor]]:
         """`bits` in pieces (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
+        if self._is_meta:  # no pieces, so no keys
+            return
         keys, size = (self.shared_keys if shared else self.keys)[:, None], tile_size(self.device)
         counters = torch.arange(min(size, columns) // 2 + 1, device=self.device) * signed(GOLDEN)
         memory = torch.empty(2, min(size, len(keys) * columns), dtype=torch.int64, device=self.device)

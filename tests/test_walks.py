@@ -4,29 +4,59 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.walks import key
+import pytest
 
-OFF = {
+from tests.walks import grid, key, step
+
+ROOT = Path(__file__).parents[1]
+LEAST = 40  # lines of a file on a walk: what is smaller is a part of its neighbour
+NOWHERE = {
+    "commeff/communicator/mixing.py",
     "commeff/communicator/server.py",
     "commeff/communicator/wire/mailbox.py",
     "commeff/core/overflow.py",
     "commeff/training/mesh_checkpoints.py",
     "commeff/training/origin.py",
     "commeff/training/resharding.py",
+    "commeff/training/stop_vote.py",
+    "commeff/transforms/blocks.py",
     "commeff/transforms/clipping.py",
     "commeff/transforms/pieces.py",
+    "commeff/transforms/timing.py",
     "experiments/config/loading.py",
+    "experiments/config/meshes.py",
+    "experiments/config/plugins.py",
     "experiments/config/sources.py",
     "experiments/run/crew.py",
     "experiments/run/local.py",
     "experiments/run/origins.py",
     "experiments/sinks/rows.py",
 }
+BEFORE_IT_RUNS = {
+    "commeff/training/checkpoint.py",
+    "commeff/training/trainer.py",
+    "experiments/grid/launchers.py",
+    "experiments/run/runner.py",
+    "experiments/tasks/sampler.py",
+}
+
+
+def check(found: set[str], off: set[str], on: set[str]) -> None:
+    assert all((ROOT / file).is_file() for file in off)
+    assert on <= found
+    assert not off & found
+    assert not [file for file in found if len((ROOT / file).read_text().splitlines()) < LEAST]
+
+
+@pytest.mark.parametrize(("method", "mixes"), [("psgd", False), ("dsgd", True)])
+def test_a_step_plans_a_mixing_only_where_something_is_mixed(method: str, mixes: bool, tmp_path: Path) -> None:
+    own = {"commeff/communicator/mixing.py"}
+    check({*step(method, tmp_path)}, NOWHERE - own if mixes else NOWHERE, own if mixes else set())
 
 
 def test_a_plain_run_passes_by_what_it_does_not_use(tmp_path: Path) -> None:
-    root = Path(__file__).parents[1]
-    assert all((root / file).is_file() for file in OFF)
-    found = key(tmp_path)
-    assert {"compressors/topk.py", "commeff/training/trainer.py"} <= {*found}
-    assert not OFF & {*found}
+    check({*key(tmp_path)}, NOWHERE, {"compressors/topk.py", "commeff/training/trainer.py"})
+
+
+def test_a_grid_that_is_only_listed_passes_by_what_runs_it(tmp_path: Path) -> None:
+    check({*grid(tmp_path)}, NOWHERE | BEFORE_IT_RUNS, {"experiments/grid/plan/expand.py"})

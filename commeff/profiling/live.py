@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -120,18 +121,26 @@ def _everything(value: object, visited: set[int]) -> Iterator[Stateful]:
         yield from _everything(item, visited)
 
 
-def _tensors(value: object) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, PLAIN):
-        return []
-    inside: Iterable[object] = ()
-    if isinstance(value, Optimizer):
-        inside = (*(group["params"] for group in value.param_groups), *value.state.values())
-    elif isinstance(value, (list, tuple)):
-        inside = value
-    elif isinstance(value, Mapping):
-        inside = value.values()
-    elif is_dataclass(value):
-        inside = vars(value).values()
-    return [tensor for item in inside for tensor in _tensors(item)]
+def _tensors(value: Any) -> list[Tensor]:
+    kind: Any = type(value)
+    return [
+        tensor for item in _inside(kind)(value) for tensor in ([item] if isinstance(item, Tensor) else _tensors(item))
+    ]
+
+
+@cache
+def _inside(kind: type) -> Callable[[Any], Iterable[object]]:
+    """What gives the things that an object of a kind holds: asked once, since a profile looks into thousands."""
+    if issubclass(kind, PLAIN):
+        return _nothing
+    if issubclass(kind, Optimizer):
+        return lambda value: (*(group["params"] for group in value.param_groups), *value.state.values())
+    if issubclass(kind, (list, tuple)):
+        return iter
+    if issubclass(kind, Mapping):
+        return lambda value: value.values()
+    return (lambda value: vars(value).values()) if is_dataclass(kind) else _nothing
+
+
+def _nothing(value: object) -> Iterable[object]:
+    return ()
