@@ -111,7 +111,12 @@ def test_a_mean_curve_stops_where_a_seed_is_missing() -> None:
     means = mean_curve(rows, "seconds", "y")
     assert means["step"].tolist() == [1, 2]
     assert means["x"].tolist() == [2, 3]
-    assert means[["y", "low", "high"]].to_numpy().tolist() == [[5, 1, 9], [5, 2, 8]]
+    for row, values in zip(means.itertuples(), ([9, 1], [8, 2]), strict=True):
+        found = estimate(values)
+        assert found is not None
+        assert found.half is not None
+        ends = (found.mean, found.mean - found.half, found.mean + found.half)
+        assert (row.y, row.low, row.high) == pytest.approx(ends), "bands are the intervals of the tables"
 
 
 def test_numbers_are_shown_with_the_digits_that_mean_something() -> None:

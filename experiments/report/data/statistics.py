@@ -116,19 +116,22 @@ def pareto_front(costs: Sequence[float], values: Sequence[float], metric: str) -
 
 
 def mean_curve(rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
-    """Means and range over seeds at each step that all of them have: columns step, x, y, low, high, n.
+    """Means and 95 % intervals over seeds at each step that all of them have: columns step, x, y, low, high, n.
+
+    The interval is that of `estimate`, which tables have; one seed has none.
 
     >>> rows = pd.DataFrame({"run": list("aab"), "step": [1, 2, 1], "loss": [4.0, 3.0, 2.0]})
-    >>> mean_curve(rows, "step", "loss").to_dict("records")
-    [{'step': 1, 'x': 1.0, 'y': 3.0, 'low': 2.0, 'high': 4.0, 'n': 2}]
+    >>> mean_curve(rows, "step", "loss").round(1).to_dict("records")
+    [{'step': 1, 'x': 1.0, 'y': 3.0, 'low': -9.7, 'high': 15.7, 'n': 2}]
     """
     points = rows.dropna(subset=[x, y])
     steps = points.assign(x=points[x].astype(float)).groupby("step")
     runs = points[["run", "step"]].drop_duplicates().groupby("step").size()
-    means = pd.DataFrame(
-        {"x": steps["x"].mean(), "y": steps[y].mean(), "low": steps[y].min(), "high": steps[y].max(), "n": runs}
-    )
-    return means[means["n"] == means["n"].max()].reset_index()
+    means = pd.DataFrame({"x": steps["x"].mean(), "y": steps[y].mean(), "n": runs})
+    n = int(runs.max()) if len(runs) else 0
+    half = t_quantile(n - 1) * steps[y].std() / math.sqrt(n) if n > 1 else 0.0
+    means = means.assign(low=means["y"] - half, high=means["y"] + half)[["x", "y", "low", "high", "n"]]
+    return means[means["n"] == n].reset_index()
 
 
 @dataclass(frozen=True)

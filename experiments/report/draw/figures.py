@@ -96,7 +96,7 @@ class Panel:
     draw: Callable[[Axes], None]
     width: float = 4.7  # inches
     height: float = 2.75
-    margins: tuple[float, float, float, float] = (0.5, 0.1, 0.42, 0.27)  # left, right, bottom, top, in inches
+    margins: tuple[float, float, float, float] = (0.58, 0.1, 0.42, 0.27)  # left, right, bottom, top, in inches
 
     def box(self, left: float, bottom: float, size: tuple[float, float]) -> tuple[float, float, float, float]:
         """Where its axes lie on a canvas, in parts of the canvas, if its corner is at (left, bottom) inches.

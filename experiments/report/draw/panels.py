@@ -10,16 +10,16 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import higher_is_better, pareto_front
+from commeff.experiments.report.draw.axes import Limits, cuts, fit, limits, logarithmic
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
 LOGARITHMIC = ("wire_bytes", "modelled_seconds")
 ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding
-STARTS = 3.0  # a loss above so many times where all began is off the panel
 BEYOND = 100.0  # times what is shown at most: what is above is drawn there
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 RINGS = (7.0, 13.0, 20.0, 28.0, 38.0, 50.0)  # points from the marker to the label
@@ -59,7 +59,10 @@ def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -
     top = _top(lines)
     for line in lines:
         _curve(axes, line, quantity(x).scale, top)
-    _scales(axes, lines, x, y)
+    if x in LOGARITHMIC:
+        logarithmic(axes, "x")
+    fit(axes, "y", line_limits(lines, y))
+    _percent(axes, y)
     axes.set(xlabel=quantity(x).axis)
     axes.set_title(f"{quantity(y).words} on {place}" if place else quantity(y).words, color=INK)
 
@@ -72,7 +75,9 @@ def before_all(axes: Axes, line: Line, lines: Sequence[Line], y: str) -> None:
         x, values = (other.means[name].to_numpy() for name in ("x", "y"))
         axes.plot(x * quantity("wire_bytes").scale, np.minimum(values, top), color=colour, linewidth=0.9)
     _curve(axes, line, quantity("wire_bytes").scale, top)
-    _scales(axes, lines, "wire_bytes", y)
+    logarithmic(axes, "x")
+    fit(axes, "y", line_limits(lines, y))
+    _percent(axes, y)
     axes.set_title(line.name, fontsize=8, color=line.look.colour)
     axes.set_xlabel("MB on the wire", fontsize=7.5)
 
@@ -87,12 +92,7 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
         axes.plot(spot.cost, spot.value, color=colour, marker=spot.look.marker, markersize=6.5, zorder=3, gid=gid)
     axes.margins(x=0.12, y=0.08)
     logarithmic(axes, "x")
-    low, high = axes.get_ylim()
-    bottom, top = _shown(spots)  # wide intervals of few seeds do not decide the scale
-    low, high = max(low, bottom), min(high, top)
-    axes.set_ylim(low, high)
-    if min(spot.value for spot in spots) >= 0:
-        axes.set_ylim(max(low, 0.0), min(high, 1.0) if higher_is_better(metric) else high)
+    fit(axes, "y", spot_limits(spots, metric))
     _percent(axes, metric)
     if reference is not None:
         axes.axvline(reference, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
@@ -102,13 +102,6 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
     bars = [(s.cost, s.value - s.half, s.cost, s.value + s.half) for s in spots]
     steps = [(one.cost, one.value, other.cost, one.value) for one, other in pairwise(front)]
     write_labels(axes, [Label(s.cost, s.value, s.name, s.look.colour, s.number) for s in spots], [*bars, *steps])
-
-
-def _shown(spots: Sequence[Spot]) -> tuple[float, float]:
-    """The values, and as much again on either side; all intervals where the values are equal."""
-    values = [spot.value for spot in spots]
-    room = max(values) - min(values) or max(2 * spot.half for spot in spots) or 1.0
-    return min(values) - room, max(values) + room
 
 
 def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tuple[float, float]) -> None:
@@ -137,7 +130,7 @@ def sound(lines: Sequence[Line]) -> Sequence[Line]:
 
 def _top(lines: Sequence[Line]) -> float:
     """Above every panel: where curves that explode are cut."""
-    return BEYOND * max(float(line.means["high"].max()) for line in sound(lines))
+    return BEYOND * max(float(line.means["y"].max()) for line in sound(lines))
 
 
 def _curve(axes: Axes, line: Line, scale: float, top: float) -> None:
@@ -158,39 +151,29 @@ def _curve(axes: Axes, line: Line, scale: float, top: float) -> None:
     )
 
 
-def _scales(axes: Axes, lines: Sequence[Line], x: str, y: str) -> None:
-    """Limits that show what matters: the late part of an accuracy, a loss from where it began; bytes by logarithm."""
-    if x in LOGARITHMIC:
-        logarithmic(axes, "x")
+def line_limits(lines: Sequence[Line], y: str) -> Limits:
+    """What matters of means: the late part of an accuracy, all of anything else."""
     lines = sound(lines)
-    means = pd.concat([line.means for line in lines])
-    low, high = float(means["y"].min()), float(means["high"].max())
+    last = max(float(line.means["step"].max()) for line in lines)
+    means = [line.means["y"] for line in lines]
     if higher_is_better(y):
-        late = means[means["step"] >= EARLY * means["step"].max()]["y"]
-        low = float(late.min())
-        pad = 0.06 * max(high - low, 0.01)
-        axes.set_ylim(max(0.0, low - pad), min(1.0, high + pad))
-    else:
-        top = min(high, STARTS * max(float(line.means["y"].iloc[0]) for line in lines))
-        low = max(low, ROUNDING * top) if low >= 0 else low
-        if low > 0 and top / low >= 8:
-            axes.set_ylim(low / 1.3, top * 1.3)
-            logarithmic(axes, "y")
-        elif top < high:
-            axes.set_ylim(low - 0.05 * (top - low), top)
-    _percent(axes, y)
+        late = [line.means["y"][line.means["step"] >= EARLY * last] for line in lines]
+        ranges = [(float(end.min()), float(all_.max())) for end, all_ in zip(late, means, strict=True) if len(end)]
+        return limits(ranges or [(float(each.min()), float(each.max())) for each in means], (0.0, 1.0), logarithm=False)
+    top = max(float(each.max()) for each in means)
+    floor = ROUNDING * top if min(float(each.min()) for each in means) >= 0 else -math.inf
+    return limits([(max(floor, float(each.min())), max(floor, float(each.max()))) for each in means])
 
 
-def logarithmic(axes: Axes, which: str) -> None:
-    """A logarithmic axis with plain numbers, as many as there is room for. Called when everything is drawn."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axes.set(**{f"{which}scale": "log"})
-    low, high = sorted(axis.get_view_interval())
-    inches = (axes.bbox.width / 0.36 if which == "x" else axes.bbox.height / 0.2) / axes.figure.dpi
-    fitting = [subs for subs in ((1.0, 2.0, 5.0), (1.0, 3.0)) if math.log10(high / low) * len(subs) <= inches]
-    axis.set_major_locator(LogLocator(subs=fitting[0] if fitting else (1.0,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}"))
-    axis.set_minor_locator(NullLocator())
+def spot_limits(spots: Sequence[Spot], metric: str) -> Limits:
+    """Final values with room for their intervals, which do not decide the scale where seeds are few."""
+    values = [spot.value for spot in spots]
+    room = max(values) - min(values) or max(2 * spot.half for spot in spots) or 1.0
+    ends = [(max(s.value - s.half, s.value - room), min(s.value + s.half, s.value + room)) for s in spots]
+    known = (0.0, 1.0) if higher_is_better(metric) else (0.0 if min(values) >= 0 else -math.inf, math.inf)
+    if cuts([(value, value) for value in values]) == (min(values), max(values)):
+        ends = [(min(low for low, _ in ends), max(high for _, high in ends))]
+    return limits(ends, known, logarithm=False)
 
 
 def _percent(axes: Axes, metric: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import pandas as pd
@@ -13,6 +13,7 @@ from commeff.experiments.report.data.quantities import AGREEMENT, quantity
 from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
 from commeff.experiments.report.data.variants import Variant, is_number
 from commeff.experiments.report.draw import panels
+from commeff.experiments.report.draw.axes import Limits
 from commeff.experiments.report.draw.figures import Figure, Look, Panel, look
 from commeff.experiments.report.draw.networks import UsedTopology, draw_network
 from commeff.experiments.report.draw.panels import Line, Spot
@@ -55,6 +56,7 @@ def convergence(analysis: Analysis) -> Figure | None:
         for (view, metric), lines in drawn.items()
     ]
     caption = f"{_bands(every)} Bytes are counted, per worker, on a logarithmic scale. {clock(analysis)}"
+    caption += pressed(panels.line_limits(lines, metric) for (_, metric), lines in drawn.items())
     caption += gone([variant.name for variant in every if variant.diverged])
     early = [variant.name for variant in every if _unfinished(variant)]
     caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
@@ -77,7 +79,7 @@ def one_by_one(analysis: Analysis) -> Figure | None:
     ]
     base = f"{analysis.baselines[0].name} is drawn in black, " if analysis.baselines else ""
     caption = f"Each variant in colour; {base}the others in grey. {_bands(analysis.variants)}"
-    caption += gone([line.name for line in lines if line.diverged])
+    caption += pressed([panels.line_limits(lines, metric)]) + gone([line.name for line in lines if line.diverged])
     return Figure("one_by_one", "One by one", caption, parts, 4, _data(lines), small=True)
 
 
@@ -119,6 +121,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
         "is the Pareto front: no variant has a better mean with fewer bytes."
     )
     caption += f" Not shown, since nothing was sent: {', '.join(silent)}." if silent else ""
+    caption += pressed([panels.spot_limits(spots, metric)])
     draw = partial(panels.tradeoff, spots=spots, metric=metric, reference=reference)
     part = Panel("all", draw, 7.6, 4.0, (0.65, 0.15, 0.45, 0.15))
     return Figure("pareto", "Quality against bytes", caption, [part], 1, data)
@@ -133,6 +136,7 @@ def consensus(analysis: Analysis) -> Figure | None:
     agreeing = [line.name for line in lines if line not in apart]
     caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
     caption += f" Always in agreement, so not drawn: {', '.join(agreeing)}." if agreeing else ""
+    caption += pressed([panels.line_limits(apart, "consensus_distance")])
     caption += gone([line.name for line in apart if line.diverged])
     part = Panel("step", partial(panels.curves, lines=apart, x="step", y="consensus_distance"), 7.6, 3.0)
     legend = [(line.name, line.look) for line in apart]
@@ -192,7 +196,7 @@ def drawings(networks: Sequence[UsedTopology]) -> list[Figure]:
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
-    return f"Lines are means over seeds ({_count(counts)}), bands their range."
+    return f"Lines are means over seeds ({_count(counts)}), bands 95 % intervals (Student's t), as in the tables."
 
 
 def _count(seeds: Sequence[int]) -> str:
@@ -238,6 +242,14 @@ def gone(names: Sequence[str]) -> str:
     (' Diverged, and cut where they leave the panels: dsgd, d2.', '')
     """
     return f" Diverged, and cut where they leave the panels: {', '.join(names)}." if names else ""
+
+
+def pressed(limits: Iterable[Limits]) -> str:
+    """What a caption says of broken axes."""
+    broken = any(each.broken for each in limits)
+    return (
+        " Beyond dashed lines, on grey, an axis is pressed together: a few variants lie far from all others." * broken
+    )
 
 
 def _data(lines: Sequence[Line]) -> pd.DataFrame:

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.report.data.wallclock import Wallclock
+from commeff.experiments.report.draw.axes import logarithmic
 from commeff.experiments.report.draw.figures import INK, QUIET, Figure, Panel, look
-from commeff.experiments.report.draw.panels import logarithmic
 
 MEASURED = "measured"
 UNITS = {"throughput": "samples a second", "to target": "seconds to the target"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -13,9 +14,10 @@ from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import mean_curve
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw import panels
+from commeff.experiments.report.draw.axes import Limits, fit, limits, logarithmic
 from commeff.experiments.report.draw.figures import COLOURS, INK, MARKERS, QUIET, RULE, Figure, Look, Panel
-from commeff.experiments.report.draw.panels import Line, logarithmic
-from commeff.experiments.report.draw.plots import gone, looks, shown_metric
+from commeff.experiments.report.draw.panels import Line
+from commeff.experiments.report.draw.plots import gone, looks, pressed, shown_metric
 
 KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
@@ -117,12 +119,13 @@ def _speed_ups(
 
 def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     """The metric against modelled seconds, a panel for each cluster."""
-    metric, parts, frames = shown_metric(analysis), [], []
+    metric, parts, frames, shown = shown_metric(analysis), [], [], []
     for clock in clocks:
         lines = [line for row in clock.rows if (line := _line(analysis, row, metric)) is not None]
         if not lines:
             continue
         name = clock.place.name
+        shown.append(panels.line_limits(lines, metric))
         draw = partial(panels.curves, lines=lines, x="modelled_seconds", y=metric, place=name)
         parts.append(Panel(name.replace(".", "-"), draw))
         frames += [line.means.assign(variant=line.name, cluster=name) for line in lines]
@@ -130,9 +133,10 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
         return None
     absent = [row.variant.name for row in clocks[0].rows if row.reason]
     caption = (
-        "Lines are means over seeds, bands their range, against modelled seconds on a logarithmic scale: nothing here "
-        f"was measured in time. {assumptions(clocks)}"
+        "Lines are means over seeds, bands 95 % intervals (Student's t), against modelled seconds on a logarithmic "
+        f"scale: nothing here was measured in time. {assumptions(clocks)}"
     )
+    caption += pressed(shown)
     caption += gone([row.variant.name for row in clocks[0].rows if row.variant.diverged and not row.reason])
     caption += f" Not modelled, see the table: {', '.join(absent)}." if absent else ""
     styles = looks(analysis)
@@ -190,6 +194,7 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
         "Modelled: the mean step of a run. Grey is computing, hatched the communication that it hides, colours what is "
         f"left exposed, by kind of operation. {assumptions(clocks)}"
     )
+    caption += pressed(bar_limits(own) for _, own in data.groupby("cluster"))
     legend = [("computing", Look(RULE, "-", "s")), *((kind, Look(_colour(kind), "-", "s")) for kind in kinds)]
     return Figure(
         "step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend, own_key=True
@@ -202,6 +207,12 @@ def _parts(row: VariantSeconds) -> list[tuple[str, str, float]]:
     parts = [("computing", "", timeline.compute)]
     parts += [("hidden", kind, seconds) for kind, seconds in timeline.hidden_by_kind.items() if seconds > 0]
     return parts + [("exposed", kind, seconds) for kind, seconds in timeline.exposed_by_kind.items() if seconds > 0]
+
+
+def bar_limits(data: pd.DataFrame) -> Limits:
+    """From nothing to the longest bar, in milliseconds; broken where a few are much longer than the others."""
+    ends = 1e3 * data[data["part"] != "hidden"].groupby("variant")["seconds"].sum()
+    return limits([(0.0, float(end)) for end in ends], (0.0, math.inf), logarithm=False)
 
 
 def _colour(kind: str) -> str:
@@ -232,3 +243,4 @@ def _bars(axes: Axes, data: pd.DataFrame, names: Sequence[str], title: str, kind
     axes.set_yticks(range(len(names)), names)
     axes.set_title(title, color=INK)
     axes.grid(axis="y", visible=False)
+    fit(axes, "x", bar_limits(data))

@@ -1,0 +1,132 @@
+"""What an axis shows: its limits, by logarithm where values span much, broken where a few would squeeze the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from commeff.experiments.report.draw.figures import QUIET, RULE
+
+SQUEEZED = 0.3  # where all but a few have no more of an axis, it is broken
+ASIDE = 0.16  # of a broken axis: what the few have of it
+MUCH = 8.0  # times the least: what is positive and spans more is drawn by logarithm
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an axis shows: from where to where all but a few variants are, and all of them."""
+
+    inner: tuple[float, float]
+    outer: tuple[float, float]
+    ends: tuple[float, float]  # the least and the most there is
+    logarithm: bool = False
+
+    @property
+    def broken(self) -> bool:
+        """Are there such few, who would squeeze the others?"""
+        return self.inner != self.outer
+
+
+def limits(
+    ranges: Sequence[tuple[float, float]],
+    known: tuple[float, float] = (-math.inf, math.inf),
+    logarithm: bool | None = None,
+) -> Limits:
+    """What an axis shows of variants that reach from somewhere to somewhere; by logarithm where they span much.
+
+    Parameters
+    ----------
+    known : between what values are possible.
+    logarithm : None where it may be one.
+    """
+    low, high = _hull(ranges)
+    logarithm = low > 0 and high / low >= MUCH if logarithm is None else logarithm
+    turn, back = (math.log10, lambda end: 10**end) if logarithm else (float, float)
+    ends = [(turn(one), turn(other)) for one, other in ranges]
+    (low, high), (bottom, top) = _hull(ends), cuts(ends)
+    pad = 0.06 * (top - bottom) or 0.02 * (high - low) or 0.02 * abs(high) or 1.0
+    least = low - (0.1 * (bottom - low) if bottom > low else pad)
+    most = high + (0.1 * (high - top) if top < high else pad)
+    inner = (max(least, bottom - pad) if bottom > low else least, min(most, top + pad) if top < high else most)
+    outer = (max(known[0], back(least)), min(known[1], back(most)))
+    inner = (max(outer[0], back(inner[0])), min(outer[1], back(inner[1])))
+    return Limits(inner, outer, (back(low), back(high)), logarithm)
+
+
+def _hull(ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+
+def cuts(ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """From where to where all but a few ranges reach, if they had little of an axis otherwise; else all of them.
+
+    >>> cuts([(0.95, 0.97), (0.94, 0.97), (0.1, 0.12)]), cuts([(0.5, 0.97), (0.3, 0.97), (0.1, 0.12)])
+    ((0.94, 0.97), (0.1, 0.97))
+    """
+    low, high = _hull(ranges)
+    few = (len(ranges) - 1) // 2
+    for count in range(1, few + 1):
+        for below in range(count, -1, -1):
+            kept = sorted(ranges)[below:]
+            kept = sorted(kept, key=lambda each: each[1])[: len(ranges) - count]
+            inner = _hull(kept)
+            if inner[1] - inner[0] < SQUEEZED * (high - low):
+                return inner
+    return low, high
+
+
+def fit(axes: Axes, which: str, shown: Limits) -> None:
+    """Give an axis its limits; a broken one is pressed together beyond the dashed line. Called when all is drawn."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}lim": shown.outer})
+    if not shown.broken:
+        if shown.logarithm:
+            logarithmic(axes, which)
+        return
+    base = (lambda v: np.log10(np.maximum(v, 1e-300))) if shown.logarithm else np.asarray
+    (low, high), (bottom, top) = base(np.array(shown.outer)), base(np.array(shown.inner))
+    beside = ASIDE * (top - bottom)
+    down = beside / (bottom - low) if low < bottom else 1.0
+    up = beside / (high - top) if high > top else 1.0
+
+    def forward(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        at = base(values)
+        return at + np.minimum(at - bottom, 0) * (down - 1) + np.maximum(at - top, 0) * (up - 1)
+
+    def inverse(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        at = np.asarray(at)
+        at = at + np.minimum(at - bottom, 0) * (1 / down - 1) + np.maximum(at - top, 0) * (1 / up - 1)
+        return 10**at if shown.logarithm else at
+
+    scale = axes.set_xscale if which == "x" else axes.set_yscale
+    scale("function", functions=(forward, inverse))
+    axes.set(**{f"{which}lim": shown.outer})
+    locator = LogLocator(subs=(1.0, 2.0, 5.0)) if shown.logarithm else MaxNLocator(5 if which == "y" else 4)
+    inside = [tick for tick in locator.tick_values(*shown.inner) if shown.inner[0] <= tick <= shown.inner[1]]
+    aside = [float(f"{end:.2g}") for i, end in enumerate(shown.ends) if shown.outer[i] != shown.inner[i]]
+    axis.set_major_locator(FixedLocator(sorted([*inside, *aside])))
+    axis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:.4g}"))
+    axis.set_minor_locator(NullLocator())
+    for end, other in zip(shown.outer, shown.inner, strict=True):
+        if end != other:
+            line, span = (axes.axvline, axes.axvspan) if which == "x" else (axes.axhline, axes.axhspan)
+            line(other, color=QUIET, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1.5)
+            span(*sorted((end, other)), color=RULE, alpha=0.35, linewidth=0, zorder=0)
+
+
+def logarithmic(axes: Axes, which: str) -> None:
+    """A logarithmic axis with plain numbers, as many as there is room for. Called when everything is drawn."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}scale": "log"})
+    low, high = sorted(axis.get_view_interval())
+    inches = (axes.bbox.width / 0.36 if which == "x" else axes.bbox.height / 0.2) / axes.figure.dpi
+    fitting = [subs for subs in ((1.0, 2.0, 5.0), (1.0, 3.0)) if math.log10(high / low) * len(subs) <= inches]
+    axis.set_major_locator(LogLocator(subs=fitting[0] if fitting else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
