@@ -19,7 +19,7 @@ MUCH = 8.0  # times the least: what is positive and spans more is drawn by logar
 
 
 @dataclass(frozen=True)
-class Limits:
+class AxisLimits:
     """What an axis shows: from where to where all but a few variants are, and all of them."""
 
     inner: tuple[float, float]
@@ -37,7 +37,7 @@ def limits(
     ranges: Sequence[tuple[float, float]],
     known: tuple[float, float] = (-math.inf, math.inf),
     logarithm: bool | None = None,
-) -> Limits:
+) -> AxisLimits:
     """What an axis shows of variants that reach from somewhere to somewhere; by logarithm where they span much.
 
     Parameters
@@ -56,7 +56,7 @@ def limits(
     inner = (max(least, bottom - pad) if bottom > low else least, min(most, top + pad) if top < high else most)
     outer = (max(known[0], back(least)), min(known[1], back(most)))
     inner = (max(outer[0], back(inner[0])), min(outer[1], back(inner[1])))
-    return Limits(inner, outer, (back(low), back(high)), logarithm)
+    return AxisLimits(inner, outer, (back(low), back(high)), logarithm)
 
 
 def _hull(ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -81,7 +81,7 @@ def cuts(ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return low, high
 
 
-def fit(axes: Axes, which: str, shown: Limits) -> None:
+def fit(axes: Axes, which: str, shown: AxisLimits) -> None:
     """Give an axis its limits; a broken one is pressed together beyond the dashed line. Called when all is drawn."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axes.set(**{f"{which}lim": shown.outer})

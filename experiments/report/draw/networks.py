@@ -46,12 +46,11 @@ class UsedTopology:
     def shrinkage(self) -> float | None:
         """The factor by which a step shrinks disagreement, as a geometric mean over `steps`; None for large graphs.
 
-                >>> from commeff.experiments.report.draw.figures import INK, RULE
-        from commeff.topologies import one_peer_exponential, ring
-                >>> round(UsedTopology("ring", ring(8), ()).shrinkage(), 4)
-                0.8047
-                >>> UsedTopology("pairs", one_peer_exponential(8), ()).shrinkage()
-                0.0
+        >>> from commeff.topologies import one_peer_exponential, ring
+        >>> round(UsedTopology("ring", ring(8), ()).shrinkage(), 4)
+        0.8047
+        >>> UsedTopology("pairs", one_peer_exponential(8), ()).shrinkage()
+        0.0
         """
         if self.topology.period == 1:
             return self.topology.at(0).rho

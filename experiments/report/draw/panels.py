@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter
 
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import higher_is_better, pareto_front
-from commeff.experiments.report.draw.axes import Limits, cuts, fit, limits, logarithmic
+from commeff.experiments.report.draw.axes import AxisLimits, cuts, fit, limits, logarithmic
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
@@ -151,7 +151,7 @@ def _curve(axes: Axes, line: Line, scale: float, top: float) -> None:
     )
 
 
-def line_limits(lines: Sequence[Line], y: str) -> Limits:
+def line_limits(lines: Sequence[Line], y: str) -> AxisLimits:
     """What matters of means: the late part of an accuracy, all of anything else."""
     lines = sound(lines)
     last = max(float(line.means["step"].max()) for line in lines)
@@ -165,7 +165,7 @@ def line_limits(lines: Sequence[Line], y: str) -> Limits:
     return limits([(max(floor, float(each.min())), max(floor, float(each.max()))) for each in means])
 
 
-def spot_limits(spots: Sequence[Spot], metric: str) -> Limits:
+def spot_limits(spots: Sequence[Spot], metric: str) -> AxisLimits:
     """Final values with room for their intervals, which do not decide the scale where seeds are few."""
     values = [spot.value for spot in spots]
     room = max(values) - min(values) or max(2 * spot.half for spot in spots) or 1.0

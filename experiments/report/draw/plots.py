@@ -13,7 +13,7 @@ from commeff.experiments.report.data.quantities import AGREEMENT, quantity
 from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
 from commeff.experiments.report.data.variants import Variant, is_number
 from commeff.experiments.report.draw import panels
-from commeff.experiments.report.draw.axes import Limits
+from commeff.experiments.report.draw.axes import AxisLimits
 from commeff.experiments.report.draw.figures import Figure, Look, Panel, look
 from commeff.experiments.report.draw.networks import UsedTopology, draw_network
 from commeff.experiments.report.draw.panels import Line, Spot
@@ -244,7 +244,7 @@ def gone(names: Sequence[str]) -> str:
     return f" Diverged, and cut where they leave the panels: {', '.join(names)}." if names else ""
 
 
-def pressed(limits: Iterable[Limits]) -> str:
+def pressed(limits: Iterable[AxisLimits]) -> str:
     """What a caption says of broken axes."""
     broken = any(each.broken for each in limits)
     return (

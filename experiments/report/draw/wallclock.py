@@ -14,7 +14,7 @@ from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import mean_curve
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw import panels
-from commeff.experiments.report.draw.axes import Limits, fit, limits, logarithmic
+from commeff.experiments.report.draw.axes import AxisLimits, fit, limits, logarithmic
 from commeff.experiments.report.draw.figures import COLOURS, INK, MARKERS, QUIET, RULE, Figure, Look, Panel
 from commeff.experiments.report.draw.panels import Line
 from commeff.experiments.report.draw.plots import gone, looks, pressed, shown_metric
@@ -209,7 +209,7 @@ def _parts(row: VariantSeconds) -> list[tuple[str, str, float]]:
     return parts + [("exposed", kind, seconds) for kind, seconds in timeline.exposed_by_kind.items() if seconds > 0]
 
 
-def bar_limits(data: pd.DataFrame) -> Limits:
+def bar_limits(data: pd.DataFrame) -> AxisLimits:
     """From nothing to the longest bar, in milliseconds; broken where a few are much longer than the others."""
     ends = 1e3 * data[data["part"] != "hidden"].groupby("variant")["seconds"].sum()
     return limits([(0.0, float(end)) for end in ends], (0.0, math.inf), logarithm=False)
