@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import resources
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -115,11 +116,26 @@ class Selection:
 def select(overrides: tuple[str, ...], plugins: tuple[Choice, ...]) -> Selection:
     """What hydra composes of a choice of parts, once.
 
+    A file that chooses nothing beside itself takes the place of the default, which needs no hydra: a law holds the two
+    ways equal.
+
     Parameters
     ----------
     overrides : `group=choice` or `group@place=choice`.
     plugins : choices beside the built-in ones.
     """
+    chosen = dict(override.split("=") for override in overrides)
+    if not overrides or plugins or None in [_alone(group, name) for group, name in chosen.items()]:
+        return composed(overrides, plugins)
+    default = select((), ())
+    config = copy.deepcopy(default.config)
+    for group, name in chosen.items():
+        config[group] = _alone(group, name)
+    return Selection(config, default.places)
+
+
+def composed(overrides: Sequence[str], plugins: Sequence[Choice] = ()) -> Selection:
+    """`select`, by hydra."""
     for plugin in plugins:
         ConfigStore.instance().store(group=plugin.group, name=plugin.name, node=plugin.node)
     with initialize_config_module("commeff.experiments.conf", version_base="1.3"):
@@ -129,6 +145,17 @@ def select(overrides: tuple[str, ...], plugins: tuple[Choice, ...]) -> Selection
     with open_dict(config):
         del config["hydra"]
     return Selection(config, places)
+
+
+@cache
+def _alone(group: str, name: str) -> DictConfig | ListConfig | None:
+    """The file of a choice; None where it chooses other parts too, or where there is none."""
+    file = resources.files("commeff.experiments.conf").joinpath(group, f"{name}.yaml")
+    if not file.is_file():
+        return None
+    with file.open(encoding="utf-8") as text:
+        node = OmegaConf.load(text)
+    return None if "defaults" in node else node
 
 
 def _plain(value: Any) -> Any:
