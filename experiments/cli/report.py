@@ -62,6 +62,10 @@ def report_command(
         str | None,
         typer.Option("--columns", metavar="NAME,...", help="Of the main table, in this order.", show_default=False),
     ] = None,
+    style: Annotated[
+        Path | None,
+        typer.Option("--style", metavar="FILE", help="How figures look as PDF and PNG.", show_default=False),
+    ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -70,7 +74,7 @@ def report_command(
     * `commeff report runs/demo`
     * `commeff report runs --metric val_loss --baseline method=dsgd`
     * `commeff report runs/demo --cluster ethernet_1g --cluster mine.yaml --step-seconds 0.01`
-    * `commeff report runs/demo --columns seeds,val_accuracy,wire_bytes,saving`
+    * `commeff report runs/demo --columns seeds,val_accuracy,wire_bytes,saving --style paper.yaml`
 
     With clusters it also says how long runs would take there, in figures and columns marked "modelled": computing
     (FLOPs of the run's own model over 40 % of the GPU's peak, or as many seconds as are given) and the communication
@@ -79,6 +83,9 @@ def report_command(
     Columns are seeds, difference (to the baseline), wire_bytes, payload_bytes, saving, to_target, seconds,
     consensus_distance, what runs measure at their end (val_accuracy, test_loss ...) and what tells variants apart
     (method, topology, optimizer.lr ...). What is not named stands in a second table.
+
+    A style is a YAML file with width, height (inches), columns, panels, font, font_size, order, labels and colours (by
+    variant), at the top for all figures or under `figures:` for each by its name; experiments/report/paper.yaml is one.
 
     What a store says is data. Modelled seconds and pictures of topologies take parts that are built: those of plug-ins
     are built only if this command names them with `--plugin`.
@@ -102,7 +109,9 @@ def report_command(
 
         adopted(plugin)
         names = None if columns is None else columns.replace(",", " ").split()
-        written = write_report(store, out, grid, metric, target, named, cluster or [], step_seconds, efficiency, names)
+        written = write_report(
+            store, out, grid, metric, target, named, cluster or [], step_seconds, efficiency, names, style
+        )
     for line in written.analysis.unknown:
         typer.echo(f"commeff: {line}", err=True)
     show(written, as_json)

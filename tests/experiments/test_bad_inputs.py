@@ -103,6 +103,7 @@ BAD = [  # words of a command, and what the line says; {here} is the folder with
     ("report {here}/stored --grid nope", "holds no grid 'nope'"),
     ("report {here}/stored --baseline psgd", "--baseline must be key=value"),
     ("report {here}/stored --columns seeds,payload_byte", "did you mean payload_bytes"),
+    ("report {here}/stored --style {here}/absent.yaml", "--style must be a file"),
     ("report {here}/stored --target low", "'--target'"),
     ("report {here}/stored --cluster nowhere", "nowhere"),
     ("report {here}/nothing", "nothing holds no runs"),

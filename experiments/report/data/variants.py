@@ -89,6 +89,7 @@ class Variant:
     chosen, trials : the values of what is tuned, and their runs.
     task : what it learns, where the grid has several tasks or settings of one; only variants of one are compared.
     family, kind : name and number of what is the same on other tasks; it has one look in all figures.
+    colour : that a style gives it.
     """
 
     number: int
@@ -99,6 +100,7 @@ class Variant:
     task: str
     family: str
     kind: int
+    colour: str = ""
 
     @property
     def runs(self) -> tuple[RecordedRun, ...]:

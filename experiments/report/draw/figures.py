@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from commeff.files import regular
 
 INK, QUIET, RULE = "#1f2328", "#656d76", "#d8dee4"
 NO_DATE = {"CreationDate": None, "Producer": None, "Creator": None}
+FONT_SIZE = 8.5  # points
 LINE = 0.19  # inches from one line of a legend to the next
 LETTER = 0.068  # inches of a letter of it
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a2f5d")  # after Okabe and Ito
@@ -31,9 +32,9 @@ MARKERS = "osD^vPX*"
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8.5,
-    "axes.labelsize": 8.5,
-    "axes.titlesize": 8.5,
+    "font.size": FONT_SIZE,
+    "axes.labelsize": FONT_SIZE,
+    "axes.titlesize": FONT_SIZE,
     "axes.titlelocation": "left",
     "axes.edgecolor": QUIET,
     "axes.labelcolor": INK,
@@ -168,27 +169,36 @@ def _short(tag: str) -> str:
     return re.sub(r"(\d\.\d\d)\d+", r"\1", tag)
 
 
-def write(figure: Figure, folder: Path) -> None:
-    """The whole figure as PDF and PNG, and its data as CSV."""
+def letters(size: float) -> float:
+    """Points of letters that are so large where all others have their usual size."""
+    return float(size * mpl.rcParams["font.size"] / FONT_SIZE)
+
+
+def write(figure: Figure, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
+    """The whole figure as PDF and PNG, and its data as CSV; `settings` are matplotlib's."""
+    with mpl.rc_context(STYLE | dict(settings or {})):
+        _save(figure, folder)
+    write_csv(figure.data, folder / f"{figure.name}.csv")
+
+
+def _save(figure: Figure, folder: Path) -> None:
     width, height = figure.panels[0].width, figure.panels[0].height
     rows = math.ceil(len(figure.panels) / figure.columns)
     longest = max((len(name) for name, _ in figure.legend), default=0)
-    columns = max(1, min(4, int(width * figure.columns / (0.7 + LETTER * longest))))  # of the legend
-    below = 0.1 + LINE * math.ceil(len(figure.legend) / columns) if figure.legend else 0.0
+    columns = max(1, min(4, int(width * figure.columns / (0.7 + letters(LETTER) * longest))))  # of the legend
+    below = 0.1 + letters(LINE) * math.ceil(len(figure.legend) / columns) if figure.legend else 0.0
     size = (width * figure.columns, height * rows + below)
-    with mpl.rc_context(STYLE):
-        canvas = Canvas(figsize=size)
-        for i, panel in enumerate(figure.panels):
-            row, column = divmod(i, figure.columns)
-            panel.draw(canvas.add_axes(panel.box(column * width, size[1] - (row + 1) * height, size)))
-        if figure.legend:
-            handles, names = [_handle(each) for _, each in figure.legend], [name for name, _ in figure.legend]
-            canvas.legend(handles, names, loc="lower center", ncols=columns, fontsize=8)
-        with open(folder / f"{figure.name}.pdf", "wb", opener=regular) as file:
-            canvas.savefig(file, format="pdf", metadata=NO_DATE)
-        with open(folder / f"{figure.name}.png", "wb", opener=regular) as file:
-            canvas.savefig(file, format="png", dpi=110, metadata={"Software": None})
-    write_csv(figure.data, folder / f"{figure.name}.csv")
+    canvas = Canvas(figsize=size)
+    for i, panel in enumerate(figure.panels):
+        row, column = divmod(i, figure.columns)
+        panel.draw(canvas.add_axes(panel.box(column * width, size[1] - (row + 1) * height, size)))
+    if figure.legend:
+        handles, names = [_handle(each) for _, each in figure.legend], [name for name, _ in figure.legend]
+        canvas.legend(handles, names, loc="lower center", ncols=columns, fontsize=letters(8))
+    with open(folder / f"{figure.name}.pdf", "wb", opener=regular) as file:
+        canvas.savefig(file, format="pdf", metadata=NO_DATE)
+    with open(folder / f"{figure.name}.png", "wb", opener=regular) as file:
+        canvas.savefig(file, format="png", dpi=110, metadata={"Software": None})
 
 
 def write_csv(data: pd.DataFrame, path: Path) -> None:

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import higher_is_better, pareto_front
 from commeff.experiments.report.draw.axes import AxisLimits, cuts, fit, limits, logarithmic
-from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look
+from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look, letters
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
 LOGARITHMIC = ("wire_bytes", "modelled_seconds")
@@ -78,8 +78,8 @@ def before_all(axes: Axes, line: Line, lines: Sequence[Line], y: str) -> None:
     logarithmic(axes, "x")
     fit(axes, "y", line_limits(lines, y))
     _percent(axes, y)
-    axes.set_title(line.name, fontsize=8, color=line.look.colour)
-    axes.set_xlabel("MB on the wire", fontsize=7.5)
+    axes.set_title(line.name, fontsize=letters(8), color=line.look.colour)
+    axes.set_xlabel("MB on the wire", fontsize=letters(7.5))
 
 
 def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | None) -> None:
@@ -97,7 +97,9 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
     if reference is not None:
         axes.axvline(reference, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
         words, at = "psgd with 16-bit numbers", axes.get_xaxis_transform()
-        axes.text(reference, 0.015, f"{words} ", transform=at, rotation=90, ha="right", fontsize=7.5, color=QUIET)
+        axes.text(
+            reference, 0.015, f"{words} ", transform=at, rotation=90, ha="right", fontsize=letters(7.5), color=QUIET
+        )
     axes.set(xlabel=quantity("wire_bytes").axis, ylabel=f"final {quantity(metric).words}")
     bars = [(s.cost, s.value - s.half, s.cost, s.value + s.half) for s in spots]
     steps = [(one.cost, one.value, other.cost, one.value) for one, other in pairwise(front)]
@@ -119,8 +121,8 @@ def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tupl
     span = limits[1] - limits[0]
     axes.set_ylim(limits[0] - 0.04 * span, limits[1] + 0.08 * span)
     _percent(axes, by)
-    axes.set_title(line.name, fontsize=8, color=colour)
-    axes.set_xlabel(key, fontsize=7.5)
+    axes.set_title(line.name, fontsize=letters(8), color=colour)
+    axes.set_xlabel(key, fontsize=letters(7.5))
 
 
 def sound(lines: Sequence[Line]) -> Sequence[Line]:
@@ -192,7 +194,7 @@ class Label:
     number: int
 
 
-def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = (), size: float = 8.0) -> None:
+def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = ()) -> None:
     """Write the labels on axes whose limits are final; `lines`, also in data coordinates, are to be kept clear too.
 
     Everything is weighed in points, from the lower left corner of the canvas.
@@ -207,7 +209,7 @@ def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = (),
         (left, bottom), (right, top) = axes.transData.transform([line[:2], line[2:]]) / point
         obstacles.append((left - 1, bottom - 1, right + 1, top + 1))
     for label, centre in zip(labels, centres, strict=True):
-        text = axes.annotate(label.text, (label.x, label.y), fontsize=size)
+        text = axes.annotate(label.text, (label.x, label.y), fontsize=letters(8))
         extent = text.get_window_extent()
         text.remove()
         boxes = {
@@ -224,7 +226,7 @@ def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = (),
             (label.x, label.y),
             (box[0] - centre[0], box[1] - centre[1]),
             textcoords="offset points",
-            fontsize=size,
+            fontsize=letters(8),
             color=label.colour,
             gid=f"variant-{label.number}",
             arrowprops=leader if ring >= LEADER else None,

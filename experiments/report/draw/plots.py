@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -27,8 +28,8 @@ SMALL = (0.45, 0.08, 0.38, 0.22)  # margins of small panels
 def looks(analysis: Analysis) -> dict[int, Look]:
     """The look of each variant by its number: the baseline in ink, others in the grid's order; one on all tasks."""
     first = analysis.baselines[0].kind if analysis.baselines else -1
-    places = {v.number: 0 if v.kind == first else v.kind + (v.kind < first) for v in analysis.variants}
-    return {number: look(place) for number, place in places.items()}
+    found = {v: look(0 if v.kind == first else v.kind + (v.kind < first)) for v in analysis.variants}
+    return {v.number: replace(each, colour=v.colour or each.colour) for v, each in found.items()}
 
 
 def figures(analysis: Analysis) -> list[Figure]:

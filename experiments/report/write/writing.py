@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from commeff.experiments.escape import file_name, markdown_block, markdown_text
 from commeff.experiments.report.data.analysis import Analysis, analyse
@@ -51,6 +52,7 @@ def write_report(
     step_seconds: float | None = None,
     efficiency: float | None = None,
     columns: Sequence[str] | None = None,
+    style: Path | None = None,
 ) -> Report:
     """Write the report of a store into `out` (STORE/report), at whatever stage its runs are.
 
@@ -63,6 +65,7 @@ def write_report(
     clusters : names or files of clusters on which wall-clock time is modelled; the grid file's.
     step_seconds, efficiency : how fast a worker computes on all of them, instead of what the grid file says.
     columns : of the main table; the others stand in a second one.
+    style : a file that says how figures look as PDF and PNG; see `commeff.experiments.report.draw.style`.
 
     Raises
     ------
@@ -73,17 +76,23 @@ def write_report(
     check_columns(analysis, columns or ())
     modelled = clusters or analysis.grid.clusters or step_seconds is not None or efficiency is not None
     clocks = wallclocks(analysis, clusters, step_seconds, efficiency) if modelled else []
-    folder = out or store / "report"
-    for part in ("figures", "tables"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
     between = any("topology" in run.record.config for run in analysis.runs)
     topologies, faults = networks(analysis) if between else ([], [])
     every = _tables(analysis, clocks, columns)
     every += [table_details.topology_table(topologies)] if topologies else []
     main, tables = main_tables(analysis, clocks, columns)[0], {table.name: table for table in every}
-    drawn = {figure.name: figure for figure in _figures(analysis, clocks, topologies)}
-    for figure in drawn.values():
-        write(figure, folder / "figures")
+    build = partial(_figures, topologies=topologies)
+    drawn = {figure.name: figure for figure in build(analysis, clocks)}
+    files: Sequence[tuple[Figure, dict[str, Any]]] = [(figure, {}) for figure in drawn.values()]
+    if style:
+        from commeff.experiments.report.draw.style import read_style, styled
+
+        files = styled(read_style(style), drawn, analysis, clocks, build)
+    folder = out or store / "report"
+    for part in ("figures", "tables"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for figure, settings in files:
+        write(figure, folder / "figures", settings)
     for table in (*tables.values(), main):
         if table.name not in drawn and not table.data.empty:
             write_csv(table.data, folder / "figures" / f"{table.name}.csv")
