@@ -7,6 +7,7 @@ import re
 from mkdocs.structure.files import File, Files
 
 from commeff.experiments.pages import catalogue, reference, repository
+from commeff.experiments.pages.equations import mathml
 
 
 def on_files(files: Files, config) -> Files:
@@ -34,10 +35,14 @@ def on_files(files: Files, config) -> Files:
 
 
 def on_page_markdown(markdown: str, page, config, files: Files) -> str:
-    """Links of a page of docs/ as the site has them."""
-    if page.file.generated_by is not None:
-        return markdown
-    return repository.linked(markdown, f"docs/{page.file.src_uri}", lambda path: None)
+    """Links of a page of docs/ as the site has them, and equations set."""
+    if page.file.generated_by is None:
+        markdown = repository.linked(markdown, f"docs/{page.file.src_uri}", lambda path: None)
+    return re.sub(r"^```math\n(.*?)```$", _equation, markdown, flags=re.MULTILINE | re.DOTALL)
+
+
+def _equation(block: re.Match[str]) -> str:
+    return f'<div class="equation">{mathml(block[1], block=True)}</div>'
 
 
 def on_post_page(output: str, page, config) -> str:

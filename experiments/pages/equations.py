@@ -98,7 +98,8 @@ def mathml(source: str, block: bool = False) -> str:
     made = convert(source, display="block" if block else "inline")
     for sign in "*_`[]":
         made = made.replace(sign, f"&#{ord(sign)};")
-    return made
+    made = made.replace("<mo>&#x02016;", '<mo stretchy="false">&#x02016;')
+    return made if block else f"<span>{made}</span>"  # a tag of its own at the start of a line would end the paragraph
 
 
 def equations(block: str) -> str:

@@ -12,6 +12,10 @@ PACKAGES = (
     "commeff.compressors",
     "commeff.topologies",
     "commeff.communicator",
+    "commeff.training.task",
+    "commeff.training.trainer",
+    "commeff.profiling",
+    "commeff.experiments.tasks",
     "commeff.parallelism",
     "commeff.cluster",
     "commeff.planner",
@@ -22,7 +26,10 @@ PACKAGES = (
 def public(package: str) -> dict[str, str]:
     """The functions and classes that a package offers: name -> full name, where it is defined."""
     module = import_module(package)
-    values = {name: getattr(module, name) for name in module.__all__}
+    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    values = {name: getattr(module, name) for name in names}
+    if not hasattr(module, "__all__"):  # a file: what it defines itself
+        values = {name: value for name, value in values.items() if getattr(value, "__module__", "") == package}
     return {
         name: f"{value.__module__}.{value.__qualname__}"
         for name, value in values.items()
