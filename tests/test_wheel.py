@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -145,10 +146,20 @@ def test_the_project_s_own_modules_stay_its_own(installed: Installed) -> None:
 
 
 def test_the_installed_command_trains_reports_and_plans(installed: Installed) -> None:
+    for words in (
+        ["init", "-q"],
+        ["add", "mine.py"],
+        ["-c", "user.name=me", "-c", "user.email=me@x", "commit", "-qm", "1"],
+    ):
+        installed.run("git", *words)
     installed.run("commeff", "grid", "grid.yaml", "--plugin", "mine.py", "--store", "store", "-j", "2")
     states = json.loads(installed.run("commeff", "status", "store", "--json"))["grid"]["states"]
     assert states == {"done": 3}
-    assert "mine" in (installed.project / "store" / "report" / "report.html").read_text()
+    page = (installed.project / "store" / "report" / "report.html").read_text()
+    commit = installed.run("git", "rev-parse", "--short=10", "HEAD").strip()
+    assert re.search(rf"mine.py of {installed.project.name} at {commit}, digest [0-9a-f]{{12}}", page)
+    (environment, *_) = (path.read_text() for path in (installed.project / "store").glob("*/env.json"))
+    assert json.loads(environment)["commit"] == "unknown", "the project's commit is not ours"
 
     plan = ["model=llama2-7b", "cluster=h100_400g", "gpus=64"]
     assert json.loads(installed.run("commeff", "plan", "--json", *plan))

@@ -24,6 +24,7 @@ from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.contained import ProcessEnding, contained, interrupt, is_interrupt
 from commeff.experiments.config.meshes import degrees, mesh_size
+from commeff.experiments.config.registry import foreign, targets_in
 from commeff.experiments.config.rehearsal import communicator, driven, on_mesh_by
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.sources import plugin_files, raised_at
@@ -155,7 +156,7 @@ def claim(
 
             mesh_checkpoints.check(checkpoints)
         origin = origin_of(config, run) if config.get("resume_from") else None
-        run.create(config, {**sys_info(), **facts})
+        run.create(config, {**sys_info(), **facts, **_plugins(config)})
         if origin:
             origin.bring(run)
     except CheckpointRefused as error:
@@ -164,6 +165,15 @@ def claim(
         reason = error.strerror or error
         raise ConfigError([f"{run.path} cannot be written ({reason}); choose another --store"]) from None
     return None
+
+
+def _plugins(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the plug-ins of a run come from."""
+    if not any(isinstance(target, str) and foreign(target) for target in targets_in(config)):
+        return {}
+    from commeff.experiments.run.provenance import plugin_info
+
+    return {"plugins": plugin_info(config)}
 
 
 def supervise(

@@ -17,7 +17,6 @@ from commeff.experiments.config.schema import ConfigError
 if TYPE_CHECKING:
     import torch
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("commeff", "torch", "numpy", "networkx", "hydra-core")
 TIMEOUT = 300.0  # seconds after which a process that waits for another gives up
 TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")  # beginnings
@@ -157,17 +156,29 @@ def check_device(kind: str, nproc: int) -> None:
 
 
 def git_commit() -> str:
-    """The commit of the source tree, with "+" if files differ from it; "unknown" outside a repository."""
+    """The commit of our source tree, with "+" if files differ from it; "unknown" where we are installed."""
+    return revision(Path(__file__)) or "unknown"
+
+
+def revision(file: Path) -> str:
+    """The commit of the repository that a file belongs to, with "+" if anything there differs from it; "" if to none.
+
+    What merely lies in the folder of a repository, as an environment in a project's folder does, is not of it.
+    """
+    if git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
+        return ""
+    commit = git(file.parent, "rev-parse", "--short=10", "HEAD")
+    changes = git(file.parent, "status", "--porcelain", "--untracked-files=no")
+    return commit + ("+" if changes else "") if commit else ""
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git answers in a folder; None if it refuses, or is not there."""
     try:
-        commit, changes = (
-            subprocess.run(
-                ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for arguments in (("rev-parse", "--short=10", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-        )
+        words = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return commit + ("+" if changes else "")
+        return None
 
 
 def _version(package: str) -> str:

@@ -16,6 +16,7 @@ from commeff.experiments.report.data.analysis import WAYS, Analysis, TableRow
 from commeff.experiments.report.data.commands import settings_of
 from commeff.experiments.report.data.quantities import MISSING, fixed, quantity, spread
 from commeff.experiments.report.data.statistics import estimate
+from commeff.experiments.report.data.summary import plugins
 from commeff.experiments.report.data.variants import RecordedRun
 from commeff.experiments.report.draw.networks import WINDOW, UsedTopology
 from commeff.experiments.report.write.cells import estimates, label_of, number, spread_of, transpose, word
@@ -180,7 +181,8 @@ def _place(environment: Mapping[str, Any]) -> dict[str, str]:
     machines = [member for member in members if isinstance(member, Mapping)] if isinstance(members, list) else []
     hosts = Counter(str(member.get("host", MISSING)) for member in machines)
     several = {"hosts": ", ".join(f"{host} ({count})" for host, count in sorted(hosts.items()))}
-    settings = {key: str(value) for key, value in environment.items() if key not in ("members", "restarts")}
+    settings = {key: str(value) for key, value in environment.items() if key not in ("members", "restarts", "plugins")}
+    settings |= {"plug-ins": "; ".join(each)} if (each := plugins(environment)) else {}
     return settings | (several if len(hosts) > 1 else {})
 
 
