@@ -22,6 +22,8 @@ class Blockwise(Compressor):
 
     omega and delta are the worst of the two lengths. Sends what the compressor sends for every block.
 
+    When: a scale or a choice for each block instead of one for the whole vector.
+
     Parameters
     ----------
     compressor

@@ -26,6 +26,8 @@ class Composed(Compressor):
 
     Basu et al. 2019 (Qsparse), arXiv:1906.02367.
 
+    When: top-k or random-k whose values are still too long.
+
     Parameters
     ----------
     outer

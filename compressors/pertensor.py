@@ -22,6 +22,8 @@ class PerTensor(Compressor):
 
     omega and delta are the worst over the tensors. Sends what the compressor sends for every tensor.
 
+    When: tensors whose numbers differ in scale: each gets its own choice or scale.
+
     Parameters
     ----------
     compressor

@@ -70,12 +70,16 @@ def quantised(vectors: Tensor, scale: Tensor, levels: int, noise: Noise) -> Leve
 class QSGD(ScaledRows):
     """Stochastic rounding to multiples of |v|/s, s = ``levels``; ``bucket``: in pieces of that length.
 
-    C(v)_i = |v| sign(v_i) xi_i / s, xi_i = floor(a) + 1 with probability a - floor(a), else floor(a), where a = s
-    |v_i| / |v|. E|C(v) - v|^2 = (|v|^2/s^2) sum_i p_i (1 - p_i), p_i = a - floor(a); omega = min(d/s^2, sqrt(d)/s).
+        C(v)_i = |v| sign(v_i) xi_i / s,  xi_i = floor(a) + 1 with probability a - floor(a), else floor(a)
+        a = s |v_i| / |v|
+
+    E|C(v) - v|^2 = (|v|^2/s^2) sum_i p_i (1 - p_i), p_i = a - floor(a); omega = min(d/s^2, sqrt(d)/s).
     Sends ceil(log2(2s + 1)) bits per coordinate and the norm (of each bucket). NaN or infinity in v, or a norm beyond
     the largest number of its dtype, makes the bucket NaN.
 
     Alistarh et al. 2017, arXiv:1610.02132.
+
+    When: unbiased messages of 2 to 8 bits; give it a bucket on long vectors, for omega grows with their length.
 
     Parameters
     ----------
@@ -135,11 +139,15 @@ class QSGD(ScaledRows):
 class TernGrad(ScaledRows):
     """Each coordinate becomes -m, 0 or m, where m = max_i |v_i|.
 
-    C(v)_i = m sign(v_i) b_i, b_i = 1 with probability |v_i| / m. E|C(v) - v|^2 = m |v|_1 - |v|^2; omega = (sqrt(d) -
+        C(v)_i = m sign(v_i) b_i,  b_i = 1 with probability |v_i| / m, else 0
+
+    E|C(v) - v|^2 = m |v|_1 - |v|^2; omega = (sqrt(d) -
     1)/2, attained. The paper's optional clipping is left out, for it makes the compressor biased. Sends 2 bits per
     coordinate and m.
 
     Wen et al. 2017, arXiv:1705.07878.
+
+    When: unbiased messages of 2 bits, where gradients have no outliers.
 
     Examples
     --------
@@ -169,6 +177,8 @@ class Int8(ScaledRows):
     per coordinate and m per block.
 
     Dettmers 2015, arXiv:1511.04561; Dettmers et al. 2022, arXiv:2110.02861 (blocks).
+
+    When: a quarter of the bytes, nearly exact: what outer steps and pseudo-gradients are sent with.
 
     Parameters
     ----------
@@ -226,6 +236,8 @@ class Int4(Int8):
     """Half a byte per coordinate: as `Int8`, with 7 levels for 127: multiples of D = m/7; omega = b/(4 7^2).
 
     Sends 4 bits per coordinate and m per block.
+
+    When: an eighth of the bytes, unbiased: outer steps of `streaming_diloco`, with error feedback elsewhere.
 
     Parameters
     ----------

@@ -39,11 +39,15 @@ class Drawn(Sparse):
 class RandomK(Sparsifier):
     """k coordinates, uniformly without replacement; scaled by d/k (unbiased) unless ``scaled=False``.
 
+        C(v)_i = (d/k) v_i with probability k/d, else 0
+
     Scaled: E|C(v) - v|^2 = (d/k - 1)|v|^2 = omega |v|^2. Not scaled: E|C(v) - v|^2 = (1 - k/d)|v|^2, delta = k/d.
     Sends k values and the key of the choice, 8 bytes. With ``shared=True`` all workers keep the same coordinates,
     which changes every step: no key is sent and messages can be added on the way (all-reduce).
 
     Stich et al. 2018, arXiv:1809.07599; Wangni et al. 2017, arXiv:1710.09854.
+
+    When: sparse messages that sum in flight (``shared=True``), or a cheap choice without sorting.
 
     Parameters
     ----------

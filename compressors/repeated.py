@@ -48,6 +48,8 @@ class Repeated(Compressor):
 
     Huang et al. 2022 (NEOLITHIC), arXiv:2206.03665.
 
+    When: a compressor that loses too much at once, where several messages may be sent.
+
     Parameters
     ----------
     compressor

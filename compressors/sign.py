@@ -35,10 +35,14 @@ class SignMessage(Tiled):
 class ScaledSign(ScaledRows):
     """C(v) = (|v|_1 / d) sign(v), where the sign of 0 is that of its sign bit.
 
-    |C(v) - v|^2 = |v|^2 - |v|_1^2 / d; delta = 1/d in the worst case (one coordinate), |v|_1^2 / (d |v|^2) for a
+        |C(v) - v|^2 = |v|^2 - |v|_1^2 / d
+
+    delta = 1/d in the worst case (one coordinate), |v|_1^2 / (d |v|^2) for a
     given v. Sends one bit per coordinate and the scale. NaN in v makes the row NaN.
 
     Bernstein et al. 2018, arXiv:1802.04434 (signs); Karimireddy et al. 2019, arXiv:1901.09847 (the scale).
+
+    When: one bit a number, with a memory: `mem_sgd`, `double_squeeze`, `choco`.
 
     Examples
     --------

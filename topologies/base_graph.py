@@ -39,6 +39,8 @@ def base_graph(n: int, k: int) -> Topology:
     The period is at most :math:`2\log_{k+1} n + 2`. Symmetric at every step. A period starts at a multiple of it: other
     windows of that length need not average exactly.
 
+    When: as `one_peer_exponential` for any n, and symmetric.
+
     Parameters
     ----------
     n : int

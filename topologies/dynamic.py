@@ -18,6 +18,8 @@ def one_peer_exponential(n: int) -> Topology:
     (use `base_graph`).
     Ying et al., Exponential graph is provably efficient for decentralized deep training, arXiv 2110.13363.
 
+    When: one message a step, and exact consensus every log2 n steps: the cheapest of all for a power of two.
+
     Parameters
     ----------
     n : int
@@ -34,6 +36,8 @@ def one_peer_exponential(n: int) -> Topology:
 
 def random_matching(n: int, seed: int) -> Topology:
     """Every step a uniformly random pairing; the pairs average. For odd n one worker sits the step out.
+
+    When: one message a step without any order, as where partners come as they are free.
 
     Parameters
     ----------
@@ -59,6 +63,8 @@ def od_equidyn(n: int, eta: float, seed: int) -> Topology:
     disagreement shrinks by :math:`1 - 2/n` at eta = 1 and by :math:`(n-1)/(2n)` at eta = 1/2: one message a step,
     whatever n. Song et al., Communication-efficient topologies for decentralized learning with O(1) consensus rate,
     arXiv 2210.07881.
+
+    When: one message a step, with a consensus that does not depend on n.
 
     Parameters
     ----------

@@ -24,6 +24,8 @@ ATTEMPTS = 100  # draws of a random graph before it is said to be never connecte
 def complete(n: int) -> Topology:
     """Everyone receives from everyone: W = J, exact averaging in one step, n - 1 messages a worker. rho = 0.
 
+    When: exact averaging as a topology: the reference that others are held against.
+
     Parameters
     ----------
     n : int
@@ -45,6 +47,8 @@ def ring(n: int) -> Topology:
     pair averages with weights 1/2. Even rings from 4 on have the eigenvalue -1/3, which D2 cannot bear: use
     ``lazy(ring(n))``.
 
+    When: the fewest messages on a fixed, symmetric graph; small n, for consensus slows down as n squared.
+
     Parameters
     ----------
     n : int
@@ -63,6 +67,8 @@ def torus(rows: int, cols: int) -> Topology:
 
     Worker ``r * cols + c`` sits in row r, column c. Square m x m, m >= 3: :math:`\rho = (3 + 2\cos(2\pi/m))/5`. Along a
     side of two both neighbours are the same worker, which counts once (weights 1/4, or 1/3 for 2 x 2).
+
+    When: a fixed symmetric graph of degree 4 for tens of workers.
 
     Parameters
     ----------
@@ -87,6 +93,8 @@ def grid(rows: int, cols: int) -> Topology:
 
     Worker ``r * cols + c`` sits in row r, column c. ``grid(1, n)`` is the path.
 
+    When: workers that lie in a plane, without links around its edges.
+
     Parameters
     ----------
     rows, cols : int
@@ -103,6 +111,8 @@ def grid(rows: int, cols: int) -> Topology:
 def star(n: int) -> Topology:
     """Everyone talks to worker 0 only: W = I - L/n. rho = 1 - 1/n, however short the paths are.
 
+    When: what a server that is one of the workers does; its link carries all.
+
     Parameters
     ----------
     n : int
@@ -118,6 +128,8 @@ def star(n: int) -> Topology:
 
 def hypercube(n: int) -> Topology:
     r"""Workers whose numbers differ in one bit are neighbours, weights 1/(m+1), n = 2^m. :math:`\rho = 1 - 2/(m+1)`.
+
+    When: fast consensus on a fixed symmetric graph of log2 n neighbours.
 
     Parameters
     ----------
@@ -143,6 +155,8 @@ def exponential(n: int) -> Topology:
     even n, less for odd n. Ying et al., Exponential graph is provably efficient for decentralized deep training, arXiv
     2110.13363.
 
+    When: the fixed graph to try first: fast consensus at log2 n messages. It is not symmetric, which `d2` refuses.
+
     Parameters
     ----------
     n : int
@@ -164,6 +178,8 @@ def d_equistatic(n: int, m: int, seed: int) -> Topology:
     replacement, as published, so the degree is at most m. Directed, circulant. With
     :math:`m \ge \tfrac83 \ln(2n/p)/\epsilon^2`, :math:`\rho < \epsilon` with probability 1 - p. Song et al.,
     Communication-efficient topologies for decentralized learning with O(1) consensus rate, arXiv 2210.07881.
+
+    When: a fixed graph whose consensus does not depend on n, at a degree that you choose.
 
     Parameters
     ----------
@@ -191,6 +207,8 @@ def erdos_renyi(n: int, p: float, seed: int) -> Topology:
 
     Draws that are not connected are passed over: it is the random graph given that it is connected.
 
+    When: experiments on irregular graphs.
+
     Parameters
     ----------
     n : int
@@ -211,6 +229,8 @@ def erdos_renyi(n: int, p: float, seed: int) -> Topology:
 
 def random_regular(n: int, degree: int, seed: int) -> Topology:
     """A random connected graph where everyone has `degree` neighbours, weights 1/(degree + 1). Drawn once, then fixed.
+
+    When: a fixed symmetric graph of any degree with consensus that hardly depends on n.
 
     Parameters
     ----------

@@ -101,6 +101,8 @@ def lazy(topology: Topology) -> Topology:
     Moves the eigenvalues of a symmetric W from [-1, 1] to [0, 1], which is what D2 asks of even rings, whose
     smallest eigenvalue is exactly the forbidden -1/3.
 
+    When: a symmetric graph whose smallest eigenvalue a method does not bear (`d2`).
+
     Parameters
     ----------
     topology : Topology
@@ -121,6 +123,8 @@ def hierarchical(groups: int, inner: Topology, outer: Topology) -> Topology:
     Both in one step: :math:`W = W_{outer} \otimes W_{inner} = (W_{outer} \otimes I)(I \otimes W_{inner})`. Worker
     ``g * inner.n + m`` is member m of group g. Degrees multiply: (1 + d_inner)(1 + d_outer) - 1. If both are doubly
     stochastic so is W, with :math:`\rho = \max(\rho_{inner}, \rho_{outer})` if neither exceeds 1.
+
+    When: machines of several workers: one graph inside, another between them.
 
     Parameters
     ----------

@@ -19,6 +19,8 @@ def psgd(optimizer: OptimizerFactory) -> Strategy:
 
     Memory: the optimizer's. Sends: g_i by all-reduce at every step, d numbers of payload.
 
+    When: the baseline, and the right choice where links are fast: nothing is lost, and buckets hide behind backward.
+
     Parameters
     ----------
     optimizer
@@ -45,6 +47,9 @@ def compressed_sgd(optimizer: OptimizerFactory, compressor: Compressor) -> Strat
 
     Memory: the optimizer's. Sends: C(g_i) at every step, by all-reduce if messages can be summed and by all-gather
     otherwise.
+
+    When: unbiased messages of a few bits on a link that is the bottleneck; with few workers, or with messages that can
+    be summed, since others are gathered by all.
 
     Parameters
     ----------
@@ -81,6 +86,9 @@ def mem_sgd(optimizer: OptimizerFactory, compressor: Compressor) -> Strategy:
     Memory: e_i. Sends: C(q_i) at every step, by all-reduce if messages can be summed and by all-gather otherwise;
     nothing where gamma = 0.
 
+    When: strong compression of gradients, biased ones too: the first to try with top-k or signs, if a vector of memory
+    can be had.
+
     Parameters
     ----------
     optimizer
@@ -114,6 +122,8 @@ def double_squeeze(optimizer: OptimizerFactory, compressor: Compressor, server: 
 
     Memory: e_i at each worker, e at the server. Sends at every step: C(q_i) to the server, C(v) from it (n small
     messages each way, if sharded).
+
+    When: a server, or a link, on which the way back is as dear as the way there; biased messages both ways.
 
     Parameters
     ----------
@@ -154,6 +164,8 @@ def neolithic(
     Gradients are averaged over `rounds` minibatches, so that a minibatch costs as many bytes as in DoubleSqueeze.
 
     Memory: as in `double_squeeze`, none with ef=False. Sends: `rounds` messages up and as many down at every step.
+
+    When: as `double_squeeze` where one message loses too much, and minibatches are cheap beside messages.
 
     Parameters
     ----------
@@ -206,6 +218,9 @@ def power_sgd(optimizer: OptimizerFactory, rank: int = 2) -> Strategy:
 
     Memory: E_i, and the last Q, from which the next step starts. Sends at every step: r (a + b) numbers for a matrix by
     two all-reduces; one-dimensional tensors as they are.
+
+    When: large matrices and an all-reduce: its factors are summed in flight, so it saves as much on the wire as in
+    payload, on any number of workers.
 
     Parameters
     ----------

@@ -31,6 +31,8 @@ def d2(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
 
     Memory: last x and last update. Sends: one vector to each neighbour at every step.
 
+    When: gossip on very heterogeneous data with a fixed, symmetric graph, one vector a step.
+
     Parameters
     ----------
     optimizer
@@ -68,6 +70,8 @@ def exact_diffusion(optimizer: OptimizerFactory, topology: Topology) -> Strategy
 
     It is `d2` on the lazy graph. Memory: last x and last update. Sends: one vector to each neighbour at every step.
 
+    When: as `d2` on graphs with eigenvalues that it refuses.
+
     Parameters
     ----------
     optimizer
@@ -100,6 +104,8 @@ def gradient_tracking(optimizer: OptimizerFactory, topology: Topology) -> Strate
     and y^{k+1} = W y^k + g^{k+1} - g^k, is another method.
 
     Memory: y_i and the last gradient. Sends: x_i and y_i, two vectors, to each neighbour at every step.
+
+    When: heterogeneous data on directed or changing graphs, if two vectors a step can be had.
 
     Parameters
     ----------

@@ -36,6 +36,8 @@ def ef21(
     Memory: h_i (what all know of g_i) and h = mean h_i. Sends: c_i at every step, by all-reduce if messages can be
     summed and by all-gather otherwise.
 
+    When: heterogeneous data and biased compression at a constant learning rate, with gradients of little noise.
+
     Parameters
     ----------
     optimizer
@@ -75,6 +77,8 @@ def ef21_sgdm(
 
     Memory: v_i (starting at the first gradient), h_i and h. Sends: c_i at every step.
 
+    When: as `ef21` with small minibatches: noise is averaged before it is compressed.
+
     Parameters
     ----------
     optimizer
@@ -110,6 +114,8 @@ def diana(optimizer: OptimizerFactory, compressor: Compressor, alpha: float | No
     Unlike `compressed_sgd` it reaches the optimum of heterogeneous data, as what is compressed vanishes there.
 
     Memory: h_i (what all know of g_i) and h = mean h_i. Sends: m_i at every step.
+
+    When: heterogeneous data with an unbiased compressor, where `compressed_sgd` stops at a bias.
 
     Parameters
     ----------

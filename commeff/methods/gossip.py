@@ -28,6 +28,9 @@ def dsgd(optimizer: OptimizerFactory, topology: Topology, order: Literal["atc", 
 
     Memory: the optimizer's, local to each worker (with momentum: DmSGD). Sends: x_i to each neighbour at every step.
 
+    When: many workers and latency: nobody waits for more than its neighbours. On heterogeneous data a sparse graph
+    leaves a bias that grows with gamma.
+
     Parameters
     ----------
     optimizer
@@ -64,6 +67,8 @@ def hierarchical_dsgd(optimizer: OptimizerFactory, topology: Topology) -> Strate
     Memory: the optimizer's, local to each worker. Sends at every step, for nodes of q: 2 (q - 1)/q of x_i inside the
     node, 1/q of it to each neighbouring node.
 
+    When: nodes of several GPUs: fast links average exactly, slow ones carry gossip between nodes.
+
     Parameters
     ----------
     optimizer
@@ -99,6 +104,8 @@ def sgp(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
 
     Memory: y_i, w_i and x_i; sum w_i = n always. Sends: y_i and w_i, d + 1 numbers, to each receiver at every step.
 
+    When: directed or changing graphs whose weights only the senders know, as when links drop out or are one-way.
+
     Parameters
     ----------
     optimizer
@@ -129,6 +136,8 @@ def gossip_pga(optimizer: OptimizerFactory, topology: Topology, period: int = 6)
     period = 1 is parallel SGD, W = I is local SGD.
 
     Memory: the optimizer's. Sends: x_i to each neighbour, or by all-reduce when it is due.
+
+    When: large, sparse graphs, whose slow consensus a rare exact average repairs.
 
     Parameters
     ----------
@@ -173,6 +182,9 @@ def choco(
     learning rate.
 
     Memory: y_i and sum_j W[i, j] y_j; B also the last x_i. Sends: q_i to each neighbour at every step.
+
+    When: gossip over links that are slow, not only far: messages are compressed and consensus is kept, on a fixed
+    graph.
 
     Parameters
     ----------

@@ -24,6 +24,8 @@ def dmsgd(optimizer: OptimizerFactory, topology: Topology, beta: float = 0.9) ->
 
     Memory: m_i. Sends: x_i and m_i, two vectors, to each neighbour at every step.
 
+    When: comparisons with momentum that is shared. On heterogeneous data prefer `decentlam` or `qg_dsgdm`.
+
     Parameters
     ----------
     optimizer
@@ -57,6 +59,8 @@ def decentlam(optimizer: OptimizerFactory, topology: Topology, beta: float = 0.9
     It ends where `dsgd` without momentum does. beta = 0 is `dsgd`.
 
     Memory: x_i and m_i. Sends: one vector to each neighbour at every step.
+
+    When: gossip with momentum and large minibatches on heterogeneous data, one vector a step.
 
     Parameters
     ----------
@@ -98,6 +102,8 @@ def qg_dsgdm(
     Under heterogeneous data a worker's own gradients point elsewhere than the mean's; its moves do not.
 
     Memory: h_i and the last x_i. Sends: one vector to each neighbour at every step.
+
+    When: gossip with momentum on heterogeneous data and small minibatches, at no cost in messages.
 
     Parameters
     ----------

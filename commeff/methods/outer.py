@@ -36,6 +36,8 @@ def slowmo(optimizer: OptimizerFactory, period: int = 8, beta: float = 0.5, alph
 
     Memory: the anchor a and the slow momentum u. Sends: a - x_i by all-reduce every `period` steps.
 
+    When: as `local_sgd`, whose accuracy it lifts by a momentum over periods, at no cost in messages.
+
     Parameters
     ----------
     optimizer
@@ -89,6 +91,8 @@ def diloco(
     Memory: the anchor a, the outer and the inner optimizers' states (inner ones local, not reset), and x^k while its
     average travels. Sends: a - x_i by all-reduce every `period` steps, by all-gather if it is rounded; before `begin`
     g_i by all-reduce at every step.
+
+    When: language models over slow links: AdamW inside, and hundreds of steps between messages.
 
     Parameters
     ----------
@@ -146,6 +150,9 @@ def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactor
     with v >= tau^2. All workers take part, with equal weights. It is `diloco` with another optimizer:
     its memory and messages are the same.
 
+    When: as `diloco` where the periods' moves differ much in scale between coordinates, so that the server should
+    adapt.
+
     Parameters
     ----------
     optimizer
@@ -185,11 +192,15 @@ def streaming_diloco(
 ) -> Strategy:
     """Streaming DiLoCo: DiLoCo on each of some groups of tensors, the fragments, which take turns.
 
+        once in `period` steps, for fragment f:  a_f <- outer(a_f, (1/n) sum_j C(a_f - x_{j,f}));  x_{i,f} <- a_f
+
     Every fragment is averaged every `period` steps, each at another of them, so that the most that travels at once is
     one fragment, and as much in all. The paper's exchange is ``delay=5, mixing=0.5, bits=4``, its numbers of 4 bits
     being of another kind; unless they are given, the outer step is taken when the fragment is averaged.
 
     Memory: that of `diloco`. Sends: a - x_i of one fragment when it is due, as `diloco` does.
+
+    When: as `diloco` where the peak of the link counts, not only the mean, and averages are to hide behind steps.
 
     Parameters
     ----------
@@ -261,6 +272,8 @@ def sparse_loco(
     Published with top-k of 1 to 3 % in chunks, 2 bits a value, and no outer momentum.
 
     Memory: the anchor a, e_i and the outer optimizer's. Sends: C(e_i) every `period` steps.
+
+    When: the slowest links: `diloco`'s period and a sparse message, each saving its own factor.
 
     Parameters
     ----------

@@ -16,6 +16,8 @@ def local_sgd(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
 
     Memory: the optimizer's, local, not reset. Sends: x_i by all-reduce every `period` steps.
 
+    When: slow links, or latency: the simplest way to talk H times less. Long periods drift apart on heterogeneous data.
+
     Parameters
     ----------
     optimizer
@@ -50,6 +52,8 @@ def post_local_sgd(optimizer: OptimizerFactory, period: int = 16, begin: int = 0
 
     Memory: the optimizer's. Sends: x_i by all-reduce at every step before `begin`, then every `period` steps.
 
+    When: as `local_sgd` where the beginning of training does not bear it: large learning rates come first, in step.
+
     Parameters
     ----------
     optimizer
@@ -82,6 +86,8 @@ def fedprox(optimizer: OptimizerFactory, period: int = 8, mu: float = 0.01) -> S
     All workers take part, and take `period` steps.
 
     Memory: a. Sends: x_i by all-reduce every `period` steps.
+
+    When: long periods on heterogeneous data: the pull keeps workers near, and slows them.
 
     Parameters
     ----------
@@ -118,6 +124,8 @@ def scaffold(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
 
     Memory: c - c_i. Sends: x_i by all-reduce every `period` steps.
 
+    When: long periods on heterogeneous data without a bias, with SGD inside.
+
     Parameters
     ----------
     optimizer
@@ -147,6 +155,8 @@ def dasgd(optimizer: OptimizerFactory, period: int = 8, delay: int = 1) -> Strat
         x_i <- x_i - gamma g_i;  then  x_i <- x_i + ((1/n) sum_j x_j - x_i as they were `delay` steps ago), where due
 
     Memory: the optimizer's, local, and the corrections under way. Sends: x_i by all-reduce every `period` steps.
+
+    When: averages that should cost no waiting at all, and a model that bears parameters that are some steps old.
 
     Parameters
     ----------
@@ -180,6 +190,8 @@ def sparta(optimizer: OptimizerFactory, ratio: float = 0.005) -> Strategy:
 
     Memory: the optimizer's, local. Sends: ratio d numbers by all-reduce at every step; the seed says
     which.
+
+    When: a thin, steady stream instead of rare bursts: any share of the bytes, and an all-reduce.
 
     Parameters
     ----------

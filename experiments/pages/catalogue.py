@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from commeff import compressors, methods, topologies
-from commeff.compressors import Layout, WorkerRandom
+from commeff.compressors import Compressor, Layout, WorkerRandom
 from commeff.experiments.config import build
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.registry import locate
@@ -138,13 +140,21 @@ def _lost(name: str) -> list[object]:
     message = bound.compress(torch.empty(1, d, device="meta"), WorkerRandom(0, [0]))
     omega, delta = bound.omega(d), bound.delta(d)
     return [
-        f"`{compressor!r}`",
+        _setting(compressor),
         f"{8 * int(message.wire_bytes[0]) / d:.3g}",
         "biased" if omega is None else f"{omega:.3g}",
         "none" if delta is None else f"{delta:.3g}",
         "yes" if compressor.summable else "no",
         {"coordinate": "any", "tensor": "whole tensors", "whole": "one"}[compressor.scope],
     ]
+
+
+def _setting(value: Compressor) -> str:
+    """The fields of a compressor that say something, without its name."""
+    own = {field.name: getattr(value, field.name) for field in fields(cast(Any, value))}
+    shown = {name: field for name, field in own.items() if field not in (None, ())}
+    parts = [type(field).__name__ if is_dataclass(field) else f"{name} {field}" for name, field in shown.items()]
+    return ", ".join(parts)
 
 
 def _topologies() -> str:

@@ -16,7 +16,7 @@ _TABLE = re.compile(r"^(=+(?: +=+)+)\n((?:.+\n)+?)(?:\1\n((?:.+\n)+?))?\1$", re.
 _SHOUTED = re.compile(
     r"^(Memory|When|Sends)(?=[: ])|(?<=\. )(Sends|Memory)(?=(?: at every step[^:]{0,40})?:)", re.MULTILINE
 )
-_CODE = re.compile(r"Strategy\(|commeff |import |make |\"|\A[^=]*\Z")
+_CODE = re.compile(r"Strategy\(|commeff |import |make |\"")
 _ARXIV = re.compile(r"arXiv[ :](\d{4}\.\d{4,5})")
 
 
@@ -44,7 +44,12 @@ def _prose(text: str, mathematics: bool) -> str:
         flags=re.M,
     )
     if mathematics:
-        text = _INDENTED.sub(lambda match: match[0] if _CODE.search(match[0]) else f"{equations(match[0])}\n", text)
+        text = _INDENTED.sub(
+            lambda match: (
+                match[0] if _CODE.search(match[0]) or not re.search("=|<-", match[0]) else f"{equations(match[0])}\n"
+            ),
+            text,
+        )
     text = _EXAMPLE.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", text)
     text = _SHOUTED.sub(lambda match: f"**{match[0]}**", text)
     return _inline(text)

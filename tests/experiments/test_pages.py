@@ -82,6 +82,14 @@ def test_links_out_of_docs_lead_to_pages_of_the_site():
     assert found == ["tests/walks.py", "README.md"]
 
 
+def test_a_docstring_s_equation_is_set_and_its_code_is_not():
+    pytest.importorskip("latex2mathml", reason="needs the extra commeff[docs]")
+    text = "One.\n\n    x <- x - g\n\nTwo.\n\n    Strategy(a, b=c)\n"
+    made = docstrings.markdown(text)
+    assert made.startswith('One.\n\n<div class="equation"><math')
+    assert "    Strategy(a, b=c)" in made
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs the extra commeff[docs]; `make docs` builds the site")
 def test_the_site_is_built_without_a_warning_and_loads_nothing(tmp_path: Path):

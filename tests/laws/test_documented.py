@@ -35,6 +35,11 @@ def test_everything_shows_an_example(target: str) -> None:
     assert ">>> " in explanation(target)
 
 
+@pytest.mark.parametrize("target", PARTS)
+def test_everything_says_when_to_use_it(target: str) -> None:
+    assert re.search(r"^When: \w", explanation(target), re.MULTILINE)
+
+
 @pytest.mark.parametrize("target", TARGETS["method"])
 def test_a_method_says_what_it_remembers_sends_and_where_it_is_from(target: str) -> None:
     text = explanation(target)
