@@ -21,6 +21,12 @@ def test_differences_are_rounding_and_something_moved(monkeypatch: pytest.Monkey
     assert all(row["difference"] > 1e-4 for row in differences(FEW[:1])), "a step less would not be seen"
 
 
+@pytest.mark.slow
+def test_axes_carry_their_formulas_and_torch_counts_as_much() -> None:
+    for row in volumes.axis_rows():
+        assert row["by formula"] == row["by our axes"] == row["by torch's operations"] > 0, row["split"]
+
+
 def test_activations_are_within_three_per_cent() -> None:
     assert all(1 <= row["ratio"] <= 1.03 for row in volumes.activation_rows())
 

@@ -30,8 +30,9 @@ coordinates, ranks and workers; parameters moved by as much as `moved`. The wors
 
 ## Bytes along the axes
 
-What one of two ranks sends in a step. b t d = {block} numbers, L = 4, Psi = {psi:,} parameters, S = 2; the loss of the
-split vocabulary is 3 b t numbers, the sum of norms' gradients under sequence parallelism (2 L + 1) d.
+What the first rank sends in a step. b t d = {block} numbers, L = 4, Psi = {psi:,} parameters, S = 2; the loss of the
+split vocabulary is 3 b t numbers, the sum of norms' gradients under sequence parallelism (2 L + 1) d, that of the keys
+and values of a head that two ranks have 2 d d/heads a layer, tied embeddings V d.
 
 {axes}
 

@@ -31,6 +31,8 @@ METHODS: Mapping[str, Callable[[int], Strategy]] = {
     "power_sgd, rank 2": lambda n: methods.power_sgd(SGD, rank=2),
     "compressed_sgd, qsgd": lambda n: methods.compressed_sgd(SGD, QSGD(levels=7)),
     "mem_sgd, scaled sign": lambda n: methods.mem_sgd(SGD, ScaledSign()),
+    "ef21, scaled sign": lambda n: methods.ef21(SGD, ScaledSign()),
+    "choco, ring, qsgd": lambda n: methods.choco(SGD, topologies.ring(n), QSGD(levels=7), gamma=0.2),
 }
 CLIPPED = "diloco, period 2"  # once more with clipping that bites
 
@@ -59,6 +61,7 @@ FEW = [
     Composition("tensor 2", {"worker": 2, "tensor": 2}),
     Composition("tensor 2, tied embeddings", {"worker": 2, "tensor": 2}, tied=True),
     Composition("tensor 2, sequence", {"worker": 2, "tensor": 2}, {"sequence": True}),
+    Composition("tensor 2, layers recomputed", {"worker": 2, "tensor": 2}, {"recompute": "full"}),
     Composition("tensor 4 over 2 KV heads", {"worker": 1, "tensor": 4}),
     *(Composition(f"shard 2, ZeRO {stage}", {"worker": 2, "shard": 2}, {"zero": stage}) for stage in range(4)),
     *_pipelines(2),
@@ -73,6 +76,9 @@ MANY = [  # of 8 ranks
     ),
     Composition(
         "pipeline 2 x shard 2, 1f1b, ZeRO 2", {"worker": 2, "pipeline": 2, "shard": 2}, {"micro_batches": 2, "zero": 2}
+    ),
+    Composition(
+        "pipeline 2 x shard 2, 1f1b, ZeRO 3", {"worker": 2, "pipeline": 2, "shard": 2}, {"micro_batches": 2, "zero": 3}
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,9 @@ from commeff.experiments.published.splitting.exactness import PATIENCE, Composit
 from commeff.experiments.published.splitting.small import (
     BATCH,
     CONTEXT,
+    HEADS,
     LAYERS,
+    VOCABULARY,
     WIDTH,
     RandomTokens,
 )
@@ -23,6 +26,7 @@ from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
 from commeff.parallelism import Mesh
 from commeff.parallelism.account import Account, live_bytes
 from commeff.parallelism.kept import Kept
+from commeff.parallelism.layers import ranks_of
 from commeff.parallelism.recompute import recompute
 from commeff.training.sharding import on_mesh
 from commeff.training.task import objective
@@ -45,16 +49,32 @@ def psi() -> int:
 
 
 def axis_rows() -> list[dict[str, Any]]:
-    """Bytes that a rank sends along an axis in a step of two ranks, by our count, by torch's operations, by formula."""
-    norms, block = (2 * LAYERS + 1) * WIDTH, TOKENS * WIDTH
-    loss = 3 * TOKENS
+    """Bytes that the first rank sends along an axis in a step: by our count, by torch's operations, by formula."""
+    norms, block, loss = (2 * LAYERS + 1) * WIDTH, TOKENS * WIDTH, 3 * TOKENS
+    two, full = {"tensor": 2}, {"recompute": "full"}
+    sums, copies = (4 * LAYERS + 2) * block, LAYERS * 2 * WIDTH // HEADS * WIDTH
+    whole, parts = RandomTokens(1).model(), 4
+    at = ranks_of(whole, LLAMA_LAYERS, range(2))
+    of_stage = sum(parameter.numel() for name, parameter in whole.named_parameters() if 0 in at[name])
     cases = [
-        ("tensor", Composition("tensor 2", {"tensor": 2}), "(4 L + 2) b t d + loss", (4 * LAYERS + 2) * block + loss),
+        ("tensor", Composition("tensor 2", two), "(4 L + 2) b t d + loss", sums + loss),
         (
             "tensor",
-            Composition("tensor 2, sequence", {"tensor": 2}, {"sequence": True}),
+            Composition("tensor 2, sequence", two, {"sequence": True}),
             "(4 L + 2) b t d + loss + norms",
-            (4 * LAYERS + 2) * block + loss + norms,
+            sums + loss + norms,
+        ),
+        (
+            "tensor",
+            Composition("tensor 2, layers recomputed", two, full),
+            "(5 L + 2) b t d + loss",
+            sums + LAYERS * block + loss,
+        ),
+        (
+            "tensor",
+            Composition("tensor 4 over 2 KV heads", {"tensor": 4}),
+            "3/2 ((4 L + 2) b t d + loss) + L 2 d d/heads",
+            3 / 2 * (sums + loss) + copies,
         ),
         *(
             ("shard", Composition(f"shard 2, ZeRO {stage}", {"shard": 2}, {"zero": stage}), "2 Psi (S-1)/S", psi())
@@ -62,41 +82,66 @@ def axis_rows() -> list[dict[str, Any]]:
         ),
         ("shard", Composition("shard 2, ZeRO 3", {"shard": 2}, {"zero": 3}), "3 Psi (S-1)/S", 3 * psi() / 2),
         (
+            "shard",
+            Composition(
+                "pipeline 2 x shard 2, ZeRO 3, M = 4",
+                {"pipeline": 2, "shard": 2},
+                {"zero": 3, "micro_batches": parts},
+            ),
+            "(M + 2) Psi of the stage (S-1)/S",
+            (parts + 2) * of_stage / 2,
+        ),
+        (
             "pipeline",
             Composition("pipeline 2, 1f1b", {"pipeline": 2}, {"micro_batches": 2}),
             "b t d a boundary and direction",
             block,
         ),
+        (
+            "pipeline",
+            Composition("pipeline 2, tied embeddings", {"pipeline": 2}, {"micro_batches": 2}, tied=True),
+            "b t d + V d",
+            block + VOCABULARY * WIDTH,
+        ),
     ]
+    found: dict[str, tuple[float, float]] = {}
+    for ranks in (2, 4):
+        of_size = [(axis, place) for axis, place, *_ in cases if place.ranks == ranks]
 
-    def member(fork: Fork) -> list[tuple[float, float]]:
-        torch.set_num_threads(1)
-        with fork.group(PATIENCE):
-            return [_step(place, axis) for axis, place, _, _ in cases]
+        def member(fork: Fork, of_size: Sequence[tuple[str, Composition]] = of_size) -> list[tuple[float, float]]:
+            torch.set_num_threads(1)
+            with fork.group(PATIENCE):
+                return [_step(place, axis) for axis, place in of_size]
 
-    with crew(2, member) as forks:
-        first = forks.results()[0]
+        with crew(ranks, member) as forks:
+            found |= dict(zip([place.name for _, place in of_size], forks.results()[0], strict=True))
     return [
         {
             "split": place.name,
             "axis": axis,
             "formula": formula,
             "by formula": NUMBER * numbers,
-            "by our axes": ours,
-            "by torch's operations": counted,
+            "by our axes": found[place.name][0],
+            "by torch's operations": found[place.name][1],
         }
-        for (axis, place, formula, numbers), (ours, counted) in zip(cases, first, strict=True)
+        for axis, place, formula, numbers in cases
     ]
 
 
 def _step(place: Composition, axis: str) -> tuple[float, float]:
-    """What this rank sends in one forward and backward and the exchange of its row: our count, and the account's."""
-    mesh, task = Mesh(**place.degrees), RandomTokens(1)
+    """What this rank sends in one forward and backward and the exchange of its row: our count, and the account's.
+
+    It is the second one: before the first, stages of a pipeline tell each other shapes, once.
+    """
+    mesh, task = Mesh(**place.degrees), RandomTokens(1, place.tied)
     worker = on_mesh(task, mesh, **place.options)
-    with Account() as account:
-        worker.compute(objective(task, worker.computation.vocabulary), [task.batch(0, range(1))], 0)
-        worker.load(worker.parameters)
-    return mesh.axis(axis).bytes, account.sent(mesh.group(axis))
+    criterion, family = objective(task, worker.computation.vocabulary), mesh.axis(axis).family
+    for step in range(2):
+        before = sum(each.bytes for each in family)
+        with Account() as account:
+            worker.compute(criterion, [task.batch(step, range(1))], step)
+            worker.load(worker.parameters)
+    return sum(each.bytes for each in family) - before, sum(account.sent(each.group) for each in family)
 
 
 def memory_rows() -> list[dict[str, Any]]:
