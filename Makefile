@@ -67,6 +67,7 @@ llm: install
 	$(BIN)/commeff grid $(GRIDS)/llm_ranks.yaml data_dir=$(DATA) --store runs/llm_ranks -j 1 --no-report
 	$(BIN)/commeff report runs/llm --out results/llm
 	$(BIN)/commeff report runs/llm_ranks --out results/llm/ranks
+	$(BIN)/python -m commeff.experiments.published.splitting.on_ranks --data $(DATA)
 
 cluster: install
 	$(BIN)/python -m commeff.experiments.published.networks.report
