@@ -45,6 +45,7 @@ WARM = {  # mistakes that only those see who import what the words name
     "check {here}/plain.py": "what kinds of parts a file could have had",
     "check {here}/quits.py:quit": "what a file has",
     "data partition task=quadratic": "whether a task has labels",
+    "report {here}/stored --columns seeds,payload_byte": "what the runs of a store have measured",
 }
 RUN = """
 import contextlib, io, json, sys
