@@ -118,7 +118,7 @@ def grid(
     typer.echo(", ".join(f"{count} {state}" for state, count in outcome.counts.items()), err=True)
     if report_at_end and not outcome.interrupted:
         with refusals():
-            from commeff.experiments.report import write_report
+            from commeff.experiments.report.write.writing import write_report
 
             show(write_report(request.place, grid=request.name), as_json)
     elif as_json:

@@ -11,7 +11,7 @@ import typer
 from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, try_folder
 
 if TYPE_CHECKING:
-    from commeff.experiments.report import Report
+    from commeff.experiments.report.write.writing import Report
 
 
 def report_command(
@@ -92,6 +92,7 @@ def report_command(
     """
     with refusals():
         from commeff.experiments.config.clusters import read_places
+        from commeff.experiments.report.style import read_style
         from commeff.experiments.run.store import check_grid, check_store
 
         check_store(store)  # all that can be known without torch and pandas
@@ -103,14 +104,15 @@ def report_command(
             read_places([{"cluster": name, **given} for name in cluster])
         if target is not None and not isfinite(target):
             raise ValueError(f"--target must be a level, got {target}: no run comes to that")
+        looks = None if style is None else read_style(style)
         try_folder("--out", out or store / "report")
 
-        from commeff.experiments.report import write_report
+        from commeff.experiments.report.write.writing import write_report
 
         adopted(plugin)
         names = None if columns is None else columns.replace(",", " ").split()
         written = write_report(
-            store, out, grid, metric, target, named, cluster or [], step_seconds, efficiency, names, style
+            store, out, grid, metric, target, named, cluster or [], step_seconds, efficiency, names, looks
         )
     for line in written.analysis.unknown:
         typer.echo(f"commeff: {line}", err=True)

@@ -6,11 +6,7 @@ records -> grids -> variants -> analysis -> figures, tables -> page
 - `variants`: everything but the seed, tuned keys at their best. `statistics`: intervals, paired differences, crossings.
 - `analysis`: all numbers of a report, computed once. `summary`: the same in words.
 - `wallclock`: modelled seconds on named clusters, from `computing` (FLOPs), a profile and its price; `cross_over`.
-- `draw`: `plots` chooses what `panels` draws; `figures` makes SVG, PDF and PNG of it.
+- `draw`: `plots` chooses what `panels` draws; `figures` makes SVG, PDF and PNG of it; `style` is a file of looks.
 - `write`: `table` writes any table in any format; `table_main`, `table_details` say what stands in a report's;
   `html` is the page, `writing` the files, by `write_report(store, out)`.
 """
-
-from commeff.experiments.report.write.writing import Report, write_report
-
-__all__ = ["Report", "write_report"]

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from commeff.experiments.cli import main
-from commeff.experiments.report import Report, write_report
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.write import writing
 from commeff.experiments.report.write.table import Table, latex
+from commeff.experiments.report.write.writing import Report, write_report
 from tests.experiments.report_stores import Forged, forge
 
 HUGE = 10**400

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from commeff.experiments.report import write_report
 from commeff.experiments.report.draw import axes as axes_of
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.figures import QUIET, look
 from commeff.experiments.report.draw.panels import Line, Spot
+from commeff.experiments.report.write.writing import write_report
 from tests.experiments.report_stores import Forged, forge
 
 STEPS = np.arange(1, 41)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from commeff.experiments.report import write_report
 from commeff.experiments.report.data import summary
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.plots import looks
 from commeff.experiments.report.write.table_main import ROOM, main_tables
+from commeff.experiments.report.write.writing import write_report
 from tests.experiments.report_stores import Forged, forge
 
 

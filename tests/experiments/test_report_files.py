@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 
 from commeff.experiments.cli.report import report_command, show
 from commeff.experiments.escape import latex_text
-from commeff.experiments.report import Report, write_report
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.plots import figures
+from commeff.experiments.report.write.writing import Report, write_report
 from tests import owned
 from tests.experiments.report_stores import Forged, forge, half_finished
 

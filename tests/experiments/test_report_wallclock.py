@@ -23,13 +23,13 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.spec import read_grid
-from commeff.experiments.report import Report, write_report
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.computing import work
 from commeff.experiments.report.data.cross_over import HIGHEST, LOWEST, cross_over
 from commeff.experiments.report.data.wallclock import Modeller, places_of, wallclock
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.write.table_main import main_tables
+from commeff.experiments.report.write.writing import Report, write_report
 from tests.experiments.report_stores import STEPS, Forged, forge
 
 ETHERNET = "ethernet_1g"

@@ -17,6 +17,7 @@ from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.wallclock import wallclock_figures
+from commeff.experiments.report.style import FigureStyle
 from commeff.experiments.report.write import html, table_details
 from commeff.experiments.report.write.table import Table, latex_document, latex_file, markdown
 from commeff.experiments.report.write.table_main import check_columns, main_tables
@@ -52,7 +53,7 @@ def write_report(
     step_seconds: float | None = None,
     efficiency: float | None = None,
     columns: Sequence[str] | None = None,
-    style: Path | None = None,
+    style: FigureStyle | None = None,
 ) -> Report:
     """Write the report of a store into `out` (STORE/report), at whatever stage its runs are.
 
@@ -65,7 +66,7 @@ def write_report(
     clusters : names or files of clusters on which wall-clock time is modelled; the grid file's.
     step_seconds, efficiency : how fast a worker computes on all of them, instead of what the grid file says.
     columns : of the main table; the others stand in a second one.
-    style : a file that says how figures look as PDF and PNG; see `commeff.experiments.report.draw.style`.
+    style : how figures look as PDF and PNG, as `commeff.experiments.report.style` reads it.
 
     Raises
     ------
@@ -85,9 +86,9 @@ def write_report(
     drawn = {figure.name: figure for figure in build(analysis, clocks)}
     files: Sequence[tuple[Figure, dict[str, Any]]] = [(figure, {}) for figure in drawn.values()]
     if style:
-        from commeff.experiments.report.draw.style import read_style, styled
+        from commeff.experiments.report.draw.style import styled
 
-        files = styled(read_style(style), drawn, analysis, clocks, build)
+        files = styled(style, drawn, analysis, clocks, build)
     folder = out or store / "report"
     for part in ("figures", "tables"):
         (folder / part).mkdir(parents=True, exist_ok=True)
