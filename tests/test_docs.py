@@ -17,6 +17,7 @@ import importlib
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from commeff.experiments.config.plugins import choices
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-SLOW = {"tutorial.md"}  # whose commands take more than a few seconds
+SLOW = {"tutorial.md", "own_script.md"}  # whose commands take more than a few seconds
 _FENCE = re.compile(r"^( *)(`{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 _TITLE = re.compile(r'title="([^"]+)"')
 
@@ -92,6 +93,8 @@ def run(line: str) -> None:
     if words[0] == "commeff":
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, f"{line}: {result.output}"
+    elif words[0] == "torchrun":
+        subprocess.run([sys.executable, "-m", "torch.distributed.run", *words[1:]], check=True, capture_output=True)
     else:
         subprocess.run(line, shell=True, check=True, capture_output=True)
 

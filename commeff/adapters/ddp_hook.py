@@ -20,8 +20,10 @@ from commeff.transforms.encoders import as_encoder
 class HookState:
     """What `average_hook` remembers: an encoder for each bucket, the clock, and what has been sent.
 
+        from commeff.adapters.ddp_hook import HookState, average_hook
+
         model = DistributedDataParallel(Net())
-        model.register_comm_hook(commeff.HookState(ErrorFeedback(TopK(ratio=0.01))), commeff.average_hook)
+        model.register_comm_hook(HookState(ErrorFeedback(TopK(ratio=0.01))), average_hook)
 
     The first step is averaged densely, since DDP lays out its buckets anew after it; a bucket that changes later begins
     with empty memory. `state_dict` holds this worker's memories: a restarted run takes one dense step and then goes on

@@ -15,6 +15,7 @@ PACKAGES = (
     "commeff.training.task",
     "commeff.training.trainer",
     "commeff.profiling",
+    "commeff.adapters.ddp_hook",
     "commeff.experiments.tasks",
     "commeff.parallelism",
     "commeff.cluster",
