@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mkdocs.structure.files import File, Files
+from mkdocs.utils import get_relative_url
 
 from commeff.experiments.pages import catalogue, reference, repository
 from commeff.experiments.pages.equations import mathml
@@ -46,5 +47,14 @@ def _equation(block: re.Match[str]) -> str:
 
 
 def on_post_page(output: str, page, config) -> str:
-    """Without the script that the theme would load from a network."""
-    return re.sub(r'<script src="https?://[^"]*"></script>', "", output)
+    """The search's helper from this site, which the theme would load from a network."""
+    return _ours(output, get_relative_url("offline.js", page.url))
+
+
+def on_post_template(output: str, template_name: str, config) -> str:
+    """The same on the page for what is not there."""
+    return _ours(output, "/offline.js")
+
+
+def _ours(output: str, address: str) -> str:
+    return re.sub(r'<script src="https?://[^"]*"></script>', f'<script src="{address}"></script>', output)
