@@ -11,6 +11,8 @@ import pytest
 
 from commeff.experiments.report.data import summary
 from commeff.experiments.report.data.analysis import analyse, leader
+from commeff.experiments.report.draw.plots import figures
+from commeff.experiments.report.write.table_main import main_tables
 from tests.experiments.report_stores import Forged, forge
 
 
@@ -141,3 +143,24 @@ def test_whatever_is_praised_has_been_earned(seed: int, tmp_path: Path) -> None:
             mentioned = other in line.split(": ", 1)[1].split(",", 1)[1]
             assert mentioned or min(apart) > 0, (levels, line)
             assert not mentioned or len(apart) > 1 or apart == {0.0}, (levels, line)
+
+
+def test_one_that_explodes_and_one_at_chance_are_in_no_headline_and_pale_in_the_table(tmp_path: Path) -> None:
+    """Both are by far the cheapest; one of the seeds that explode came to its end, better than any other."""
+    forged = runs(psgd=GOOD, dsgd=GOOD, choco=("diverged", 0.99, "diverged"), ef21=(0.1, 0.1, 0.1))
+    forge(tmp_path, forged)
+    rewrite(tmp_path, "*", start_loss=2.3, val_loss=0.3, train_loss=0.3)
+    rewrite(tmp_path, "ef21", val_loss=2.31, train_loss=2.31, wire_bytes=40)
+    analysis = analyse(tmp_path)
+    lines = summary.findings(analysis)
+    assert "choco" not in praise(lines)
+    assert "ef21" not in praise(lines)
+    (why,) = (line for line in lines if line.startswith("Named neither"))
+    assert "choco (2 diverged of 3 seeds), ef21 (learned nothing" in why
+    table = main_tables(analysis)[0]
+    for row, items in zip(analysis.rows, table.rows, strict=False):
+        doubtful = row.variant.name in ("choco", "ef21")
+        assert not doubtful or all(item.quiet and not item.best for item in items)
+        assert doubtful or not items[2].quiet
+    (front,) = (figure for figure in figures(analysis) if figure.name == "pareto")
+    assert {"ef21", "choco"} <= {*front.data["variant"]}, "they are shown for what they are"

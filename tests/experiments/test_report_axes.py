@@ -45,6 +45,7 @@ def test_one_variant_far_from_the_others_does_not_squeeze_them(close: list[Line]
     ends = np.concatenate([each.means["y"].to_numpy()[6:] for each in close])
     top, bottom = (axes.transData.transform((1.0, end))[1] for end in (ends.max(), ends.min()))
     assert top - bottom > 0.5 * axes.bbox.height
+    assert axes.bbox.y0 <= bottom < top <= axes.bbox.y1
     height = axes.transAxes.inverted().transform(axes.transData.transform((1.0, far.means["y"].iloc[-1])))[1]
     assert 0 <= height <= 1 or metric == "consensus_distance"
     assert sum(drawn.get_color() == QUIET for drawn in axes.lines) == 1, "a line says where the axis is broken"

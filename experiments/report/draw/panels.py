@@ -162,7 +162,7 @@ def line_limits(lines: Sequence[Line], y: str) -> AxisLimits:
         late = [line.means["y"][line.means["step"] >= EARLY * last] for line in lines]
         ranges = [(float(end.min()), float(all_.max())) for end, all_ in zip(late, means, strict=True) if len(end)]
         return limits(ranges or [(float(each.min()), float(each.max())) for each in means], (0.0, 1.0), logarithm=False)
-    top = max(float(each.max()) for each in means)
+    top = sorted(float(each.max()) for each in means)[len(means) // 2]  # one that explodes is no measure of rounding
     floor = ROUNDING * top if min(float(each.min()) for each in means) >= 0 else -math.inf
     return limits([(max(floor, float(each.min())), max(floor, float(each.max()))) for each in means])
 

@@ -94,6 +94,10 @@ def main_tables(
         if not columns:
             heads = [replace(head, printed=head.heading != "seconds") for head in heads]
         body = transpose([[word(row.variant.name) for row in analysis.rows], *(c.items for c in group.values())])
+        pale = [bool(row.variant.chosen.doubts) for row in analysis.rows]  # what no headline may name
+        body = [
+            [replace(item, quiet=item.quiet or dim) for item in items] for items, dim in zip(body, pale, strict=True)
+        ]
         if analysis.half_dense and (number == 0 or {"wire_bytes", "payload_bytes", "saving"} & {*group}):
             body.append(_reference([*group], analysis.half_dense))
         title = f"Results: {quantity(analysis.metric).words} after training" if number == 0 else "More columns"
