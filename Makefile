@@ -97,9 +97,17 @@ docs: $(DOCS_INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # Of the README; wants a Chromium.
+SHOT := chromium --headless --no-sandbox --hide-scrollbars
+SMALLER := $(BIN)/python -c "import sys; from PIL import Image; [Image.open(f).convert('RGB').quantize(128, 1).save(f, optimize=True) for f in sys.argv[1:]]"
+
+# The demo's report; and that of a grid in which one method explodes and one learns nothing, on a laptop and a telephone.
 screenshot:
-	chromium --headless --no-sandbox --hide-scrollbars --window-size=1280,1500 --screenshot=results/demo/screenshot.png \
-		file://$(CURDIR)/results/demo/report.html
+	$(SHOT) --window-size=1280,1500 --screenshot=results/demo/screenshot.png file://$(CURDIR)/results/demo/report.html
+	$(BIN)/commeff grid $(GRIDS)/failures.yaml --no-report
+	$(BIN)/commeff report runs/failures
+	$(SHOT) --window-size=1366,2010 --screenshot=docs/pictures/report_laptop.png file://$(CURDIR)/runs/failures/report/report.html
+	$(SHOT) --window-size=390,1660 --screenshot=docs/pictures/report_phone.png file://$(CURDIR)/runs/failures/report/report.html
+	$(SMALLER) docs/pictures/report_laptop.png docs/pictures/report_phone.png
 
 install: $(INSTALLED)
 
