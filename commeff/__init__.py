@@ -9,9 +9,9 @@ Three methods as three fillings of the sandwich; `methods` holds the whole catal
 
 `Strategy` and the kinds of its parts (`Transform`, `LocalStep`, `Encoder`) are in `commeff.core`, the parts themselves
 in `commeff.transforms`, messages in `commeff.compressors`, graphs in `commeff.topologies`. `train` runs a strategy on a
-task, `DistributedOptimizer` puts a method into your own loop, `profile` says what a strategy sends. `run`, `grid` and
-`load` are the command line from Python: results as pandas DataFrames. Names are imported when they are first used, so
-that `import commeff` costs nothing.
+task, `DistributedOptimizer` puts a method into your own loop, `average_hook` an encoder under DDP, `profile` says what
+a strategy sends. `run`, `grid` and `load` are the command line from Python: results as pandas DataFrames. Names are
+imported when they are first used, so that `import commeff` costs nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commeff import compressors, methods, topologies
+    from commeff.adapters.ddp_hook import HookState, average_hook
     from commeff.adapters.optimizer import DistributedOptimizer
     from commeff.communicator import Communicator
     from commeff.compressors import Layout
@@ -44,12 +45,14 @@ _HOMES = {
     "ErrorFeedback": "commeff.transforms",
     "Every": "commeff.transforms",
     "Gossip": "commeff.transforms",
+    "HookState": "commeff.adapters.ddp_hook",
     "Layout": "commeff.compressors",
     "Local": "commeff.core",
     "LocalStep": "commeff.core",
     "Outer": "commeff.transforms",
     "Strategy": "commeff.core",
     "Transform": "commeff.core",
+    "average_hook": "commeff.adapters.ddp_hook",
     "grid": "commeff.experiments.python",
     "load": "commeff.experiments.python",
     "profile": "commeff.profiling",
@@ -66,12 +69,14 @@ __all__ = [
     "ErrorFeedback",
     "Every",
     "Gossip",
+    "HookState",
     "Layout",
     "Local",
     "LocalStep",
     "Outer",
     "Strategy",
     "Transform",
+    "average_hook",
     "compressors",
     "grid",
     "load",
