@@ -1,0 +1,108 @@
+"""The Trainer of Hugging Face's transformers with a method. The package is imported when used."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from commeff.adapters.optimizer import DistributedOptimizer
+from commeff.core.local import OptimizerFactory
+from commeff.core.strategy import Strategy
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+
+def trainer_with(method: Callable[[OptimizerFactory], Strategy], base: type[Trainer] | None = None) -> type[Trainer]:
+    """A Trainer class that trains by a method.
+
+        MethodTrainer = trainer_with(lambda adamw: methods.diloco(adamw, period=25))
+        trainer = MethodTrainer(model=model, args=TrainingArguments(...), train_dataset=data)
+        trainer.train()
+        model = trainer.average_model()
+
+    The optimizer, its groups, the schedule and `max_grad_norm`, which is the method's `clip`, are those of the
+    TrainingArguments. A checkpoint has the optimizer state of each worker, in a file of its own, and the parameters of
+    the first one.
+
+    Parameters
+    ----------
+    method : callable
+        The strategy, given the optimizer factory that the arguments describe.
+    base : type, optional
+        The Trainer to extend; `transformers.Trainer` unless given.
+    """
+    import transformers
+
+    kind_of_trainer: Any = base or transformers.Trainer
+
+    class MethodTrainer(kind_of_trainer):
+        """A Trainer that leaves its model unwrapped."""
+
+        optimizer: Any
+
+        def create_accelerator_and_postprocess(self) -> None:
+            """An accelerator that wraps no model, and moves none: the Trainer has, before the optimizer was made."""
+            super().create_accelerator_and_postprocess()
+            prepare = self.accelerator.prepare_model
+            self.accelerator.prepare_model = lambda model, **_: prepare(
+                model, device_placement=False, evaluation_mode=True
+            )
+
+        def create_optimizer(self, model: Any = None) -> Any:
+            """The method, with matrices that decay and others that do not."""
+            if self.optimizer is None:
+                kind, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
+                decaying = set(self.get_decay_parameter_names(self.model))
+                groups: list[dict[str, Any]] = [
+                    {"params": [], "weight_decay": self.args.weight_decay},
+                    {"params": [], "weight_decay": 0.0},
+                ]
+                for name, parameter in self.model.named_parameters():
+                    if parameter.requires_grad:
+                        groups[name not in decaying]["params"].append(parameter)
+                clip, seed = self.args.max_grad_norm or None, self.args.seed
+                strategy = method(partial(kind, **options))
+                self.optimizer = DistributedOptimizer(self.model, strategy, groups=groups, clip=clip, seed=seed)
+            elif not isinstance(getattr(self.optimizer, "optimizer", self.optimizer), DistributedOptimizer):
+                raise ValueError(
+                    f"optimizers= must be left out, got a {type(self.optimizer).__name__}: nothing would keep the "
+                    "workers together; the method is given to trainer_with"
+                )
+            return self.optimizer
+
+        def _clip_grad_norm(self, model: Any) -> None:
+            """The method clips."""
+
+        def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Tensor:
+            """Of this worker's own gradient, before it is clipped."""
+            return torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+
+        def average_model(self) -> Any:
+            """A copy of the model that is all workers' average; every process calls it."""
+            optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+            return optimizer.average_into(copy.deepcopy(self.accelerator.unwrap_model(self.model)))
+
+        def _own_file(self, folder: str) -> Path:
+            return Path(folder) / f"optimizer_{self.args.process_index}.pt"
+
+        def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+            super()._save_optimizer_and_scheduler(output_dir)
+            file = self._own_file(output_dir)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(self.optimizer.state_dict(), file)
+
+        def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+            if checkpoint is None:
+                return
+            read = partial(torch.load, map_location="cpu", weights_only=True)
+            self.optimizer.load_state_dict(read(self._own_file(checkpoint)))
+            self.lr_scheduler.load_state_dict(read(Path(checkpoint) / "scheduler.pt"))
+
+    return MethodTrainer
