@@ -23,6 +23,7 @@ OUTSIDE = {  # what the modules of each package may import beside the standard l
     "commeff.compressors": {"torch", "numpy"},
     "commeff": {"torch", "numpy", "scipy", "yaml"},
 }
+GUESTS = {"commeff.adapters.lightning": {"lightning"}, "commeff.adapters.transformers": {"transformers"}}  # when used
 ONLY_IN = {  # modules with few homes
     "networkx": ("commeff.topologies",),
     "scipy": ("commeff.topologies", "commeff.planner", APPLICATION),
@@ -81,7 +82,7 @@ def violations(module: str, names: set[str]) -> list[str]:
     package = package_of(module)
     found = []
     if package in OUTSIDE:
-        allowed = OUTSIDE[package] | {"commeff"} | sys.stdlib_module_names
+        allowed = OUTSIDE[package] | GUESTS.get(module, set()) | {"commeff"} | sys.stdlib_module_names
         found += [f"{module} imports {name}" for name in names if name.split(".")[0] not in allowed]
     if package in PURE:
         ours = [name for name in names if within(name, "commeff") and name != "commeff"]
