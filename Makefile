@@ -65,8 +65,9 @@ llm: install
 	$(BIN)/commeff report runs/llm_rates --out results/llm/rates
 	$(BIN)/commeff grid $(GRIDS)/llm.yaml data_dir=$(DATA) --store runs/llm --no-report
 	$(BIN)/commeff grid $(GRIDS)/llm_ranks.yaml data_dir=$(DATA) --store runs/llm_ranks -j 1 --no-report
-	$(BIN)/commeff report runs/llm --out results/llm
-	$(BIN)/commeff report runs/llm_ranks --out results/llm/ranks
+	$(BIN)/commeff report runs/llm --out results/llm --metric val_loss
+	$(BIN)/commeff report runs/llm_ranks --out results/llm/ranks --metric val_loss
+	$(BIN)/python -m commeff.experiments.published.periods
 	$(BIN)/python -m commeff.experiments.published.splitting.on_ranks --data $(DATA)
 
 cluster: install
