@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw import axes as axes_of
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.figures import QUIET, look
 from commeff.experiments.report.draw.panels import Line, Spot
-from commeff.experiments.report.write.writing import write_report
+from commeff.experiments.report.draw.plots import figures
+from commeff.experiments.report.write import html, writing
 from tests.experiments.report_stores import Forged, forge
 
 STEPS = np.arange(1, 41)
@@ -88,7 +90,10 @@ def test_a_final_value_far_off_does_not_squeeze_the_tradeoff() -> None:
 
 def test_every_entry_of_a_legend_has_something_to_filter(tmp_path: Path) -> None:
     runs = [Forged(method, seed, accuracy=0.9) for method in ("psgd", "dsgd", "choco") for seed in (0, 1)]
-    page = write_report(forge(tmp_path, runs)).html.read_text()
+    analysis = analyse(forge(tmp_path, runs))
+    tables = {table.name: table for table in writing._tables(analysis, [], None)}
+    (front,) = (figure for figure in figures(analysis) if figure.name == "pareto")
+    page = html.page(analysis, tables, {"pareto": front}, [], tmp_path)
     numbers = {*re.findall(r'<button type="button" data-variant="(\d+)"', page)}
     assert numbers == {"0", "1", "2"}
     for number in numbers:

@@ -11,6 +11,7 @@ import pytest
 from commeff.experiments.report.data import summary
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.plots import looks
+from commeff.experiments.report.write import html, writing
 from commeff.experiments.report.write.table_main import ROOM, main_tables
 from commeff.experiments.report.write.writing import write_report
 from tests.experiments.report_stores import Forged, forge
@@ -112,13 +113,14 @@ def test_a_setting_of_the_task_parts_a_grid(tmp_path: Path) -> None:
 
 
 def test_a_parted_grid_has_a_table_and_figures_a_part(tmp_path: Path) -> None:
-    written = write_report(heterogeneous(tmp_path))
-    names = {path.stem for path in (written.folder / "figures").glob("*.pdf")}
+    analysis = analyse(heterogeneous(tmp_path))
+    names = {figure.name for figure in writing._figures(analysis, [], [])}
     assert {"convergence_alpha_0_1", "convergence_alpha_1", "pareto_alpha_0_1", "pareto_alpha_1"} <= names
     assert not names & {"convergence", "pareto", "consensus"}
-    assert [name for name in written.tables if name.startswith("main")] == ["main_alpha_0_1", "main_alpha_1"]
-    assert len(written.main.data) == 4, "the file main.csv has all of them"
-    page = written.html.read_text()
+    tables = {table.name: table for table in writing._tables(analysis, [], None)}
+    assert [name for name in tables if name.startswith("main")] == ["main_alpha_0_1", "main_alpha_1"]
+    assert len(main_tables(analysis)[0].data) == 4, "the file main.csv has all of them"
+    page = html.page(analysis, tables, {}, [], tmp_path)
     assert page.index("main_alpha_0_1.csv") < page.index("main_alpha_1.csv")
     keys = re.findall(r'<div class="key">(.*?)</div>', page)
     assert keys

@@ -21,6 +21,7 @@ import pandas as pd
 from commeff.experiments.escape import html_text, latex_text, markdown_text, visible
 
 LONG_HTML, LONG_LATEX = 36, 60  # characters from which a cell of words may be broken into lines
+WIDE_LATEX = 80  # characters of a line in LaTeX, above which letters are smaller
 UNATTENDED = 140  # characters a line where there is no terminal
 LOAD = r"% In the preamble: \usepackage{booktabs}"
 
@@ -130,7 +131,11 @@ def latex_float(table: Table) -> str:
     """A table with its caption: the title and the first note."""
     caption = f"{table.title}. {' '.join(table.notes[:1])}".strip()
     head = [r"\begin{table}[tbp]", r"\centering", rf"\caption{{{latex_text(caption)}}}", rf"\label{{tab:{table.name}}}"]
-    return "\n".join(["", *head, r"\footnotesize", r"\setlength{\tabcolsep}{4pt}", latex(table), r"\end{table}"])
+    shown = [(i, column) for i, column in enumerate(table.columns) if column.brief and column.printed]
+    cells = [(column.heading, column.under, *(row[i].plain for row in table.rows)) for i, column in shown]
+    letters = sum(max(map(len, column)) for column in cells)
+    size = r"\footnotesize" if letters <= WIDE_LATEX else r"\scriptsize"
+    return "\n".join(["", *head, size, r"\setlength{\tabcolsep}{3pt}", latex(table), r"\end{table}"])
 
 
 def latex_file(table: Table) -> str:

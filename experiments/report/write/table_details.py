@@ -166,7 +166,7 @@ def topology_table(networks: Sequence[UsedTopology]) -> Table:
         Column("period", "steps"),
         Column("ρ", "a step"),
         Column("gap", "1 − ρ"),
-        Column("used by", words=True),
+        Column("used by", words=True, printed=False),
     ]
     notes = [
         "ρ is the factor by which a step shrinks disagreement at the least: ‖W − J‖₂ of a fixed graph, and of a "

@@ -61,11 +61,11 @@ def cluster_table(clock: Wallclock) -> Table:
         Column("computing", "ms, modelled"),
         Column("exposed", "ms, modelled"),
         Column("hidden", "ms, modelled"),
-        Column("reached", "seeds"),
+        Column("reached", "seeds", printed=False),
         Column("to target", "s, modelled"),
         Column("speed-up", "modelled"),
-        Column("loses", "link bandwidth", words=True),
-        Column("remarks", words=True),
+        Column("loses", "link bandwidth", words=True, printed=False),
+        Column("remarks", words=True, printed=False),
     ]
     cells = [
         [word(row.variant.name) for row in rows],
