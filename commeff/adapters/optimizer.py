@@ -181,7 +181,7 @@ class DistributedOptimizer(Optimizer):
         """torch's optimizers begin with none."""
 
     def _begin_anew(self) -> None:
-        self._posted = self._sent = self._scaled = False
+        self._posted = self._sent = self._scaled = self._begun = False
         self._listen()
 
     def _listen(self) -> None:
@@ -215,6 +215,9 @@ class DistributedOptimizer(Optimizer):
                 "zero_grad was called after backward, when some gradients had been sent; take the step, or give "
                 "bucket_mb=0 to be free to drop them"
             )
+        if self._begun:
+            self.strategy.gradients.drain()  # which has counted gradients that are dropped
+            self._begun = False
         self._listen()
         self._row.forget()
         if not set_to_none:
@@ -324,6 +327,7 @@ class DistributedOptimizer(Optimizer):
         with torch.no_grad():
             final = self._row.arrived(start, stop)
             self._post()
+            self._begun = True
             for first, last in final if self._scale is None else ():  # scaled ones may not be finite
                 self._sent |= overlap.ready(self.strategy, self._row.gradient, first, last, self.communicator)
 

@@ -42,6 +42,11 @@ def test_gradients_that_stay_are_clipped_one_by_one():
     assert torch.equal(step[1], GRADIENT[1]), "a gradient below the norm is left alone"
 
 
+def test_what_is_clipped_stays_with_its_worker_where_it_did():
+    assert clipped(methods.local_sgd(SGD, period=2), 1.0).gradients.rowwise
+    assert not clipped(methods.psgd(SGD), 1.0).gradients.rowwise
+
+
 @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_norm_that_bounds_nothing_is_refused(clip):
     with pytest.raises(ValueError, match="clip must be a positive number"):

@@ -11,7 +11,8 @@ import torch
 from commeff import Communicator, Layout, Local, methods
 from commeff.compressors import TopK
 from commeff.core import Grouped, scheduled
-from commeff.core.local import ELEMENTWISE
+from commeff.core.corrections import D2
+from commeff.core.local import ELEMENTWISE, one_rate
 
 W, STEPS = 3, 5
 LAYOUT = Layout.of([("a", (4, 2)), ("b", (4,)), ("c", (3, 4))], groups=[0, 1, 0])
@@ -151,6 +152,16 @@ def test_a_rate_that_something_else_moves_is_refused(factory, idle):
     words = r"moved by commeff\.scheduled or options, got \(0\.08\d*,\) .* are \(0\.1,\).*give optimizer=scheduled"
     with pytest.raises(ValueError, match=words):
         strategy.step(x, slope(x, 1), communicator)
+
+
+@pytest.mark.parametrize("kind", [Local, lambda factory: D2(Local(factory))], ids=["Local", "D2"])
+def test_rates_that_are_refused_are_not_taken_over(kind):
+    local = kind(partial(torch.optim.SGD, lr=0.1))
+    local.start(X.clone(), LAYOUT)
+    one_rate(local)
+    with pytest.raises(ValueError, match="must have one learning rate"):
+        local.options = {0: local.options[0], 1: local.options[1] | {"lr": 0.2}}
+    assert local.rates == (0.1, 0.1)
 
 
 def test_a_rate_that_is_scheduled_is_not():

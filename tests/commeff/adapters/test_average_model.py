@@ -28,6 +28,7 @@ class Kept(nn.Module):
         self.register_buffer("scalar", torch.tensor(own), persistent=False)
         self.register_buffer("empty", torch.empty(0))
         self.register_buffer("nothing", None)
+        self.register_buffer("turned", torch.full((2, 3), own).t())
         self.register_buffer("expanded", torch.full((1,), own).expand(3, 4))
 
     def forward(self, x: Tensor) -> Any:
@@ -48,7 +49,11 @@ def test_buffers_of_all_kinds_begin_as_those_of_rank_0_and_are_averaged() -> Non
             model.expanded.narrow(0, 0, 1).narrow(1, 0, 1),
         ):
             buffer.fill_(2.0 * torch.distributed.get_rank())
+        for buffer in (model.in_int64, model.in_bool):
+            buffer.fill_(2 * torch.distributed.get_rank())
         average = optimizer.average_into(copy.deepcopy(model))
+        assert not average.in_int64.any(), "that of rank 0"
+        assert not average.in_bool.any()
         for name in ("in_float16", "in_float64", "scalar", "expanded"):
             assert (getattr(average, name) == 1).all(), name
         resumed = Kept()

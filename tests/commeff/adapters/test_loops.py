@@ -8,11 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from commeff import DistributedOptimizer, Strategy, methods, topologies
+from commeff import DistributedOptimizer, Strategy, methods, scheduled, topologies
 from commeff.compressors import TopK
 from tests.commeff.adapters.loops import ADAMW, SGD, complaint, inputs, loss, net, row, train
 from tests.laws.processes import on_processes, through_a_file
@@ -62,6 +63,47 @@ def test_a_rate_written_before_backward_is_that_of_the_memory_in_each_bucket() -
 
     for whole, buckets in on_processes(2, loop):
         assert torch.allclose(whole, buckets, rtol=0, atol=1e-12)
+
+
+def test_one_rank_that_goes_backward_twice_at_first_keeps_all_from_sending_early() -> None:
+    def loop() -> list[Tensor]:
+        ends = []
+        for megabytes in (0, SMALL):
+            model = net()
+            optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=megabytes)
+            for step in range(3):
+                optimizer.zero_grad()
+                passes = 2 if step else 2 - torch.distributed.get_rank()
+                for each in range(passes):
+                    (loss(model, 10 * step + each) / passes).backward()
+                optimizer.step()
+            ends.append(row(model))
+        return ends
+
+    for whole, buckets in on_processes(2, loop):
+        assert torch.allclose(whole, buckets, rtol=0, atol=1e-12)
+
+
+def test_a_backward_pass_that_was_broken_off_is_forgotten() -> None:
+    """Nothing has been sent yet, since the last layers' gradients go first: `zero_grad` begins anew."""
+
+    def loop() -> list[Tensor]:
+        ends = []
+        for broken in (False, True):
+            model = net()
+            optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=SMALL)
+            for step in range(3):
+                if broken:
+                    optimizer.zero_grad()
+                    inputs(step).matmul(model[0].weight.T).sum().backward()  # of the last bucket alone
+                optimizer.zero_grad()
+                loss(model, step).backward()
+                optimizer.step()
+            ends.append(row(model))
+        return ends
+
+    for plain, again in on_processes(2, loop):
+        assert torch.equal(plain, again)
 
 
 def test_gradients_are_made_zero_if_they_are_not_to_be_none() -> None:
@@ -155,6 +197,26 @@ def test_groups_and_a_scheduler_go_on_in_the_middle_of_a_period() -> None:
 
     for ends in on_processes(2, loop):
         assert all(torch.equal(whole, resumed) for whole, resumed in ends)
+
+
+@pytest.mark.parametrize("name", ["slowmo", "qg_dsgdm", "gradient_tracking", "d2"])
+def test_torch_s_scheduler_is_a_schedule_of_the_method_s_own(name: str) -> None:
+    """Where a memory is in units of the last rate, or of steps at another one."""
+    halved = partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.5)
+    plain = partial(torch.optim.SGD, lr=0.05)
+    more: Any = {"period": 2} if name == "slowmo" else {"topology": topologies.ring(2)}
+
+    def loop() -> list[Tensor]:
+        ends = []
+        for factory, moves in ((plain, halved), (scheduled(plain, halved), None)):
+            model = net()
+            optimizer = DistributedOptimizer(model, getattr(methods, name)(factory, **more))
+            train(model, optimizer, 7, scheduler=moves(optimizer) if moves else None)
+            ends.append(row(model))
+        return ends
+
+    for theirs, own in on_processes(2, loop):
+        assert torch.equal(theirs, own)
 
 
 def test_states_of_others_are_refused_before_anything_is_restored() -> None:
