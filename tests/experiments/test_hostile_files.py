@@ -95,7 +95,7 @@ def test_a_long_text_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def undrawn() -> Iterator[None]:
     """Reports without PDF and PNG files, which take long and say nothing here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "write", lambda figure, folder: None)
+        patch.setattr(writing, "write", lambda figure, folder, settings: None)
         yield
 
 

@@ -169,7 +169,7 @@ def test_what_a_command_does_not_know_is_a_line_and_nothing_is_built(poisoned: P
 def test_a_report_goes_on_with_what_it_can_show(
     poisoned: Poisoned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "write", lambda figure, folder: None)  # no PDF, no PNG
+    monkeypatch.setattr(writing, "write", lambda figure, folder, settings: None)  # no PDF, no PNG
     one = tmp_path / "store"
     shutil.copytree(poisoned.store / poisoned.runs["topology", "file"], one / "dsgd-digits-0")
     told = invoke("report", one, "--cluster", "ethernet_1g", "--out", tmp_path / "out")
