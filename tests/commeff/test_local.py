@@ -164,5 +164,14 @@ def test_rates_that_are_refused_are_not_taken_over(kind):
     assert local.rates == (0.1, 0.1)
 
 
+def test_the_last_rate_is_that_of_the_step_taken():
+    halved = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
+    local, x = Local(scheduled(partial(torch.optim.SGD, lr=1.0), halved)), X.clone()
+    local.start(x, LAYOUT)
+    for k in range(3):
+        x = local(x, slope(x, k))
+        assert (local.last_lr, local.lr) == (0.5**k, 0.5 ** (k + 1))
+
+
 def test_a_rate_that_is_scheduled_is_not():
     drive(scheduled(partial(torch.optim.SGD, lr=0.1), partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.8)))

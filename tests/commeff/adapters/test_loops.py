@@ -93,7 +93,7 @@ def test_a_backward_pass_that_was_broken_off_is_forgotten() -> None:
             model = net()
             optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=SMALL)
             for step in range(3):
-                if broken:
+                if broken and step:  # the first one shows that gradients may be sent early
                     optimizer.zero_grad()
                     inputs(step).matmul(model[0].weight.T).sum().backward()  # of the last bucket alone
                 optimizer.zero_grad()
