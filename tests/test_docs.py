@@ -16,7 +16,6 @@ import ast
 import importlib
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from typer.testing import CliRunner
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
+from tests import owned
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -94,9 +94,9 @@ def run(line: str) -> None:
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, f"{line}: {result.output}"
     elif words[0] == "torchrun":
-        subprocess.run([sys.executable, "-m", "torch.distributed.run", *words[1:]], check=True, capture_output=True)
+        owned.run([sys.executable, "-m", "torch.distributed.run", *words[1:]], check=True)
     else:
-        subprocess.run(line, shell=True, check=True, capture_output=True)
+        owned.run(["bash", "-c", line], check=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import runpy
-import subprocess
 import sys
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ import torch
 import commeff
 from commeff import DistributedOptimizer, methods
 from commeff.experiments.config.check import check_plugin
+from tests import owned
 from tests.laws.processes import on_processes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -119,7 +119,7 @@ def test_one_s_own_compressor_keeps_the_laws_and_trains(tmp_path: Path):
 @pytest.mark.slow
 def test_one_s_own_compressor_as_a_script(tmp_path: Path):
     script = [sys.executable, str(EXAMPLES / "own_compressor.py")]
-    said = subprocess.run(script, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    said = owned.run(script, cwd=tmp_path, check=True).stdout
     assert all(float(accuracy) > 0.9 for accuracy in re.findall(r"accuracy (\S+),", said))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from commeff import methods
 from commeff.experiments.config.schema import built_in
 from commeff.experiments.pages import catalogue, docstrings, reference, repository
 from commeff.experiments.pages.equations import latex
+from tests import owned
 
 ROOT = Path(__file__).parents[2]
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def test_a_docstring_s_equation_is_set_and_its_code_is_not():
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs the extra commeff[docs]; `make docs` builds the site")
 def test_the_site_is_built_without_a_warning_and_loads_nothing(tmp_path: Path):
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True)
+    owned.run(build, cwd=ROOT, check=True)
     for page in tmp_path.rglob("*.html"):
         if "repository" not in page.parts:
             assert not re.findall(r'(?:src|<link[^>]*href)="https?://', page.read_text(encoding="utf-8")), page

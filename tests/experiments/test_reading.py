@@ -405,6 +405,7 @@ LOADERS = {  # who may turn words into code, and why
     "experiments/config/loading.py": "plug-ins that a user has named or installed",
     "experiments/data/torchvision_images.py": "finds torchvision",
     "experiments/sinks/rows.py": "its own rooms, by a constant table",
+    "experiments/pages/reference.py": "its own rooms, by a constant table",
     "experiments/config/written.py": "evaluates annotations of sources by a constant table",
     "experiments/config/schema.py": "evaluates annotations of code that is imported already",
 }

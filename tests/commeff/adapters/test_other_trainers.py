@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests import owned
 
 SCRIPT = Path(__file__).with_name("other_trainers.py")
 ROOT = Path(__file__).parents[3]
@@ -21,12 +22,9 @@ def test_psgd_is_what_the_trainer_does_by_itself(trainer: str, tmp_path: Path) -
     if find_spec(trainer) is None:  # importing takes seconds
         pytest.skip(f"needs {trainer}")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    done = subprocess.run(
+    done = owned.run(
         [*torchrun, str(SCRIPT), trainer, str(tmp_path)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     differences = [float(each) for line in re.findall(r"differences \[(.*)\]", done.stdout) for each in line.split(",")]
