@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
 from commeff.adapters.optimizer import DistributedOptimizer
+from commeff.communicator.wire.records import gather_states
 
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import DDPStrategy
@@ -51,10 +50,8 @@ def unwrapped(
                 )
 
         def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-            """The states of all workers: one process saves them."""
-            every: list[Any] = [None] * self.world_size
-            torch.distributed.all_gather_object(every, super().optimizer_state(optimizer))
-            return {"workers": every}
+            """The states of all workers, at the process that saves them."""
+            return {"workers": gather_states(super().optimizer_state(optimizer))}
 
         def load_optimizer_state_dict(self, checkpoint: Any) -> None:
             """This worker's own."""

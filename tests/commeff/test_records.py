@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from commeff.communicator.wire.group import from_first
-from commeff.communicator.wire.records import gather_tensors, share_json
+from commeff.communicator.wire.records import gather_states, gather_tensors, share_json
 from tests.laws.processes import on_processes
 from tests.laws.test_resume import same
 
@@ -37,6 +37,7 @@ def test_values_of_all_sizes_are_shared() -> None:
 
 def state() -> dict[str, Any]:
     tensors = [torch.arange(6.0).view(2, 3).T, torch.tensor(True), torch.empty(0, 4), torch.ones(1).bfloat16()]
+    tensors.append(torch.tensor(2.0).expand(1))  # of stride 0
     return {"a": tensors, "b": {2: (1, "x", None)}, "c": Counter([5, 5]), "d": [float("inf"), 1e-320, 2**70]}
 
 
@@ -46,6 +47,17 @@ def test_a_state_of_the_first_is_everybodys() -> None:
         mine["c"] = Counter(mine["c"])
         same(mine, state())
     assert on_processes(2, lambda: from_first(lambda: None)) == [None, None]
+
+
+def test_states_are_gathered_as_they_are() -> None:
+    def run() -> Any:
+        rank = dist.get_rank()
+        return gather_states({"rank": rank, "more": [torch.full((rank, 2), float(rank)), {rank: (None, "x" * rank)}]})
+
+    first, second = on_processes(2, run)
+    assert second is None
+    for rank, mine in enumerate(first):
+        same(mine, {"rank": rank, "more": [torch.full((rank, 2), float(rank)), {rank: (None, "x" * rank)}]})
 
 
 def test_tensors_are_gathered_as_they_are() -> None:

@@ -64,6 +64,14 @@ def gather_tensors(tensors: Sequence[Tensor], group: Any = None) -> list[list[Te
     return gathered
 
 
+def gather_states(state: Any, group: Any = None) -> list[Any] | None:
+    """Everybody's state, as `broadcast_state` takes it, in rank order at rank 0, None elsewhere."""
+    tensors: list[Tensor] = []
+    skeletons = share_json(_skeleton(state, tensors), group)
+    gathered = gather_tensors(tensors, group)
+    return gathered and [_filled(skeleton, each) for skeleton, each in zip(skeletons, gathered, strict=True)]
+
+
 def _place(group: Any) -> torch.device:
     """Where the group can send from: NCCL alone knows no host memory."""
     alone = dist.get_backend(group) == "nccl"
@@ -83,8 +91,8 @@ def _kind(tensor: Tensor) -> Kind:
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor."""
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+    """The bytes of a tensor. One number may have any stride and still be contiguous."""
+    return tensor.detach().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def _dtype(name: str) -> torch.dtype:
