@@ -10,7 +10,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array, csr_array, diags_array
-from scipy.sparse.linalg import LinearOperator, eigsh, svds
 
 DENSE_LIMIT = 1024  # up to this many workers spectra come from dense LAPACK; above, from Lanczos
 LANCZOS = 64  # Lanczos vectors kept between restarts
@@ -177,6 +176,8 @@ class MixingMatrix:
             return float(np.abs(self._circulant_spectrum(self.shifts, deflate=1)).max())
         if self.n <= DENSE_LIMIT:
             return float(np.linalg.norm(self.dense() - 1 / self.n, 2))
+        from scipy.sparse.linalg import LinearOperator, svds  # late, as few have so many workers
+
         deviation = LinearOperator(
             shape=self._csr.shape,
             dtype=np.float64,
@@ -209,6 +210,8 @@ class MixingMatrix:
             return float(self._circulant_spectrum(self.shifts, deflate=0).real.min())
         if self.n <= DENSE_LIMIT:
             return float(np.linalg.eigvalsh(self.dense())[0])
+        from scipy.sparse.linalg import eigsh
+
         start = _start(self.n)
         smallest = eigsh(self._csr, k=1, which="SA", ncv=LANCZOS, v0=start, maxiter=self.n, return_eigenvectors=False)
         return float(smallest[0])

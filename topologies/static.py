@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 
 from commeff.topologies.checks import fraction, integer
 from commeff.topologies.matrix import circulant
 from commeff.topologies.topology import Topology, from_matrices
 from commeff.topologies.weights import from_graph
+
+if TYPE_CHECKING:  # functions import it themselves: it takes a quarter of a second
+    import networkx as nx
 
 ATTEMPTS = 100  # draws of a random graph before it is said to be never connected
 
@@ -59,6 +62,8 @@ def ring(n: int) -> Topology:
     >>> list(ring(5).at(0).received(0))
     [0, 1, 4]
     """
+    import networkx as nx
+
     return from_graph(nx.cycle_graph(integer("ring: n", n, 1)))
 
 
@@ -85,6 +90,8 @@ def torus(rows: int, cols: int) -> Topology:
             f"torus: rows and cols must be at least 2, got {rows} x {cols}: such a rectangle is a ring; use "
             f"ring({rows * cols})"
         )
+    import networkx as nx
+
     return from_graph(nx.grid_2d_graph(rows, cols, periodic=True))
 
 
@@ -105,6 +112,8 @@ def grid(rows: int, cols: int) -> Topology:
     >>> grid(2, 3).at(0).received(1)
     {0: 0.25, 1: 0.25, 2: 0.25, 4: 0.25}
     """
+    import networkx as nx
+
     return from_graph(nx.grid_2d_graph(integer("grid: rows", rows, 1), integer("grid: cols", cols, 1)))
 
 
@@ -123,6 +132,8 @@ def star(n: int) -> Topology:
     >>> star(4).at(0).out_degrees
     array([3, 1, 1, 1])
     """
+    import networkx as nx
+
     return from_graph(nx.star_graph(integer("star: n", n, 1) - 1))
 
 
@@ -143,6 +154,8 @@ def hypercube(n: int) -> Topology:
     """
     if integer("hypercube: n", n, 1).bit_count() != 1:
         raise ValueError(f"hypercube: n must be a power of two, got {n}; use base_graph({n}, k) or exponential({n})")
+    import networkx as nx
+
     cube = nx.empty_graph(n)
     cube.add_edges_from((i, i ^ 1 << bit) for bit in range(n.bit_length() - 1) for i in range(n))
     return from_graph(cube)
@@ -223,6 +236,8 @@ def erdos_renyi(n: int, p: float, seed: int) -> Topology:
     >>> erdos_renyi(10, 0.5, seed=0).at(0).symmetric
     True
     """
+    import networkx as nx
+
     n, p = integer("erdos_renyi: n", n, 1), fraction("erdos_renyi: p", p)
     return from_graph(_connected(partial(nx.fast_gnp_random_graph, n, p), seed, f"erdos_renyi({n}, {p})", "raise p"))
 
@@ -252,12 +267,16 @@ def random_regular(n: int, degree: int, seed: int) -> Topology:
             f"random_regular: degree must be below n = {n} and n * degree even, got degree = {degree}: no such graph "
             "exists"
         )
+    import networkx as nx
+
     draw = partial(nx.random_regular_graph, degree, n)
     return from_graph(_connected(draw, seed, f"random_regular({n}, {degree})", "raise the degree"))
 
 
 def _connected(draw: Callable[[int], nx.Graph], seed: int, constructor: str, remedy: str) -> nx.Graph:
     """The first connected graph among the draws with this seed."""
+    import networkx as nx
+
     integer(f"{constructor}: seed", seed, 0)
     for attempt in range(ATTEMPTS):
         graph = draw(int(np.random.default_rng([seed, attempt]).integers(1 << 32)))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csgraph, csr_array, diags_array, triu
 
 from commeff.topologies.matrix import MixingMatrix, symmetric
 from commeff.topologies.topology import Topology, from_matrices
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Adjacency: TypeAlias = csr_array  # (n, n) of zeros and ones, entry [u, v]: u sends to v; no diagonal
 
@@ -55,6 +57,7 @@ def from_graph(
 
     Examples
     --------
+    >>> import networkx as nx
     >>> path = nx.path_graph(4)
     >>> [round(from_graph(path, rule).at(0).rho, 4) for rule in ("metropolis", "max_degree", "fastest")]
     [0.8047, 0.8047, 0.7071]
@@ -79,7 +82,9 @@ def _adjacency(graph: nx.Graph) -> Adjacency:
     if n == 0:
         raise ValueError("from_graph: the graph must have a node for every worker, got none")
     numbered = set(graph) == set(range(n))
-    edges = nx.to_scipy_sparse_array(graph, nodelist=range(n) if numbered else None, weight=None, format="csr")
+    from networkx import to_scipy_sparse_array  # late: a quarter of a second
+
+    edges = to_scipy_sparse_array(graph, nodelist=range(n) if numbered else None, weight=None, format="csr")
     edges.setdiag(0)
     edges.eliminate_zeros()
     edges.data = np.ones(edges.nnz)
