@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -23,7 +24,7 @@ MISUSE: Any = typer.BadParameter.__mro__[2]  # ClickException, which typer does 
 
 def exit_code(app: typer.Typer, words: Sequence[str] | None) -> int:
     """Run a command; its exit code."""
-    with dependable(), _interruptible():
+    with dependable(), _interruptible(), _seldom_collected():
         try:
             code = app(None if words is None else [*words], prog_name="commeff", standalone_mode=False)
             sys.stdout.flush()
@@ -51,6 +52,17 @@ def _interruptible() -> Iterator[None]:
     finally:
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Let importing torch, whose objects stay, not be searched for garbage: a fifth of its time. Runs collect again."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _misused(error: Any) -> int:

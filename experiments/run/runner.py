@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -46,6 +47,7 @@ from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
 from commeff.training.trainer import train
 
+COLLECT = 700, 10, 10  # when Python looks for garbage by itself; commands that only import look more seldom
 STATUS_INTERVAL = 5.0  # seconds between two writes of progress into status.json
 
 
@@ -121,6 +123,7 @@ def prepare(config: Mapping[str, Any], parts: Parts | None = None) -> Parts:
 
     Where it will fork, it stays at one thread: OpenMP's others would not be there in the forks.
     """
+    gc.set_threshold(*COLLECT)
     keep_freed_memory()
     torch.set_num_threads(config["threads"] if config["nproc"] == 1 else 1)
     return parts or build(config)
