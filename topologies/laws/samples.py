@@ -70,7 +70,8 @@ def cases(function: Callable[..., Topology]) -> list[TopologyCase]:
 
 
 def _all_cases(function: Callable[..., Topology]) -> Iterator[TopologyCase]:
-    parameters, hints = inspect.signature(function).parameters, get_type_hints(function)
+    parameters = inspect.signature(function).parameters
+    hints = get_type_hints(function, localns={"nx": nx})  # which topologies import only when they draw a graph
     composed = any(hints.get(name) is Topology for name in parameters)
     depends = composed or any(name in SIZED for name in parameters)
     for n in SIZES[: FEW if composed else None] if depends else SIZES[:1]:
