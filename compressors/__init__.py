@@ -46,6 +46,8 @@ Int4(block=64)            4.50                64/(4 7^2) = 0.33      1 - omega  
 QSGD(levels=s)            ceil(log2(2s + 1))  min(d/s^2, sqrt(d)/s)  1 - omega if positive  one
 TernGrad()                2                   (sqrt(d) - 1)/2        1 - omega if positive  one
 ScaledSign()              1                   --                     1/d at worst           one
+ScaledSign("l2")          1                   --                     --                     one
+OneBit()                  1                   --                     1/d at worst           one
 TopK(ratio=r)             (32 + 20) r         --                     r                      one
 RandomK(ratio=r)          32 r                1/r - 1                1 - omega if positive  one
 RandomK(r, scaled=False)  32 r                --                     r                      one
@@ -59,7 +61,7 @@ under `Compressor`; ``commeff check mine.py`` holds it to the laws that ours obe
 from commeff.compressors.base import Compressor, Scope
 from commeff.compressors.blockwise import Blockwise
 from commeff.compressors.composed import Composed
-from commeff.compressors.contractive import Contractive, Shrunk, contractive
+from commeff.compressors.contractive import Assumed, Contractive, Shrunk, contractive
 from commeff.compressors.dense import Dense
 from commeff.compressors.layout import Field, Layout
 from commeff.compressors.message import BlockMessage, Compound, ConcatenatedMessage, DenseMessage, Message
@@ -71,12 +73,13 @@ from commeff.compressors.quantised import QSGD, Int4, Int8, TernGrad
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.randomk import RandomK
 from commeff.compressors.repeated import Repeated
-from commeff.compressors.sign import ScaledSign
+from commeff.compressors.sign import OneBit, ScaledSign
 from commeff.compressors.sparse import Sparse, Sparsifier
 from commeff.compressors.topk import TopK
 
 __all__ = [
     "QSGD",
+    "Assumed",
     "BlockMessage",
     "Blockwise",
     "Composed",
@@ -92,6 +95,7 @@ __all__ = [
     "Layout",
     "Message",
     "Natural",
+    "OneBit",
     "PerTensor",
     "RandomK",
     "Repeated",

@@ -133,13 +133,80 @@ class Contractive(Compressor):
             raise ValueError(
                 f"the compressor must be contractive or unbiased, got {self.compressor}, which is neither in {d} "
                 "dimensions: its error can grow without bound; use it without error feedback, EF21, CHOCO and "
-                "Repeated, or choose another one"
+                "Repeated, choose another one, or say Assumed(compressor, contraction=0.5) of vectors that "
+                "you know"
             )
         return Shrunk(self.compressor, 1 / (1 + omega))
 
     @classmethod
     def samples(cls) -> list[Self]:
         return [cls(QSGD(1)), cls(Natural()), cls(RandomK(ratio=0.25))]
+
+
+@dataclass(frozen=True)
+class Assumed(Compressor):
+    """C as it is, with constants of which you say that they hold for your vectors, though not for all.
+
+    So methods with a memory take what is contractive in practice alone, such as signs with the scale of 1-bit Adam. No
+    law can hold this to its word but that of a given vector. Sends what C sends.
+
+    When: a compressor whose worst case is far from your vectors, in `mem_sgd`, `ef21`, `choco` or `diana`.
+
+    Parameters
+    ----------
+    compressor
+        C.
+    contraction
+        delta, in (0, 1], with E|C(v) - v|^2 <= (1 - delta)|v|^2 for your v; None, the default: C's own.
+    variance
+        omega, with E C(v) = v and E|C(v) - v|^2 <= omega |v|^2 for your v; None, the default: C's own.
+
+    Examples
+    --------
+    >>> from commeff.compressors import ScaledSign
+    >>> ScaledSign("l2").delta(1000), contractive(Assumed(ScaledSign("l2"), contraction=0.5)).delta(1000)
+    (None, 0.5)
+    """
+
+    compressor: Compressor
+    contraction: float | None = None
+    variance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.contraction is not None and not 0 < self.contraction <= 1:
+            raise ValueError(
+                f"Assumed: contraction must lie in (0, 1], got {self.contraction}: an error of more than |v| is none"
+            )
+        if self.variance is not None and self.variance < 0:
+            raise ValueError(f"Assumed: variance must be at least 0, got {self.variance}: it bounds a mean square")
+
+    @property
+    def scope(self) -> Scope:
+        return self.compressor.scope
+
+    @property
+    def exact_on_pieces(self) -> bool:
+        return self.compressor.exact_on_pieces
+
+    @property
+    def summable(self) -> bool:
+        return self.compressor.summable
+
+    def bind(self, layout: Layout) -> Self:
+        return replace(self, compressor=self.compressor.bind(layout))
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        return self.compressor.compress(vectors, random)
+
+    def omega(self, d: int) -> float | None:
+        return self.compressor.omega(d) if self.variance is None else self.variance
+
+    def delta(self, d: int) -> float | None:
+        return self.compressor.delta(d) if self.contraction is None else self.contraction
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(RandomK(ratio=0.25, scaled=False), contraction=0.25)]
 
 
 def contractive(compressor: Compressor) -> Contractive:

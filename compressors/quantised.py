@@ -117,7 +117,7 @@ class QSGD(ScaledRows):
             return Blockwise(replace(self, bucket=None), self.bucket).compress(vectors, random)
         return super().compress(vectors, random)
 
-    def scale(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+    def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
         return row_norm(vectors, layout)
 
     def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:
@@ -155,7 +155,7 @@ class TernGrad(ScaledRows):
     [[2.0, 0.0, -2.0]]
     """
 
-    def scale(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+    def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
         return row_max(vectors, layout)
 
     def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:
@@ -210,7 +210,7 @@ class Int8(ScaledRows):
             return Blockwise(replace(self, block=None), self.block).compress(vectors, random)
         return super().compress(vectors, random)
 
-    def scale(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+    def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
         return row_max(vectors, layout)
 
     def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from commeff.compressors.base import wide
 from commeff.compressors.layout import Layout
+from commeff.compressors.packing import words
 from commeff.compressors.scratch import tiles
 
 RUN = 1 << 12
@@ -31,12 +32,23 @@ def row_sum(vectors: Tensor, layout: Layout | None = None) -> Tensor:
     return _magnitudes(vectors) if layout is None else layout.row_sum(vectors, _magnitudes)
 
 
-def _magnitudes(vectors: Tensor) -> Tensor:
-    narrow = _reduced(vectors, lambda runs: runs.abs().sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
+def row_halves(vectors: Tensor, layout: Layout | None = None) -> Tensor:
+    """(w, 3) float64: the sum of the positive magnitudes, that of the negative ones, and how many sign bits are set."""
+    return _halves(vectors) if layout is None else layout.row_sum(vectors, _halves)
+
+
+def _halves(vectors: Tensor) -> Tensor:
+    negative = _reduced(vectors, lambda runs: (words(runs) < 0).sum(2), Tensor.sum, torch.add)
+    plus = _magnitudes(vectors, lambda runs: runs.clamp(min=0))
+    return torch.cat([plus, _magnitudes(vectors, lambda runs: runs.clamp(max=0).neg_()), negative], dim=1)
+
+
+def _magnitudes(vectors: Tensor, of: Callable[[Tensor], Tensor] = Tensor.abs) -> Tensor:
+    narrow = _reduced(vectors, lambda runs: of(runs).sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
     settled = not vectors.is_cuda and (vectors.is_meta or bool(narrow.isfinite().all()))  # a GPU is not waited for
     if vectors.dtype == torch.float64 or settled:
         return narrow
-    broad = _reduced(vectors, lambda runs: runs.abs().sum(2, dtype=torch.float64), Tensor.sum, torch.add)
+    broad = _reduced(vectors, lambda runs: of(runs).sum(2, dtype=torch.float64), Tensor.sum, torch.add)
     return torch.where(narrow.isfinite(), narrow, broad)
 
 

@@ -24,8 +24,8 @@ class ScaledRows(Compressor, ABC):
     scope: ClassVar[Scope] = "whole"
 
     @abstractmethod
-    def scale(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
-        """(w, 1): that of rows (w, d), or of those of which the layout says that these are pieces."""
+    def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+        """(w, 1) or more columns: the scale of rows (w, d), or of those of which these are pieces of this layout."""
 
     @abstractmethod
     def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> Message:
@@ -39,7 +39,7 @@ class ScaledRows(Compressor, ABC):
         return self if layout.parted is None or not self.exact_on_pieces else ScaledTogether(self, layout)
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
-        return self.scaled(vectors, self.scale(vectors), random)
+        return self.scaled(vectors, self.measure(vectors), random)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ScaledTogether(Together[ScaledRows]):
     """The same on pieces of a row, whose ranks agree on the scale."""
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
-        return self.compressor.scaled(vectors, self.compressor.scale(vectors, self.layout), random)
+        return self.compressor.scaled(vectors, self.compressor.measure(vectors, self.layout), random)
 
     @classmethod
     def samples(cls) -> list[Self]:

@@ -27,6 +27,7 @@ COMPRESSORS: dict[str, tuple[str, dict[str, Any]]] = {  # the names and defaults
     "dense": ("Dense", {}),
     "int8": ("Int8", {}),
     "natural": ("Natural", {}),
+    "one_bit": ("OneBit", {}),
     "qsgd": ("QSGD", {"levels": 4}),
     "random_k": ("RandomK", {"ratio": 0.05}),
     "scaled_sign": ("ScaledSign", {}),

@@ -45,7 +45,11 @@ YOUNGER = {
     "zero": 0,
 }
 _DILOCO = {"begin": 0, "bits": None, "delay": 0, "host": False, "mixing": 0.0}
-YOUNGER_OF = {"commeff.methods.diloco": _DILOCO, "commeff.methods.streaming_diloco": _DILOCO}  # of these parts alone
+YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
+    "commeff.methods.diloco": _DILOCO,
+    "commeff.methods.streaming_diloco": _DILOCO,
+    "commeff.compressors.ScaledSign": {"scale": "l1"},
+}
 NAMES = ("resume_from",)  # of these folders only the name decides
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")
 FINISHED = ("done", "diverged")

@@ -19,6 +19,7 @@ from commeff.compressors import (
     Int8,
     Layout,
     Natural,
+    OneBit,
     PerTensor,
     RandomK,
     Repeated,
@@ -47,6 +48,7 @@ CODECS: dict[str, Compressor] = {
     "TernGrad": TernGrad(),
     "natural": Natural(),
     "sign": ScaledSign(),
+    "sign, two levels": OneBit(),
     "int8, blocks of 256": Int8(block=256),
     "int4, blocks of 256": Int4(block=256),
 }
