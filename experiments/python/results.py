@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from commeff.experiments.report.data.analysis import FINALS
 from commeff.experiments.report.data.grids import StoredGrid, choose, derive
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.records import MARKS, Record, read_record, read_store
+from commeff.experiments.report.data.rows import FINALS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from commeff.experiments.report.data import summary
-from commeff.experiments.report.data.analysis import analyse, leader
+from commeff.experiments.report.data.analysis import analyse
+from commeff.experiments.report.data.rows import leader
 from commeff.experiments.report.draw.plots import figures
 from commeff.experiments.report.write.table_main import main_tables
 from tests.experiments.report_stores import Forged, forge

@@ -3,88 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import pandas as pd
-
 from commeff.experiments.config.registry import UnknownPart, known, targets_in
 from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.report.data.grids import StoredGrid, choose
-from commeff.experiments.report.data.quantities import INNER
 from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, read_record, read_store
-from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached, higher_is_better, paired
+from commeff.experiments.report.data.rows import (
+    DENSE,
+    FINALS,
+    HalfDense,
+    TableRow,
+    Target,
+    half_dense,
+    nameable,
+    table_row,
+)
+from commeff.experiments.report.data.statistics import best, higher_is_better
 from commeff.experiments.report.data.variants import (
     RecordedRun,
     Variant,
-    beats,
     chooser,
     count_states,
     edge_warnings,
     group,
     open_choice,
 )
-from commeff.experiments.run.store import FINISHED
-
-FINALS = (
-    "val_accuracy",
-    "val_loss",
-    "test_accuracy",
-    "test_loss",
-    "local_val_accuracy",
-    "local_val_loss",
-    "train_loss",
-    "payload_bytes",
-    "wire_bytes",
-    "seconds",
-    "consensus_distance",
-)
-INSIDE = tuple(f"{axis}_{what}" for axis in INNER for what in ("bytes", "exposed_seconds"))
-WAYS = ("step", "epoch", "wire_bytes", "seconds")  # what it may take to get to the target
-DENSE = {"method": "psgd"}
-WIDTHS = {"float64": 64, "float32": 32}  # bits of a number that psgd sends
-
-
-@dataclass(frozen=True)
-class Target:
-    """A level of a metric, and where it comes from."""
-
-    metric: str
-    level: float
-    origin: str
-
-
-@dataclass(frozen=True)
-class Reached:
-    """What it took to get to the target, over the seeds that did and ended well; `of` is how many ended."""
-
-    n: int
-    of: int
-    costs: Mapping[str, Estimate]
-
-
-@dataclass(frozen=True, eq=False)
-class TableRow:
-    """What the main table says of one variant."""
-
-    variant: Variant
-    finals: Mapping[str, Estimate]
-    difference: Estimate | None  # from the baseline, seed by seed
-    from_best: Estimate | None
-    baseline: Variant | None  # of several baselines (one a setting of the data, say) the one most like it
-    saving: float | None  # the baseline's bytes on the wire over ours
-    reached: Reached | None
-
-
-@dataclass(frozen=True)
-class HalfDense:
-    """What dense psgd would send with 16-bit numbers: counted, not run, so without any claim on accuracy."""
-
-    payload_bytes: float
-    wire_bytes: float
-    saving: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +57,7 @@ class Analysis:
     @cached_property
     def half_dense(self) -> HalfDense | None:
         """What dense psgd would send with 16-bit numbers."""
-        return _half_dense(self.rows)
+        return half_dense(self.rows)
 
     @cached_property
     def parts(self) -> tuple[Analysis, ...]:
@@ -205,7 +152,7 @@ def analyse(
         reference = next((v for v in (*bases, *champions.values()) if v.task == task), None)
         if goal := _target(plan, chosen, target, reference):
             goals[task] = goal
-    rows = tuple(_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
+    rows = tuple(table_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
     return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, tuple(by_id.values()))
 
 
@@ -237,12 +184,6 @@ def _nearest(variant: Variant, bases: tuple[Variant, ...]) -> Variant | None:
     """The baseline on the same task that shares most labels with a variant, the first of equals."""
     fitting = [base for base in bases if base.task == variant.task]
     return max(fitting, key=lambda base: len(base.labels.items() & variant.labels.items()), default=None)
-
-
-def nameable(variants: Iterable[Variant]) -> list[Variant]:
-    """Those that may be called good: without doubts; all seeds done, if that holds for any."""
-    good = [variant for variant in variants if not variant.chosen.doubts]
-    return [variant for variant in good if variant.chosen.complete] or good
 
 
 def _champions(variants: tuple[Variant, ...], metric: str) -> dict[str, Variant]:
@@ -278,68 +219,6 @@ def allowance(level: float, metric: str) -> float:
     (0.01, 0.005)
     """
     return 0.01 if higher_is_better(metric) else 0.01 * abs(level)
-
-
-def _row(
-    variant: Variant, metric: str, base: Variant | None, champion: Variant | None, goal: Target | None
-) -> TableRow:
-    names = dict.fromkeys((*FINALS, *INSIDE, metric))
-    finals = {name: final for name in names if (final := variant.final(name)) is not None}
-    theirs = base.final("wire_bytes") if base else None
-    ours = finals.get("wire_bytes")
-    return TableRow(
-        variant,
-        finals,
-        _paired(variant, base, metric),
-        _paired(variant, champion, metric),
-        base,
-        theirs.mean / ours.mean if theirs and ours and ours.mean > 0 else None,
-        _reached(variant, goal) if goal else None,
-    )
-
-
-def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | None:
-    if other is None or other is variant or other.task != variant.task:
-        return None
-    return paired(variant.finals(metric), other.finals(metric))
-
-
-def _reached(variant: Variant, goal: Target) -> Reached:
-    ended = [run.record for run in variant.runs if run.record.state in FINISHED and not run.record.curve.empty]
-    done = [record for record in ended if record.state == "done"]  # what diverges has reached nothing
-    firsts = [first_reached(record.curve, goal.metric, goal.level) for record in done]
-    table = pd.DataFrame([first for first in firsts if first is not None])
-    costs = {way: value for way in WAYS if way in table and (value := estimate(table[way]))}
-    return Reached(len(table), len(ended), costs)
-
-
-def _half_dense(rows: tuple[TableRow, ...]) -> HalfDense | None:
-    """Bytes of dense psgd with 16-bit numbers; None where it did not run, or ran with several settings."""
-    dense = [row for row in rows if row.variant.has(DENSE) and {"payload_bytes", "wire_bytes"} <= row.finals.keys()]
-    if len(dense) != 1:
-        return None
-    row = dense[0]
-    bits = WIDTHS.get(row.variant.runs[0].setting("task.dtype") or "float32")
-    if bits is None:
-        return None
-    payload, wire = (row.finals[name].mean * 16 / bits for name in ("payload_bytes", "wire_bytes"))
-    return HalfDense(payload, wire, row.saving and row.saving * bits / 16)
-
-
-def differs_from_best(row: TableRow) -> bool | None:
-    """Does a row differ from the best by more than its paired interval? None where seeds are too few to say."""
-    return None if row.from_best is None or row.from_best.half is None else row.from_best.tells
-
-
-def leader(rows: Sequence[TableRow], name: str) -> TableRow | None:
-    """The row with the best mean of a quantity, among those that may be called good."""
-    finals = {row.variant: final for row in rows if (final := row.variant.final(name))}
-    named, top = {*nameable(finals)}, None
-    for row in rows:
-        final = finals.get(row.variant)
-        if final and row.variant in named and (top is None or beats(final.mean, finals[top.variant].mean, name)):
-            top = row
-    return top
 
 
 def clock(analysis: Analysis) -> str:

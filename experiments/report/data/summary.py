@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from commeff.experiments.report.data.analysis import Analysis, TableRow, allowance, nameable
+from commeff.experiments.report.data.analysis import Analysis, allowance
 from commeff.experiments.report.data.quantities import TIMES, decimals, fixed, half_width, quantity, significant
+from commeff.experiments.report.data.rows import TableRow, nameable
 from commeff.experiments.report.data.statistics import Estimate, higher_is_better
 from commeff.experiments.report.data.variants import RecordedRun, Variant, count_states
 from commeff.experiments.run.store import FINISHED

@@ -19,9 +19,10 @@ from commeff.cluster.modelled import Modelled, modelled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place, read_places
-from commeff.experiments.report.data.analysis import Analysis, TableRow, Target
+from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.computing import Work, work
 from commeff.experiments.report.data.cross_over import cross_over
+from commeff.experiments.report.data.rows import TableRow, Target
 from commeff.experiments.report.data.statistics import Estimate, Ratio, estimate, first_reached, paired_ratio
 from commeff.experiments.report.data.variants import RecordedRun, Variant
 from commeff.experiments.run.store import FINISHED

@@ -14,8 +14,9 @@ from string import Template
 from urllib.parse import quote
 
 from commeff.experiments.escape import html_text
-from commeff.experiments.report.data.analysis import Analysis, TableRow
+from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.quantities import MISSING, quantity, significant
+from commeff.experiments.report.data.rows import TableRow
 from commeff.experiments.report.data.summary import facts, findings, standing
 from commeff.experiments.report.data.variants import RecordedRun
 from commeff.experiments.report.draw.figures import INKS, Figure, Look, svg

@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 
 from commeff.experiments.config.registry import split
-from commeff.experiments.report.data.analysis import WAYS, Analysis, TableRow
+from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.commands import settings_of
 from commeff.experiments.report.data.quantities import MISSING, fixed, quantity, spread
+from commeff.experiments.report.data.rows import WAYS, TableRow
 from commeff.experiments.report.data.statistics import estimate
 from commeff.experiments.report.data.summary import plugins
 from commeff.experiments.report.data.variants import RecordedRun

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from commeff.experiments.config.schema import did_you_mean
-from commeff.experiments.report.data.analysis import (
-    DENSE,
-    INSIDE,
-    Analysis,
-    HalfDense,
-    TableRow,
-    clock,
-    differs_from_best,
-    leader,
-)
+from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
-from commeff.experiments.report.data.summary import at
+from commeff.experiments.report.data.rows import DENSE, INSIDE, HalfDense, TableRow, differs_from_best, leader
 from commeff.experiments.report.data.variants import count_states
 from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.write.cells import (
@@ -32,10 +22,10 @@ from commeff.experiments.report.write.cells import (
     transpose,
     word,
 )
+from commeff.experiments.report.write.notes import DAGGER, DOUBLE_DAGGER, how_to_read
 from commeff.experiments.report.write.table import Column, Item, Table
 from commeff.experiments.report.write.table_wallclock import main_columns
 
-DAGGER, DOUBLE_DAGGER = "†", "‡"
 OWN = ("seeds", "difference", "wire_bytes", "saving", "to_target", "seconds", "consensus_distance", "payload_bytes")
 QUALITIES = ("val_accuracy", "val_loss", "local_val_accuracy", "local_val_loss")
 AMOUNTS = {  # heading, unit, scale
@@ -107,7 +97,7 @@ def main_tables(
                 title,
                 [Column("variant", words=True), *heads],
                 body,
-                () if number else _notes(analysis),
+                () if number else how_to_read(analysis),
                 pd.DataFrame() if number else main_data(analysis, clocks),
             )
         )
@@ -257,54 +247,3 @@ def _reference(columns: Sequence[str], dense: HalfDense) -> list[Item]:
     }
     name = Item(f"{DENSE['method']} with 16-bit numbers", mark=DOUBLE_DAGGER, quiet=True)
     return [name, *(values.get(column, Item("")) for column in columns)]
-
-
-def _ranked(analysis: Analysis) -> str:
-    """What a line is, and among what the bold number is the best."""
-    line = "A line is a variant: one choice of all settings but the seed"
-    if analysis.grid.over:
-        tuned = " and ".join(analysis.grid.over)
-        most = max(len(variant.trials) for variant in analysis.variants)
-        line += (
-            f" and {tuned}. Of up to {most} values tried of {tuned} a line has the one with the best mean "
-            f"{quantity(analysis.by).words} over its seeds, so validation numbers are a little optimistic; what is "
-            "measured on test data is not"
-        )
-    counts = Counter(variant.runs[0].setting("method") or variant.name for variant in analysis.variants)
-    several = [f"{method} {count}" for method, count in counts.items() if count > 1]
-    bold = f"Bold is the best mean of a column over all {len(analysis.variants)} variants, of those whose seeds are "
-    bold += "all done"
-    if several and len(counts) > 1:
-        bold += f". Some methods have several variants ({', '.join(several)}), and so more chances to be the best"
-    bold += at(analysis.part)
-    if len({variant.task for variant in analysis.variants}) > 1:
-        bold += ". These are several tasks: numbers compare within one only"
-    return f"{line}. {bold}."
-
-
-def _notes(analysis: Analysis) -> list[str]:
-    """How to read the main table."""
-    notes = [
-        "Means over the seeds that are done, ± half the width of the 95 % interval (Student's t); one seed has none. "
-        "± beside a difference is that of the differences, taken seed by seed over the seeds that both have."
-    ]
-    notes.append(_ranked(analysis))
-    if any(differs_from_best(row) is False for row in analysis.rows):
-        notes.append(
-            f"{DAGGER} The interval of its difference to the best holds zero: these seeds do not tell the two apart, "
-            "which does not make them equal."
-        )
-    if analysis.baselines:
-        names = ", ".join(variant.name for variant in analysis.baselines)
-        nearest = "; each variant is compared with the one most like it" if len(analysis.baselines) > 1 else ""
-        notes.append(f"Baseline: {names}{nearest}.")
-    notes.append(
-        "Payload is what a method has to say, wire what the collective moves for it, per worker over the whole run; "
-        f"both are counted. {clock(analysis)}"
-    )
-    if analysis.half_dense:
-        notes.append(
-            f"{DOUBLE_DAGGER} Counted, not run: {DENSE['method']} with 16-bit numbers would send so much. Nothing is "
-            "claimed of its accuracy."
-        )
-    return notes

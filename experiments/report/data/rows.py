@@ -1,0 +1,139 @@
+"""What tables say of one variant: final numbers, differences, the way to the target; and which may be called good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from commeff.experiments.report.data.quantities import INNER
+from commeff.experiments.report.data.statistics import Estimate, estimate, first_reached, paired
+from commeff.experiments.report.data.variants import Variant, beats
+from commeff.experiments.run.store import FINISHED
+
+FINALS = (
+    "val_accuracy",
+    "val_loss",
+    "test_accuracy",
+    "test_loss",
+    "local_val_accuracy",
+    "local_val_loss",
+    "train_loss",
+    "payload_bytes",
+    "wire_bytes",
+    "seconds",
+    "consensus_distance",
+)
+INSIDE = tuple(f"{axis}_{what}" for axis in INNER for what in ("bytes", "exposed_seconds"))
+WAYS = ("step", "epoch", "wire_bytes", "seconds")  # what it may take to get to the target
+DENSE = {"method": "psgd"}
+WIDTHS = {"float64": 64, "float32": 32}  # bits of a number that psgd sends
+
+
+@dataclass(frozen=True)
+class Target:
+    """A level of a metric, and where it comes from."""
+
+    metric: str
+    level: float
+    origin: str
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What it took to get to the target, over the seeds that did and ended well; `of` is how many ended."""
+
+    n: int
+    of: int
+    costs: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True, eq=False)
+class TableRow:
+    """What the main table says of one variant."""
+
+    variant: Variant
+    finals: Mapping[str, Estimate]
+    difference: Estimate | None  # from the baseline, seed by seed
+    from_best: Estimate | None
+    baseline: Variant | None  # of several baselines (one a setting of the data, say) the one most like it
+    saving: float | None  # the baseline's bytes on the wire over ours
+    reached: Reached | None
+
+
+@dataclass(frozen=True)
+class HalfDense:
+    """What dense psgd would send with 16-bit numbers: counted, not run, so without any claim on accuracy."""
+
+    payload_bytes: float
+    wire_bytes: float
+    saving: float | None
+
+
+def table_row(
+    variant: Variant, metric: str, base: Variant | None, champion: Variant | None, goal: Target | None
+) -> TableRow:
+    names = dict.fromkeys((*FINALS, *INSIDE, metric))
+    finals = {name: final for name in names if (final := variant.final(name)) is not None}
+    theirs = base.final("wire_bytes") if base else None
+    ours = finals.get("wire_bytes")
+    return TableRow(
+        variant,
+        finals,
+        _paired(variant, base, metric),
+        _paired(variant, champion, metric),
+        base,
+        theirs.mean / ours.mean if theirs and ours and ours.mean > 0 else None,
+        _reached(variant, goal) if goal else None,
+    )
+
+
+def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | None:
+    if other is None or other is variant or other.task != variant.task:
+        return None
+    return paired(variant.finals(metric), other.finals(metric))
+
+
+def _reached(variant: Variant, goal: Target) -> Reached:
+    ended = [run.record for run in variant.runs if run.record.state in FINISHED and not run.record.curve.empty]
+    done = [record for record in ended if record.state == "done"]  # what diverges has reached nothing
+    firsts = [first_reached(record.curve, goal.metric, goal.level) for record in done]
+    table = pd.DataFrame([first for first in firsts if first is not None])
+    costs = {way: value for way in WAYS if way in table and (value := estimate(table[way]))}
+    return Reached(len(table), len(ended), costs)
+
+
+def half_dense(rows: tuple[TableRow, ...]) -> HalfDense | None:
+    """Bytes of dense psgd with 16-bit numbers; None where it did not run, or ran with several settings."""
+    dense = [row for row in rows if row.variant.has(DENSE) and {"payload_bytes", "wire_bytes"} <= row.finals.keys()]
+    if len(dense) != 1:
+        return None
+    row = dense[0]
+    bits = WIDTHS.get(row.variant.runs[0].setting("task.dtype") or "float32")
+    if bits is None:
+        return None
+    payload, wire = (row.finals[name].mean * 16 / bits for name in ("payload_bytes", "wire_bytes"))
+    return HalfDense(payload, wire, row.saving and row.saving * bits / 16)
+
+
+def nameable(variants: Iterable[Variant]) -> list[Variant]:
+    """Those that may be called good: without doubts; all seeds done, if that holds for any."""
+    good = [variant for variant in variants if not variant.chosen.doubts]
+    return [variant for variant in good if variant.chosen.complete] or good
+
+
+def leader(rows: Sequence[TableRow], name: str) -> TableRow | None:
+    """The row with the best mean of a quantity, among those that may be called good."""
+    finals = {row.variant: final for row in rows if (final := row.variant.final(name))}
+    named, top = {*nameable(finals)}, None
+    for row in rows:
+        final = finals.get(row.variant)
+        if final and row.variant in named and (top is None or beats(final.mean, finals[top.variant].mean, name)):
+            top = row
+    return top
+
+
+def differs_from_best(row: TableRow) -> bool | None:
+    """Does a row differ from the best by more than its paired interval? None where seeds are too few to say."""
+    return None if row.from_best is None or row.from_best.half is None else row.from_best.tells
