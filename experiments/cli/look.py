@@ -13,7 +13,9 @@ def list_choices(
     group: Annotated[
         str | None, typer.Argument(help="task, method, compressor, topology, optimizer or schedule.")
     ] = None,
-    long: Annotated[bool, typer.Option("--long", help="Which of them a model may be split under, and how.")] = False,
+    long: Annotated[
+        bool, typer.Option("--long", help="A line on each; also under which of them a model may be split.")
+    ] = False,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -21,16 +23,17 @@ def list_choices(
 
     * `commeff list`
     * `commeff list method`
-    * `commeff list --long` what every method, compressor and optimizer does over tensor, shard and pipeline ranks
+    * `commeff list --long` a line on each choice of all groups, and which of them a model may be split under
     """
     with refusals():
         from commeff.experiments.config.describe import catalogue, overview
 
-        rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
         if long:
             from commeff.experiments.config.composition import composition
 
             rows = composition(group, adopted(plugin))
+        else:
+            rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
     report(rows, as_json)
 
 

@@ -1,4 +1,4 @@
-"""What composes with which axis of a mesh, as the parts themselves say: `commeff list --long`."""
+"""A line on every part, and with which axis of a mesh it composes, as the parts themselves say: `commeff list --long`."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from commeff import methods
 from commeff.compressors import Compressor, Layout
 from commeff.compressors.parts import Part
 from commeff.core.strategy import Strategy
+from commeff.experiments.config.describe import catalogue
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import built_in, node
+from commeff.experiments.config.schema import GROUPS, node
 from commeff.laws.problem import WORKERS, cases
 from commeff.transforms.pieces import exact
 
 SGD = partial(torch.optim.SGD, lr=0.1)
 CUTS = {"tensor": True, "shard": True, "pipeline": False}  # whether ranks along the axis cut tensors
 WORDS = (
-    "exact: does over a split model what it does over a whole one; own: with pieces=own, each piece counts as a vector "
-    "of its own; no: refused"
+    "over tensor, shard and pipeline ranks. exact: does over a split model what it does over a whole one; own: with "
+    "pieces=own, each piece counts as a vector of its own; no: refused"
 )
 
 
 def composition(group: str | None, plugins: Sequence[Choice]) -> dict[str, str]:
-    """For every choice of a group, or of all three, and every axis: whether it is exact, and what it is otherwise."""
+    """A line on every choice of a group, or of all; of what acts on a model also how it does so over a split one."""
     kinds = {"method": _methods, "compressor": _compressors, "optimizer": _optimizers}
-    if group is not None and group not in kinds:
-        raise ValueError(f"--long is of {', '.join(kinds)}, got {group}, which does not matter there: leave it out")
-    rows = {"": WORDS}
-    for kind in kinds if group is None else (group,):
-        nodes = {name: node(kind, name) for name in built_in(kind)}
-        nodes |= {choice.name: choice.node for choice in plugins if choice.group == kind}
-        rows |= {f"{kind}={name}": kinds[kind](locate(own["_target_"])) for name, own in nodes.items()}
-    return rows
+    rows = {}
+    for kind in GROUPS if group is None else (group,):
+        for name, words in catalogue(kind, plugins).items():
+            rows[f"{kind}={name}"] = words
+            if kind in kinds:
+                own = next((p.node for p in plugins if p.group == kind and p.name == name), None) or node(kind, name)
+                rows[f"{kind}={name}"] += f"  Split: {kinds[kind](locate(own['_target_']))}"
+    return rows if group in {*GROUPS} - {*kinds} else {"Split": WORDS, **rows}
 
 
 def _methods(target: Any) -> str:
