@@ -1,4 +1,4 @@
-"""A line on every part, and with which axis of a mesh it composes, as the parts themselves say: `commeff list --long`."""
+"""A line on every part, and with which axes of a mesh it composes, as parts themselves say: `commeff list --long`."""
 
 from __future__ import annotations
 
