@@ -43,6 +43,9 @@ Dense("bfloat16")         16                  --                     1 - 2^-16  
 Natural()                 9                   1/8                    7/8                    any
 Int8(block=256)           8.13                256/(4 127^2) = 0.004  1 - omega              one
 Int4(block=64)            4.50                64/(4 7^2) = 0.33      1 - omega              one
+NF4(block=64)             4.50                --                     0.88                   one
+Fp8("e4m3")               8                   --                     1 - 2^-8               one
+Fp8("e5m2")               8                   --                     1 - 2^-6               one
 QSGD(levels=s)            ceil(log2(2s + 1))  min(d/s^2, sqrt(d)/s)  1 - omega if positive  one
 TernGrad()                2                   (sqrt(d) - 1)/2        1 - omega if positive  one
 ScaledSign()              1                   --                     1/d at worst           one
@@ -60,11 +63,13 @@ under `Compressor`; ``commeff check mine.py`` holds it to the laws that ours obe
 
 from commeff.compressors.base import Compressor, Scope
 from commeff.compressors.blockwise import Blockwise
+from commeff.compressors.codebook import NF4
 from commeff.compressors.composed import Composed
 from commeff.compressors.contractive import Assumed, Contractive, Shrunk, contractive
 from commeff.compressors.dense import Dense
 from commeff.compressors.layout import Field, Layout
 from commeff.compressors.message import BlockMessage, Compound, ConcatenatedMessage, DenseMessage, Message
+from commeff.compressors.narrow import Fp8
 from commeff.compressors.natural import Natural
 from commeff.compressors.packing import pack, packed_bytes, unpack
 from commeff.compressors.permutation import choose
@@ -78,6 +83,7 @@ from commeff.compressors.sparse import Sparse, Sparsifier
 from commeff.compressors.topk import TopK
 
 __all__ = [
+    "NF4",
     "QSGD",
     "Assumed",
     "BlockMessage",
@@ -90,6 +96,7 @@ __all__ = [
     "Dense",
     "DenseMessage",
     "Field",
+    "Fp8",
     "Int4",
     "Int8",
     "Layout",

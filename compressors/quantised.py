@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -169,7 +170,35 @@ class TernGrad(ScaledRows):
 
 
 @dataclass(frozen=True)
-class Int8(ScaledRows):
+class BlockScaled(ScaledRows, ABC):
+    """Numbers in terms of the largest magnitude m of their block.
+
+    Parameters
+    ----------
+    block
+        Coordinates that share a scale; None: all of a row.
+    """
+
+    block: int | None = None
+
+    def __post_init__(self) -> None:
+        check_block(type(self).__name__, "block", self.block)
+
+    @property
+    def exact_on_pieces(self) -> bool:
+        return self.block is None
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        if self.block is not None:
+            return Blockwise(replace(self, block=None), self.block).compress(vectors, random)
+        return super().compress(vectors, random)
+
+    def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+        return row_max(vectors, layout)
+
+
+@dataclass(frozen=True)
+class Int8(BlockScaled):
     """One byte per coordinate: multiples of D = m/127, m the largest magnitude in a ``block`` (None: of all).
 
     Rounded up or down without bias, E|C(v) - v|^2 = D^2 sum_i p_i (1 - p_i), p_i the fraction of |v_i|/D; omega =
@@ -197,21 +226,6 @@ class Int8(ScaledRows):
     stochastic: bool = True
 
     levels: ClassVar[int] = 127
-
-    def __post_init__(self) -> None:
-        check_block(type(self).__name__, "block", self.block)
-
-    @property
-    def exact_on_pieces(self) -> bool:
-        return self.block is None
-
-    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
-        if self.block is not None:
-            return Blockwise(replace(self, block=None), self.block).compress(vectors, random)
-        return super().compress(vectors, random)
-
-    def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
-        return row_max(vectors, layout)
 
     def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:
         noise = _dither(vectors, random) if self.stochastic else ((*tile, 0.5) for tile in tiles(vectors))

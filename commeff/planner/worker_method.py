@@ -25,8 +25,11 @@ TopologyFactory = Callable[[int], "Topology"]
 PLAIN = "psgd"
 COMPRESSORS: dict[str, tuple[str, dict[str, Any]]] = {  # the names and defaults of `commeff train`
     "dense": ("Dense", {}),
+    "fp8": ("Fp8", {}),
+    "int4": ("Int4", {}),
     "int8": ("Int8", {}),
     "natural": ("Natural", {}),
+    "nf4": ("NF4", {}),
     "one_bit": ("OneBit", {}),
     "qsgd": ("QSGD", {"levels": 4}),
     "random_k": ("RandomK", {"ratio": 0.05}),

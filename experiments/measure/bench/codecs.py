@@ -10,11 +10,13 @@ from statistics import median
 import torch
 
 from commeff.compressors import (
+    NF4,
     QSGD,
     Blockwise,
     Composed,
     Compressor,
     Dense,
+    Fp8,
     Int4,
     Int8,
     Layout,
@@ -51,6 +53,8 @@ CODECS: dict[str, Compressor] = {
     "sign, two levels": OneBit(),
     "int8, blocks of 256": Int8(block=256),
     "int4, blocks of 256": Int4(block=256),
+    "4-bit normal floats, blocks of 64": NF4(),
+    "8-bit floats": Fp8(),
 }
 
 

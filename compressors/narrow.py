@@ -1,0 +1,104 @@
+"""Floating-point numbers of 8 bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from commeff.compressors.layout import Layout
+from commeff.compressors.message import Tiled
+from commeff.compressors.random import WorkerRandom
+from commeff.compressors.reductions import row_max
+from commeff.compressors.scaled import ScaledRows
+from commeff.compressors.scratch import tiles
+
+
+class Format(NamedTuple):
+    """A format: its torch dtype, largest number, relative rounding error, and error below its normal numbers."""
+
+    dtype: torch.dtype
+    largest: float
+    relative: float
+    absolute: float
+
+
+FORMATS = {
+    "e4m3": Format(torch.float8_e4m3fn, 448.0, 2.0**-4, 2.0**-10),
+    "e5m2": Format(torch.float8_e5m2, 57344.0, 2.0**-3, 2.0**-17),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Fp8Message(Tiled):
+    """Each coordinate a number of 8 bits, times the scale over the format's largest number.
+
+    Wire format: the scale (float32; float64 for float64 vectors), then d bytes.
+    """
+
+    format: str
+
+    def tile(self, rows: slice, columns: slice) -> Tensor:
+        scale, codes = self.parts
+        dtype, largest, *_ = FORMATS[self.format]
+        return codes[rows, columns].view(dtype).to(scale.dtype).mul_(scale[rows] / largest)
+
+
+@dataclass(frozen=True)
+class Fp8(ScaledRows):
+    """One byte per coordinate: the nearest 8-bit float of v in units in which its largest magnitude m is the largest.
+
+        C(v)_i = (m / L) round(L v_i / m),    L = 448 (e4m3), 57344 (e5m2)
+
+    |C(v)_i - v_i| <= max(u |v_i|, a m / L) with u = 2^-4, a = 2^-10 (e4m3) or u = 2^-3, a = 2^-17 (e5m2): all numbers
+    from m / 28672 (e4m3), m / 9.4e8 (e5m2) on have the same relative error. Biased; delta = 1 - u^2 - d (a / L)^2.
+    Sends 8 bits per coordinate and m.
+
+    Micikevicius et al. 2022, arXiv:2209.05433.
+
+    When: a quarter of the bytes for vectors whose numbers differ much in size; `Int8` where they do not.
+
+    Parameters
+    ----------
+    format
+        "e4m3" (the default): 3 bits of mantissa, or "e5m2": 2 of them, and a wider range. For a scale of each block:
+        `Blockwise`.
+
+    Examples
+    --------
+    >>> message = Fp8().compress(torch.tensor([[7.0, 0.001, -0.5]]), WorkerRandom(0, [0]))
+    >>> message.decode().tolist(), message.wire_bytes.tolist()
+    ([[7.0, 0.0009765625, -0.5]], [7])
+    """
+
+    format: Literal["e4m3", "e5m2"] = "e4m3"
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ValueError(f"Fp8: format must be one of {', '.join(FORMATS)}, got {self.format!r}")
+
+    def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
+        return row_max(vectors, layout)
+
+    def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> Fp8Message:
+        dtype, largest, *_ = FORMATS[self.format]
+        codes = torch.empty(vectors.shape, dtype=torch.uint8, device=vectors.device)
+        divisor = torch.where(scale > 0, scale, 1)
+        for row, column in tiles(vectors):
+            numbers = (vectors[row, column] / divisor[row]).mul_(largest).clamp_(-largest, largest)
+            codes[row, column] = numbers.to(dtype).view(torch.uint8)
+        return Fp8Message((scale, codes), vectors.shape[1], vectors.dtype, self.format)
+
+    def omega(self, d: int) -> float | None:
+        return None
+
+    def delta(self, d: int) -> float | None:
+        _, largest, relative, absolute = FORMATS[self.format]
+        delta = 1 - relative**2 - d * (absolute / largest) ** 2
+        return delta if delta > 0 else None
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(), cls("e5m2")]
