@@ -10,15 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from commeff.adapters.gradients import Gradients, some, writes_of_scaler
 from commeff.adapters.groups import Grouping, Groups, options_of, states_of
 from commeff.adapters.holding import Holding, Models, distinct
+from commeff.adapters.saved import compare, origin
 from commeff.compressors.scratch import keep_freed_memory
-from commeff.core import overflow, overlap
+from commeff.core import overflow
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import AnyMesh
 from commeff.parallelism.precision import LossScale
 from commeff.parallelism.precision import precision as named_precision
-from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import BUCKET_MB, bucketed, clipped, fitted
 
 M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])
@@ -147,17 +148,8 @@ class DistributedOptimizer(Optimizer):
         strategy.start(own, layout, self.communicator)
         super().__init__(grouping.begin(strategy.local), next(iter(strategy.local.options.values())))
         self._complete, self._options = True, strategy.local.options
-        single = holding.once and strategy.accumulate == 1
-        awaited = self._row.awaited(overlap.awaited(strategy)) if single else ()
-        # Of what a method averages, a change by hand is noticed whether or not anything is sent early.
-        self._guarded = single and bucket_mb > 0 and not strategy.gradients.rowwise
-        self._arrivals = Arrivals(
-            [holding.parameters], holding.computed, awaited or ([(0, holding.computed.d)] if self._guarded else ())
-        )
-        self._may_send_early = bool(awaited)
-        self._early: bool | None = (self._row.takes and self._may_send_early) or None  # None: this step will show
-        self._row.forget()
-        self._begin_anew()
+        self._gradients = Gradients(holding, strategy, bucket_mb > 0, scaled, self._take_options)
+        self._scaled = False
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("an optimizer of several processes must not be copied or pickled: save its state_dict()")
@@ -180,21 +172,11 @@ class DistributedOptimizer(Optimizer):
     def state(self, state: Any) -> None:
         """torch's optimizers begin with none."""
 
-    def _begin_anew(self) -> None:
-        self._posted = self._sent = self._scaled = self._begun = False
-        self._listen()
-
-    def _listen(self) -> None:
-        if self._early:
-            self._arrivals.listen(self._arrived)
-        else:
-            self._arrivals.listen(self._seen if self._guarded else None, once=False)
-
     def _take_options(self) -> None:
         """Let the local step have what was written into the groups."""
         options = options_of(self.param_groups)
         if options != self._options:
-            if self._sent:
+            if self._gradients.sent:
                 raise RuntimeError(
                     "the options of parameter groups must not change between backward and step, where gradients have "
                     "been sent already: move a scheduler after the step, or give bucket_mb=0"
@@ -210,19 +192,7 @@ class DistributedOptimizer(Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or make them zero; communication that needs none sets out."""
-        if self._sent:
-            raise RuntimeError(
-                "zero_grad was called after backward, when some gradients had been sent; take the step, or give "
-                "bucket_mb=0 to be free to drop them"
-            )
-        if self._begun:
-            self.strategy.gradients.drain()  # which has counted gradients that are dropped
-            self._begun = False
-        self._listen()
-        self._row.forget()
-        if not set_to_none:
-            self._row.begin()
-        self._post()
+        self._gradients.forget(set_to_none)
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The loss to go backward from: in fp16 many times as large, so that small gradients do not vanish."""
@@ -241,9 +211,11 @@ class DistributedOptimizer(Optimizer):
         if self._scale is not None and not self._scaled:
             raise ValueError("fp16 needs a scale, got a loss without: go backward from optimizer.scaled(loss)")
         overflown, factor = self._scaler()
-        self._check(writes=0 if overflown is None else self._writes_of_scaler())
+        self._check()
+        device = self._row.parameters.device
+        self._gradients.check(0 if overflown is None else writes_of_scaler(len(self._holding.parameters), device))
         with torch.no_grad():
-            self._post()
+            self._gradients.post()
             x, gradient = self._row.parameters, self._row.finish()
             finite = None if overflown is None else not bool(overflown)
             if self._scale is not None:
@@ -255,18 +227,17 @@ class DistributedOptimizer(Optimizer):
             else:
                 x = overflow.step(self.strategy, x, gradient, self.communicator, finite)
             self._row.load(x)
-        if self._early is None:
-            final = overflown is None and self._arrivals.begun == 1
-            self._early = self._may_send_early and not float(self.communicator.observe(torch.tensor([1.0 - final])))
+        self._gradients.learn(overflown is None)
         self._show_options()
         self.communicator.step += 1
-        self._begin_anew()
+        self._scaled = False
+        self._gradients.begin()
         return loss
 
     def _scaler(self) -> tuple[Tensor | None, Tensor | None]:
         """Of a GradScaler that calls the step: whether gradients are not finite, and what they still are times."""
         overflown, factor = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
-        if overflown is not None and (self._sent or self._row.takes or self._scale is not None or self._holding.inner):
+        if overflown is not None and (self._gradients.taken or self._scale is not None or self._holding.inner):
             raise RuntimeError(
                 "a GradScaler must have gradients that stay as backward has made them until the step, got some that "
                 "were sent or summed before: give it to the first step already, or bucket_mb=0; over a mesh take "
@@ -274,15 +245,8 @@ class DistributedOptimizer(Optimizer):
             )
         return overflown, factor
 
-    def _writes_of_scaler(self) -> int:
-        """How many writes into gradients torch counts when a GradScaler has looked at them: a device's own matter."""
-        probe = torch.zeros(1, device=self._row.parameters.device)
-        before = probe._version
-        torch._amp_foreach_non_finite_check_and_unscale_([probe], torch.zeros_like(probe), torch.ones_like(probe))
-        return (probe._version - before) * len(self._holding.parameters)
-
-    def _check(self, writes: int) -> None:
-        """Refuse gradients and parameters that are not what the method takes them for."""
+    def _check(self) -> None:
+        """Refuse parameters that are not what the method takes them for."""
         if self._given.driver is not self.communicator:
             raise RuntimeError(
                 "a strategy must have one optimizer, got one that another optimizer was made with since: it remembers "
@@ -290,46 +254,14 @@ class DistributedOptimizer(Optimizer):
             )
         if moved := self._row.astray():
             raise RuntimeError(
-                f"parameters must stay where the optimizer has put them, got {_some(moved)} elsewhere: .to(), .half() "
+                f"parameters must stay where the optimizer has put them, got {some(moved)} elsewhere: .to(), .half() "
                 "or .data = ... has moved them; make the optimizer after that"
             )
         if thawed := self._holding.thawed():
             raise RuntimeError(
-                f"parameters must be trained from the beginning, got {_some(thawed)} unfrozen since: the method has no "
+                f"parameters must be trained from the beginning, got {some(thawed)} unfrozen since: the method has no "
                 "memory of them; make the optimizer after requires_grad_(True)"
             )
-        if missing := self._row.missing():
-            raise ValueError(
-                f"every trainable parameter must have a gradient, got none for {_some(missing)}: a step would count it "
-                "as zero; use the parameter in the loss, or freeze it with requires_grad_(False) before the optimizer "
-                "is made"
-            )
-        if (self._sent or self._row.takes or self._guarded) and self._row.changed(writes):
-            raise RuntimeError(
-                "the gradients were changed between backward and step, where the method averages those of all workers, "
-                "so this would be another average; to clip them, give clip=NORM (after a GradScaler too); if the "
-                "worker's own are to be changed, give bucket_mb=0"
-            )
-
-    def _post(self) -> None:
-        self._take_options()
-        if not self._posted:
-            self.strategy.post(self._row.parameters, self.communicator)
-            self._posted = True
-
-    def _seen(self, start: int, stop: int) -> None:
-        """Backward has made these gradients, which stay here until the step."""
-        with torch.no_grad():
-            self._row.arrived(start, stop)
-
-    def _arrived(self, start: int, stop: int) -> None:
-        """Backward has made the gradients of these columns."""
-        with torch.no_grad():
-            final = self._row.arrived(start, stop)
-            self._post()
-            self._begun = True
-            for first, last in final if self._scale is None else ():  # scaled ones may not be finite
-                self._sent |= overlap.ready(self.strategy, self._row.gradient, first, last, self.communicator)
 
     def average_into(self, model: M, calibrate: Iterable[Any] | None = None) -> M:
         """Make another model of this kind the average one, the same at every process; every process calls it.
@@ -350,19 +282,22 @@ class DistributedOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The clock, the bill, and what is this process's own: the parameters that it updates, buffers and memory."""
         self._take_options()
-        return {
-            "step": self.communicator.step,
-            "worker": self._worker,
-            "layout": self._fields,
-            "ledger": self.communicator.ledger.state_dict(),
-            "parameters": self._row.parameters.clone(),
-            "buffers": {name: distinct(buffer).clone() for name, buffer in self._holding.buffers.items()},
-            "strategy": self.strategy.state_dict(),
-        } | ({} if self._scale is None else {"scale": self._scale.state_dict()})
+        return (
+            origin(self.communicator, self._layout)
+            | {
+                "step": self.communicator.step,
+                "ledger": self.communicator.ledger.state_dict(),
+                "parameters": self._row.parameters.clone(),
+                "buffers": {name: distinct(buffer).clone() for name, buffer in self._holding.buffers.items()},
+                "strategy": self.strategy.state_dict(),
+            }
+            | ({} if self._scale is None else {"scale": self._scale.state_dict()})
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave on the process of the same rank, its parameters too; all of them call it."""
-        self._compare(state)
+        here = origin(self.communicator, self._layout)
+        compare(state, here, self._row.parameters, self._holding.buffers)
         self.strategy.load_state_dict(state["strategy"])
         self._row.load(state["parameters"])
         if self._scale is not None:
@@ -372,41 +307,5 @@ class DistributedOptimizer(Optimizer):
         self.communicator.ledger.load_state_dict(state["ledger"])
         self.communicator.step = state["step"]
         self._show_options()
-        self._begin_anew()
-
-    @property
-    def _worker(self) -> list[int]:
-        """The worker of this process, and their number."""
-        return [self.communicator.workers[0], self.communicator.n]
-
-    @property
-    def _fields(self) -> list[list[Any]]:
-        """Name, end and group of each tensor that this process updates."""
-        return [[field.name, field.stop, field.group] for field in self._layout.fields]
-
-    def _compare(self, state: dict[str, Any]) -> None:
-        """Refuse a state that is not of this optimizer, before anything is restored."""
-        if "strategy" not in state:
-            raise ValueError(
-                f"the state must be of a DistributedOptimizer, got {', '.join(map(str, state))}: that of another "
-                "optimizer has no parameters and no method in it"
-            )
-        if state.get("worker", self._worker) != self._worker:
-            (mine, n), (its, saved) = self._worker, state["worker"]
-            raise ValueError(
-                f"the state must be that of worker {mine} of {n}, got that of worker {its} of {saved}: a worker has "
-                "parameters and memories of its own; save at every rank, into a file of its own"
-            )
-        same = (
-            state.get("layout", self._fields) == self._fields
-            and state["buffers"].keys() == self._holding.buffers.keys()
-        )
-        if not same or state["parameters"].shape != self._row.parameters.shape:
-            raise ValueError(
-                "the state must be of these parameters, buffers and groups, got others: make the optimizer with the "
-                "model and the groups= that it was saved with"
-            )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        self._scaled = False
+        self._gradients.begin()

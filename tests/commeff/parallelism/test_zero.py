@@ -185,14 +185,15 @@ def order_of_sending(zero):
     """How many blocks were out, of how many, whenever gradients arrived: (columns, before, after)."""
     model, found = llama(), []
     optimizer = DistributedOptimizer(model, METHODS["psgd"](1), mesh=Mesh(shard=2), zero=zero, bucket_mb=BUCKET_MB)
-    blocks, arrived = optimizer.strategy.gradients, optimizer._arrived
+    blocks, gradients = optimizer.strategy.gradients, optimizer._gradients
+    arrived = gradients._arrived
 
     def recorded(start, stop):
         before = len(blocks._flows)
         arrived(start, stop)
         found.append((optimizer._row._layout.slice(start, stop).fields[0].name, before, len(blocks._flows)))
 
-    optimizer._arrived = recorded
+    gradients._arrived = recorded
     optimizer.zero_grad()
     whole_loss(model, batch(0, 0)).backward()
     optimizer.step()

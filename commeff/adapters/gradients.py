@@ -1,0 +1,140 @@
+"""When the gradients of a process leave it, and whether they are then what backward has made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from commeff.adapters.holding import Holding
+from commeff.core import overlap
+from commeff.core.strategy import Strategy
+from commeff.replicas.arrivals import Arrivals
+
+
+class Gradients:
+    """The gradients of a process: sent while backward makes them where they are final then, else at the step.
+
+    Parameters
+    ----------
+    holding : Holding
+        The parameters.
+    strategy : Strategy
+        The method, in buckets, started.
+    early : bool
+        Whether any may leave before the step.
+    scaled : bool
+        Whether they are those of a loss that was scaled, and may not be finite.
+    before : callable
+        Called before anything is sent.
+
+    Attributes
+    ----------
+    sent : bool
+        Whether any have left since `begin`.
+    """
+
+    def __init__(
+        self, holding: Holding, strategy: Strategy, early: bool, scaled: bool, before: Callable[[], None]
+    ) -> None:
+        self._row, self._communicator, self._strategy = holding.dealt.row, holding.communicator, strategy
+        self._scaled, self._before = scaled, before
+        single = holding.once and strategy.accumulate == 1
+        awaited = self._row.awaited(overlap.awaited(strategy)) if single else ()
+        # Of what a method averages, a change by hand is noticed whether or not anything is sent early.
+        self._guarded = single and early and not strategy.gradients.rowwise
+        self._arrivals = Arrivals(
+            [holding.parameters], holding.computed, awaited or ([(0, holding.computed.d)] if self._guarded else ())
+        )
+        self._may_leave = bool(awaited)
+        self._early: bool | None = (self._row.takes and self._may_leave) or None  # None: this step will show
+        self._row.forget()
+        self.begin()
+
+    @property
+    def taken(self) -> bool:
+        """Whether some are not where backward has left them any more."""
+        return self.sent or self._row.takes
+
+    def begin(self) -> None:
+        """Those of another step are to come."""
+        self._posted = self.sent = self._begun = False
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._early:
+            self._arrivals.listen(self._arrived)
+        else:
+            self._arrivals.listen(self._seen if self._guarded else None, once=False)
+
+    def forget(self, set_to_none: bool) -> None:
+        """Drop them all, or make them zero; communication that needs none sets out."""
+        if self.sent:
+            raise RuntimeError(
+                "zero_grad was called after backward, when some gradients had been sent; take the step, or give "
+                "bucket_mb=0 to be free to drop them"
+            )
+        if self._begun:
+            self._strategy.gradients.drain()  # which has counted gradients that are dropped
+            self._begun = False
+        self._listen()
+        self._row.forget()
+        if not set_to_none:
+            self._row.begin()
+        self.post()
+
+    def post(self) -> None:
+        """Send what needs no gradient."""
+        self._before()
+        if not self._posted:
+            self._strategy.post(self._row.parameters, self._communicator)
+            self._posted = True
+
+    def check(self, writes: int) -> None:
+        """Refuse what is no gradient, or was changed since backward, but for so many writes into tensors."""
+        if missing := self._row.missing():
+            raise ValueError(
+                f"every trainable parameter must have a gradient, got none for {some(missing)}: a step would count it "
+                "as zero; use the parameter in the loss, or freeze it with requires_grad_(False) before the optimizer "
+                "is made"
+            )
+        if (self.taken or self._guarded) and self._row.changed(writes):
+            raise RuntimeError(
+                "the gradients were changed between backward and step, where the method averages those of all workers, "
+                "so this would be another average; to clip them, give clip=NORM (after a GradScaler too); if the "
+                "worker's own are to be changed, give bucket_mb=0"
+            )
+
+    def learn(self, final: bool) -> None:
+        """The first step shows whether gradients are final, unless changed, when one backward pass has made them."""
+        if self._early is None:
+            final = final and self._arrivals.begun == 1
+            self._early = self._may_leave and not float(self._communicator.observe(torch.tensor([1.0 - final])))
+
+    def _seen(self, start: int, stop: int) -> None:
+        """Backward has made these gradients, which stay here until the step."""
+        with torch.no_grad():
+            self._row.arrived(start, stop)
+
+    def _arrived(self, start: int, stop: int) -> None:
+        """Backward has made the gradients of these columns."""
+        with torch.no_grad():
+            final = self._row.arrived(start, stop)
+            self.post()
+            self._begun = True
+            for first, last in final if not self._scaled else ():
+                self.sent |= overlap.ready(self._strategy, self._row.gradient, first, last, self._communicator)
+
+
+def some(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def writes_of_scaler(parameters: int, device: torch.device) -> int:
+    """How many writes into gradients torch counts when a GradScaler has looked at them: a device's own matter."""
+    probe: Tensor = torch.zeros(1, device=device)
+    before = probe._version
+    torch._amp_foreach_non_finite_check_and_unscale_([probe], torch.zeros_like(probe), torch.ones_like(probe))
+    return (probe._version - before) * parameters
