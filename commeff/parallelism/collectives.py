@@ -14,11 +14,15 @@ from torch import Tensor
 
 from commeff.communicator.wire.records import share_json
 
+Arrival = Callable[[], Tensor]  # waits for what ranks do together, and gives the result
+
 ALONG = -2  # the dimension of (b, t, d) by which sequence parallelism deals activations
 
-# What torch.compile sees of its collectives. The functions around these put each result into a tensor that waits by
-# itself, which a rank of a small model pays with a tenth of its time.
+# What torch.compile sees. Elsewhere the group itself is called: what waits for these costs a rank of a small model a
+# tenth of its time.
 _ops = torch.ops._c10d_functional
+
+_REDUCTIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
 
 class Axis:
@@ -73,7 +77,7 @@ class Axis:
         if self.size == 1:
             return x
         self.sent(2 * x.nbytes * (self.size - 1) / self.size)
-        return self._arrived(self._all_reduce(x.contiguous(), op))
+        return self._arrived(self._all_reduce(x, op))
 
     def gather(self, x: Tensor, dim: int) -> Tensor:
         """The ranks' tensors one after the other along `dim`, without a gradient."""
@@ -88,15 +92,15 @@ class Axis:
         self._check(x, dim)
         return self.post_scatter(torch.cat(x.chunk(self.size, dim)))()
 
-    def post_scatter(self, x: Tensor) -> Callable[[], Tensor]:
+    def post_scatter(self, x: Tensor) -> Arrival:
         """`scatter` along the first dimension, begun now; what is returned waits for it. x must stay as it is."""
         self.sent(x.nbytes * (self.size - 1) / self.size)
         return partial(self._arrived, self._reduce_scatter(x))
 
-    def post_gather(self, x: Tensor) -> Callable[[], Tensor]:
-        """`gather` along the first dimension, begun now; what is returned waits for it."""
+    def post_gather(self, x: Tensor) -> Arrival:
+        """`gather` along the first dimension, begun now; what is returned waits for it. x must stay as it is."""
         self.sent(x.nbytes * (self.size - 1))
-        return partial(self._arrived, self._all_gather(x.contiguous()))
+        return partial(self._arrived, self._all_gather(x))
 
     def part(self, x: Tensor, dim: int) -> Tensor:
         """This rank's part along `dim` of what all ranks have alike."""
@@ -137,26 +141,41 @@ class Axis:
         if not torch.compiler.is_compiling():
             self.bytes += count
 
-    def _all_reduce(self, x: Tensor, op: str) -> Tensor:
-        out: Tensor = _ops.all_reduce(x, op, self.group.group_name)
-        return out
-
-    def _all_gather(self, x: Tensor) -> Tensor:
-        out: Tensor = _ops.all_gather_into_tensor(x, self.size, self.group.group_name)
-        return out
-
-    def _reduce_scatter(self, x: Tensor) -> Tensor:
-        out: Tensor = _ops.reduce_scatter_tensor(x, "sum", self.size, self.group.group_name)
-        return out
-
-    def _arrived(self, out: Tensor) -> Tensor:
+    def _all_reduce(self, x: Tensor, op: str) -> Arrival:
         if torch.compiler.is_compiling():
-            arrived: Tensor = _ops.wait_tensor(out)
-            return arrived
+            return partial(_ops.wait_tensor, _ops.all_reduce(x.contiguous(), op, self.group.group_name))
+        out = x.clone(memory_format=torch.contiguous_format)
+        return partial(_after, self.group.allreduce([out], _REDUCTIONS[op]), out)
+
+    def _all_gather(self, x: Tensor) -> Arrival:
+        x = x.contiguous()
+        if torch.compiler.is_compiling():
+            return partial(_ops.wait_tensor, _ops.all_gather_into_tensor(x, self.size, self.group.group_name))
+        out = x.new_empty((self.size * x.shape[0], *x.shape[1:]))
+        return partial(_after, self.group._allgather_base(out, x), out)
+
+    def _reduce_scatter(self, x: Tensor) -> Arrival:
+        if torch.compiler.is_compiling():
+            return partial(_ops.wait_tensor, _ops.reduce_scatter_tensor(x, "sum", self.size, self.group.group_name))
+        if x.device.type == "cpu":  # gloo would sum all of it at every rank, and keep a part
+            parts = torch.empty_like(x)
+            received = partial(_after, self.group.alltoall_base(parts, x, [], []), parts)
+            return lambda: received().unflatten(0, (self.size, -1)).sum(0)
+        out = x.new_empty((x.shape[0] // self.size, *x.shape[1:]))
+        return partial(_after, self.group._reduce_scatter_base(out, x), out)
+
+    def _arrived(self, arrival: Arrival) -> Tensor:
+        if torch.compiler.is_compiling():
+            return arrival()
         begin = time.perf_counter()
-        arrived = _ops.wait_tensor(out)
+        out = arrival()
         self.waited += time.perf_counter() - begin
-        return arrived
+        return out
+
+
+def _after(work: Any, out: Tensor) -> Tensor:
+    work.wait()
+    return out
 
 
 class _Conjugate(torch.autograd.Function):

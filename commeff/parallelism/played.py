@@ -7,12 +7,12 @@ milliseconds, by the code that will do it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from torch import Tensor
 
-from commeff.parallelism.collectives import Axis
+from commeff.parallelism.collectives import Arrival, Axis
 from commeff.parallelism.mesh import AXES, Mesh
 
 
@@ -35,17 +35,17 @@ class PlayedAxis(Axis):
     def broadcast(self, x: Tensor, source: int = 0) -> None:
         """Nothing."""
 
-    def _all_reduce(self, x: Tensor, op: str) -> Tensor:
-        return x.clone()
+    def _all_reduce(self, x: Tensor, op: str) -> Arrival:
+        return x.clone
 
-    def _all_gather(self, x: Tensor) -> Tensor:
-        return x.repeat(self.size, *[1] * (x.ndim - 1))
+    def _all_gather(self, x: Tensor) -> Arrival:
+        return partial(x.repeat, self.size, *[1] * (x.ndim - 1))
 
-    def _reduce_scatter(self, x: Tensor) -> Tensor:
-        return x.chunk(self.size)[0].clone()
+    def _reduce_scatter(self, x: Tensor) -> Arrival:
+        return x.chunk(self.size)[0].clone
 
-    def _arrived(self, out: Tensor) -> Tensor:
-        return out
+    def _arrived(self, arrival: Arrival) -> Tensor:
+        return arrival()
 
 
 class PlayedMesh(Mesh):

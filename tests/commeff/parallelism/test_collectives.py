@@ -1,0 +1,57 @@
+"""What ranks of an axis do together is the same where it is compiled, in 16 bits too, and leaves what it is given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from commeff.parallelism import Mesh
+from commeff.parallelism.account import Account
+from commeff.parallelism.collectives import copy_in, gather_in, scatter_out, sum_out
+from tests.laws.processes import on_processes
+
+N = 3
+
+
+def drawn(rank, *shape):
+    return torch.randint(-8, 9, shape, generator=torch.Generator().manual_seed(rank)).double()
+
+
+def test_sums_gathers_and_scatters_leave_what_they_are_given():
+    def member():
+        axis = Mesh(tensor=N).axis("tensor")
+        every = [drawn(rank, 2, 4, 6).transpose(1, 2) for rank in range(N)]  # strided
+        for dtype in (torch.float64, torch.bfloat16):
+            own = every[axis.rank].to(dtype)
+            with Account() as account:
+                before = axis.bytes
+                assert torch.equal(axis.reduce(own), sum(every).to(dtype))
+                assert torch.equal(axis.reduce(own, "max"), torch.stack(every).amax(0).to(dtype))
+                for dim in (0, 1, 2):
+                    assert torch.equal(axis.gather(own, dim), torch.cat(every, dim).to(dtype))
+                assert torch.equal(axis.scatter(own, 1), axis.part(sum(every), 1).to(dtype))
+            assert torch.equal(own, every[axis.rank].to(dtype))
+            assert account.sent(axis.group) == axis.bytes - before > 0
+
+    on_processes(N, member)
+
+
+@pytest.mark.slow
+def test_compiled_code_does_the_same():
+    def member():
+        axis = Mesh(tensor=2).axis("tensor")
+        weight = drawn(axis.rank, 4, 4).requires_grad_()
+
+        def loss(x):
+            x = scatter_out(gather_in(x, axis) @ weight, axis)
+            return sum_out(copy_in(x, axis).relu() @ weight, axis).square().sum()
+
+        found = []
+        for function in (loss, torch.compile(loss, backend="aot_eager", fullgraph=True)):
+            value = function(drawn(5, 2, 6, 4))
+            (gradient,) = torch.autograd.grad(value, weight)
+            found.append((value.detach(), gradient))
+        assert torch.equal(found[0][0], found[1][0])
+        assert torch.equal(found[0][1], found[1][1])
+
+    on_processes(2, member)
