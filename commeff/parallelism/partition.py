@@ -4,7 +4,7 @@ whole row that is simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from commeff.compressors import Layout
@@ -89,15 +89,23 @@ def of_whole(
     shares : callable, optional
         Which columns of a rank's row, of the given layout, each shard rank updates.
     """
-    parts: dict[str, Part] = {}
+    pieces = []
     for rank, held in enumerate(cuts):
         local = Layout.of([(f.name, held[f.name].piece(f.shape)) for f in layout.fields])
         piece, tensor = lying(local, held, (axis,), whole=layout), Axis(axis.name, axis.size, rank)
         spans = [[(0, piece.d)]] if shares is None else shares(piece)
         for number, share in enumerate(spans):
             own = piece.pick(share)
-            for part in of_piece(own, tensor, Axis("shard", len(spans), number), homes):
-                parts.setdefault(part.name, Part(part.name, _spans(own, part), part.layout))
+            pieces.append((own, of_piece(own, tensor, Axis("shard", len(spans), number), homes)))
+    return joined(pieces)
+
+
+def joined(pieces: Iterable[tuple[Layout, Sequence[Part]]]) -> tuple[Part, ...]:
+    """The parts of a whole row, from those of every rank's piece of it and the piece's layout."""
+    parts: dict[str, Part] = {}
+    for layout, partition in pieces:
+        for part in partition:
+            parts.setdefault(part.name, replace(part, spans=_spans(layout, part)))
     return tuple(parts[name] for name in sorted(parts))
 
 

@@ -16,10 +16,10 @@ from commeff.compressors import Compressor
 from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import contained, refused
-from commeff.experiments.config.meshes import mesh_size
+from commeff.experiments.config.meshes import mesh_size, over_mesh
 from commeff.experiments.config.misfits import misfits
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.rehearsal import communicator, driven, rehearse, rehearse_on_mesh
+from commeff.experiments.config.rehearsal import communicator, cut_as_on_mesh, driven, rehearse, rehearse_on_mesh
 from commeff.experiments.config.schema import ConfigError, check_version
 from commeff.replicas.stacked import engine_in
 from commeff.topologies import Topology
@@ -99,7 +99,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     """
     faults: list[str] = []
     method = method or _method(config, partial(refused, faults=faults))
-    on_mesh = config.get("nproc", 1) > 1 and mesh_size(config) > 1
+    on_mesh = over_mesh(config)
     if faults and not on_mesh:
         raise ConfigError(faults)  # before data are read, which may take seconds
     if task is None:
@@ -117,7 +117,8 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     if faults:
         raise ConfigError(faults)
     with refused("method", faults):
-        strategy = driven(method, config, one)
+        partition = cut_as_on_mesh(config, task, method) if mesh_size(config) > 1 else None
+        strategy = driven(method, config, one, partition)
         size = rehearse(config, one, strategy)
     if faults:
         raise ConfigError(faults)

@@ -27,6 +27,15 @@ def mesh_size(config: Mapping[str, Any]) -> int:
     return prod(degrees(config).values())
 
 
+def over_mesh(config: Mapping[str, Any]) -> bool:
+    """Whether each worker lies on several processes; otherwise a mesh says where whole ones would be cut.
+
+    >>> over_mesh({"mesh": {"tensor": 2}, "nproc": 2}), over_mesh({"mesh": {"tensor": 2}, "nproc": 1})
+    (True, False)
+    """
+    return mesh_size(config) > 1 and config.get("nproc", 1) > 1
+
+
 def with_mesh(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted keys, with the workers and the processes that follow from those of the mesh.
 
@@ -40,21 +49,30 @@ def with_mesh(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def mesh_faults(config: Mapping[str, Any]) -> list[str]:
     """A line for everything that does not fit the mesh, and for what needs one."""
-    return [*(_without(config) if mesh_size(config) == 1 else _beside(config)), *_stages(config)]
+    return [*(_beside(config) if over_mesh(config) else _whole(config)), *_stages(config)]
 
 
-def _without(config: Mapping[str, Any]) -> Iterator[str]:
+def _whole(config: Mapping[str, Any]) -> Iterator[str]:
+    """Of workers that are whole in one process, with a mesh that says where they would be cut, or without one."""
+    alone = mesh_size(config) == 1
+    where = "without a mesh" if alone else "on one process"
+    if not alone and config["workers"] != config["mesh"]["worker"]:
+        yield _as_many(config)
     if config["micro_batches"] > 1:
         yield (
-            f"micro_batches must be 1 without a mesh, got {config['micro_batches']}: nothing passes them on; set "
+            f"micro_batches must be 1 {where}, got {config['micro_batches']}: nothing passes them on; set "
             "mesh.pipeline=2 or so, or method=... with several minibatches a step"
         )
     if config["recompute"] != "none":
         yield (
-            f"recompute must be none without a mesh, got {config['recompute']}: whole models keep their activations; "
-            "set mesh.worker=2 or so"
+            f"recompute must be none {where}, got {config['recompute']}: whole models keep their activations; "
+            + ("set mesh.worker=2 or so" if alone else "omit recompute=, or nproc=")
         )
-    if config["pieces"] is not None:
+    if config["sequence"] and not alone:
+        yield f"sequence must be false {where}, got true: nobody shares it; omit sequence=, or nproc="
+    if config["pieces"] is not None and config["zero"] == 3 and not alone:
+        yield f"zero must be at most 2 {where} with pieces=own, got 3: its pieces are known on processes; omit nproc="
+    if config["pieces"] is not None and alone:
         yield f"pieces must be null without a mesh, got {config['pieces']}: every model is whole; omit pieces="
     if config["precision"] != "fp32" and config["engine"] != "loop":
         engine, precision = config["engine"], config["precision"]
@@ -64,15 +82,23 @@ def _without(config: Mapping[str, Any]) -> Iterator[str]:
 def _beside(config: Mapping[str, Any]) -> Iterator[str]:
     by_axis, size = degrees(config), mesh_size(config)
     if config["workers"] != by_axis["worker"]:
-        yield (
-            f"workers must be mesh.worker={by_axis['worker']}, got {config['workers']}: each process holds a piece of "
-            f"one; omit workers=, or set mesh.worker={config['workers']}"
-        )
+        yield _as_many(config)
     if config["nproc"] != size:
         product = " x ".join(str(degree) for degree in by_axis.values() if degree > 1)
-        yield f"nproc must be {size}, got {config['nproc']}: the mesh has {product} processes; omit nproc="
+        yield (
+            f"nproc must be {size}, got {config['nproc']}: the mesh has {product} processes; omit nproc=, or set "
+            "nproc=1 for whole workers in one process"
+        )
     if config["engine"] != "loop":
         yield f"engine must be loop on a mesh, got {config['engine']}: a process holds a piece of one; omit engine="
+
+
+def _as_many(config: Mapping[str, Any]) -> str:
+    degree, workers = config["mesh"]["worker"], config["workers"]
+    return (
+        f"workers must be mesh.worker={degree}, got {workers}: each process holds a piece of one; omit workers=, or "
+        f"set mesh.worker={workers}"
+    )
 
 
 def _stages(config: Mapping[str, Any]) -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,12 +13,14 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.compressors.parts import Part
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import refused
-from commeff.experiments.config.meshes import degrees
+from commeff.experiments.config.meshes import AXES, degrees
 from commeff.experiments.config.misfits import misfits, pass_through, told
 from commeff.experiments.config.schema import ConfigError
+from commeff.parallelism.partition import joined
 from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.training.sharding import on_mesh
@@ -33,13 +36,20 @@ def communicator(config: Mapping[str, Any], distributed: bool = False, group: An
     return Communicator(n, seed, group, distributed=distributed, collective=collective)
 
 
-def driven(method: Strategy, config: Mapping[str, Any], of: Stacked | ShardedWorker | None = None) -> Strategy:
+def driven(
+    method: Strategy,
+    config: Mapping[str, Any],
+    of: Stacked | ShardedWorker | None = None,
+    partition: Sequence[Part] | None = None,
+) -> Strategy:
     """A method as a run drives it: in buckets, if one model may make more than one, and clipped.
 
-    Keys that an old configuration lacks change nothing.
+    Keys that an old configuration lacks change nothing. `partition` is of a whole row that counts as cut.
     """
-    if of and of.partition:
-        method = fitted(method, of.partition, config.get("pieces"))
+    if partition is None and of:
+        partition = of.partition
+    if partition:
+        method = fitted(method, partition, config.get("pieces"))
     x, layout = (of.parameters, of.layout) if of else (None, None)
     megabytes = config.get("bucket_mb", 25)
     if x is None or x[:1].nbytes > megabytes * 1e6:
@@ -78,6 +88,29 @@ def _bytes(state: Any) -> int:
     if isinstance(state, Tensor):
         return state.nbytes
     return sum(map(_bytes, state.values())) if isinstance(state, dict) else 0
+
+
+def cut_as_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> tuple[Part, ...]:
+    """The parts in which ranks of the mesh would hold a worker's row, which is whole here.
+
+    Raises
+    ------
+    ConfigError : with all that does not fit the mesh.
+    """
+    if faults := misfits(config, task, method):
+        raise ConfigError(faults)
+    with warnings.catch_warnings(), told(faults):
+        warnings.filterwarnings("ignore", "micro_batches=")  # nobody waits for another
+        ranks = [play(config, task, place) for place in places(config)]
+    if faults:
+        raise ConfigError(faults)
+    return joined((rank.layout, rank.partition) for rank in ranks)
+
+
+def places(config: Mapping[str, Any]) -> list[dict[str, int]]:
+    """Where the ranks of the first worker are in the mesh, by axis."""
+    by_axis = degrees(config) | {"worker": 1}
+    return [dict(zip(AXES, each, strict=True)) for each in product(*(range(by_axis[axis]) for axis in AXES))]
 
 
 def rehearse_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> int:

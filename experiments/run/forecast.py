@@ -9,7 +9,7 @@ import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise, product
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -20,8 +20,8 @@ from commeff.compressors import Layout
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import build
-from commeff.experiments.config.meshes import AXES, degrees, mesh_size
-from commeff.experiments.config.rehearsal import driven, play
+from commeff.experiments.config.meshes import over_mesh
+from commeff.experiments.config.rehearsal import driven, places, play
 from commeff.experiments.run.held import model_bytes, storage_bytes
 from commeff.parallelism import Axis
 from commeff.parallelism.layers import homes_of
@@ -62,7 +62,7 @@ def forecast(config: Mapping[str, Any]) -> Forecast:
     config : a resolved configuration; what cannot run is refused.
     """
     parts = build(config)
-    if mesh_size(config) > 1:
+    if over_mesh(config):
         return _on_mesh(config, parts.task, parts.strategy)
     with shapes_only():
         one = Stacked(parts.task.model, range(-(-config["workers"] // config["nproc"])))
@@ -72,12 +72,11 @@ def forecast(config: Mapping[str, Any]) -> Forecast:
 
 
 def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecast:
-    by_axis = degrees(config)
-    places = [dict(zip(AXES, (0, *rest), strict=True)) for rest in product(*(range(by_axis[a]) for a in AXES[1:]))]
-    times = len(places) if len(places) > RANKS else 1
+    ranks = places(config)
+    times = len(ranks) if len(ranks) > RANKS else 1
     sent: Counter[str] = Counter()
     held: dict[str, int] = {}
-    for place in places if times == 1 else places[:1]:
+    for place in ranks if times == 1 else ranks[:1]:
         worker = play(config, task, place)
         strategy = driven(copy.deepcopy(method), config, worker)
         ours, memory = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)

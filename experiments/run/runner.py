@@ -24,7 +24,7 @@ from commeff.compressors.scratch import keep_freed_memory
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.contained import ProcessEnding, contained, interrupt, is_interrupt
-from commeff.experiments.config.meshes import degrees, mesh_size
+from commeff.experiments.config.meshes import degrees, over_mesh
 from commeff.experiments.config.registry import foreign, targets_in
 from commeff.experiments.config.rehearsal import communicator, driven, on_mesh_by
 from commeff.experiments.config.schema import ConfigError
@@ -154,7 +154,7 @@ def claim(
             raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
         checkpoints.check()
-        if config["nproc"] > 1 and mesh_size(config) > 1:
+        if over_mesh(config):
             from commeff.training import mesh_checkpoints
 
             mesh_checkpoints.check(checkpoints)
@@ -268,7 +268,7 @@ class _Trainee:
 
 
 def _placed(config: Mapping[str, Any], parts: Parts, task: Task, distributed: bool) -> _Trainee:
-    if not distributed or mesh_size(config) == 1:
+    if not distributed or not over_mesh(config):
         return _Trainee(parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator)
     mesh = Mesh(**degrees(config), device=config["device"])
     with warnings.catch_warnings():

@@ -77,6 +77,29 @@ def test_a_run_on_a_mesh_is_recorded_as_the_run_of_whole_workers_and_goes_on_whe
     assert len(json.loads((tmp_path / "mesh" / "env.json").read_text())["members"]) == 4
 
 
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        ("mesh.worker=2", "mesh.tensor=2"),
+        ("mesh.shard=2", "zero=2"),
+        ("mesh.pipeline=2", "mesh.tensor=2", "micro_batches=2"),
+    ],
+    ids=["tensor", "shard", "stages"],
+)
+def test_whole_workers_select_within_the_pieces_of_a_mesh(text: Path, tmp_path: Path, mesh: tuple[str, ...]) -> None:
+    """Top-k with feedback, over processes and in one that cuts its rows where they are cut there."""
+    method = ("method=mem_sgd", "compressor=top_k", "compressor.ratio=0.01", "pieces=own")
+    ours, theirs = (
+        run_one(
+            compose([word for word in (*SMALL, f"task.data={text}", "steps=4", *method, *mesh, *more) if word]), path
+        )
+        for path, more in ((tmp_path / "mesh", ()), (tmp_path / "one", ("nproc=1", "micro_batches=1")))
+    )
+    plain = [word for word in (*SMALL, f"task.data={text}", "steps=4", *method[:3], f"workers={ours['workers']}")]
+    same(ours, theirs, {"val_loss", "start_loss", "parameter_norm"})
+    assert abs(run_one(compose(plain), tmp_path / "plain")["val_loss"] - ours["val_loss"]) > 1e-6
+
+
 def test_stages_of_zero_and_16_bits_end_near_whole_workers(text: Path, tmp_path: Path) -> None:
     whole = run_one(compose(words(text, "workers=1", "task.dtype=float32")), tmp_path / "whole")
     for given in (("zero=2",), ("zero=3", "precision=bf16")):

@@ -25,16 +25,17 @@ from commeff.experiments.run.store import RunFolder, run_id
 from commeff.experiments.run.system import cpu_name, git_commit
 
 COMMAND = "python -m commeff.experiments.published.splitting.on_ranks"
-STEPS, SPLIT = 20, ("mesh.", "pieces")
+STEPS, SPLIT = 20, ("mesh.", "pieces", "nproc")
 PAGE = """# Split runs beside whole ones
 
 Written by `{command}` at commit {commit} on {cpu}: the runs of `experiments/grids/llm_ranks.yaml`, two workers of two
 tensor ranks each over gloo, beside two whole workers in one process, in float32.
 
 `first 20 steps` is the largest difference of a minibatch's loss over those steps, of runs that end there and have the
-rates of the long ones. `{steps} steps` are the validation losses of the grids' runs, and `apart` how far these are from
-each other. Rounding differs between the two, and grows; top-k selects within what a process holds on the mesh, and
-within the whole vector otherwise: another method, strictly.
+rates of the long ones; the whole workers there have `nproc=1` beside the keys of the mesh, and so select within the
+same pieces. `{steps} steps` are the validation losses of the grids' runs, and `apart` how far these are from each
+other: rounding differs between the two, and grows; and there top-k selects within what a process holds on the mesh, and
+within the whole vector otherwise, which is another method, strictly.
 
 {table}
 """
@@ -71,7 +72,7 @@ def final(settings: Mapping[str, str], store: Path) -> float:
 def row(cell: Cell, ranks: Path, stacked: Path, short: Path) -> dict[str, Any]:
     """A line of the table."""
     alone = whole(cell.settings)
-    pairs = zip(losses(cell.settings, short), losses(alone, short), strict=True)
+    pairs = zip(losses(cell.settings, short), losses(cell.settings | {"nproc": "1"}, short), strict=True)
     split, one = final(cell.settings, ranks), final(alone, stacked)
     return {
         "run": cell.name or " ".join(f"{key}={value}" for key, value in cell.labels.items() if value),
