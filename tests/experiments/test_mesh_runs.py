@@ -95,7 +95,7 @@ def test_whole_workers_select_within_the_pieces_of_a_mesh(text: Path, tmp_path: 
         )
         for path, more in ((tmp_path / "mesh", ()), (tmp_path / "one", ("nproc=1", "micro_batches=1")))
     )
-    plain = [word for word in (*SMALL, f"task.data={text}", "steps=4", *method[:3], f"workers={ours['workers']}")]
+    plain = [*SMALL, f"task.data={text}", "steps=4", *method[:3], f"workers={ours['workers']}"]
     same(ours, theirs, {"val_loss", "start_loss", "parameter_norm"})
     assert abs(run_one(compose(plain), tmp_path / "plain")["val_loss"] - ours["val_loss"]) > 1e-6
 
