@@ -72,7 +72,7 @@ def final(settings: Mapping[str, str], store: Path) -> float:
 def row(cell: Cell, ranks: Path, stacked: Path, short: Path) -> dict[str, Any]:
     """A line of the table."""
     alone = whole(cell.settings)
-    pairs = zip(losses(cell.settings, short), losses(cell.settings | {"nproc": "1"}, short), strict=True)
+    pairs = zip(losses(cell.settings, short), losses({**cell.settings, "nproc": "1"}, short), strict=True)
     split, one = final(cell.settings, ranks), final(alone, stacked)
     return {
         "run": cell.name or " ".join(f"{key}={value}" for key, value in cell.labels.items() if value),
