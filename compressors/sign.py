@@ -102,8 +102,8 @@ class TwoLevelMessage(Tiled):
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         levels, packed = self.parts
-        minus = unpack_from(packed[rows], 1, columns, self.d).view(torch.bool)
-        return torch.where(minus, levels[rows, 1:], levels[rows, :1])
+        plus, minus = levels[rows].split(1, dim=1)
+        return unpack_from(packed[rows], 1, columns, self.d).to(levels.dtype).mul_(minus - plus).add_(plus)
 
 
 @dataclass(frozen=True)

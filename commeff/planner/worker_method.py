@@ -25,6 +25,8 @@ TopologyFactory = Callable[[int], "Topology"]
 PLAIN = "psgd"
 COMPRESSORS: dict[str, tuple[str, dict[str, Any]]] = {  # the names and defaults of `commeff train`
     "dense": ("Dense", {}),
+    "drive": ("Drive", {}),
+    "eden": ("Eden", {"bits": 2}),
     "fp8": ("Fp8", {}),
     "int4": ("Int4", {}),
     "int8": ("Int8", {}),
