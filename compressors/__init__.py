@@ -55,8 +55,10 @@ Drive()                   1.01                0.571 in practice      --         
 Drive(unbiased=False)     1.01                --                     0.64 in practice       one
 Eden(bits=4)              4.02                0.0096 in practice     --                     one
 TopK(ratio=r)             (32 + 20) r         --                     r                      one
+DCTTopK(k, chunk=b)       (32 + log2(b)) k/b  --                     k/b                    one
 RandomK(ratio=r)          32 r                1/r - 1                1 - omega if positive  one
 RandomK(r, scaled=False)  32 r                --                     r                      one
+CountSketch(width, rows)  32 width rows/d     (d - 1)/(width rows)   1 - omega if positive  one
 ========================  ==================  =====================  =====================  ======
 
 `Composed` compresses the values that top-k or random-k keep, `Blockwise` and `PerTensor` compress pieces one by one,
@@ -69,6 +71,7 @@ from commeff.compressors.blockwise import Blockwise
 from commeff.compressors.codebook import NF4
 from commeff.compressors.composed import Composed
 from commeff.compressors.contractive import Assumed, Contractive, Shrunk, contractive
+from commeff.compressors.dct import DCTTopK
 from commeff.compressors.dense import Dense
 from commeff.compressors.layout import Field, Layout
 from commeff.compressors.message import BlockMessage, Compound, ConcatenatedMessage, DenseMessage, Message
@@ -83,6 +86,7 @@ from commeff.compressors.randomk import RandomK
 from commeff.compressors.repeated import Repeated
 from commeff.compressors.rotated import Drive, Eden
 from commeff.compressors.sign import OneBit, ScaledSign
+from commeff.compressors.sketch import CountSketch
 from commeff.compressors.sparse import Sparse, Sparsifier
 from commeff.compressors.topk import TopK
 
@@ -97,6 +101,8 @@ __all__ = [
     "Compressor",
     "ConcatenatedMessage",
     "Contractive",
+    "CountSketch",
+    "DCTTopK",
     "Dense",
     "DenseMessage",
     "Drive",

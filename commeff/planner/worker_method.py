@@ -25,6 +25,8 @@ TopologyFactory = Callable[[int], "Topology"]
 PLAIN = "psgd"
 COMPRESSORS: dict[str, tuple[str, dict[str, Any]]] = {  # the names and defaults of `commeff train`
     "dense": ("Dense", {}),
+    "count_sketch": ("CountSketch", {"width": 1024}),
+    "dct_top_k": ("DCTTopK", {"k": 8}),
     "drive": ("Drive", {}),
     "eden": ("Eden", {"bits": 2}),
     "fp8": ("Fp8", {}),

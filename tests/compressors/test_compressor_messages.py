@@ -7,10 +7,14 @@ import torch
 
 from commeff.compressors import (
     QSGD,
+    CountSketch,
+    DCTTopK,
     Dense,
+    Eden,
     Int8,
     Layout,
     Natural,
+    OneBit,
     PerTensor,
     RandomK,
     ScaledSign,
@@ -69,7 +73,12 @@ def test_divergence_is_seen_by_the_receiver(compressor):
 
 
 @pytest.mark.parametrize(
-    "compressor", [QSGD(7), TernGrad(), ScaledSign(), Int8(), TopK(ratio=0.01), Natural()], ids=repr
+    "compressor",
+    [
+        *(QSGD(7), TernGrad(), ScaledSign(), Int8(), TopK(ratio=0.01), Natural()),
+        *(OneBit(), Eden(2), CountSketch(99), DCTTopK(3)),
+    ],
+    ids=repr,
 )
 def test_long_rows_do_not_depend_on_threads_or_company(compressor):
     vectors = random(3).normal((1 << 17) + 1001)
