@@ -131,6 +131,11 @@ class DistributedOptimizer(Optimizer):
         clip: float | None = None,
         collective: str = "auto",
     ) -> None:
+        if strategy.local.evaluates_elsewhere:
+            raise ValueError(
+                f"the method's optimizer must be evaluated where it is trained, got {strategy.local.kind}: the model "
+                "holds where gradients are taken, which is not the result; use commeff.train, or AdamW with a schedule"
+            )
         dtype, scaled = named_precision(precision)
         holding = Holding(
             model, mesh, axis, group, seed=seed, collective=collective, zero=zero, bucket_mb=bucket_mb, dtype=dtype

@@ -39,6 +39,9 @@ class Corrected(LocalStep):
             equal_rates(options)
         self.inner.options = options
 
+    def evaluated(self, x: Tensor) -> Tensor:
+        return self.inner.evaluated(x)
+
 
 class D2(Corrected):
     """out^k = 2 x^k - x^{k-1} + u^k - u^{k-1},  u^k = step(x^k) - x^k with its own learning rate inside; out^0 = x^0 +

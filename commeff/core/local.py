@@ -21,6 +21,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from commeff.compressors import Layout
 from commeff.core.addresses import Address, Swap
 from commeff.core.strategy import LocalStep, Scope
+from commeff.optimizers.rule import Rule
+from commeff.optimizers.schedule_free import ScheduleFree
 
 OptimizerFactory = Callable[[Any], Optimizer]
 
@@ -166,7 +168,8 @@ class Local(LocalStep):
                 "optimizer must take one gradient a step, got LBFGS: it evaluates the loss by itself; choose another"
             )
         self._kind = type(probe).__name__
-        self._elementwise = type(probe) in ELEMENTWISE
+        self._elementwise = probe.elementwise if isinstance(probe, Rule) else type(probe) in ELEMENTWISE
+        self._elsewhere = isinstance(probe, ScheduleFree)
         self._fused = bool(probe.defaults.get("fused"))
 
     @property
@@ -180,6 +183,25 @@ class Local(LocalStep):
     @property
     def exact_on_pieces(self) -> bool:
         return self._elementwise
+
+    @property
+    def evaluates_elsewhere(self) -> bool:
+        return self._elsewhere
+
+    def evaluated(self, x: Tensor) -> Tensor:
+        if not self._elsewhere:
+            return x
+        out = x.clone(memory_format=torch.contiguous_format)
+        for host, parameters, optimizer in zip(
+            [out] if self._stacked else out.unbind(), self._parameters, self._optimizers, strict=True
+        ):
+            options = dict(zip(self._groups, optimizer.param_groups, strict=True))
+            for parameter, run in zip(parameters, self._runs, strict=True):
+                memory = optimizer.state.get(parameter)
+                if memory and isinstance(optimizer, ScheduleFree):
+                    view = self._view(host, run)
+                    view.copy_(optimizer.averaged(view, memory, options[run.group]))
+        return out
 
     @property
     def lr(self) -> float:  # type: ignore[override]

@@ -71,6 +71,15 @@ class LocalStep(Stateful, ABC):
         if options != self.options:
             raise ValueError(f"options must stay {self.options} for a {type(self).__name__}, got {options}")
 
+    @property
+    def evaluates_elsewhere(self) -> bool:
+        """Whether the result is another point than the rows, where gradients are taken (schedule-free)."""
+        return any(part.evaluates_elsewhere for _, part in self.parts() if isinstance(part, LocalStep))
+
+    def evaluated(self, x: Tensor) -> Tensor:
+        """The rows to evaluate, where workers hold x; x itself, or new memory."""
+        return x
+
     @abstractmethod
     def start(self, x: Tensor, layout: Layout) -> None:
         """Allocate memory for rows like x."""

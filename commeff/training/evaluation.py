@@ -6,13 +6,15 @@ The average model stands for all workers: averaged parameters, with statistics r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.training.task import Task
 
@@ -53,6 +55,20 @@ def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> nn.Mod
     for part, momentum in zip(norms, momenta, strict=True):
         part.momentum = momentum
     return model
+
+
+@contextmanager
+def at_result(replicas: Replicas, strategy: Strategy) -> Iterator[None]:
+    """A context in which the replicas hold what is to be evaluated, where that is not what they are trained at."""
+    if not strategy.local.evaluates_elsewhere:
+        yield
+        return
+    trained = replicas.parameters.clone()
+    replicas.load(strategy.local.evaluated(trained))
+    try:
+        yield
+    finally:
+        replicas.load(trained)
 
 
 def measure(task: Task, replicas: Replicas, communicator: Communicator) -> dict[str, float]:

@@ -21,7 +21,7 @@ from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
-from commeff.training.evaluation import Replicas, measure
+from commeff.training.evaluation import Replicas, at_result, measure
 from commeff.training.recorder import Recorder
 from commeff.training.task import Task
 
@@ -134,7 +134,7 @@ class Run:
         self.row = {"step": self.step, "minibatch_loss": mean_loss, "lr": self.strategy.local.lr}
         self.row |= {"seconds": self.seconds, "samples": self.samples}
         self.row |= {"epoch": self.samples / task.size} if task.size else {}
-        with self.replicas.uncounted():
+        with self.replicas.uncounted(), at_result(self.replicas, self.strategy):
             self.row |= measure(task, self.replicas, self.communicator)
         self.row |= self._sent()
         if self.everybody.transport.size > 1:

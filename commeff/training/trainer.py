@@ -14,7 +14,7 @@ from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker
 from commeff.replicas.stacked import engine_in
 from commeff.training.checkpoint import Checkpoints, ended
-from commeff.training.evaluation import Replicas, measure_final, yardsticks_of_pieces
+from commeff.training.evaluation import Replicas, at_result, measure_final, yardsticks_of_pieces
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 from commeff.training.stop_vote import StopVote
@@ -147,7 +147,8 @@ def train(
     if stop_vote:
         stop_vote.end()
     strategy.drain()
-    final = run.row | measure_final(task, replicas, communicator, run.began)
+    with at_result(replicas, strategy):
+        final = run.row | measure_final(task, replicas, communicator, run.began)
     reason = blown_up(final)
     verdict = {"state": "diverged", "reason": reason} if reason else {"state": "done"}
     return verdict | {"steps": steps, "workers": communicator.n} | final

@@ -32,6 +32,11 @@ class Anchored(Transform):
                 f"outer must be a local step, got {getattr(outer, '__name__', type(outer).__name__)}: the "
                 "anchor's optimizer; give Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9))"
             )
+        if outer.evaluates_elsewhere:
+            raise ValueError(
+                f"outer must be evaluated where it steps, got {outer.kind}: workers go on from the anchor, which is "
+                "not its result; choose SGD with nesterov, and give the schedule-free one as the workers' own"
+            )
         self.outer, self.average = outer, average
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

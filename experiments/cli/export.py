@@ -34,7 +34,7 @@ def export(
         adopted(plugin)
 
         from commeff.compressors import Layout
-        from commeff.experiments.config.build import task
+        from commeff.experiments.config.build import strategy, task
         from commeff.experiments.report.data.records import read_record
         from commeff.experiments.tasks.language.families import family
         from commeff.experiments.tasks.language.huggingface import save
@@ -45,6 +45,11 @@ def export(
         record, saved = read_record(run), run / "checkpoints"
         if not record.config:
             raise ValueError(f"{run} has no configuration: train it first")
+        if strategy(record.config).local.evaluates_elsewhere:
+            raise ValueError(
+                f"{run} must end where it was trained, got a schedule-free optimizer: its checkpoint holds where "
+                "gradients were taken, which is not the result; train with optimizer=adamw and schedule=cosine"
+            )
         model = task(record.config).model()
         family(model)
         layout = Layout.of([(name, tuple(p.shape)) for name, p in trainable(model).items()])

@@ -19,11 +19,12 @@ OURS = (  # packages whose public names are parts
     "commeff.compressors",
     "commeff.experiments.tasks",
     "commeff.methods",
+    "commeff.optimizers",
     "commeff.topologies",
     "commeff.transforms",
 )
 TORCH = {  # what the configuration's own files name of torch
-    "torch.optim": ("SGD", "Adam", "AdamW"),
+    "torch.optim": ("SGD", "Adam", "AdamW", "Adagrad", "RAdam", "NAdam", "Adafactor"),
     "torch.optim.lr_scheduler": ("ConstantLR", "CosineAnnealingLR", "MultiStepLR"),
 }
 FIRST_PARTY = ("commeff", "torch")

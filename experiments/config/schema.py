@@ -53,8 +53,8 @@ class ConfigError(ValueError):
 def built_in(group: str) -> list[str]:
     """The choices of a group.
 
-    >>> built_in("optimizer")
-    ['adam', 'adamw', 'nesterov', 'sgd']
+    >>> built_in("schedule")
+    ['constant', 'cosine', 'multi_step']
     """
     return [*_names(group)]
 

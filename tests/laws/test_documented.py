@@ -14,7 +14,9 @@ from commeff.experiments.config.schema import built_in, node
 TARGETS = {
     group: [node(group, name)["_target_"] for name in built_in(group)] for group in ("method", "compressor", "topology")
 }
+OPTIMIZERS = [node("optimizer", name)["_target_"] for name in built_in("optimizer")]
 PARTS = [target for targets in TARGETS.values() for target in targets]
+PARTS += [target for target in OPTIMIZERS if target.startswith("commeff.")]  # torch documents its own
 
 
 def documented(text: str) -> set[str]:
