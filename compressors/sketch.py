@@ -39,25 +39,20 @@ class SketchMessage(Tiled):
     def tile(self, rows: slice, columns: slice) -> Tensor:
         table = self.parts[-1][rows]
         keys = self.parts[0][rows, 0] if self.common is None else self.common
-        estimates = [
-            table[:, row].gather(1, cells.expand(len(table), -1)).mul_(signs)
-            for row, (cells, signs) in enumerate(_hashed(keys, columns, table))
-        ]
-        if self.median:
-            return torch.stack(estimates).median(0).values
-        return sum(estimates[1:], estimates[0]) / len(estimates)
+        cells, signs = _hashed(keys, columns, table)
+        estimates = table.gather(2, cells).mul_(signs)
+        return estimates.median(1).values if self.median else estimates.mean(1)
 
 
-def _hashed(keys: Tensor, columns: slice, table: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """For each row of a table (w, rows, width) the cells (1 or w, c) of columns, int64, and their signs."""
-    _, rows, width = table.shape
+def _hashed(keys: Tensor, columns: slice, table: Tensor) -> tuple[Tensor, Tensor]:
+    """(w, rows, c) int64, the cells of columns in each row of a table (w, rows, width); and their signs."""
+    rows, count, width = table.shape
     counters = torch.arange(columns.start + 1, columns.stop + 1, device=keys.device) * signed(GOLDEN)
-    found = []
-    for row in range(rows):
-        words = mixed(mixed(keys + row)[:, None] + counters)
-        signs = (words & 1).to(table.dtype).mul_(-2).add_(1)
-        found.append(((words >> 32).bitwise_and_((1 << 31) - 1).mul_(width).bitwise_right_shift_(31), signs))
-    return found
+    functions = mixed(keys[:, None] + torch.arange(count, device=keys.device))
+    words = mixed(functions[:, :, None] + counters)
+    signs = (words & 1).to(table.dtype).mul_(-2).add_(1)
+    cells = words.bitwise_right_shift_(32).bitwise_and_((1 << 31) - 1).mul_(width).bitwise_right_shift_(31)
+    return cells.expand(rows, -1, -1), signs
 
 
 @dataclass(frozen=True)
@@ -120,10 +115,9 @@ class CountSketch(Compressor):
         (rows, d), kind = vectors.shape, wide(vectors.dtype)
         keys = random.choice_keys(self.summable)
         table = torch.zeros(rows, self.rows, self.width, dtype=kind, device=vectors.device)
-        for columns in bands(rows, d, vectors.device):
-            numbers = vectors[:, columns].to(kind)
-            for row, (cells, signs) in enumerate(_hashed(keys, columns, table)):
-                table[:, row].scatter_add_(1, cells.expand(rows, -1), numbers * signs)
+        for columns in bands(rows * self.rows, d, vectors.device):
+            cells, signs = _hashed(keys, columns, table)
+            table.scatter_add_(2, cells, vectors[:, None, columns].to(kind) * signs)
         own = () if self.summable else (keys[:, None],)
         common = keys if self.summable else None
         return SketchMessage((*own, table), d, vectors.dtype, not self.summable, common)
