@@ -139,6 +139,8 @@ def fits(value: Any, hint: Any) -> bool:
     (False, False, True)
     >>> fits([1, 2], list[int]), fits([0.9, 0.999], tuple[float, float]), fits(["a"], list[int])
     (True, True, False)
+    >>> fits(["a", 1], tuple[str, int]), fits(["a"], tuple[str, int])
+    (True, False)
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in (Any, inspect.Parameter.empty):
@@ -147,6 +149,8 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, choice) for choice in arguments)
     if origin is Literal:
         return any(value == each and type(value) is type(each) for each in arguments)
+    if isinstance(value, list) and origin is tuple and Ellipsis not in arguments:
+        return len(value) == len(arguments) and all(map(fits, value, arguments))
     if isinstance(value, list):
         inner = [a for a in arguments if a is not Ellipsis] or [Any]
         return (origin or hint) not in WORDS.keys() - {list} and any(all(fits(v, i) for v in value) for i in inner)

@@ -96,6 +96,34 @@ def test_per_tensor_compresses_each_tensor():
     assert PerTensor(TopK(ratio=0.2)).bind(LAYOUT).omega(36) is None
 
 
+def test_a_policy_names_tensors_or_their_sizes():
+    """The first rule that matches decides, then the size; omega and delta are the worst of all."""
+    v, randomness = vectors(), random()
+    policy = PerTensor(QSGD(4), below=5, rules=[("w*", TopK(k=3)), ("*", QSGD(1)), ("bias", Dense())])
+    bound = policy.bind(LAYOUT)
+    assert bound.bound == (TopK(k=3), QSGD(1), QSGD(1))
+    small = PerTensor(TopK(k=3), below=6).bind(LAYOUT)
+    assert small.bound == (TopK(k=3), Dense(), Dense())
+    assert torch.equal(decoded(small, v, randomness)[:, 30:], v[:, 30:])
+    assert torch.equal(decoded(small, v, randomness)[:, :30], decoded(TopK(k=3), v[:, :30]))
+    assert (small.delta(36), small.omega(36), PerTensor(QSGD(4), below=6).bind(LAYOUT).delta(36)) == (
+        3 / 30,
+        None,
+        None,
+    )
+    assert PerTensor(QSGD(4), below=31).bind(LAYOUT).omega(36) == 0
+    assert PerTensor(Dense(), rules=[("w*", RandomK(k=3, shared=True))]).summable
+    assert not PerTensor(Dense(), rules=[("w*", TopK(k=3))]).summable
+    assert small.compress(v, randomness).wire_bytes.tolist() == [3 * 8 + 2 + 6 * 8] * 4
+
+
+def test_a_policy_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="below must be at least 0, got -1"):
+        PerTensor(Dense(), below=-1)
+    with pytest.raises(ValueError, match=r"pairs of a pattern and a compressor, got \('a', 3\)"):
+        PerTensor(Dense(), rules=[("a", 3)])
+
+
 def test_equal_tensors_draw_different_coordinates():
     twice = Layout.of([("a", (500,)), ("b", (500,))])
     decoded_twice = decoded(PerTensor(RandomK(k=50, scaled=False)).bind(twice), torch.ones(1, 1000), random(1))
