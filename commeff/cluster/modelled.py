@@ -92,7 +92,8 @@ class Modelled:
     def hidden_by_kind(self) -> dict[str, float]:
         """Seconds of a step in the mean that something travels while workers compute."""
         means = {kind: float(seconds.mean()) for kind, seconds in self.sent.items()}
-        return {kind: max(0.0, mean - self.exposed_by_kind.get(kind, 0.0)) for kind, mean in means.items()}
+        rests = {kind: mean - self.exposed_by_kind.get(kind, 0.0) for kind, mean in means.items()}
+        return {kind: rest if rest > ROUNDING * means[kind] else 0.0 for kind, rest in rests.items()}
 
 
 def modelled(

@@ -146,6 +146,28 @@ def test_whatever_is_praised_has_been_earned(seed: int, tmp_path: Path) -> None:
             assert not mentioned or len(apart) > 1 or apart == {0.0}, (levels, line)
 
 
+def test_of_two_one_that_always_explodes_is_listed_with_its_reason(tmp_path: Path) -> None:
+    (line,) = headlines(tmp_path, runs(psgd=GOOD, choco=("diverged",) * 3))
+    assert line == "Named neither best nor cheapest: choco (3 diverged of 3 seeds)."
+
+
+def test_of_several_baselines_those_in_doubt_are_none(tmp_path: Path) -> None:
+    """Rates of psgd: one that learns, one that explodes, one that learns nothing; gossip is held against the first."""
+    good = [Forged("psgd", seed, "0.1", accuracy=level) for seed, level in enumerate(GOOD)]
+    good += [Forged("dsgd", seed, "9.0", accuracy=level) for seed, level in enumerate(GOOD)]
+    exploded = [Forged("psgd", seed, "9.0", state="diverged") for seed in range(3)]
+    idle = [Forged("psgd", seed, "0.0", accuracy=0.1) for seed in range(3)]
+    forge(tmp_path, good + exploded + idle, select={"over": [], "by": "val_accuracy"})
+    for path in tmp_path.glob("psgd-digits-0.0-*/summary.json"):
+        losses = dict.fromkeys(("start_loss", "val_loss", "train_loss"), 2.3)
+        path.write_text(json.dumps(json.loads(path.read_text()) | losses))
+    analysis = analyse(tmp_path)
+    assert [base.labels["optimizer.lr"] for base in analysis.baselines] == ["0.1"]
+    (learned_nothing,) = (row for row in analysis.rows if row.variant.labels["optimizer.lr"] == "0.0")
+    assert learned_nothing.difference is not None
+    assert analysis.half_dense is not None, "all psgd sends the same"
+
+
 def test_one_that_explodes_and_one_at_chance_are_in_no_headline_and_pale_in_the_table(tmp_path: Path) -> None:
     """Both are by far the cheapest; one of the seeds that explode came to its end, better than any other."""
     forged = runs(psgd=GOOD, dsgd=GOOD, choco=("diverged", 0.99, "diverged"), ef21=(0.1, 0.1, 0.1))

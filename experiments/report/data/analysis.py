@@ -170,14 +170,15 @@ def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
 
 
 def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tuple[Variant, ...]:
-    """The variants that have all the settings; dense psgd if there are none."""
+    """The variants with all the settings (dense psgd if there are none); of a task those without doubts, if any."""
     matching = tuple(variant for variant in variants if variant.has(settings or DENSE))
     if settings and not matching:
         words = " ".join(f"{key}={value}" for key, value in settings.items())
         names = ", ".join(variant.name for variant in variants)
         near = did_you_mean(words, [f"{key}={value}" for variant in variants for key, value in variant.labels.items()])
         raise ValueError(f"--baseline must be the settings of a variant, got {words}{near}; choose from {names}")
-    return matching
+    good = {variant.task for variant in matching if not variant.chosen.doubts}
+    return tuple(variant for variant in matching if variant.task not in good or not variant.chosen.doubts)
 
 
 def _nearest(variant: Variant, bases: tuple[Variant, ...]) -> Variant | None:

@@ -142,10 +142,11 @@ def _dates(times: Iterable[float | None]) -> str:
 def findings(analysis: Analysis) -> list[str]:
     """The best variant, the cheapest good one, what is clearly worse than the baseline, and who is not compared."""
     measured = [row for row in analysis.rows if analysis.metric in row.finals]
-    if len(measured) < 2:
+    if len(analysis.rows) < 2 or not measured:
         return []
     named = {*nameable(row.variant for row in measured)}
-    good, left = ([row for row in measured if (row.variant in named) == wanted] for wanted in (True, False))
+    good = [row for row in measured if row.variant in named]
+    left = [row for row in analysis.rows if row not in good and (row in measured or row.variant.chosen.doubts)]
     lines = [_best(task, good, analysis) for task in analysis.champions]
     tasks = dict.fromkeys(row.variant.task for row in good)
     lines += [_cheapest([row for row in good if row.variant.task == task], analysis) for task in tasks]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ NO_DATE = {"CreationDate": None, "Producer": None, "Creator": None}
 FONT_SIZE = 8.5  # points
 LINE = 0.19  # inches from one line of a legend to the next
 LETTER = 0.068  # inches of a letter of it
+LOWER = 0.14  # inches from one line of a name to the next
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a2f5d")  # after Okabe and Ito
 INKS = {INK: "var(--ink)", QUIET: "var(--quiet)", RULE: "var(--rule)"} | {
     colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)
@@ -174,6 +176,25 @@ def letters(size: float) -> float:
     return float(size * mpl.rcParams["font.size"] / FONT_SIZE)
 
 
+def folded(text: str, room: float) -> str:
+    """A name in lines that are `room` inches long at most, in small letters.
+
+    >>> folded("mem_sgd top_k ratio=0.02", 1.0)
+    'mem_sgd top_k\\nratio=0.02'
+    """
+    return "\n".join(textwrap.wrap(text, max(8, int(room / LETTER)), break_on_hyphens=False))
+
+
+def room(axes: Axes) -> float:
+    """Inches for a title above axes, as `folded` takes them: fewer where all letters are larger."""
+    return float(axes.get_position().width * axes.figure.bbox.width / axes.figure.dpi / letters(1.0))
+
+
+def lines_of(names: Iterable[str], room: float) -> int:
+    """How many lines the longest of some names takes."""
+    return max((folded(name, room).count("\n") + 1 for name in names), default=1)
+
+
 def write(figure: Figure, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
     """The whole figure as PDF and PNG, and its data as CSV; `settings` are matplotlib's."""
     with mpl.rc_context(STYLE | dict(settings or {})):
@@ -186,14 +207,18 @@ def _save(figure: Figure, folder: Path) -> None:
     rows = math.ceil(len(figure.panels) / figure.columns)
     longest = max((len(name) for name, _ in figure.legend), default=0)
     columns = max(1, min(4, int(width * figure.columns / (0.7 + letters(LETTER) * longest))))  # of the legend
-    below = 0.1 + letters(LINE) * math.ceil(len(figure.legend) / columns) if figure.legend else 0.0
+    names, rows_below = [name for name, _ in figure.legend], math.ceil(len(figure.legend) / columns)
+    if columns == 1:
+        names = [folded(name, (width * figure.columns - 0.7) / letters(1.0)) for name in names]
+        rows_below = sum(name.count("\n") + 1 for name in names)
+    below = 0.1 + letters(LINE) * rows_below if figure.legend else 0.0
     size = (width * figure.columns, height * rows + below)
     canvas = Canvas(figsize=size)
     for i, panel in enumerate(figure.panels):
         row, column = divmod(i, figure.columns)
         panel.draw(canvas.add_axes(panel.box(column * width, size[1] - (row + 1) * height, size)))
     if figure.legend:
-        handles, names = [_handle(each) for _, each in figure.legend], [name for name, _ in figure.legend]
+        handles = [_handle(each) for _, each in figure.legend]
         canvas.legend(handles, names, loc="lower center", ncols=columns, fontsize=letters(8))
     with open(folder / f"{figure.name}.pdf", "wb", opener=regular) as file:
         canvas.savefig(file, format="pdf", metadata=NO_DATE)

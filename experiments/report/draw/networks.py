@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.grids import short
-from commeff.experiments.report.draw.figures import INK, RULE, letters
+from commeff.experiments.report.draw.figures import INK, RULE, folded, letters, room
 from commeff.topologies import Topology
 
 WINDOW = 32  # steps over which a topology that never repeats is judged
@@ -129,4 +129,4 @@ def draw_network(axes: Axes, name: str, n: int, first: NDArray[np.int64], later:
     axes.plot(*at.T, "o", color=INK, markersize=max(1.5, 13 / math.sqrt(n)), zorder=2)
     axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
-    axes.set_title(name, fontsize=letters(8), loc="center")
+    axes.set_title(folded(name, room(axes)), fontsize=letters(8), loc="center")

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import higher_is_better, pareto_front
 from commeff.experiments.report.draw.axes import AxisLimits, cuts, fit, limits, logarithmic
-from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look, letters
+from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look, folded, letters, room
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
 LOGARITHMIC = ("wire_bytes", "modelled_seconds")
@@ -25,6 +25,7 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top
 RINGS = (7.0, 13.0, 20.0, 28.0, 38.0, 50.0)  # points from the marker to the label
 ANGLES = (0.0, 45.0, -45.0, 180.0, 135.0, -135.0, 90.0, -90.0)
 FAR = 4.0  # square points of overlap that are worth a point of distance
+BESIDE = 2.7  # inches of a line of a label
 LEADER = 13.0  # from here on a line leads from the label to its point
 
 
@@ -78,8 +79,7 @@ def before_all(axes: Axes, line: Line, lines: Sequence[Line], y: str) -> None:
     logarithmic(axes, "x")
     fit(axes, "y", line_limits(lines, y))
     _percent(axes, y)
-    axes.set_title(line.name, fontsize=letters(8), color=line.look.colour)
-    axes.set_xlabel("MB on the wire", fontsize=letters(7.5))
+    _small(axes, line, "MB on the wire", y)
 
 
 def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | None) -> None:
@@ -103,7 +103,8 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
     axes.set(xlabel=quantity("wire_bytes").axis, ylabel=f"final {quantity(metric).words}")
     bars = [(s.cost, s.value - s.half, s.cost, s.value + s.half) for s in spots]
     steps = [(one.cost, one.value, other.cost, one.value) for one, other in pairwise(front)]
-    write_labels(axes, [Label(s.cost, s.value, s.name, s.look.colour, s.number) for s in spots], [*bars, *steps])
+    labels = [Label(s.cost, s.value, folded(s.name, BESIDE), s.look.colour, s.number) for s in spots]
+    write_labels(axes, labels, [*bars, *steps])
 
 
 def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tuple[float, float]) -> None:
@@ -121,8 +122,14 @@ def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tupl
     span = limits[1] - limits[0]
     axes.set_ylim(limits[0] - 0.04 * span, limits[1] + 0.08 * span)
     _percent(axes, by)
-    axes.set_title(line.name, fontsize=letters(8), color=colour)
-    axes.set_xlabel(key, fontsize=letters(7.5))
+    _small(axes, line, key, by)
+
+
+def _small(axes: Axes, line: Line, x: str, y: str) -> None:
+    """The title and the names of the axes of a small panel."""
+    axes.set_title(folded(line.name, room(axes)), fontsize=letters(8), color=line.look.colour)
+    axes.set_xlabel(x, fontsize=letters(7.5))
+    axes.set_ylabel(quantity(y).words, fontsize=letters(7.5))
 
 
 def sound(lines: Sequence[Line]) -> Sequence[Line]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis, clock
@@ -15,19 +16,19 @@ from commeff.experiments.report.data.statistics import higher_is_better, mean_cu
 from commeff.experiments.report.data.variants import Variant, is_number
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits
-from commeff.experiments.report.draw.figures import Figure, Look, Panel, look
+from commeff.experiments.report.draw.figures import LOWER, Figure, Look, Panel, lines_of, look
 from commeff.experiments.report.draw.networks import UsedTopology, draw_network
 from commeff.experiments.report.draw.panels import Line, Spot
 from commeff.experiments.run.store import FINISHED
 
 MANY = 8  # more variants than this also get a panel each
 VIEWS = ("step", "epoch", "wire_bytes", "seconds")
-SMALL = (0.45, 0.08, 0.38, 0.22)  # margins of small panels
+SMALL, ROOM = (2.6, 1.9), 1.8  # inches: of a small panel, and of a line of its title
 
 
 def looks(analysis: Analysis) -> dict[int, Look]:
     """The look of each variant by its number: the baseline in ink, others in the grid's order; one on all tasks."""
-    first = analysis.baselines[0].kind if analysis.baselines else -1
+    first = analysis.baselines[0].kind if analysis.baselines else len(analysis.variants)
     found = {v: look(0 if v.kind == first else v.kind + (v.kind < first)) for v in analysis.variants}
     return {v.number: replace(each, colour=v.colour or each.colour) for v, each in found.items()}
 
@@ -74,9 +75,9 @@ def one_by_one(analysis: Analysis) -> Figure | None:
     lines = _lines(analysis, "wire_bytes", metric)
     if len(lines) <= MANY:
         return None
+    names = [line.name for line in lines]
     parts = [
-        Panel(str(line.number), partial(panels.before_all, line=line, lines=lines, y=metric), 2.6, 1.9, SMALL)
-        for line in lines
+        _small(str(line.number), partial(panels.before_all, line=line, lines=lines, y=metric), names) for line in lines
     ]
     base = f"{analysis.baselines[0].name} is drawn in black, " if analysis.baselines else ""
     caption = f"Each variant in colour; {base}the others in grey. {_bands(analysis.variants)}"
@@ -157,12 +158,10 @@ def sweep(analysis: Analysis, key: str) -> Figure | None:
     every = pd.concat([line.means.assign(variant=line.name) for _, line in tried])
     limits = _limits(every[by], by)
     parts = [
-        Panel(
+        _small(
             str(line.number),
             partial(panels.swept, line=line, chosen=float(variant.chosen.values[key]), key=key, by=by, limits=limits),
-            2.6,
-            1.9,
-            SMALL,
+            [each.name for _, each in tried],
         )
         for variant, line in tried
     ]
@@ -181,10 +180,11 @@ def drawings(networks: Sequence[UsedTopology]) -> list[Figure]:
     if not networks:
         return []
     parts, rows = [], []
+    above = LOWER * (lines_of([network.name for network in networks], ROOM) - 1)
     for i, network in enumerate(networks):
         first, later = network.edges()
         draw = partial(draw_network, name=network.name, n=network.topology.n, first=first, later=later)
-        parts.append(Panel(str(i), draw, 2.2, 2.3, (0.1, 0.1, 0.05, 0.25)))
+        parts.append(Panel(str(i), draw, 2.2, 2.3 + above, (0.1, 0.1, 0.05, 0.25 + above)))
         rows += [(network.name, *pair, when) for when, pairs in (("first", first), ("later", later)) for pair in pairs]
     caption = (
         "Workers on a circle; a line is a message. Where the graph changes, the first step is dark and the others are "
@@ -192,6 +192,12 @@ def drawings(networks: Sequence[UsedTopology]) -> list[Figure]:
     )
     data = pd.DataFrame(rows, columns=["topology", "sender", "receiver", "step"])
     return [Figure("topologies", "Topologies", caption, parts, min(4, len(parts)), data, small=True)]
+
+
+def _small(name: str, draw: Callable[[Axes], None], titles: Sequence[str]) -> Panel:
+    """A small panel, with room above for the longest of all titles."""
+    above = LOWER * (lines_of(titles, ROOM) - 1)
+    return Panel(name, draw, SMALL[0], SMALL[1] + above, (0.72, 0.08, 0.38, 0.22 + above))
 
 
 def _bands(variants: Sequence[Variant]) -> str:

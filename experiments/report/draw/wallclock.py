@@ -15,13 +15,25 @@ from commeff.experiments.report.data.statistics import mean_curve
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits, fit, limits, logarithmic
-from commeff.experiments.report.draw.figures import COLOURS, INK, MARKERS, QUIET, RULE, Figure, Look, Panel
+from commeff.experiments.report.draw.figures import (
+    COLOURS,
+    INK,
+    LOWER,
+    MARKERS,
+    QUIET,
+    RULE,
+    Figure,
+    Look,
+    Panel,
+    folded,
+    lines_of,
+)
 from commeff.experiments.report.draw.panels import Line
 from commeff.experiments.report.draw.plots import gone, looks, pressed, shown_metric
 
 KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
-NAMES = 1.9  # inches for the variants' names
+NAMES, LETTERS = 1.9, 1.8  # inches for the variants' names, and of those for letters
 
 
 def wallclock_figures(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Figure]:
@@ -56,7 +68,8 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
         f"cluster. Geometric means over seeds ({seeds}), bars 95 % intervals of the ratios paired by "
         f"seed, cut where they leave the figure. {assumptions(clocks)}"
     )
-    part = Panel("all", draw, WIDE, 0.75 + ROW * len(names) * max(1.0, len(places) / 3), (NAMES, 0.15, 0.45, 0.1))
+    row = max(_row(names), ROW * len(places) / 3)
+    part = Panel("all", draw, WIDE, 0.75 + row * len(names), (NAMES, 0.15, 0.45, 0.1))
     legend = [(place, _look(i)) for i, place in enumerate(places)]
     title = f"Modelled speed-up over {base} to {of.words} {level}"
     return Figure("speed_up", title, caption, [part], 1, data, legend, own_key=True)
@@ -88,6 +101,11 @@ def _computing(clock: Wallclock) -> str:
     return f"{clock.work.seconds(place) * 1e3:.3g} ms a minibatch ({clock.work.flops / 1e6:.3g} MFLOP at {share})"
 
 
+def _row(names: Sequence[str]) -> float:
+    """Inches of a variant: of a line at least, and of all that the longest name takes."""
+    return max(ROW, 0.05 + LOWER * lines_of(names, LETTERS))
+
+
 def _look(position: int) -> Look:
     return Look(COLOURS[position % len(COLOURS)], "", MARKERS[position % len(MARKERS)])
 
@@ -110,7 +128,7 @@ def _speed_ups(
             axes.plot([row.low, row.high], [y, y], color=look.colour, linewidth=1.0, alpha=0.5, gid=gid)
         axes.plot(row.modelled_speed_up, y, color=look.colour, marker=look.marker, markersize=5, zorder=3, gid=gid)
     axes.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"times as fast as {base}, modelled")
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [folded(name, LETTERS) for name in names])
     means = data["modelled_speed_up"]  # wide intervals of few seeds do not decide the scale
     axes.set_xlim(min(1.0, means.min()) / 1.6, max(1.0, means.max()) * 1.6)
     logarithmic(axes, "x")
@@ -184,7 +202,7 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
                 _bars, data=data[data["cluster"] == clock.place.name], names=names, title=clock.place.name, kinds=kinds
             ),
             4.7,
-            0.75 + ROW * len(names),
+            0.75 + _row(names) * len(names),
             (NAMES, 0.12, 0.42, 0.27),
         )
         for clock in clocks
@@ -240,7 +258,7 @@ def _bars(axes: Axes, data: pd.DataFrame, names: Sequence[str], title: str, kind
             bar.set(edgecolor=_colour(row.kind), hatch="////", gid=groups[row.kind])
             right -= width
     axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="milliseconds a step, modelled")
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [folded(name, LETTERS) for name in names])
     axes.set_title(title, color=INK)
     axes.grid(axis="y", visible=False)
     fit(axes, "x", bar_limits(data))

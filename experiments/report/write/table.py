@@ -22,7 +22,8 @@ from commeff.experiments.escape import html_text, latex_text, markdown_text, vis
 
 LONG_HTML, LONG_LATEX = 36, 60  # characters from which a cell of words may be broken into lines
 WIDE_LATEX = 80  # characters of a line in LaTeX, above which letters are smaller
-UNATTENDED = 140  # characters a line where there is no terminal
+UNATTENDED = 1000  # characters a line where there is no terminal: more than any line has
+NARROW = 24  # characters of the first column on a terminal, at least
 LOAD = r"% In the preamble: \usepackage{booktabs}"
 
 
@@ -244,20 +245,39 @@ def _html_cell(column: Column, item: Item, before: str, headed: bool) -> str:
     return tag("td", before + text, [kind for kind, is_so in kinds.items() if is_so], **value, **head)
 
 
-def print_table(table: Table) -> None:
-    """The columns that matter most, on stdout; all of them are in the page and the CSV file."""
+def print_table(table: Table, width: int | None = None) -> None:
+    """The columns that matter most and have room, on stdout, and what their marks mean; the page has all of them.
+
+    A number is never cut: where a terminal is narrow, names are folded, and then the last columns left out.
+
+    Parameters
+    ----------
+    width : characters of a line; the terminal's unless given, and as many as it takes where there is none.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
+    console = Console(width=width or (None if sys.stdout.isatty() else UNATTENDED), highlight=False)
     brief = [i for i, column in enumerate(table.columns) if column.brief]
+    cells = [[visible(row[i].plain) for row in table.rows] for i in range(len(table.columns))]
+    heads = [(visible(column.heading), visible(column.under)) for column in table.columns]
+    letters = [max(map(len, (*head, *column))) for head, column in zip(heads, cells, strict=True)]
+    while len(brief) > 2 and min(letters[brief[0]], NARROW) + sum(letters[i] + 2 for i in brief[1:]) > console.width:
+        brief.pop()
     title = Text(visible(table.title))
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left", title_style="bold")
-    for column in (table.columns[i] for i in brief):
-        heading = f"{column.heading}\n{column.under}".strip()
-        grid.add_column(Text(visible(heading)), justify="left" if column.words else "right", no_wrap=True)
-    for row in table.rows:
+    for place, i in enumerate(brief):
+        head = Text("\n".join(heads[i]).strip(), justify="left" if table.columns[i].words else "right")
+        grid.add_column(head, justify=head.justify or "default", no_wrap=place > 0, overflow="fold")
+    for number, row in enumerate(table.rows):
+        if not any(cells[i][number] for i in brief[1:]):
+            continue  # a line of what has no room
         styles = ("bold" if row[i].best else "dim" if row[i].quiet else "" for i in brief)
-        grid.add_row(*(Text(visible(row[i].plain), style=style) for i, style in zip(brief, styles, strict=True)))
-    Console(width=None if sys.stdout.isatty() else UNATTENDED, highlight=False).print(grid)
+        grid.add_row(*(Text(cells[i][number], style=style) for i, style in zip(brief, styles, strict=True)))
+    console.print(grid)
+    marks = {row[i].mark for row in table.rows for i in brief}
+    for note in table.notes:
+        if note[:1] in marks:
+            console.print(Text(visible(note)))
