@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes, index_bits
 from commeff.compressors.message import DenseMessage, joined
-from commeff.compressors.packing import pack, unpack, words
+from commeff.compressors.packing import pack, packed_bytes, unpack, words
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import Sparse, Sparsifier
 
@@ -29,9 +30,15 @@ class Selected(Sparse):
         return unpack(self.parts[0], index_bits(self.d), self.forms[0].d).long()
 
 
-def index_bits(d: int) -> int:
-    """Bits of an index below d: ceil(log2 d)."""
-    return max(d - 1, 0).bit_length()
+@dataclass(frozen=True, eq=False)
+class Coded(Sparse):
+    """k coordinates of the sender's choice, their indices in the code of Elias and Fano.
+
+    Wire format: k increasing indices (`compressors.increasing`), then the message of the k values.
+    """
+
+    def indices(self) -> Tensor:
+        return decode_increasing(self.parts[0], self.parts[1], self.d, self.forms[0].d)
 
 
 @dataclass(frozen=True)
@@ -41,12 +48,28 @@ class TopK(Sparsifier):
         C(v)_i = v_i where |v_i| is one of the k largest, else 0
 
     |C(v) - v|^2 = sum of the d - k smallest squares; delta = k/d. Sends k values in the dtype of v and k packed
-    indices.
+    indices of ceil(log2 d) bits. With ``coded=True`` these are indices in the code of Elias and Fano where that is
+    shorter: k (log2(d/k) + 2) bits at most, whatever the values. Of d = 10^6 coordinates an index takes
 
-    Stich et al. 2018, arXiv:1809.07599.
+    =====  ======  =====  =================================
+    k/d    packed  coded  least possible, log2 (d over k)/k
+    =====  ======  =====  =================================
+    10 %   20      5.25   4.69
+    1 %    20      8.56   8.08
+    0.1 %  20      11.96  11.40
+    =====  ======  =====  =================================
+
+    bits, so that messages of float32 values are a fifth to a third shorter.
+
+    Stich et al. 2018, arXiv:1809.07599; Elias 1974, Fano 1971 (the code).
 
     When: the strongest saving in payload, with a memory; on many workers messages that cannot be summed eat it up on
     the wire.
+
+    Parameters
+    ----------
+    coded
+        Whether indices are coded as shortly as a set of them allows, or packed (the default).
 
     Examples
     --------
@@ -56,14 +79,18 @@ class TopK(Sparsifier):
     ([[0.0, -3.0, 2.0, 0.0]], [9])
     """
 
+    coded: bool = False
+
     @property
     def exact(self) -> bool:
         return True
 
-    def compress(self, vectors: Tensor, random: WorkerRandom) -> Selected:
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Selected | Coded:
         d, k = vectors.shape[1], self.kept(vectors.shape[1])
         indices = largest_magnitudes(vectors, k)
         parts, forms = joined([DenseMessage((vectors.gather(1, indices),), k, vectors.dtype)])
+        if self.coded and increasing_bytes(d, k) < packed_bytes(k, index_bits(d)):
+            return Coded((*encode_increasing(indices, d), *parts), d, vectors.dtype, forms)
         return Selected((pack(indices, index_bits(d)), *parts), d, vectors.dtype, forms)
 
     def omega(self, d: int) -> float | None:
@@ -74,7 +101,7 @@ class TopK(Sparsifier):
 
     @classmethod
     def samples(cls) -> list[Self]:
-        return [cls(ratio=0.25), cls(k=3)]
+        return [cls(ratio=0.25), cls(k=3), cls(k=10, coded=True)]
 
 
 def largest_magnitudes(vectors: Tensor, k: int) -> Tensor:

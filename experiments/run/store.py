@@ -51,6 +51,7 @@ YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
     "commeff.methods.streaming_diloco": _DILOCO,
     "commeff.compressors.PerTensor": {"below": 0, "rules": []},
     "commeff.compressors.ScaledSign": {"scale": "l1"},
+    "commeff.compressors.TopK": {"coded": False},
 }
 NAMES = ("resume_from",)  # of these folders only the name decides
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")

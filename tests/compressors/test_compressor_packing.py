@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import lgamma, log, log2
+
 import pytest
 import torch
 
-from commeff.compressors import pack, packed_bytes, unpack
+from commeff.compressors import TopK, WorkerRandom, pack, packed_bytes, unpack
+from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes, index_bits
 from commeff.compressors.packing import pack_into, unpack_from
 
 
@@ -39,3 +42,38 @@ def test_long_rows_and_pieces_of_them(bits):
     for start in (0, 160_000):
         pack_into(again, codes[:, start : start + 160_000], bits, start, count)
     assert torch.equal(again, packed)
+
+
+def least_bits(d: int, k: int) -> float:
+    """log2 of the number of sets of k indices below d: the ideal entropy of a set of which nothing else is known."""
+    return (lgamma(d + 1) - lgamma(k + 1) - lgamma(d - k + 1)) / log(2)
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 0), (1, 1), (16, 3), (16, 16), (100, 1), (1000, 37), (4097, 500)])
+def test_coded_indices_are_the_documented_bits_and_are_read_again(d, k):
+    ways = [torch.arange(k), torch.arange(d - k, d), torch.randperm(d, generator=torch.Generator().manual_seed(0))[:k]]
+    indices = torch.stack([way.sort().values for way in ways])
+    lows, highs = encode_increasing(indices, d)
+    low = int(log2(d / max(k, 1)))
+    for row, set_ in enumerate(indices.tolist()):
+        assert lows[row].tolist() == documented([x % (1 << low) for x in set_], low)
+        string = sum(1 << (x >> low) + j for j, x in enumerate(set_))
+        assert highs[row].tolist() == list(string.to_bytes((k + ((d - 1) >> low) + 7) // 8, "little"))
+    assert torch.equal(decode_increasing(lows, highs, d, k), indices)
+    assert lows.shape[1] + highs.shape[1] == increasing_bytes(d, k)
+
+
+@pytest.mark.parametrize(("d", "k"), [(10**6, 10**5), (10**6, 10**4), (10**6, 1000), (10**9, 10**6)])
+def test_coded_indices_are_half_a_bit_above_the_entropy_of_a_set(d, k):
+    real, ideal = 8 * increasing_bytes(d, k), least_bits(d, k)
+    assert ideal < real < ideal + 0.57 * k < k * index_bits(d) / 1.6
+
+
+def test_coded_top_k_is_top_k_in_fewer_bytes_where_that_pays():
+    vectors, random = WorkerRandom(0, range(3)).normal(5000), WorkerRandom(0, range(3))
+    for k in (1, 50, 2500, 5000):
+        plain, coded = (TopK(k=k, coded=coded).compress(vectors, random) for coded in (False, True))
+        assert torch.equal(plain.decode(), coded.decode())
+        assert torch.equal(plain.indices(), coded.indices())
+        index = min(packed_bytes(k, index_bits(5000)), increasing_bytes(5000, k))
+        assert coded.row_bytes == 4 * k + index <= plain.row_bytes

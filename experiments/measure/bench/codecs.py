@@ -43,6 +43,7 @@ TENSORS = 16  # that PerTensor finds in the vector
 CODECS: dict[str, Compressor] = {
     "16 bit": Dense("bfloat16"),
     "top 1 %": TopK(ratio=0.01),
+    "top 1 %, coded indices": TopK(ratio=0.01, coded=True),
     "top 1 % of blocks of 65536": Blockwise(TopK(ratio=0.01), block=65536),
     "top 1 % of each tensor": PerTensor(TopK(ratio=0.01)),
     "top 1 % twice": Repeated(TopK(ratio=0.01), rounds=2),
