@@ -6,11 +6,20 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.autograd import Variable
 
 from commeff.adapters.holding import Holding
+from commeff.adapters.weights import some
 from commeff.core import overlap
 from commeff.core.strategy import Strategy
+from commeff.parallelism.zero import CopiedRow
 from commeff.replicas.arrivals import Arrivals
+
+CHANGED = (
+    "the gradients were changed between backward and step, where the method averages those of all workers, so this "
+    "would be another average; to clip them, give clip=NORM (after a GradScaler too); if the worker's own are to be "
+    "changed, give bucket_mb=0"
+)
 
 
 class Gradients:
@@ -44,9 +53,12 @@ class Gradients:
         awaited = self._row.awaited(overlap.awaited(strategy)) if single else ()
         # Of what a method averages, a change by hand is noticed whether or not anything is sent early.
         self._guarded = single and early and not strategy.gradients.rowwise
-        self._arrivals = Arrivals(
-            [holding.parameters], holding.computed, awaited or ([(0, holding.computed.d)] if self._guarded else ())
-        )
+        self._all = (0, holding.computed.d)
+        spans = awaited or ([self._all] if self._guarded else ())
+        self._arrivals = Arrivals([holding.parameters], holding.computed, spans)
+        self._watched = self._row if self._guarded and isinstance(self._row, CopiedRow) else None
+        for parameter in holding.parameters.values() if self._watched else ():
+            parameter.register_hook(self._coming)
         self._may_leave = bool(awaited)
         self._early: bool | None = (self._row.takes and self._may_leave) or None  # None: this step will show
         self._row.forget()
@@ -60,13 +72,17 @@ class Gradients:
     def begin(self) -> None:
         """Those of another step are to come."""
         self._posted = self.sent = self._begun = False
+        if self._watched is not None:  # at every step, unless the host would have to wait for its device
+            step = self._communicator.step
+            self._watched.watched = self._row.parameters.device.type == "cpu" or not step & (step - 1)
         self._listen()
 
     def _listen(self) -> None:
+        self._running = False
         if self._early:
             self._arrivals.listen(self._arrived)
         else:
-            self._arrivals.listen(self._seen if self._guarded else None, once=False)
+            self._arrivals.listen(self._kept if self._guarded else None, once=False)
 
     def forget(self, set_to_none: bool) -> None:
         """Drop them all, or make them zero; communication that needs none sets out."""
@@ -84,6 +100,11 @@ class Gradients:
             self._row.begin()
         self.post()
 
+    def recall(self) -> None:
+        """What has set out of other weights is dropped."""
+        self._strategy.parameters.drain()
+        self._posted = False
+
     def post(self) -> None:
         """Send what needs no gradient."""
         self._before()
@@ -91,20 +112,24 @@ class Gradients:
             self._strategy.post(self._row.parameters, self._communicator)
             self._posted = True
 
-    def check(self, writes: int) -> None:
-        """Refuse what is no gradient, or was changed since backward, but for so many writes into tensors."""
+    def check(self, writes: int, exactly: bool) -> None:
+        """Refuse what is no gradient, or was changed since backward.
+
+        Parameters
+        ----------
+        writes : int
+            How many writes into gradients were none of the user's.
+        exactly : bool
+            Whether these have left all numbers as they were.
+        """
         if missing := self._row.missing():
             raise ValueError(
                 f"every trainable parameter must have a gradient, got none for {some(missing)}: a step would count it "
                 "as zero; use the parameter in the loss, or freeze it with requires_grad_(False) before the optimizer "
                 "is made"
             )
-        if (self.taken or self._guarded) and self._row.changed(writes):
-            raise RuntimeError(
-                "the gradients were changed between backward and step, where the method averages those of all workers, "
-                "so this would be another average; to clip them, give clip=NORM (after a GradScaler too); if the "
-                "worker's own are to be changed, give bucket_mb=0"
-            )
+        if (self.taken or self._guarded) and self._row.changed(writes, exactly):
+            raise RuntimeError(CHANGED)
 
     def learn(self, final: bool) -> None:
         """The first step shows whether gradients are final, unless changed, when one backward pass has made them."""
@@ -112,10 +137,26 @@ class Gradients:
             final = final and self._arrivals.begun == 1
             self._early = self._may_leave and not float(self._communicator.observe(torch.tensor([1.0 - final])))
 
-    def _seen(self, start: int, stop: int) -> None:
-        """Backward has made these gradients, which stay here until the step."""
+    def _kept(self, start: int, stop: int) -> None:
+        """Gradients of these columns are there, and stay until the step."""
+
+    def _coming(self, gradient: Tensor) -> None:
+        """Backward is about to add to a gradient: when it begins, all are as it last left them, or were dropped."""
+        if self._early or self._running or self._watched is None or not self._arrivals.last:
+            return
+        self._running = True
         with torch.no_grad():
-            self._row.arrived(start, stop)
+            if not self._row.missing() and self._row.changed() and bool(self._row.gradient.any()):
+                raise RuntimeError(CHANGED)
+            self._watched.unsee()
+        Variable._execution_engine.queue_callback(self._left)
+
+    def _left(self) -> None:
+        """Backward has ended."""
+        self._running = False
+        if not self._row.missing():
+            with torch.no_grad():
+                self._row.arrived(*self._all)
 
     def _arrived(self, start: int, stop: int) -> None:
         """Backward has made the gradients of these columns."""
@@ -125,16 +166,3 @@ class Gradients:
             self._begun = True
             for first, last in final if not self._scaled else ():
                 self.sent |= overlap.ready(self._strategy, self._row.gradient, first, last, self._communicator)
-
-
-def some(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def writes_of_scaler(parameters: int, device: torch.device) -> int:
-    """How many writes into gradients torch counts when a GradScaler has looked at them: a device's own matter."""
-    probe: Tensor = torch.zeros(1, device=device)
-    before = probe._version
-    torch._amp_foreach_non_finite_check_and_unscale_([probe], torch.zeros_like(probe), torch.ones_like(probe))
-    return (probe._version - before) * parameters

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from commeff.adapters.gradients import Gradients, some, writes_of_scaler
+from commeff.adapters.gradients import Gradients
 from commeff.adapters.groups import Grouping, Groups, options_of, states_of
 from commeff.adapters.holding import Holding, Models, distinct
 from commeff.adapters.saved import compare, origin
+from commeff.adapters.scaler import looked
+from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core import overflow
 from commeff.core.strategy import Strategy
@@ -154,7 +156,7 @@ class DistributedOptimizer(Optimizer):
         super().__init__(grouping.begin(strategy.local), next(iter(strategy.local.options.values())))
         self._complete, self._options = True, strategy.local.options
         self._gradients = Gradients(holding, strategy, bucket_mb > 0, scaled, self._take_options)
-        self._scaled = False
+        self._weights, self._scaled = Weights(holding, strategy), False
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("an optimizer of several processes must not be copied or pickled: save its state_dict()")
@@ -209,64 +211,50 @@ class DistributedOptimizer(Optimizer):
 
         Every trainable parameter must have a gradient.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         if self._scale is not None and not self._scaled:
             raise ValueError("fp16 needs a scale, got a loss without: go backward from optimizer.scaled(loss)")
-        overflown, factor = self._scaler()
-        self._check()
-        device = self._row.parameters.device
-        self._gradients.check(0 if overflown is None else writes_of_scaler(len(self._holding.parameters), device))
+        stay = not (self._gradients.taken or self._scale is not None or self._holding.inner)
+        scaler = looked(self, len(self._holding.parameters), self._row.parameters.device, stay)
+        if self._given.driver is not self.communicator:
+            raise RuntimeError(
+                "a strategy must have one optimizer, got one that another optimizer was made with since: it remembers "
+                "one model; build it anew for each"
+            )
+        self._weights.check()
+        self._gradients.check(scaler.writes, scaler.exactly)
+        if self._weights.replaced():
+            self._begin_anew()
         with torch.no_grad():
             self._gradients.post()
             x, gradient = self._row.parameters, self._row.finish()
-            finite = None if overflown is None else not bool(overflown)
+            finite = None if scaler.overflown is None else not bool(scaler.overflown)
             if self._scale is not None:
                 finite = self._scale.taken(gradient)
-            if factor is not None:
-                gradient.div_(factor)
+            if scaler.factor is not None:
+                gradient.div_(scaler.factor)
             if finite is None:
                 x = self.strategy.step(x, gradient, self.communicator, donate=True)
             else:
                 x = overflow.step(self.strategy, x, gradient, self.communicator, finite)
             self._row.load(x)
-        self._gradients.learn(overflown is None)
+        self._weights.stepped()
+        self._gradients.learn(scaler.overflown is None)
         self._show_options()
         self.communicator.step += 1
         self._scaled = False
         self._gradients.begin()
         return loss
 
-    def _scaler(self) -> tuple[Tensor | None, Tensor | None]:
-        """Of a GradScaler that calls the step: whether gradients are not finite, and what they still are times."""
-        overflown, factor = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
-        if overflown is not None and (self._gradients.taken or self._scale is not None or self._holding.inner):
-            raise RuntimeError(
-                "a GradScaler must have gradients that stay as backward has made them until the step, got some that "
-                "were sent or summed before: give it to the first step already, or bucket_mb=0; over a mesh take "
-                "precision='fp16' instead"
-            )
-        return overflown, factor
-
-    def _check(self) -> None:
-        """Refuse parameters that are not what the method takes them for."""
-        if self._given.driver is not self.communicator:
-            raise RuntimeError(
-                "a strategy must have one optimizer, got one that another optimizer was made with since: it remembers "
-                "one model; build it anew for each"
-            )
-        if moved := self._row.astray():
-            raise RuntimeError(
-                f"parameters must stay where the optimizer has put them, got {some(moved)} elsewhere: .to(), .half() "
-                "or .data = ... has moved them; make the optimizer after that"
-            )
-        if thawed := self._holding.thawed():
-            raise RuntimeError(
-                f"parameters must be trained from the beginning, got {some(thawed)} unfrozen since: the method has no "
-                "memory of them; make the optimizer after requires_grad_(True)"
-            )
+    def _begin_anew(self) -> None:
+        """Take the weights that are there now for those before the first step."""
+        self._gradients.recall()
+        local, x = self.strategy.local, self._row.parameters
+        local.start(x, self._layout)
+        if local.options != self._options:
+            local.options = self._options
+        self.strategy.parameters.start(x, self._layout, self.communicator.child("parameters"))
 
     def average_into(self, model: M, calibrate: Iterable[Any] | None = None) -> M:
         """Make another model of this kind the average one, the same at every process; every process calls it.
@@ -301,8 +289,7 @@ class DistributedOptimizer(Optimizer):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave on the process of the same rank, its parameters too; all of them call it."""
-        here = origin(self.communicator, self._layout)
-        compare(state, here, self._row.parameters, self._holding.buffers)
+        compare(state, origin(self.communicator, self._layout), self._row.parameters, self._holding.buffers)
         self.strategy.load_state_dict(state["strategy"])
         self._row.load(state["parameters"])
         if self._scale is not None:
@@ -312,5 +299,6 @@ class DistributedOptimizer(Optimizer):
         self.communicator.ledger.load_state_dict(state["ledger"])
         self.communicator.step = state["step"]
         self._show_options()
+        self._weights.restored()
         self._scaled = False
         self._gradients.begin()

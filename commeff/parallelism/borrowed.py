@@ -79,8 +79,12 @@ class BorrowedRow(Row):
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
         return ()
 
-    def changed(self, writes: int = 0) -> bool:
+    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
         return False
+
+    def copies(self) -> list[str]:
+        apart = {id(parameter) for parameter, _ in self._copied}
+        return [name for name, parameter in self._named.items() if id(parameter) in apart]
 
     def whole(self, own: Tensor) -> Tensor:
         return own

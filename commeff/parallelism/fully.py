@@ -223,8 +223,11 @@ class FullyRow(Row):
         here = [i for i, field in enumerate(self._layout.fields) if start <= field.start < stop]
         return [self._take(i) for i in here]
 
-    def changed(self, writes: int = 0) -> bool:
+    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
         return any(parameter.grad is not None for i, parameter in enumerate(self._each) if i in self._taken)
+
+    def copies(self) -> list[str]:
+        return []  # what computes in few bits is FSDP's
 
     def finish(self) -> Tensor:
         for i in self._own:

@@ -15,6 +15,7 @@ from commeff.compressors.layout import one_kind
 from commeff.parallelism.collectives import Axis
 
 Span = tuple[int, int]
+WORD = 8  # bytes of an integer
 
 
 class Row(ABC):
@@ -100,8 +101,14 @@ class Row(ABC):
         return row
 
     @abstractmethod
-    def changed(self, writes: int = 0) -> bool:
-        """Whether gradients are other ones than those that `arrived` took, but for so many writes into tensors."""
+    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
+        """Whether gradients are other ones than those that `arrived` took, but for so many writes into tensors, which
+        have left numbers as they were if `exactly`.
+        """
+
+    def copies(self) -> list[str]:
+        """The parameters whose numbers lie elsewhere too, from where `load` takes them."""
+        return [] if self._low == self.dtype else [*self._named]
 
     def astray(self) -> list[str]:
         """The parameters that have been moved out of the row since."""
@@ -145,6 +152,16 @@ def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch
     for parameter, field in zip(parameters.values(), layout.fields, strict=True):
         parameter.data = row[0, field.start : field.stop].view(field.shape).copy_(parameter.data)
     return row
+
+
+def fingerprint(numbers: Tensor) -> Tensor:
+    """A number that is another one when any of these is, if not by chance: the sum of their bits as integers."""
+    octets = numbers.contiguous().view(-1).view(torch.uint8)
+    first = -octets.storage_offset() % WORD
+    last = len(octets) - (len(octets) - first) % WORD
+    if last <= first:
+        return octets.sum()
+    return octets[first:last].view(torch.int64).sum() + octets[:first].sum() + octets[last:].sum()
 
 
 def _widths(spans: Sequence[Span], total: int) -> list[int]:

@@ -21,14 +21,21 @@ from torch.nn import functional as F
 
 from commeff.compressors import Layout
 from commeff.parallelism.collectives import Axis
-from commeff.parallelism.row import Row, Span, rows_of
+from commeff.parallelism.row import Row, Span, fingerprint, rows_of
 
 
 class CopiedRow(Row):
     """Stage 0: every rank updates the whole row, by the mean gradient of all.
 
     Parameters and gradients lie in two rows. A step costs an all-reduce of gradients.
+
+    Attributes
+    ----------
+    watched : bool
+        Whether `arrived` is to remember numbers too, which `changed` then sees to be the same.
     """
+
+    watched: bool = False
 
     def __init__(
         self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
@@ -38,6 +45,7 @@ class CopiedRow(Row):
         self._row = rows_of(self._named, layout, self._low)
         self._gradients = torch.zeros_like(self._row)
         self._version: int | None = None
+        self._seen: dict[Span, Tensor] = {}
         self._places = {
             field.start: self._gradients[0, field.start : field.stop].view(field.shape) for field in layout.fields
         }
@@ -64,21 +72,33 @@ class CopiedRow(Row):
         for parameter, begin, _ in self._fields(start, stop):
             self._placed(parameter, self._places[begin])
         self._version = self._gradients._version
+        if self.watched:
+            self._seen[start, stop] = fingerprint(self._gradients[0, start:stop])
         return [(start, stop)]
 
     def forget(self) -> None:
         super().forget()
+        self.unsee()
+
+    def unsee(self) -> None:
+        """Forget what `arrived` took, and leave gradients as they are."""
         self._version = None
+        self._seen.clear()
 
     def begin(self, l2: float = 0.0) -> None:
         torch.mul(self._row, l2, out=self._gradients) if l2 else self._gradients.zero_()
-        self._version = None
+        self.unsee()
         for parameter, begin, _ in self._fields(0, self._layout.d):
             parameter.grad = self._places[begin]
 
-    def changed(self, writes: int = 0) -> bool:
+    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
         gone = [self._placed(p, self._places[begin]) for p, begin, _ in self._fields(0, self._layout.d)]
-        return self._version is not None and (any(gone) or self._version + writes != self._gradients._version)
+        if self._version is None:
+            return False
+        if any(gone) or self._version + writes != self._gradients._version:
+            return True
+        now = [fingerprint(self._gradients[0, start:stop]) for start, stop in self._seen if exactly]
+        return bool(now) and not torch.equal(torch.stack(now), torch.stack([*self._seen.values()]))
 
     def astray(self) -> list[str]:
         fields = zip(self._named.items(), self._layout.fields, strict=True)
@@ -88,7 +108,7 @@ class CopiedRow(Row):
     def finish(self) -> Tensor:
         for parameter, begin, _ in self._fields(0, self._layout.d):
             self._placed(parameter, self._places[begin])
-        self._version = None
+        self.unsee()
         return self._reduced().to(self.dtype)
 
     def _reduced(self) -> Tensor:
@@ -196,7 +216,7 @@ class ScatteredRow(Row):
                 final.append(self._receive())
         return final if self._master is None else ()
 
-    def changed(self, writes: int = 0) -> bool:
+    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
         sent = self._buckets[self._next + 1 :]
         return any(p.grad is not None for a, b in sent for p, _, _ in self._fields(a, b))
 

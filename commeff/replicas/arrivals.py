@@ -17,7 +17,7 @@ Listener = Callable[[int, int], None]  # columns [start, stop) of the gradients 
 class Arrivals:
     """Says of each of the `awaited` spans of columns when all models have their gradients of it, if anybody listens.
 
-    A span that ends inside a tensor goes with the next one.
+    A span that ends inside a tensor goes with the next one. Of the arrivals of a parameter only the last made listen.
 
     Parameters
     ----------
@@ -57,9 +57,16 @@ class Arrivals:
         self._left: list[int] = []
         self._listener: Listener | None = None
         self.begun, self._once = 0, True
+        self._heard = [parameter for model in models for parameter in model.values()][:1]
         for model in models:
             for i, parameter in enumerate(model.values()):
+                parameter.heard_by = id(self)  # type: ignore[attr-defined]
                 parameter.register_post_accumulate_grad_hook(partial(self._arrived, i))
+
+    @property
+    def last(self) -> bool:
+        """Whether no others have been made of these parameters since."""
+        return all(getattr(parameter, "heard_by", None) == id(self) for parameter in self._heard)
 
     def listen(self, listener: Listener | None, once: bool = True) -> None:
         """The next backward pass of each model (or `passes` of them) is the last before the gradients are used.
@@ -70,7 +77,7 @@ class Arrivals:
         self._missing, self._left = [self._times] * len(self._span_of), list(self._sizes)
 
     def _arrived(self, index: int, parameter: Tensor) -> None:
-        if self._listener is None:
+        if self._listener is None or getattr(parameter, "heard_by", None) != id(self):
             return
         self._missing[index] -= 1
         if self._missing[index] < 0 and not self._once:

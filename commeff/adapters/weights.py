@@ -1,0 +1,125 @@
+"""Whether parameters are where a method has put them, and what it has left there: it may remember what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from commeff.adapters.holding import Holding
+from commeff.core.local import Local
+from commeff.core.strategy import Strategy
+from commeff.parallelism.foreign import local
+from commeff.parallelism.row import fingerprint
+
+CHUNK = 2**24  # parts of a fingerprint, which float64 adds up exactly
+
+
+class Weights:
+    """The parameters of a process between two steps.
+
+    What a user does to them there, such as a projection, is a part of the worker's local step. Weights that are loaded
+    are not: a method begins anew with them before its first step, and refuses them later if it remembers others.
+
+    Parameters
+    ----------
+    holding : Holding
+        The parameters.
+    strategy : Strategy
+        The method.
+    """
+
+    def __init__(self, holding: Holding, strategy: Strategy) -> None:
+        self._holding, self._row = holding, holding.dealt.row
+        self._remembered = strategy.parameters.remembers or not isinstance(strategy.local, Local)
+        self._first, self._expected = True, self._found()
+        self._versions = self._writes()
+        self._pending = True
+        for module in {module for part in holding.parts for module in part.modules()}:
+            module.register_load_state_dict_pre_hook(OnLoad(self._loading))
+
+    def _found(self) -> Tensor:
+        with torch.no_grad():
+            return torch.stack([fingerprint(local(p)).cpu() for p in self._holding.parameters.values()])
+
+    def _writes(self) -> dict[str, int]:
+        """How often each parameter was written into whose numbers the method has elsewhere."""
+        named = self._holding.parameters
+        return {name: getattr(named[name], "_local_tensor", named[name])._version for name in self._row.copies()}
+
+    def _loading(self) -> None:
+        if not self._pending:
+            self._expected, self._pending = self._found(), True
+
+    def stepped(self) -> None:
+        """The method has moved them."""
+        self._first = self._pending = False
+        self._versions = self._writes()
+
+    def restored(self) -> None:
+        """A saved state has moved them."""
+        self.stepped()
+        self._loading()
+
+    def check(self) -> None:
+        """Refuse parameters that the method does not see, or takes for others."""
+        if moved := self._row.astray():
+            raise RuntimeError(
+                f"parameters must stay where the optimizer has put them, got {some(moved)} elsewhere: .to(), .half() "
+                "or .data = ... has moved them; make the optimizer after that"
+            )
+        if thawed := self._holding.thawed():
+            raise RuntimeError(
+                f"parameters must be trained from the beginning, got {some(thawed)} unfrozen since: the method has no "
+                "memory of them; make the optimizer after requires_grad_(True)"
+            )
+        writes = self._writes()
+        if written := [name for name, count in self._versions.items() if writes[name] != count]:
+            raise RuntimeError(
+                f"parameters must not be written into, got {some(written)} changed: the method has them in another "
+                "dtype or place, and would put its own back; load weights before the optimizer is made"
+            )
+        if self._pending and not self._first and self._remembered and not torch.equal(self._found(), self._expected):
+            raise RuntimeError(
+                "weights must not be loaded in the middle of a run, got others than the last step's: the method "
+                "remembers those; load the optimizer's state_dict too, which has parameters, or make it anew"
+            )
+
+    def replaced(self) -> bool:
+        """Whether others were loaded before the first step, in which every process calls it."""
+        if not self._first:
+            return False
+        found = self._found()
+        changed = not torch.equal(found, self._expected)
+        observe, total = self._holding.communicator.observe, int(found.sum())
+        mine = torch.tensor(
+            [[float(changed), *(total >> shift & CHUNK - 1 for shift in (0, 24, 48))]], dtype=torch.float64
+        )
+        if not (mean := observe(mine))[0]:
+            return False
+        if float(observe(torch.tensor([float(not torch.equal(mean[1:].cpu(), mine[0, 1:]))]))):
+            raise RuntimeError(
+                "all workers must begin alike, got other weights at some since the optimizer was made: load the same "
+                "at every process, or at rank 0 before it is made"
+            )
+        return self._remembered
+
+
+class OnLoad:
+    """A hook of a module, called before weights are loaded. Copies of the module, and saved ones, have an idle one."""
+
+    def __init__(self, notice: Callable[[], None]) -> None:
+        self._notice = notice
+
+    def __call__(self, *_: object) -> None:
+        self._notice()
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
+        return getattr, ("", "format")  # takes whatever it is called with, and needs nothing of ours to be read
+
+
+def some(names: Iterable[str]) -> str:
+    """The first of them, and how many more there are."""
+    every = list(names)
+    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")
