@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations
 
 from torch import Tensor, nn
 
 from commeff.parallelism.collectives import Axis
-from commeff.parallelism.layers import Layers, stages_here, unnamed
+from commeff.parallelism.layers import Layers, ranks_of, stages_here, unnamed
 from commeff.parallelism.pieces import Cut, cut_evenly, whole
 from commeff.parallelism.plan import (
     ColumnParallel,
@@ -96,8 +96,19 @@ def check_stages(model: nn.Module, layers: Layers, size: int, schedule: str, mic
             )
     if any(hasattr(parameter, "homes") for parameter in model.parameters()):
         faults.append("the model must be whole, got one that was dealt to stages before: make a new one")
-    if faults:
+    if faults := faults or [*_idle(model, layers, SCHEDULES[schedule].ranks(size))]:
         raise ValueError("\n".join(faults))
+
+
+def _idle(model: nn.Module, layers: Layers, ranks: Sequence[int]) -> Iterator[str]:
+    """Which ranks have nothing to train, in a line."""
+    homes = ranks_of(model, layers, ranks)
+    trained = {rank for name, p in model.named_parameters() if p.requires_grad for rank in homes.get(name, ())}
+    if trained and (idle := ", ".join(map(str, sorted({*ranks} - trained)))):
+        yield (
+            f"each of {max(ranks) + 1} pipeline ranks must have something to train, got none at {idle}, whose layers "
+            "are frozen: take fewer ranks, another schedule, or train some of them"
+        )
 
 
 def sharing_faults(model: nn.Module) -> Iterator[str]:

@@ -189,6 +189,11 @@ class FullyRow(Row):
         self._order = sorted(range(len(units)), key=lambda i: (final[i], units[i].place))
         self._modules = list({unit.place: unit.module for unit in units}.values())
         super().__init__(parameters, layout, axis, dtype)
+        if all(a == b for a, b in self.spans_of(Axis(axis.name, axis.size, axis.size - 1))):
+            raise ValueError(
+                f"{axis.name} = {axis.size} ranks must each have rows of some tensor for zero=3, got none at the last: "
+                "take fewer ranks, or zero=2"
+            )
         self._each = list(self._named.values())
         shards = [parameter.to_local().detach() for parameter in self._shards()]
         self._row = torch.cat([shard.flatten() for shard in shards])[None]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.computation import Batch, Objective
@@ -109,10 +110,11 @@ class LossScale:
 
 
 def lower_frozen(modules: Sequence[nn.Module], dtype: torch.dtype | None) -> None:
-    """Let parameters that no row has compute in a dtype, too."""
+    """Let parameters that no row has compute in a dtype, too. Those that FSDP shards it gathers in that dtype."""
     for module in modules:
         for parameter in module.parameters():
-            if dtype is not None and not parameter.requires_grad and parameter.is_floating_point():
+            whole = not is_traceable_wrapper_subclass(parameter)
+            if dtype is not None and whole and not parameter.requires_grad and parameter.is_floating_point():
                 parameter.data = parameter.data.to(dtype)
 
 
