@@ -60,7 +60,7 @@ class Holding:
         dtype: torch.dtype | None,
     ) -> None:
         self.parts = parts_of(model)
-        if faults := [*wrapped(self.parts), *unfit(self._trainable())]:
+        if faults := [*wrapped(self.parts)] or [*unfit(self._trainable())]:
             raise ValueError("\n".join(faults))
         if mesh is not None and group is not None:
             raise ValueError("group must not be given beside mesh, which says who the workers are: leave it out")

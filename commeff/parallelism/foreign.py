@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from commeff.communicator.wire.records import share_json
@@ -126,7 +126,13 @@ def wrapped(parts: Sequence[nn.Module]) -> Iterable[str]:
     for part in parts:
         for name, module in part.named_modules():
             composed = any(base.__module__ == COMPOSABLE for base in type(module).__mro__)
-            if composed or isinstance(module, nn.parallel.DistributedDataParallel):
+            if isinstance(module, FullyShardedDataParallel):
+                yield (
+                    f"{f'{name} of ' if name else ''}the model is wrapped in FullyShardedDataParallel (FSDP1), whose "
+                    "flat shards hide which numbers a rank has; give the bare model, or shard it by fully_shard "
+                    "(FSDP2) over other axes than the workers' and give mesh="
+                )
+            elif composed or isinstance(module, nn.parallel.DistributedDataParallel):
                 yield (
                     f"{f'{name} of ' if name else ''}the model is wrapped in DistributedDataParallel, which averages "
                     "gradients beside the method; give model.module"

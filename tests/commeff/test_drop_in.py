@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from commeff import Communicator, DistributedOptimizer, Strategy, methods, topologies
@@ -94,8 +95,13 @@ def test_parallel_sgd_is_ddp_with_a_torch_optimizer() -> None:
         assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
-def test_a_model_under_ddp_is_refused() -> None:
+def test_a_model_under_ddp_or_the_first_fsdp_is_refused() -> None:
     def wrapped() -> None:
+        for keep in (False, True):
+            sharded = FullyShardedDataParallel(net(), device_id=torch.device("cpu"), use_orig_params=keep)
+            for model in (sharded, nn.Sequential(sharded, nn.Linear(2, 2).double())):
+                with pytest.raises(ValueError, match=r"^(0 of )?the model is .*fully_shard \(FSDP2\).* mesh=$"):
+                    DistributedOptimizer(model, methods.psgd(SGD))
         with pytest.raises(ValueError, match=r"give model\.module"):
             DistributedOptimizer(DistributedDataParallel(net()), methods.psgd(SGD))
 
