@@ -46,6 +46,7 @@ CASES = [
     *((name, method, zero, False) for name, method in (("bf16", "psgd"), ("fp16", "diloco")) for zero in range(4)),
     *(("fp16", method, 0, True) for method in ("diloco", "mem_sgd")),
     *(("fp16", "diloco", zero, True) for zero in (2, 3)),
+    ("fp16", "psgd", 3, True),  # shards that could leave before the vote
 ]
 
 
