@@ -29,21 +29,22 @@ True
 
 =====================================================  ==============================================================
 fixed, undirected, Metropolis weights (symmetric)      complete ring torus grid star hypercube erdos_renyi
-                                                       random_regular
+                                                       random_regular symmetric_exponential u_equistatic
 fixed, directed (doubly stochastic, not symmetric)     exponential d_equistatic
 periodic, consensus exact after one period             one_peer_exponential (n = 2^m), base_graph (every n)
-never repeating, drawn from (seed, step)               random_matching od_equidyn
-made of others                                         hierarchical lazy
-your own                                               from_graph from_matrices, or a class under Topology
+never repeating, drawn from (seed, step)               random_matching od_equidyn ou_equidyn
+made of others                                         hierarchical inner_outer lazy failing_links
+your own                                               from_graph from_matrices, also of files; your own class
 =====================================================  ==============================================================
 """
 
 from commeff.topologies.base_graph import base_graph
-from commeff.topologies.dynamic import od_equidyn, one_peer_exponential, random_matching
+from commeff.topologies.dynamic import one_peer_exponential, random_matching
+from commeff.topologies.equitopo import d_equistatic, od_equidyn, ou_equidyn, u_equistatic
+from commeff.topologies.failures import failing_links
 from commeff.topologies.matrix import MixingMatrix
 from commeff.topologies.static import (
     complete,
-    d_equistatic,
     erdos_renyi,
     exponential,
     grid,
@@ -51,9 +52,10 @@ from commeff.topologies.static import (
     random_regular,
     ring,
     star,
+    symmetric_exponential,
     torus,
 )
-from commeff.topologies.topology import Topology, from_matrices, hierarchical, lazy
+from commeff.topologies.topology import Topology, from_matrices, hierarchical, inner_outer, lazy
 from commeff.topologies.weights import from_graph
 
 __all__ = [
@@ -64,17 +66,22 @@ __all__ = [
     "d_equistatic",
     "erdos_renyi",
     "exponential",
+    "failing_links",
     "from_graph",
     "from_matrices",
     "grid",
     "hierarchical",
     "hypercube",
+    "inner_outer",
     "lazy",
     "od_equidyn",
     "one_peer_exponential",
+    "ou_equidyn",
     "random_matching",
     "random_regular",
     "ring",
     "star",
+    "symmetric_exponential",
     "torus",
+    "u_equistatic",
 ]

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from commeff.topologies.checks import fraction, integer
+from commeff.topologies.checks import integer
 from commeff.topologies.matrix import MixingMatrix, circulant, symmetric
 from commeff.topologies.topology import Redrawn, Topology, from_matrices
 
@@ -56,39 +56,6 @@ def random_matching(n: int, seed: int) -> Topology:
     return Redrawn(n=n, draw=partial(_matching, n, seed))
 
 
-def od_equidyn(n: int, eta: float, seed: int) -> Topology:
-    r"""OD-EquiDyn: every step one shift u, uniform on 1 ... n-1, and :math:`W = (1 - \eta) I + \eta A(u)`.
-
-    :math:`A(u) = \tfrac{n-1}{n} P^u + \tfrac1n I`; i receives from i + u. In expectation the squared
-    disagreement shrinks by :math:`1 - 2/n` at eta = 1 and by :math:`(n-1)/(2n)` at eta = 1/2: one message a step,
-    whatever n. Song et al., Communication-efficient topologies for decentralized learning with O(1) consensus rate,
-    arXiv 2210.07881.
-
-    When: one message a step, with a consensus that does not depend on n.
-
-    Parameters
-    ----------
-    n : int
-        Workers, from 1.
-    eta : float
-        Weight of what is received, in (0, 1]; 1/2 is the better one for large n.
-    seed : int
-        Of the random draws, from 0; equal on every worker.
-
-    Examples
-    --------
-    >>> od_equidyn(4, eta=0.5, seed=0).at(0).degree
-    1
-    """
-    n, seed = integer("od_equidyn: n", n, 1), integer("od_equidyn: seed", seed, 0)
-    return Redrawn(n=n, draw=partial(_one_shift, n, fraction("od_equidyn: eta", eta), seed))
-
-
 def _matching(n: int, seed: int, step: int) -> MixingMatrix:
     shuffled = np.random.default_rng([seed, step]).permutation(n)
     return symmetric(n, shuffled[: n // 2], shuffled[n // 2 : n // 2 * 2], 0.5)
-
-
-def _one_shift(n: int, eta: float, seed: int, step: int) -> MixingMatrix:
-    shift = int(np.random.default_rng([seed, step]).integers(1, max(n, 2)))
-    return circulant(n, {0: 1 - eta * (n - 1) / n, shift: eta * (n - 1) / n})

@@ -1,14 +1,17 @@
-"""What fails: the weights of links and workers that are absent go to the diagonal."""
+"""What fails: links that drop out, and the weights of links and workers that are absent, which go to the diagonal."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, diags_array
 
+from commeff.topologies.checks import integer
 from commeff.topologies.matrix import MixingMatrix
+from commeff.topologies.topology import Redrawn, Topology
 
 Sums: TypeAlias = Literal["rows", "columns"]
 
@@ -84,3 +87,55 @@ def without_workers(matrix: MixingMatrix, present: ArrayLike, keep: Sums | None 
         raise ValueError(f"present must say of each of the {matrix.n} workers whether it is there, got {there.shape}")
     links = matrix.off_diagonal.tocoo()
     return without_links(matrix, ~(there[links.row] & there[links.col]), keep)
+
+
+def failing_links(topology: Topology, p: float, seed: int, push_sum: bool = False) -> Topology:
+    r"""Every link of a topology fails with probability p at every step, alone; its weight goes to the diagonal.
+
+    Where the weights are symmetric a link fails in both directions, and each end keeps what it would have given, so
+    that they stay symmetric and doubly stochastic. Else every message fails alone: its receiver takes its own vector
+    instead, which keeps the rows' sums but not the mean, or with `push_sum` its sender keeps what it could not send,
+    which keeps the columns' sums. In expectation the matrix is :math:`(1 - p) W + p I`. What is lost is not billed.
+
+    When: experiments on unreliable networks.
+
+    Parameters
+    ----------
+    topology : Topology
+        Of the links that there are, fixed or changing.
+    p : float
+        The probability of a failure, in [0, 1).
+    seed : int
+        Of the random draws, from 0; equal on every worker.
+    push_sum : bool
+        Keep the columns' sums, as `sgp` needs.
+
+    Examples
+    --------
+    >>> from commeff.topologies import ring
+    >>> network = failing_links(ring(8), p=0.3, seed=0)
+    >>> [int(network.at(step).out_degrees.sum()) for step in range(4)], network.at(3).doubly_stochastic
+    ([10, 10, 8, 14], True)
+    """
+    if not 0 <= p < 1:
+        raise ValueError(f"failing_links: p must lie in [0, 1), got {p}: it is the probability that a link fails")
+    keep: Sums | None = "columns" if push_sum else None
+    draw = partial(_with_failures, topology, p, integer("failing_links: seed", seed, 0), keep)
+    draw(0)
+    return Redrawn(n=topology.n, draw=draw)
+
+
+def _with_failures(topology: Topology, p: float, seed: int, keep: Sums | None, step: int) -> MixingMatrix:
+    matrix = topology.at(step)
+    if keep == "columns" and not matrix.column_stochastic:
+        raise ValueError(
+            "failing_links: the columns must sum to 1 for push_sum, got others: choose a graph that divides what it "
+            "sends, such as exponential or from_graph(a directed graph)"
+        )
+    links = matrix.off_diagonal.tocoo()
+    receivers, senders = links.row.astype(np.int64), links.col.astype(np.int64)
+    if matrix.symmetric:
+        receivers, senders = np.minimum(receivers, senders), np.maximum(receivers, senders)
+    distinct, which = np.unique(receivers * matrix.n + senders, return_inverse=True)
+    failed = np.random.default_rng([seed, step]).random(len(distinct)) < p
+    return without_links(matrix, failed[which], keep)

@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from math import lcm
+from math import gcd, lcm
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import diags_array, kron
+from scipy.sparse import diags_array, eye_array, kron
 
 from commeff.topologies.checks import integer
+from commeff.topologies.files import read_matrices
 from commeff.topologies.matrix import MixingMatrix
 
 
@@ -68,13 +69,16 @@ class Redrawn(Topology):
         return matrix
 
 
-def from_matrices(matrices: Iterable[MixingMatrix | ArrayLike]) -> Topology:
+def from_matrices(matrices: Iterable[MixingMatrix | ArrayLike] | str) -> Topology:
     """The topology that goes round the given mixing matrices, one a step; a single one is a fixed topology.
+
+    When: weights of your own. A run's name knows a file by its path: give one that has changed another name.
 
     Parameters
     ----------
-    matrices : iterable of MixingMatrix, array or scipy sparse, each (n, n)
-        ``W[i, j]`` weighs what i receives from j; see `MixingMatrix` for what is refused.
+    matrices : iterable of MixingMatrix, array or scipy sparse, each (n, n), or str
+        ``W[i, j]`` weighs what i receives from j; see `MixingMatrix` for what is refused. Or the path of a .npy file,
+        (n, n) or (period, n, n).
 
     Raises
     ------
@@ -88,7 +92,8 @@ def from_matrices(matrices: Iterable[MixingMatrix | ArrayLike]) -> Topology:
     >>> topology.period, topology.at(4).received(0), topology.at(5).received(0)
     (2, {0: 0.5, 1: 0.5}, {0: 1.0})
     """
-    sequence = tuple(m if isinstance(m, MixingMatrix) else MixingMatrix(m) for m in matrices)
+    given = read_matrices(matrices) if isinstance(matrices, str) else matrices
+    sequence = tuple(m if isinstance(m, MixingMatrix) else MixingMatrix(m) for m in given)
     sizes = sorted({m.n for m in sequence})
     if len(sizes) != 1:
         raise ValueError(f"from_matrices: there must be at least one matrix, all of one size, got sizes {sizes}")
@@ -143,6 +148,47 @@ def hierarchical(groups: int, inner: Topology, outer: Topology) -> Topology:
     if integer("hierarchical: groups", groups, 1) != outer.n:
         raise ValueError(f"hierarchical: groups must be outer.n = {outer.n}, got {groups}: outer mixes the groups")
     return combined(_kronecker, outer, inner)
+
+
+def inner_outer(groups: int, inner: Topology, outer: Topology, inner_steps: int = 1) -> Topology:
+    r"""Groups of workers that mix inside, `inner_steps` steps long, and then one step with those of other groups.
+
+    :math:`I \otimes W_{inner}` at `inner_steps` steps, :math:`W_{outer} \otimes I` at the next, and again. Worker
+    ``g * inner.n + m`` is member m of group g; `outer` mixes the members of equal place. Topologies that change go on
+    where they were. What `hierarchical` does in one step, with its degree, is here taken apart.
+
+    When: machines of several workers whose links outside are slow: they are used every `inner_steps` + 1 steps.
+
+    Parameters
+    ----------
+    groups : int
+        Number of groups (nodes, data centres); must be `outer.n`.
+    inner, outer : Topology
+        Over the members of one group, and over the groups.
+    inner_steps : int
+        Steps inside the groups between two outside, from 1.
+
+    Examples
+    --------
+    >>> from commeff.topologies import complete, ring
+    >>> nodes = inner_outer(4, inner=complete(2), outer=ring(4))
+    >>> nodes.period, list(nodes.at(0).received(2)), list(nodes.at(1).received(2))
+    (2, [2, 3], [0, 2, 4])
+    """
+    if integer("inner_outer: groups", groups, 1) != outer.n:
+        raise ValueError(f"inner_outer: groups must be outer.n = {outer.n}, got {groups}: outer mixes the groups")
+    draw = partial(_inside_or_outside, inner, outer, integer("inner_outer: inner_steps", inner_steps, 1))
+    if inner.period is None or outer.period is None:
+        return Redrawn(n=inner.n * outer.n, draw=draw)
+    rounds = lcm(outer.period, inner.period // gcd(inner.period, inner_steps))
+    return from_matrices(map(draw, range(rounds * (inner_steps + 1))))
+
+
+def _inside_or_outside(inner: Topology, outer: Topology, inner_steps: int, step: int) -> MixingMatrix:
+    turn, place = divmod(step, inner_steps + 1)
+    if place == inner_steps:
+        return MixingMatrix(kron(outer.at(turn).sparse(), eye_array(inner.n)))
+    return MixingMatrix(kron(eye_array(outer.n), inner.at(turn * inner_steps + place).sparse()))
 
 
 def combined(combine: Callable[..., MixingMatrix], *parts: Topology) -> Topology:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csgraph, csr_array, diags_array, triu
 
+from commeff.topologies.files import read_graph
 from commeff.topologies.matrix import MixingMatrix, symmetric
 from commeff.topologies.topology import Topology, from_matrices
 
@@ -20,9 +21,11 @@ Adjacency: TypeAlias = csr_array  # (n, n) of zeros and ones, entry [u, v]: u se
 
 
 def from_graph(
-    graph: nx.Graph, weights: Literal["metropolis", "uniform", "max_degree", "fastest"] | None = None
+    graph: nx.Graph | str,
+    weights: Literal["metropolis", "uniform", "max_degree", "fastest"] | None = None,
+    directed: bool = False,
 ) -> Topology:
-    r"""A fixed topology on any connected networkx graph.
+    r"""A fixed topology on any connected graph, of networkx or from a file.
 
     Workers are the nodes: by their own numbers if these are 0 ... n-1, else in the graph's order. Self-loops, edge
     attributes and parallel edges are ignored. With :math:`d_i` the number of neighbours excluding i itself:
@@ -37,14 +40,20 @@ def from_graph(
     uniform       :math:`1 / (1 + d_j)` on all that j sends: columns sum to 1; default     directed (push-sum)
     ============  =======================================================================  ====================
 
-    In a directed graph the edge u -> v means that u sends to v.
+    In a directed graph the edge u -> v means that u sends to v. A file is GraphML, if it ends in .graphml, or an edge
+    list: a line "i j" for each edge, where a third word (a weight) and what follows a # are not read. A run's name
+    knows the file by its path: give a graph that has changed another name.
+
+    When: a network that there is, or a graph from another program.
 
     Parameters
     ----------
-    graph : networkx.Graph or DiGraph
-        Workers are its nodes; an edge (i, j) of a directed graph lets i send to j.
+    graph : networkx.Graph or DiGraph, or str
+        Workers are its nodes; an edge (i, j) of a directed graph lets i send to j. Or the path of a file.
     weights : str, optional
         The row of the table; None, the default, is metropolis for undirected graphs and uniform for directed ones.
+    directed : bool
+        Of an edge list: i sends to j, and j not to i. Other graphs say so themselves.
 
     Raises
     ------
@@ -64,6 +73,8 @@ def from_graph(
     >>> from_graph(nx.DiGraph([(0, 1), (1, 2), (2, 0)])).at(0).received(2)          # 1 sends to 2
     {1: 0.5, 2: 0.5}
     """
+    if isinstance(graph, str):
+        graph = read_graph(graph, directed)
     kind, rules = ("directed", DIRECTED) if graph.is_directed() else ("undirected", UNDIRECTED)
     rule = rules.get(next(iter(rules)) if weights is None else weights)
     if rule is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -66,6 +67,7 @@ def test_every_yaml_trains_three_steps(group: str, name: str, tmp_path: Path, mo
     else:
         tokens += ["task=quadratic"]
     tokens += {"compressor": ["method=mem_sgd"], "topology": ["method=dsgd"]}.get(group, [])
+    tokens += FILES[name](tmp_path) if name in FILES else []
     summary = run_one(compose(tokens), tmp_path / "run")
     assert summary["state"] == "done"
     assert summary["steps"] == 3
@@ -90,6 +92,22 @@ STAND_INS: dict[str, Callable[[Path], list[str]]] = {
     "fashion_mnist": lambda folder: [f"data_dir={image_files.fashion_mnist(folder)}", "model=linear"],
     "language": lambda folder: [f"task.data={_tiny_text(folder)}"],
     "image_folder": lambda folder: [f"task.path={image_files.image_folder(folder / 'mine')}", "model=linear"],
+}
+
+
+def _ring_of_eight(folder: Path) -> Path:
+    (folder / "ring.edges").write_text("".join(f"{i} {(i + 1) % 8}\n" for i in range(8)))
+    return folder / "ring.edges"
+
+
+def _averages_of_eight(folder: Path) -> Path:
+    np.save(folder / "mine.npy", np.full((8, 8), 1 / 8))
+    return folder / "mine.npy"
+
+
+FILES: dict[str, Callable[[Path], list[str]]] = {
+    "from_graph": lambda folder: [f"topology.graph={_ring_of_eight(folder)}"],
+    "from_matrices": lambda folder: [f"topology.matrices={_averages_of_eight(folder)}"],
 }
 
 

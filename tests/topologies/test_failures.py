@@ -82,3 +82,55 @@ def test_nothing_lost_is_the_same_matrix() -> None:
 def test_what_does_not_fit_is_refused(call: object, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         call(GRAPHS["ring"].at(0))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_links_fail_as_often_as_they_should(name: str) -> None:
+    """E W = (1 - p) W + p I, by the mean of many steps; symmetric weights stay symmetric and doubly stochastic."""
+    whole, draws, p = GRAPHS[name].at(0), 300, 0.3
+    network = topologies.failing_links(GRAPHS[name], p, seed=4)
+    mean = np.zeros((6, 6))
+    for step in range(draws):
+        matrix = network.at(step)
+        mean += matrix.dense() / draws
+        assert not whole.symmetric or (matrix.symmetric and matrix.doubly_stochastic)
+        assert (matrix.row_stochastic, matrix.column_stochastic) != (False, False)
+        assert not ((matrix.dense() != 0) & (whole.dense() == 0)).any()
+    deviation = np.sqrt(p * (1 - p) / draws) * np.abs(whole.dense() - np.eye(6)).max() * 6
+    np.testing.assert_allclose(mean, (1 - p) * whole.dense() + p * np.eye(6), atol=5 * deviation)
+
+
+def test_without_failures_it_is_the_network_itself() -> None:
+    assert topologies.failing_links(GRAPHS["ring"], 0.0, seed=1).at(7) is GRAPHS["ring"].at(7)
+
+
+def test_push_sum_finds_the_mean_though_links_fail() -> None:
+    """Columns keep their sums, so that nothing is lost; with the rows' sums the mean would move."""
+    network = topologies.failing_links(GRAPHS["exponential"], 0.4, seed=2, push_sum=True)
+    values, weights = np.arange(6.0), np.ones(6)
+    for step in range(200):
+        assert network.at(step).column_stochastic
+        values, weights = network.at(step).dense() @ values, network.at(step).dense() @ weights
+    np.testing.assert_allclose(values / weights, 2.5, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: topologies.failing_links(topologies.ring(4), 1.0, seed=0), r"p must lie in \[0, 1\), got 1.0"),
+        (lambda: topologies.failing_links(topologies.ring(4), 0.1, seed=-1), "seed must be at least 0, got -1"),
+        (
+            lambda: topologies.failing_links(
+                topologies.from_matrices([[[0.5, 0.5], [0.2, 0.8]]]), 0.1, seed=0, push_sum=True
+            ),
+            "columns must sum to 1 for push_sum",
+        ),
+        (
+            lambda: topologies.inner_outer(3, topologies.ring(2), topologies.ring(4)),
+            "groups must be outer.n = 4, got 3",
+        ),
+    ],
+)
+def test_what_no_network_is_is_refused(call: object, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        call()  # type: ignore[operator]

@@ -12,6 +12,7 @@ import pytest
 
 from commeff import topologies
 from commeff.topologies import Topology
+from commeff.topologies.equitopo import paired
 
 
 def product(topology: Topology, start: int, count: int) -> np.ndarray:
@@ -251,3 +252,67 @@ def test_lazy_is_halfway_to_staying() -> None:
         assert (slow.n, slow.period) == (topology.n, topology.period)
         for step in range(7):
             np.testing.assert_allclose(slow.at(step).dense(), (np.eye(topology.n) + topology.at(step).dense()) / 2)
+
+
+@pytest.mark.parametrize("m", range(2, 9))
+def test_symmetric_exponential(m: int) -> None:
+    matrix = topologies.symmetric_exponential(2**m).at(0)
+    assert matrix.symmetric
+    assert matrix.degree == 2 * m - 1
+    assert matrix.rho == pytest.approx(1 - 2 / m, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 1), (5, 3), (8, 4), (30, 7)])
+def test_u_equistatic_is_d_equistatic_both_ways(n: int, m: int) -> None:
+    for seed in range(5):
+        directed = topologies.d_equistatic(n, m, seed).at(0)
+        both = topologies.u_equistatic(n, m, seed).at(0)
+        np.testing.assert_allclose(both.dense(), (directed.dense() + directed.dense().T) / 2, atol=1e-15)
+        assert both.rho <= directed.rho + 1e-14
+        assert both.degree <= 2 * m
+
+
+def pairings(n: int, eta: float) -> list[np.ndarray]:
+    """Every matrix that ou_equidyn can draw, once."""
+    return [paired(n, eta, shift, first).dense() for shift in range(1, n) for first in range(n)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 9, 16, 17, 32])
+def test_ou_equidyn_contracts_in_expectation(n: int) -> None:
+    """Over all shifts and first workers, exactly: the squared disagreement shrinks by 2/3 at least, whatever n."""
+    mean = np.mean([matrix.T @ matrix for matrix in pairings(n, 0.5)], axis=0)
+    assert np.linalg.norm(mean - 1 / n, 2) <= 2 / 3
+
+
+def test_ou_equidyn_pairs_along_one_shift() -> None:
+    topology, seen = topologies.ou_equidyn(9, 0.5, seed=1), set()
+    everything = {matrix.tobytes() for matrix in pairings(9, 0.5)}
+    for step in range(40):
+        matrix = topology.at(step)
+        assert matrix.degree == 1
+        assert matrix.dense().tobytes() in everything
+        seen.add(matrix.dense().tobytes())
+    assert len(seen) > 20
+
+
+@pytest.mark.parametrize("inner_steps", [1, 2, 5])
+def test_one_turn_of_inner_and_outer_is_their_product(inner_steps: int) -> None:
+    """With fixed graphs: W_outer x W_inner^inner_steps; with exact averages inside and outside, J."""
+    inner, outer = topologies.ring(4), topologies.exponential(3)
+    turn = topologies.inner_outer(3, inner, outer, inner_steps)
+    assert turn.period == inner_steps + 1
+    expected = np.kron(outer.at(0).dense(), np.linalg.matrix_power(inner.at(0).dense(), inner_steps))
+    np.testing.assert_allclose(product(turn, 0, inner_steps + 1), expected, atol=1e-15)
+    assert is_average(product(topologies.inner_outer(3, topologies.complete(4), topologies.complete(3)), 0, 2))
+
+
+def test_graphs_that_change_go_on_where_they_were() -> None:
+    """Two steps inside, one outside: the inner graph of period 3 is through after three turns, the outer after two."""
+    inner, outer = topologies.one_peer_exponential(8), topologies.one_peer_exponential(4)
+    both = topologies.inner_outer(4, inner, outer, inner_steps=2)
+    assert both.period == 18
+    inside = [step for step in range(18) if step % 3 < 2]
+    for count, step in enumerate(inside):
+        np.testing.assert_array_equal(both.at(step).dense(), np.kron(np.eye(4), inner.at(count).dense()))
+    for turn in range(6):
+        np.testing.assert_array_equal(both.at(3 * turn + 2).dense(), np.kron(outer.at(turn).dense(), np.eye(8)))

@@ -1,0 +1,73 @@
+"""Graphs and mixing matrices from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+def read_graph(path: str, directed: bool = False) -> nx.Graph:
+    """A graph from GraphML, if the name ends in .graphml, else from an edge list.
+
+    Nodes that are called by decimal numbers become these numbers.
+    """
+    graph = _graphml(path) if Path(path).suffix == ".graphml" else _edges(path, directed)
+    numbers = {node: int(node) for node in graph if str(node).isdecimal()}
+    if len(numbers) == graph.number_of_nodes():
+        from networkx import relabel_nodes
+
+        graph = relabel_nodes(graph, numbers)
+    return graph
+
+
+def read_matrices(path: str) -> list[NDArray[np.float64]]:
+    """One matrix (n, n) or several (period, n, n) from a file of numpy's, .npy."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"from_matrices: {path} must be a .npy file of numbers, got another or none: {reason}"
+        ) from None
+    if not isinstance(array, np.ndarray) or array.ndim not in (2, 3) or array.dtype.kind not in "fiu":
+        got = f"shape {array.shape} of {array.dtype}" if isinstance(array, np.ndarray) else "an archive"
+        raise ValueError(f"from_matrices: {path} must hold (n, n) or (period, n, n) numbers, got {got}")
+    return [*array] if array.ndim == 3 else [array]
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"from_graph: {path} must be a text file, got another or none: {reason}") from None
+
+
+def _edges(path: str, directed: bool) -> nx.Graph:
+    from networkx import DiGraph, Graph  # late: a quarter of a second
+
+    graph = DiGraph() if directed else Graph()
+    for number, line in enumerate(_read(path).splitlines(), 1):
+        words = line.partition("#")[0].replace(",", " ").split()
+        if len(words) == 1 or len(words) > 3:
+            raise ValueError(f"from_graph: line {number} of {path} must be two nodes, got {line.strip()!r}")
+        if words:
+            graph.add_edge(*words[:2])
+    return graph
+
+
+def _graphml(path: str) -> nx.Graph:
+    from xml.etree.ElementTree import ParseError
+
+    from networkx import NetworkXError, parse_graphml
+
+    try:
+        return parse_graphml(_read(path))
+    except (NetworkXError, ParseError, KeyError, ValueError) as error:
+        raise ValueError(f"from_graph: {path} must be GraphML, got something else: {error}") from None
