@@ -6,6 +6,7 @@ A page is found by lying in docs/. Its blocks of code are held to their language
   written to that file instead, and is the file of that name in tests/plugins or examples where there is one.
 - `bash` is run, line by line, in that folder.
 - `py` is a piece of something larger: it is compiled, and what it imports is there.
+- A block that begins with `$ commeff` is what that command prints, or the beginning of it.
 - In other blocks, and in the README, every line that begins with `commeff` is a command with options that exist, and a
   `commeff train` composes.
 """
@@ -156,6 +157,16 @@ def test_every_command_is_one(words: list[str]):
             assert compose(
                 [word for word in rest if "=" in word], [choice for file in files for choice in choices(file)]
             )
+
+
+PRINTED = [block.code for page in PAGES for block in blocks(page) if block.code.startswith("$ commeff ")]
+
+
+@pytest.mark.parametrize("code", PRINTED)
+def test_a_command_prints_what_a_page_says(code: str):
+    line, _, printed = code.partition("\n")
+    result = CliRunner().invoke(app, shlex.split(line)[2:])
+    assert result.output.startswith(printed)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

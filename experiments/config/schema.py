@@ -24,6 +24,7 @@ GROUPS = ("task", "method", "compressor", "topology", "optimizer", "schedule")
 OPTIONAL = ("compressor", "topology")  # for methods that refer to them
 VERSION = "_version_"  # in the YAML of a choice whose meaning was corrected: how many meanings it has had
 
+CONTAINERS = ("builtins", "collections.abc", "typing")  # modules of the classes that a list may be
 WORDS = {
     int: "a whole number",
     float: "a number",
@@ -139,8 +140,8 @@ def fits(value: Any, hint: Any) -> bool:
     (False, False, True)
     >>> fits([1, 2], list[int]), fits([0.9, 0.999], tuple[float, float]), fits(["a"], list[int])
     (True, True, False)
-    >>> fits(["a", 1], tuple[str, int]), fits(["a"], tuple[str, int])
-    (True, False)
+    >>> fits(["a", 1], tuple[str, int]), fits(["a"], tuple[str, int]), fits([0.1, 0.2], float | inspect.Signature)
+    (True, False, False)
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in (Any, inspect.Parameter.empty):
@@ -151,6 +152,8 @@ def fits(value: Any, hint: Any) -> bool:
         return any(value == each and type(value) is type(each) for each in arguments)
     if isinstance(value, list) and origin is tuple and Ellipsis not in arguments:
         return len(value) == len(arguments) and all(map(fits, value, arguments))
+    if isinstance(value, list) and origin is None and inspect.isclass(hint) and hint.__module__ not in CONTAINERS:
+        return False
     if isinstance(value, list):
         inner = [a for a in arguments if a is not Ellipsis] or [Any]
         return (origin or hint) not in WORDS.keys() - {list} and any(all(fits(v, i) for v in value) for i in inner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,10 @@ def run(
     ValueError
         A key that is not there or does not fit, one line for each; nothing has been written then.
     """
+    if not isinstance(settings, Mapping | None):
+        raise ConfigError([f"settings must be a dict, got {settings!r:.60}; write commeff.run(task='digits')"])
     given = {**(settings or {}), **keys}
+    _check_plain({name: value for name, value in given.items() if name not in OBJECTS})
     objects = {name: given.pop(name) for name in OBJECTS if not isinstance(given.get(name, ""), str)}
     words = [f"{key}={text(value)}" for key, value in given.items()]
     choices, complaints = adopt([*plugins])
@@ -86,6 +90,17 @@ def run(
     return TrainedRun.of(read_record(path))
 
 
+def _check_plain(given: Mapping[str, Any]) -> None:
+    """Refuse objects where words are meant: parts as objects go into a method or a task that is one."""
+    for key, value in given.items():
+        if not isinstance(value, (str, Number, list, tuple, Mapping, Path, type(None))):
+            part = next((own for own, inside in INSIDE.items() if key.partition(".")[0] in inside), "method")
+            example = {"method": "method=methods.dsgd(optimizer, topology)", "task": "a Task with that model"}[part]
+            raise ConfigError(
+                [f"{key} must be a name or a number, got a {type(value).__name__}: an object goes into {example}"]
+            )
+
+
 def _of_objects(
     objects: Mapping[str, Any],
     words: Sequence[str],
@@ -102,12 +117,17 @@ def _of_objects(
         raise ConfigError([f"{word!r} must be left out: the object that was given has its own" for word in unused])
     task, method = objects.get("task"), objects.get("method")
     if task is not None:
+        if isinstance(task, type) or not isinstance(getattr(task, "workers", None), int):
+            raise ConfigError([f"task must be a name or a Task, which has workers, got {task!r:.60}"])
         words = [f"workers={task.workers}", *words]
     config = compose(words, choices)
     if config["nproc"] > 1:
         raise ConfigError(["nproc must be 1 for objects: processes build their own; write a plug-in file"])
     if method is not None and not isinstance(method, Strategy):
-        method = method(config["workers"])
+        made = method(config["workers"]) if callable(method) else method
+        if not isinstance(made, Strategy):
+            raise ConfigError([f"method must be a name, a Strategy or a function from n to one, got {made!r:.60}"])
+        method = made
     parts = build(config, task, method)
     config = {name: value for name, value in config.items() if name not in within}
     if task is not None:

@@ -64,6 +64,10 @@ def test_objects_run_as_their_names_do(tmp_path: Path) -> None:
         ({"method": strategy(), "folder": "f", "topology": "ring"}, "'topology=ring' must be left out"),
         ({"method": strategy(), "folder": "f", "nproc": 2}, "nproc must be 1"),
         ({"method": "psgd", "folder": "f"}, "folder must be left out"),
+        ({"method": "dsgd", "topology": topologies.ring(4)}, "topology must be a name .* an object goes into method="),
+        ({"method": 42, "folder": "f"}, "method must be a name, a Strategy or a function from n to one, got 42"),
+        ({"method": lambda n: n, "folder": "f"}, "method must be a name, a Strategy or .*, got 4"),
+        ({"method": "psgd", "optimizer.lr": [0.1, 0.2]}, "optimizer.lr must be a number, got .0.1, 0.2."),
         ({"method": strategy(5), "folder": "f"}, "method: the topology must connect the run's 4 workers, got one of 5"),
     ],
 )
@@ -74,6 +78,17 @@ def test_what_objects_cannot_be_is_refused(
     with pytest.raises(ValueError, match=reason):
         commeff.run(**SMALL, **settings)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("task", [object(), Quadratic], ids=["anything", "a class"])
+def test_a_task_that_is_none_is_refused(task: object, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="task must be a name or a Task, which has workers, got <"):
+        commeff.run(task=task, method="psgd", folder=tmp_path / "f")
+
+
+def test_words_of_a_command_are_no_settings(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="settings must be a dict, got 'task=digits'"):
+        commeff.run("task=digits", store=tmp_path)  # type: ignore[arg-type]
 
 
 def test_a_folder_keeps_one_run(tmp_path: Path) -> None:
