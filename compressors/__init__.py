@@ -55,6 +55,7 @@ Drive()                   1.01                0.571 in practice      --         
 Drive(unbiased=False)     1.01                --                     0.64 in practice       one
 Eden(bits=4)              4.02                0.0096 in practice     --                     one
 TopK(ratio=r)             (32 + 20) r         --                     r                      one
+Threshold(value)          52 of those above   --                     -- (error: d value^2)  any
 DCTTopK(k, chunk=b)       (32 + log2(b)) k/b  --                     k/b                    one
 RandomK(ratio=r)          32 r                1/r - 1                1 - omega if positive  one
 RandomK(r, scaled=False)  32 r                --                     r                      one
@@ -88,6 +89,7 @@ from commeff.compressors.rotated import Drive, Eden
 from commeff.compressors.sign import OneBit, ScaledSign
 from commeff.compressors.sketch import CountSketch
 from commeff.compressors.sparse import Sparse, Sparsifier
+from commeff.compressors.threshold import Threshold
 from commeff.compressors.topk import TopK
 
 __all__ = [
@@ -124,6 +126,7 @@ __all__ = [
     "Sparse",
     "Sparsifier",
     "TernGrad",
+    "Threshold",
     "TopK",
     "WorkerRandom",
     "choose",

@@ -63,6 +63,10 @@ class Compressor(ABC):
     def delta(self, d: int) -> float | None:
         """The largest known delta > 0 with E|C(v) - v|^2 <= (1 - delta)|v|^2 in d dimensions; None if there is none."""
 
+    def absolute(self, d: int) -> float | None:
+        """A bound on E|C(v) - v|^2 that holds whatever |v| is; None if there is none. A memory stays bounded by it."""
+        return None
+
     @classmethod
     def samples(cls) -> list[Self]:
         """Small configurations on which the laws of `compressors.laws` run."""

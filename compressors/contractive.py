@@ -90,7 +90,7 @@ class Contractive(Compressor):
     Parameters
     ----------
     compressor
-        C, contractive or unbiased.
+        C, contractive or unbiased, or with an error that is bounded whatever v is.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Contractive(Compressor):
 
     def for_dimension(self, d: int) -> Compressor:
         """The contractive compressor of d coordinates."""
-        if self.compressor.delta(d) is not None:
+        if self.compressor.delta(d) is not None or self.compressor.absolute(d) is not None:
             return self.compressor
         omega = self.compressor.omega(d)
         if omega is None:
@@ -210,7 +210,7 @@ class Assumed(Compressor):
 
 
 def contractive(compressor: Compressor) -> Contractive:
-    """C where delta(d) is known, C / (1 + omega(d)) where omega(d) is; ValueError at `bind` where neither is.
+    """C where delta(d) or a bound for all v is known, C / (1 + omega(d)) where omega(d) is; else ValueError at `bind`.
 
     An unbiased C with |C(v) - v| > |v| makes error feedback diverge; divided by 1 + omega it has delta = 1 / (1 +
     omega).

@@ -68,6 +68,15 @@ class Message(ABC):
         return False
 
     @property
+    def lengths(self) -> tuple[int, ...]:
+        """What values decide of the size of a row, which is that of the longest; none where the settings tell."""
+        return ()
+
+    def stretched(self, lengths: Sequence[int]) -> Self:
+        """The same, filled up to ``lengths``, none of which is less than here: what travels beside longer messages."""
+        return self
+
+    @property
     def count(self) -> int:
         """How many messages one after the other this one stands for."""
         return 1
@@ -96,6 +105,12 @@ class Message(ABC):
         return self.with_parts([_read(piece, part) for piece, part in zip(pieces, self.parts, strict=True)])
 
 
+def agreed(messages: Sequence[Message]) -> list[Message]:
+    """The messages as long as the longest of them."""
+    lengths = [max(each) for each in zip(*(message.lengths for message in messages), strict=True)]
+    return [message.stretched(lengths) for message in messages]
+
+
 def _row_bytes(part: Tensor) -> int:
     return prod(part.shape[1:]) * part.element_size()
 
@@ -103,7 +118,7 @@ def _row_bytes(part: Tensor) -> int:
 def _read(piece: Tensor, like: Tensor) -> Tensor:
     """The bytes ``piece`` (r, bytes) as rows of the kind of ``like``; not copied where they lie as they should."""
     flat = piece.flatten()
-    aligned = flat if flat.data_ptr() % like.element_size() == 0 else flat.clone()
+    aligned = flat if len(flat) and flat.data_ptr() % like.element_size() == 0 else flat.clone()
     return aligned.view(like.dtype).view(len(piece), *like.shape[1:])
 
 
@@ -196,6 +211,17 @@ class Compound(Message, ABC):
     def count(self) -> int:
         return max(form.count for form in self.forms)
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(length for form in self.forms for length in form.lengths)
+
+    def stretched(self, lengths: Sequence[int]) -> Self:
+        if tuple(lengths) == self.lengths:
+            return self
+        rest = iter(lengths)
+        parts, forms = joined([message.stretched([next(rest) for _ in message.lengths]) for message in self.inner])
+        return replace(self, parts=(*self.parts[: self._own], *parts), forms=forms)
+
 
 def joined(messages: Sequence[Message]) -> tuple[tuple[Tensor, ...], tuple[Message, ...]]:
     """The parts of all the messages, and their forms: what a `Compound` is built from."""
@@ -253,6 +279,16 @@ class BlockMessage(Tiled):
     @property
     def count(self) -> int:
         return self.block.count
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return self.block.lengths
+
+    def stretched(self, lengths: Sequence[int]) -> BlockMessage:
+        if tuple(lengths) == self.lengths:
+            return self
+        rows = self.block.with_parts([part.flatten(0, 1) for part in self.parts])
+        return BlockMessage.of(rows.stretched(lengths), self.parts[0].shape[1])
 
     @classmethod
     def of(cls, message: Message, blocks: int) -> BlockMessage:

@@ -41,15 +41,19 @@ class Sparse(Compound, ABC):
         """out += weights @ decode(): a scatter of k numbers for every weight that is not 0."""
         if out.is_meta:
             return
-        indices, values = self.indices(), self.values.decode().to(out)
-        weights, total = weights.to(out), out.contiguous()
-        pairs = weights.nonzero()
-        for receiver, sender in (chunk.T for chunk in pairs.split(max(1, _CHUNK // max(1, values.shape[1])))):
-            terms = values[sender].mul_(weights[receiver, sender][:, None])
-            places = indices[sender].add_(receiver[:, None] * self.d)
-            total.view(-1).scatter_add_(0, places.flatten(), terms.flatten())
-        if total is not out:
-            out.copy_(total)
+        scatter_to(out, weights, self.indices(), self.values.decode())
+
+
+def scatter_to(out: Tensor, weights: Tensor, indices: Tensor, values: Tensor) -> None:
+    """out += weights @ (rows of values at indices), for ``out`` (r, d), ``weights`` (r, w), the others (w, k)."""
+    values, weights, total = values.to(out), weights.to(out), out.contiguous()
+    pairs = weights.nonzero()
+    for receiver, sender in (chunk.T for chunk in pairs.split(max(1, _CHUNK // max(1, values.shape[1])))):
+        terms = values[sender].mul_(weights[receiver, sender][:, None])
+        places = indices[sender].add_(receiver[:, None] * out.shape[1])
+        total.view(-1).scatter_add_(0, places.flatten(), terms.flatten())
+    if total is not out:
+        out.copy_(total)
 
 
 @dataclass(frozen=True)

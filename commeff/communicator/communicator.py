@@ -18,7 +18,7 @@ from commeff.communicator.ledger import Ledger
 from commeff.communicator.mixing import MixPlan, Plans, remembered
 from commeff.communicator.server import post_down, post_up
 from commeff.communicator.wire.transport import Transport, processes
-from commeff.compressors import Layout, Message, WorkerRandom
+from commeff.compressors import DenseMessage, Layout, Message, WorkerRandom
 from commeff.compressors.places import Places
 from commeff.topologies import MixingMatrix
 
@@ -256,13 +256,14 @@ class Communicator:
 
     def post_average(self, message: Message) -> Handle[Tensor]:
         """`average`, begun now."""
+        message = self._agreed(message)
         chosen = self.bill_average(message)
         arrived = chosen.post(message, self.n, self._bounds, self.transport)
         return Handle(lambda: arrived().expand(len(self.workers), -1))
 
     def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle[Tensor]:
         """`mix`, begun now. The message's memory is read until the result is there."""
-        plan = self._plan(matrix)
+        message, plan = self._agreed(message), self._plan(matrix)
         self._bill("mix", message, wire=plan.out_degree, messages=plan.out_degree, senders=plan.senders)
         return Handle(plan.post(message, self.transport, out))
 
@@ -272,6 +273,7 @@ class Communicator:
 
     def post_gather(self, message: Message) -> Handle[Message]:
         """`gather`, begun now."""
+        message = self._agreed(message)
         self._bill("all_gather", message, wire=self.n - 1, messages=min(1, self.n - 1))
         return Handle(everybody(message, self._bounds, self.transport))
 
@@ -281,6 +283,7 @@ class Communicator:
 
     def post_to_server(self, message: Message) -> Handle[Tensor]:
         """`to_server`, begun now."""
+        message = self._agreed(message)
         self._bill("to_server", message, wire=1, messages=1)
         return Handle(post_up(message, self._bounds, self._host, self.transport))
 
@@ -290,6 +293,7 @@ class Communicator:
 
     def post_from_server(self, message: Message) -> Handle[Tensor]:
         """`from_server`, begun now."""
+        message = self._agreed(message)
         self._bill("from_server", message, wire=1, messages=1)
         arrived = post_down(message, self._host, self.transport)
         return Handle(lambda: arrived().expand(len(self.workers), -1))
@@ -309,6 +313,16 @@ class Communicator:
         """Wait until all processes are here."""
         if self.transport.size > 1:
             self.observe(torch.zeros(len(self.workers)))
+
+    def _agreed(self, message: Message) -> Message:
+        """A message whose size depends on values as long as the longest of all, which a round of its own tells."""
+        if not message.lengths:
+            return message
+        own = torch.tensor([message.lengths] * len(self.workers), device=message.parts[0].device)
+        (lengths,) = self.gather(DenseMessage.of(own)).parts
+        if lengths.is_meta:
+            return message
+        return message.stretched([*map(max, message.lengths, lengths.amax(0).tolist())])
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
         """Bill what another worker receives; `senders` is the share of workers whose message anybody receives."""

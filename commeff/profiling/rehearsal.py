@@ -167,7 +167,7 @@ class Rehearsal(Communicator):
         """`average`, begun now; without numbers, its result is not worked out."""
         if not message.parts[0].is_meta:
             return self._watched(super().post_average(message))
-        self.bill_average(message)
+        self.bill_average(self._agreed(message))
         mean = message.parts[0].new_empty(1, message.d, dtype=message.dtype)
         return self._watched(Handle(lambda: mean))
 

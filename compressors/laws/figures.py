@@ -27,9 +27,14 @@ def check_error(compressor: Compressor) -> None:
     """E|C(v) - v|^2 <= omega |v|^2 and <= (1 - delta)|v|^2, within five standard errors of a mean over many workers."""
     bound = compressor.bind(LAYOUT)
     omega, delta = bound.omega(LAYOUT.d), bound.delta(LAYOUT.d)
-    limits = {"omega": omega, "1 - delta": None if delta is None else 1 - delta}
+    absolute = bound.absolute(LAYOUT.d)
     for name, vector in vectors().items():
         norm = max(float(vector.norm()), torch.finfo(torch.float64).tiny)
+        limits = {
+            "omega": omega,
+            "1 - delta": None if delta is None else 1 - delta,
+            "absolute / |v|^2": None if absolute is None else absolute / norm / norm,
+        }
         decoded = draws(bound, vector)
         require(decoded.isfinite().all(), f"{compressor}: the decoded {name} vector is not finite")
         errors = ((decoded - vector) / norm).square().sum(1)
@@ -37,6 +42,7 @@ def check_error(compressor: Compressor) -> None:
         advice = {
             "omega": f"omega must be at least {mean:.4g}, or None if C is biased",
             "1 - delta": f"delta can be {1 - mean:.4g} at most" if mean < 1 else "delta must be None",
+            "absolute / |v|^2": f"absolute must be at least {mean * norm * norm:.4g}, or None",
         }
         for constant, limit in limits.items():
             require(

@@ -11,7 +11,7 @@ from torch import Tensor
 from commeff.compressors.base import Compressor
 from commeff.compressors.laws.problems import LAYOUT, equal, noise, raw, require, streams, vectors
 from commeff.compressors.layout import Layout
-from commeff.compressors.message import Message
+from commeff.compressors.message import Message, agreed
 from commeff.compressors.packing import packed_bytes
 from commeff.compressors.random import WorkerRandom
 
@@ -20,9 +20,13 @@ def check_wire(compressor: Compressor) -> None:
     """wire_bytes is the size of what is received, and nothing else is needed to decode it."""
     for layout in (LAYOUT, LAYOUT.slice(0, 24)):
         bound, rows = compressor.bind(layout), noise(4, 3)[:, : layout.d]
-        message = bound.compress(rows, streams(3))
+        message, other = agreed(
+            [
+                bound.compress(rows, streams(3)),
+                bound.compress(torch.ones(1, layout.d, dtype=rows.dtype), WorkerRandom(0, [9], path=("law",))),
+            ]
+        )
         _bills_its_parts(compressor, message)
-        other = bound.compress(torch.ones(1, layout.d, dtype=rows.dtype), WorkerRandom(0, [9], path=("law",)))
         hidden = _differing(message, other)
         require(
             not hidden,
@@ -69,7 +73,8 @@ def _bills_its_parts(compressor: Compressor, message: Message) -> None:
 def _is_packed(compressor: Compressor) -> None:
     """Whole numbers and truth values that would fit into half the bytes are not packed; a header of 8 bytes may be."""
     bound = compressor.bind(LAYOUT)
-    parts = [bound.compress(vector.repeat(64, 1), streams(64)).parts for vector in vectors().values()]
+    messages = [bound.compress(vector.repeat(64, 1), streams(64)) for vector in vectors().values()]
+    parts = [message.parts for message in agreed(messages)]
     for number, likes in enumerate(zip(*parts, strict=True)):
         part = torch.stack(likes)
         if part.dtype.is_floating_point or not part.numel():
@@ -130,7 +135,7 @@ def check_add_to(compressor: Compressor) -> None:
 def check_shapes(compressor: Compressor) -> None:
     """No rows, one coordinate, no coordinates, and any memory layout."""
     bound, rows = compressor.bind(LAYOUT), noise(9, 3)
-    message, none = bound.compress(rows, streams(3)), bound.compress(rows[:0], streams(0))
+    message, none = agreed([bound.compress(rows, streams(3)), bound.compress(rows[:0], streams(0))])
     require(
         none.decode().shape == (0, LAYOUT.d) and none.wire_bytes.shape == (0,),
         f"{compressor}: no rows do not give an empty message, which a process without workers sends",

@@ -24,6 +24,7 @@ from commeff.compressors import (
     unpack,
 )
 from commeff.compressors.laws import LAYOUT, concrete
+from commeff.compressors.message import agreed
 from commeff.compressors.quantised import code_bits, quantised
 
 SAMPLES = [
@@ -46,7 +47,7 @@ def test_rows_can_be_selected_and_put_together(compressor):
         chosen = message.select(rows)
         assert torch.equal(chosen.decode(), decoded[rows])
         assert chosen.rows == len(chosen.wire_bytes) == len(decoded[rows])
-    halves = message.select(slice(0, 1)), message.select(slice(1, 4))
+    halves = agreed([message.select(slice(0, 1)), message.select(slice(1, 4))])
     whole = message.form.with_parts([torch.cat(parts) for parts in zip(*(half.parts for half in halves), strict=True)])
     assert torch.equal(whole.decode(), decoded)
     assert message.form.rows == 0

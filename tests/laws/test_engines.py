@@ -15,7 +15,7 @@ import torch.distributed as dist
 from commeff import Communicator, Local, Strategy, laws, methods, topologies
 from commeff.communicator.collectives import COLLECTIVES
 from commeff.communicator.wire import shared_memory as shared
-from commeff.compressors import QSGD, Dense, Natural, RandomK, ScaledSign, TopK
+from commeff.compressors import QSGD, Blockwise, Dense, Natural, RandomK, ScaledSign, Threshold, TopK
 from commeff.core import Chain
 from commeff.transforms import Average, Choco, Delayed, Gossip, ThroughServer, bucketed, clipped
 from tests.laws.processes import on_processes
@@ -33,6 +33,10 @@ METHODS = {
     "mem_sgd top-k": lambda: methods.mem_sgd(SGD, TopK(k=3)),
     "mem_sgd sign": lambda: methods.mem_sgd(SGD, ScaledSign()),
     "mem_sgd random-k": lambda: methods.mem_sgd(SGD, RandomK(k=3)),
+    "mem_sgd threshold": lambda: methods.mem_sgd(SGD, Threshold(0.05)),
+    "delayed threshold": lambda: Strategy(Local(SGD), Delayed(Average(Blockwise(Threshold(0.5), 7)), 1)),
+    "double_squeeze threshold": lambda: methods.double_squeeze(SGD, Threshold(0.05)),
+    "choco threshold": lambda: methods.choco(SGD, RING, Threshold(0.1)),
     "server after averaging": lambda: Strategy(Local(SGD), Chain(Average(), ThroughServer(Dense(), Dense()))),
     "double_squeeze qsgd": lambda: methods.double_squeeze(SGD, QSGD(levels=3)),
     "double_squeeze sharded": lambda: methods.double_squeeze(SGD, TopK(k=1), server="sharded"),

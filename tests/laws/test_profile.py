@@ -80,7 +80,12 @@ def test_every_compressor_is_played_as_it_sends(method: str, sample: Compressor)
         with pytest.raises(ValueError, match=re.escape(reason)):
             profile(build(), LAYOUT, 4, dtype=torch.float64)
     else:
-        assert played(build(), 4) == billed(build(), 4)
+        expected, found = played(build(), 4), billed(build(), 4)
+        if not sample.data_dependent:
+            assert found == expected
+        for one, most in zip(found, expected, strict=True):  # what values decide is bounded
+            assert one[:3] == most[:3]
+            assert all(a <= b for a, b in zip(one[3:], most[3:], strict=True))
 
 
 def test_every_topology_is_listed() -> None:
