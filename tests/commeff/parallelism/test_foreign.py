@@ -91,10 +91,12 @@ class Forked:
 
 
 class Sharded2(Forked):
+    shard = staticmethod(fully_shard)
+
     def __init__(self):
         super().__init__("dp_shard")
         for module in (*self.model, self.model):
-            fully_shard(module, mesh=self.inner, reshard_after_forward=False)
+            self.shard(module, mesh=self.inner, reshard_after_forward=False)
 
     def backward(self, inputs, targets):
         loss(self.model, inputs.chunk(2)[self.rank], targets.chunk(2)[self.rank]).backward()
