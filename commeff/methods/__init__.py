@@ -7,6 +7,7 @@ differences     say what changed: ef21 ef21_sgdm diana
 gossip          talk to few: dsgd hierarchical_dsgd gossip_pga choco sgp
 momentum        gossip with momentum: dmsgd decentlam qg_dsgdm
 corrected       gossip without the bias of heterogeneous data: d2 exact_diffusion gradient_tracking
+                push_diging
 periodic        talk rarely: local_sgd post_local_sgd fedprox scaffold dasgd sparta
 outer           talk rarely, with a second optimizer: slowmo diloco fedopt streaming_diloco sparse_loco
 ==============  ====================================================================================================
@@ -17,7 +18,7 @@ mixing matrix (W[i, j] weighs what i receives from j), C a compressor, d coordin
 """
 
 from commeff.methods.compressed import compressed_sgd, double_squeeze, mem_sgd, neolithic, power_sgd, psgd
-from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking
+from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking, push_diging
 from commeff.methods.differences import diana, ef21, ef21_sgdm
 from commeff.methods.gossip import choco, dsgd, gossip_pga, hierarchical_dsgd, sgp
 from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
@@ -49,6 +50,7 @@ __all__ = [
     "post_local_sgd",
     "power_sgd",
     "psgd",
+    "push_diging",
     "qg_dsgdm",
     "scaffold",
     "sgp",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from commeff.core.corrections import D2
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
 from commeff.topologies import Topology, lazy
-from commeff.transforms import Gossip, Tracking
+from commeff.transforms import Ahead, Gossip, Push, PushSum, Tracking, ordered
 
 
 def _steady(topology: Topology, method: str) -> Topology:
@@ -93,17 +95,20 @@ def exact_diffusion(optimizer: OptimizerFactory, topology: Topology) -> Strategy
     return Strategy(D2(Local(optimizer)), parameters=Gossip(lazy(_steady(topology, "exact_diffusion"))))
 
 
-def gradient_tracking(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
-    """Gradient tracking, adapt-then-combine (ATC-DIGing, Aug-DGM): every worker follows the global gradient by mixing
-    the changes of the local ones.
+def gradient_tracking(
+    optimizer: OptimizerFactory, topology: Topology, order: Literal["atc", "awc"] = "atc"
+) -> Strategy:
+    """Gradient tracking: every worker follows the global gradient by mixing the changes of the local ones.
 
-        y^k = W (y^{k-1} + g^k - g^{k-1});  x^{k+1} = W (x^k - gamma y^k),  y^{-1} = g^{-1} = 0
+        atc:  y^k = W (y^{k-1} + g^k - g^{k-1});  x^{k+1} = W (x^k - gamma y^k)          (ATC-DIGing, Aug-DGM)
+        awc:  y^k = W y^{k-1} + g^k - g^{k-1};    x^{k+1} = W x^k - gamma y^k            (DIGing)
 
-    sum_i y_i = sum_i g_i at every step, so heterogeneous data leave no bias. It starts at y^0 = W g^0, the papers at
-    y^0 = g^0: the first steps differ, the sum and the fixed point do not. DIGing itself, x^{k+1} = W x^k - gamma y^k
-    and y^{k+1} = W y^k + g^{k+1} - g^k, is another method.
+    where y^{-1} = g^{-1} = 0. sum_i y_i = sum_i g_i at every step, so heterogeneous data leave no bias. awc starts at
+    y^0 = g^0 as the papers do, atc at y^0 = W g^0: the first steps differ, the sum and the fixed point do not. awc
+    bears smaller gamma; its x_i travels while the gradient is computed. W is that of step k for both.
 
-    Memory: y_i and the last gradient. Sends: x_i and y_i, two vectors, to each neighbour at every step.
+    Memory: y_i and the last gradient; awc also the last result and the last y_i as sent. Sends: x_i and y_i, two
+    vectors, to each neighbour at every step.
 
     When: heterogeneous data on directed or changing graphs, if two vectors a step can be had.
 
@@ -113,11 +118,14 @@ def gradient_tracking(optimizer: OptimizerFactory, topology: Topology) -> Strate
         The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
     topology
         Who receives from whom at each step, with which weights: W^k = ``topology.at(k)``.
+    order
+        "atc" or "awc", whether changes are added before the mixing or beside it.
 
     References
     ----------
     Nedic, Olshevsky, Shi, Uribe, Geometrically convergent distributed optimization with uncoordinated step-sizes, arXiv
-    1609.05877 (ATC-DIGing); Xu, Zhu, Soh, Xie, CDC 2015 (Aug-DGM); DIGing is of arXiv 1607.03218.
+    1609.05877 (ATC-DIGing); Xu, Zhu, Soh, Xie, CDC 2015 (Aug-DGM); Nedic, Olshevsky, Shi, arXiv 1607.03218, Algorithm 1
+    (DIGing).
 
     Examples
     --------
@@ -127,5 +135,49 @@ def gradient_tracking(optimizer: OptimizerFactory, topology: Topology) -> Strate
     >>> graph = lazy(ring(4))
     >>> bias(gradient_tracking(SGD, graph)) < 1e-12 < bias(dsgd(SGD, graph)), payloads(gradient_tracking(SGD, graph))
     (True, [800])
+    >>> bias(gradient_tracking(SGD, graph, order="awc")) < 1e-12
+    True
     """
-    return Strategy(Local(optimizer), gradients=Tracking(Gossip(topology)), parameters=Gossip(topology))
+    orders = {"atc": False, "awc": True}
+    gradients = Tracking(ordered(Gossip(topology), order, orders))
+    return Strategy(Local(optimizer), gradients=gradients, parameters=ordered(Gossip(topology), order, orders))
+
+
+def push_diging(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
+    """Push-DIGing: gradient tracking on directed graphs, where only senders know how they divide what they send.
+
+        y^k = P y^{k-1} + g^k - g^{k-1},  y^{-1} = g^{-1} = 0
+        u^{k+1} = P (u^k - gamma y^k);  w^{k+1} = P w^k;  x^{k+1}_i = u^{k+1}_i / w^{k+1}_i,  w^0 = 1
+
+    The gradient is taken at x_i. sum_i y_i = sum_i g_i and sum_i w_i = n at every step, so neither heterogeneous data
+    nor the graph's direction leaves a bias. P is that of step k for both. It is to `sgp` what `gradient_tracking` is to
+    `dsgd`.
+
+    Memory: y_i, y_i as sent, the last gradient, u_i, w_i and x_i. Sends: y_i, u_i and w_i, 2 d + 1 numbers, to each
+    receiver at every step.
+
+    When: heterogeneous data on directed graphs, if two vectors a step can be had.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
+    topology
+        Directed or not, fixed or changing, with columns that sum to 1: P^k = ``topology.at(k)``.
+
+    References
+    ----------
+    Nedic, Olshevsky, Shi, Achieving geometric convergence for distributed optimization over time-varying graphs, arXiv
+    1607.03218, Algorithm 2.
+
+    Examples
+    --------
+    >>> import networkx
+    >>> from commeff.laws.examples import SGD, bias, payloads
+    >>> from commeff.methods import sgp
+    >>> from commeff.topologies import from_graph
+    >>> graph = from_graph(networkx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]))
+    >>> bias(push_diging(SGD, graph)) < 1e-12 < bias(sgp(SGD, graph)), payloads(push_diging(SGD, graph))
+    (True, [804])
+    """
+    return Strategy(Local(optimizer), gradients=Tracking(Ahead(Push(topology))), parameters=PushSum(topology))

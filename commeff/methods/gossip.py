@@ -6,15 +6,9 @@ from typing import Literal
 
 from commeff.compressors import Compressor
 from commeff.core.local import Local, OptimizerFactory
-from commeff.core.strategy import Strategy, Transform
+from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
-from commeff.transforms import Ahead, Average, Choco, Every, Gossip, Hierarchical, PushSum
-
-
-def _ordered(mixing: Transform, order: str, orders: dict[str, bool]) -> Transform:
-    if order not in orders:
-        raise ValueError(f"order must be {' or '.join(map(repr, orders))}, got {order!r}: these orders are published")
-    return Ahead(mixing) if orders[order] else mixing
+from commeff.transforms import Average, Choco, Every, Gossip, Hierarchical, PushSum, ordered
 
 
 def dsgd(optimizer: OptimizerFactory, topology: Topology, order: Literal["atc", "awc"] = "atc") -> Strategy:
@@ -53,7 +47,7 @@ def dsgd(optimizer: OptimizerFactory, topology: Topology, order: Literal["atc", 
     >>> same(dsgd(SGD, complete(4)), psgd(SGD)), payloads(dsgd(SGD, ring(4)))
     (True, [400])
     """
-    return Strategy(Local(optimizer), parameters=_ordered(Gossip(topology), order, {"atc": False, "awc": True}))
+    return Strategy(Local(optimizer), parameters=ordered(Gossip(topology), order, {"atc": False, "awc": True}))
 
 
 def hierarchical_dsgd(optimizer: OptimizerFactory, topology: Topology) -> Strategy:
@@ -222,5 +216,5 @@ def choco(
     True
     """
     return Strategy(
-        Local(optimizer), parameters=_ordered(Choco(topology, compressor, gamma), order, {"A": False, "B": True})
+        Local(optimizer), parameters=ordered(Choco(topology, compressor, gamma), order, {"A": False, "B": True})
     )

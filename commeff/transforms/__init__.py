@@ -14,14 +14,14 @@ from commeff.transforms.delayed import Delayed, MixedIn
 from commeff.transforms.encoders import ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Smooth
 from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
-from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking
+from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking, ordered
 from commeff.transforms.hierarchical import Hierarchical
 from commeff.transforms.on_host import OnHost
 from commeff.transforms.outer import InUnitsOf, Outer, PerWorkerOuter
 from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
-from commeff.transforms.pushing import PushSum
+from commeff.transforms.pushing import Push, PushSum
 from commeff.transforms.timing import After, Every, Since
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Pieces",
     "Plain",
     "PowerSGD",
+    "Push",
     "PushSum",
     "Scaled",
     "Sharded",
@@ -68,4 +69,5 @@ __all__ = [
     "fitted",
     "mixed_in",
     "on_pieces",
+    "ordered",
 ]

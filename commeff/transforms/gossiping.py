@@ -163,3 +163,10 @@ class Ahead(Transform):
         out = vectors.sub_(self.last).add_(mixed)
         self.last.copy_(out)
         return out
+
+
+def ordered(mixing: Transform, order: str, orders: dict[str, bool]) -> Transform:
+    """The mixing, `Ahead` of the step if the order is one that mixes first."""
+    if order not in orders:
+        raise ValueError(f"order must be {' or '.join(map(repr, orders))}, got {order!r}: these orders are published")
+    return Ahead(mixing) if orders[order] else mixing

@@ -13,6 +13,39 @@ from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size
 
 
+def _dividing(topology: Topology) -> Topology:
+    """The topology, if every sender divides what it sends."""
+    if not isinstance(topology, Topology):
+        raise TypeError(f"topology must be a Topology, got {topology!r}: give one, such as topologies.exponential(8)")
+    if not topology.at(0).column_stochastic:
+        raise ValueError(
+            "the weights must sum to 1 for each sender, got others: push-sum would lose mass; choose a graph that "
+            "divides what it sends, such as exponential or from_graph(a directed graph)"
+        )
+    return topology
+
+
+class Push(Transform):
+    """v_i -> sum_j P[i, j] v_j, where the columns of P sum to 1, so that the sum of all v stays.
+
+    Memory: none. Sends: v_i to every worker that receives from i.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom, with weights that sum to 1 for each sender.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = _dividing(topology)
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        check_size(self.topology, communicator)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        return (yield communicator.post_mix(DenseMessage.of(vectors), self.topology.at(communicator.step)))
+
+
 class PushSum(Transform):
     """y_i <- sum_j P[i, j] (y_j + v_j - z_j);  w_i <- sum_j P[i, j] w_j;  z_i = y_i / w_i;  -> z   (arXiv 1811.10792).
 
@@ -29,16 +62,7 @@ class PushSum(Transform):
     rows = ("numerator", "weight", "ratio")
 
     def __init__(self, topology: Topology) -> None:
-        if not isinstance(topology, Topology):
-            raise TypeError(
-                f"topology must be a Topology, got {topology!r}: give one, such as topologies.exponential(8)"
-            )
-        if not topology.at(0).column_stochastic:
-            raise ValueError(
-                "the weights must sum to 1 for each sender, got others: push-sum would lose mass; choose a graph that "
-                "divides what it sends, such as exponential or from_graph(a directed graph)"
-            )
-        self.topology = topology
+        self.topology = _dividing(topology)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         check_size(self.topology, communicator)

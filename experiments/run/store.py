@@ -49,6 +49,7 @@ _DILOCO = {"begin": 0, "bits": None, "delay": 0, "host": False, "mixing": 0.0}
 YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
     "commeff.methods.diloco": _DILOCO,
     "commeff.methods.streaming_diloco": _DILOCO,
+    "commeff.methods.gradient_tracking": {"order": "atc"},
     "commeff.compressors.PerTensor": {"below": 0, "rules": []},
     "commeff.compressors.ScaledSign": {"scale": "l1"},
     "commeff.compressors.TopK": {"coded": False},

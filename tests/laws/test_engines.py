@@ -54,6 +54,8 @@ METHODS = {
     "hierarchical_dsgd of 1 node": lambda: methods.hierarchical_dsgd(SGD, topologies.complete(1)),
     "d2": lambda: methods.d2(SGD, topologies.lazy(RING)),
     "gradient_tracking": lambda: methods.gradient_tracking(SGD, RING),
+    "gradient_tracking awc": lambda: methods.gradient_tracking(SGD, RING, order="awc"),
+    "push_diging": lambda: methods.push_diging(SGD, DIRECTED),
     "gossip_pga": lambda: methods.gossip_pga(SGD, RING, period=3),
     "local_sgd": lambda: methods.local_sgd(SGD, period=2),
     "dasgd": lambda: methods.dasgd(SGD, period=2, delay=1),

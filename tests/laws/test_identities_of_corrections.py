@@ -224,6 +224,55 @@ def test_push_sum_finds_the_mean_where_gossip_is_refused_and_is_gossip_where_row
         methods.sgp(SGD, lossy)
 
 
+def test_diging_follows_its_equations():
+    """The papers' order and start: y^0 = g^0, and the mean of y is that of g."""
+    w = dense(RING)
+    path, seen = drive(methods.gradient_tracking(SGD, RING, order="awc"), watch=lambda s: s.gradients.tracked.clone())
+    y = slope(path[0], 0)
+    for k in range(STEPS):
+        assert (seen[k] - y).abs().max() <= 1e-12
+        assert (path[k + 1] - (w @ path[k] - 0.1 * y)).abs().max() <= 1e-12
+        assert (y.sum(0) - slope(path[k], k).sum(0)).abs().max() <= 1e-12
+        y = w @ y + slope(path[k + 1], k + 1) - slope(path[k], k)
+
+
+def test_push_diging_follows_its_equations_on_a_directed_graph():
+    p, weight = dense(DIRECTED), torch.ones(N, 1, dtype=torch.float64)
+    path, seen = drive(methods.push_diging(SGD, DIRECTED), watch=lambda s: s.gradients.tracked.clone())
+    u, y = path[0], slope(path[0], 0)
+    for k in range(STEPS):
+        assert (seen[k] - y).abs().max() <= 1e-12
+        u, weight = p @ (u - 0.1 * y), p @ weight
+        assert (path[k + 1] - u / weight).abs().max() <= 1e-12
+        y = p @ y + slope(path[k + 1], k + 1) - slope(path[k], k)
+        assert (y.sum(0) - slope(path[k + 1], k + 1).sum(0)).abs().max() <= 1e-12
+
+
+def test_push_diging_is_diging_where_rows_sum_too():
+    """The weights stay 1, and what is left is y = W y + g - g, x = W (x - gamma y)."""
+    w = dense(EXPONENTIAL)
+    path, _ = drive(methods.push_diging(SGD, EXPONENTIAL))
+    y = slope(path[0], 0)
+    for k in range(STEPS):
+        assert (path[k + 1] - w @ (path[k] - 0.1 * y)).abs().max() <= 1e-12
+        y = w @ y + slope(path[k + 1], k + 1) - slope(path[k], k)
+    with pytest.raises(ValueError, match="weights must sum to 1 for each receiver"):
+        methods.gradient_tracking(SGD, DIRECTED, order="awc")
+
+
+def test_push_diging_has_no_bias_where_push_sum_has_one():
+    curvatures = torch.linspace(0.5, 2, N, dtype=torch.float64)[:, None]
+    b = torch.linspace(-2, 3, N, dtype=torch.float64)[:, None]
+    optimum = (curvatures * b).sum() / curvatures.sum()
+    slow = partial(torch.optim.SGD, lr=0.03)
+    ends = [
+        drive(method(slow, DIRECTED), steps=4000, d=1, slope=lambda x, k: curvatures * (x - b))[0][-1]
+        for method in (methods.push_diging, methods.sgp)
+    ]
+    assert (ends[0] - optimum).abs().max() <= 1e-11
+    assert (ends[1] - optimum).abs().max() > 1e-3
+
+
 def test_push_sum_sends_one_number_more():
     communicator, x = Communicator(workers=N), torch.zeros(N, D, dtype=torch.float64)
     strategy = methods.sgp(SGD, RING)
