@@ -157,7 +157,7 @@ class Assumed(Compressor):
     compressor
         C.
     contraction
-        delta, in (0, 1], with E|C(v) - v|^2 <= (1 - delta)|v|^2 for your v; None, the default: C's own.
+        delta, in (0, 1], with E|C(v) - v|^2 <= (1 - delta)|v|^2 for your v; None: C's own.
     variance
         omega, with E C(v) = v and E|C(v) - v|^2 <= omega |v|^2 for your v; None, the default: C's own.
 
@@ -169,7 +169,7 @@ class Assumed(Compressor):
     """
 
     compressor: Compressor
-    contraction: float | None = None
+    contraction: float | None
     variance: float | None = None
 
     def __post_init__(self) -> None:

@@ -51,7 +51,7 @@ def test_what_is_contractive_in_practice_is_taken_at_its_word() -> None:
     assumed = Assumed(ScaledSign("l2"), contraction=0.5)
     assert contractive(assumed).for_dimension(D) == assumed
     assert ErrorFeedback(assumed).exact_on_pieces
-    unbiased = Assumed(ScaledSign("l2"), variance=3.0)
+    unbiased = Assumed(ScaledSign("l2"), contraction=None, variance=3.0)
     assert contractive(unbiased).delta(D) == 0.25
     assert torch.equal(decoded(assumed, ONE_HOT), decoded(ScaledSign("l2"), ONE_HOT))
 
