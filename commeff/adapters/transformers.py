@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from commeff.adapters.optimizer import DistributedOptimizer
 from commeff.core.local import OptimizerFactory
@@ -59,22 +59,15 @@ def trainer_with(method: Callable[[OptimizerFactory], Strategy], base: type[Trai
             """The method, with matrices that decay and others that do not."""
             if self.optimizer is None:
                 kind, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
-                decaying = set(self.get_decay_parameter_names(self.model))
-                groups: list[dict[str, Any]] = [
-                    {"params": [], "weight_decay": self.args.weight_decay},
-                    {"params": [], "weight_decay": 0.0},
-                ]
-                for name, parameter in self.model.named_parameters():
-                    if parameter.requires_grad:
-                        groups[name not in decaying]["params"].append(parameter)
-                clip, seed = self.args.max_grad_norm or None, self.args.seed
-                strategy = method(partial(kind, **options))
-                self.optimizer = DistributedOptimizer(self.model, strategy, groups=groups, clip=clip, seed=seed)
-            elif not isinstance(getattr(self.optimizer, "optimizer", self.optimizer), DistributedOptimizer):
-                raise ValueError(
-                    f"optimizers= must be left out, got a {type(self.optimizer).__name__}: nothing would keep the "
-                    "workers together; the method is given to trainer_with"
+                decaying = self.get_decay_parameter_names(self.model)
+                self.optimizer = DistributedOptimizer(
+                    self.model,
+                    method(partial(kind, **options)),
+                    groups=_groups(self.model, decaying, self.args.weight_decay),
+                    clip=self.args.max_grad_norm or None,
+                    seed=self.args.seed,
                 )
+            _method_of(self.optimizer)
             return self.optimizer
 
         def _clip_grad_norm(self, model: Any) -> None:
@@ -86,23 +79,43 @@ def trainer_with(method: Callable[[OptimizerFactory], Strategy], base: type[Trai
 
         def average_model(self) -> Any:
             """A copy of the model that is all workers' average; every process calls it."""
-            optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
-            return optimizer.average_into(copy.deepcopy(self.accelerator.unwrap_model(self.model)))
-
-        def _own_file(self, folder: str) -> Path:
-            return Path(folder) / f"optimizer_{self.args.process_index}.pt"
+            return _method_of(self.optimizer).average_into(copy.deepcopy(self.accelerator.unwrap_model(self.model)))
 
         def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
             super()._save_optimizer_and_scheduler(output_dir)
-            file = self._own_file(output_dir)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(self.optimizer.state_dict(), file)
+            Path(output_dir).mkdir(parents=True, exist_ok=True)
+            torch.save(self.optimizer.state_dict(), _own_file(output_dir, self.args.process_index))
 
         def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-            if checkpoint is None:
-                return
-            read = partial(torch.load, map_location="cpu", weights_only=True)
-            self.optimizer.load_state_dict(read(self._own_file(checkpoint)))
-            self.lr_scheduler.load_state_dict(read(Path(checkpoint) / "scheduler.pt"))
+            if checkpoint is not None:
+                read = partial(torch.load, map_location="cpu", weights_only=True)
+                self.optimizer.load_state_dict(read(_own_file(checkpoint, self.args.process_index)))
+                self.lr_scheduler.load_state_dict(read(Path(checkpoint) / "scheduler.pt"))
 
     return MethodTrainer
+
+
+def _groups(model: nn.Module, decaying: Iterable[str], decay: float) -> list[dict[str, Any]]:
+    """Parameter groups: those of these names, which decay, and all others."""
+    names = set(decaying)
+    groups: list[dict[str, Any]] = [{"params": [], "weight_decay": decay}, {"params": [], "weight_decay": 0.0}]
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups[name not in names]["params"].append(parameter)
+    return groups
+
+
+def _method_of(optimizer: Any) -> DistributedOptimizer:
+    """A Trainer's optimizer, which accelerate may have wrapped; another kind is refused."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    if not isinstance(inner, DistributedOptimizer):
+        raise ValueError(
+            f"optimizers= must be left out, got a {type(inner).__name__}: nothing would keep the workers together; the "
+            "method is given to trainer_with"
+        )
+    return inner
+
+
+def _own_file(folder: str, rank: int) -> Path:
+    """Where a process keeps the state of its optimizer in a checkpoint."""
+    return Path(folder) / f"optimizer_{rank}.pt"

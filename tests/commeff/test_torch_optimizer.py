@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from commeff import DistributedOptimizer, Strategy, methods, scheduled, topologies
 from commeff.compressors import TopK
+from commeff.parallelism import Mesh
 from tests.laws.processes import on_processes
 
 STEPS = 6
@@ -140,6 +141,23 @@ def test_what_it_remembers_is_shown_by_parameter() -> None:
                 assert torch.equal(optimizer.state[mine][name], value)
 
     on_processes(1, loop)
+
+
+def test_only_of_a_parameter_that_is_here_as_a_whole_it_shows_what_it_remembers() -> None:
+    """Of a tensor that shard ranks cut, a rank has the states of its own piece, which has not the parameter's shape."""
+
+    def loop() -> set[str]:
+        model = net()
+        optimizer = DistributedOptimizer(model, methods.psgd(ADAMW), mesh=Mesh(shard=2), zero=1)
+        loss(model, 0).backward()
+        optimizer.step()
+        named = {parameter: name for name, parameter in model.named_parameters()}
+        assert all(each["exp_avg"].shape == parameter.shape for parameter, each in optimizer.state.items())
+        return {named[parameter] for parameter in optimizer.state}
+
+    first, second = on_processes(2, loop)
+    assert first == {"0.weight"}
+    assert second == {"1.weight", "1.bias", "3.weight", "3.bias"}
 
 
 SCALED: dict[str, tuple[Callable[[], Strategy], bool]] = {  # whether all workers leave out the step together

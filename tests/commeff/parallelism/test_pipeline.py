@@ -184,6 +184,7 @@ CASES = {  # model, method, schedule, and what else
     "clip": ("gpt", "psgd", "1f1b", {"clip": 0.6}),
     "own clip": ("llama tied", "diloco", "interleaved", {"clip": 0.6}),
     "two minibatches, copies": ("gpt", "psgd", "1f1b", {"twice": True}),
+    "one micro-batch, copies": ("gpt", "psgd", "1f1b", {"parts": 1}),
     "recomputed": ("gpt", "diloco", "zbv", {"again": "full"}),
     "packed documents": ("packed", "psgd", "1f1b", {}),
     "tensor": ("llama tied", "diloco", "1f1b", {"worker": 1, "tensor": 2, "clip": 0.6, "again": "selective"}),
