@@ -169,10 +169,14 @@ def words(hint: Any) -> str:
 
     >>> words(float | None), words(Literal["atc", "awc"])
     ('a number or null', "'atc' or 'awc'")
+    >>> words(tuple[float, float])
+    'a list of 2'
     """
     if get_origin(hint) in (Union, types.UnionType):
         hints = [h for h in get_args(hint) if get_origin(h) or h in WORDS]
         return " or ".join(dict.fromkeys(words(h) for h in hints or get_args(hint)))
+    if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
+        return f"{WORDS[list]} of {len(get_args(hint))}"
     if get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
     return WORDS.get(hint, WORDS[list] if get_args(hint) else getattr(hint, "__name__", str(hint)))

@@ -23,7 +23,7 @@ UNFIT = [  # settings, and what the one line must say
     ("optimizer.lr=inf", "optimizer.lr must be finite"),
     ("seed=99999999999999999999", "less than 2^63"),
     ("schedule=cosine schedule.T_max=0", "ZeroDivisionError"),
-    ("optimizer=adam optimizer.betas=[0.9]", "IndexError"),
+    ("optimizer=adam optimizer.betas=[0.9]", "optimizer.betas must be a list of 2, got [0.9]"),
     ("workers=1.5", "whole number"),
     ("steps=-1", "at least 1"),
     ("optimizer.lr=fast", "optimizer.lr must be a number, got 'fast'"),
