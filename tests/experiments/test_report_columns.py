@@ -64,6 +64,12 @@ def test_a_column_that_is_not_there_is_refused_before_anything_is_written(name: 
     assert not (tmp_path / "out").exists()
 
 
+def test_no_column_is_refused_and_none_is_offered_that_no_run_has(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--columns must be of .*seeds.*, got none") as refused:
+        write_report(three(tmp_path / "store"), tmp_path / "out", columns=[])
+    assert "shard_bytes" not in str(refused.value)
+
+
 LEVELS = {("psgd", "0.1"): 0.7, ("dsgd", "0.1"): 0.6, ("psgd", "1"): 0.9, ("dsgd", "1"): 0.95, ("choco", "1"): 0.92}
 
 

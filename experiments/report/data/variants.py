@@ -65,7 +65,8 @@ class Trial:
         done = [run.record for run in self.runs if run.record.state == "done"]
         lost = count_states([run for run in self.runs if run.record.state not in ("done", *UNFINISHED)])
         if lost:
-            return f"{', '.join(f'{count} {state}' for state, count in lost.items())} of {len(self.runs)} seeds"
+            seeds = f"{len(self.runs)} seed{'s' * (len(self.runs) > 1)}"
+            return f"{', '.join(f'{count} {state}' for state, count in lost.items())} of {seeds}"
         return (
             "learned nothing: its loss is within 1 % of the initial model's"
             if done and all(r.idle for r in done)

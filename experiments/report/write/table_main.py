@@ -106,7 +106,11 @@ def main_tables(
 
 def check_columns(analysis: Analysis, columns: Sequence[str]) -> None:
     """Refuse names of columns that this store has not."""
-    names = [*dict.fromkeys((*_usual(analysis), *OWN, *_labels(analysis), *_measured(analysis)))]
+    measured = _measured(analysis)
+    usual = [name for name in _usual(analysis) if name in measured or name not in INSIDE]
+    names = [*dict.fromkeys((*usual, *OWN, *_labels(analysis), *measured))]
+    if not columns:
+        raise ValueError(f"--columns must be of {', '.join(names)}, got none: the table would be empty; leave it out")
     for name in columns:
         if name not in names:
             raise ValueError(

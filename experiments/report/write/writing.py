@@ -74,7 +74,8 @@ def write_report(
         Before anything is written, if something of it is not there.
     """
     analysis = analyse(store, grid, metric, target, baseline)
-    check_columns(analysis, columns or ())
+    if columns is not None:
+        check_columns(analysis, columns)
     modelled = clusters or analysis.grid.clusters or step_seconds is not None or efficiency is not None
     clocks = wallclocks(analysis, clusters, step_seconds, efficiency) if modelled else []
     between = any("topology" in run.record.config for run in analysis.runs)
