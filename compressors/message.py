@@ -96,6 +96,8 @@ class Message(ABC):
 
     def to_buffer(self) -> Tensor:
         """(w, bytes) uint8: row i is exactly what worker i sends."""
+        if not self.rows:
+            return torch.empty(0, self.row_bytes, dtype=torch.uint8, device=self.parts[0].device)
         pieces = [part.reshape(len(part), prod(part.shape[1:])).view(torch.uint8) for part in self.parts]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
 

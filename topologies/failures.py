@@ -139,3 +139,15 @@ def _with_failures(topology: Topology, p: float, seed: int, keep: Sums | None, s
     distinct, which = np.unique(receivers * matrix.n + senders, return_inverse=True)
     failed = np.random.default_rng([seed, step]).random(len(distinct)) < p
     return without_links(matrix, failed[which], keep)
+
+
+def among(matrix: MixingMatrix, present: ArrayLike, keep: Sums | None = None) -> MixingMatrix:
+    """The rows and columns of those who are present, of `without_workers`: a graph of them alone.
+
+    >>> from commeff.topologies import complete
+    >>> among(complete(4).at(0), [True, True, False, False]).dense()
+    array([[0.75, 0.25],
+           [0.25, 0.75]])
+    """
+    there = np.flatnonzero(np.asarray(present, dtype=bool))
+    return MixingMatrix(without_workers(matrix, present, keep).sparse()[there][:, there])

@@ -230,6 +230,8 @@ def _share(part: Tensor, n: int) -> Tensor:
     """(1, ...): what the hosted rows contribute to the mean over n, in memory of its own."""
     if len(part) == 1:
         return part / n
+    if not len(part):
+        return part.new_zeros(1, *part.shape[1:])
     share = part.mean(0, keepdim=True)
     return share if len(part) == n else share.mul_(len(part) / n)
 

@@ -21,6 +21,7 @@ from commeff.communicator.wire.transport import Transport, processes
 from commeff.compressors import DenseMessage, Layout, Message, WorkerRandom
 from commeff.compressors.places import Places
 from commeff.topologies import MixingMatrix
+from commeff.topologies.failures import Sums, among
 
 T = TypeVar("T")
 
@@ -48,7 +49,8 @@ class Now:
 
     step: int = 0
     device: torch.device | str = "cpu"
-    active: Tensor | None = None
+    present: Tensor | None = None  # (n,) bool
+    moving: Tensor | None = None  # (w,) bool
     places: Places | None = None
 
 
@@ -87,7 +89,9 @@ class Communicator:
     step : int
         The clock: model updates since the start, which the driver counts.
     active : (w,) bool tensor or None
-        Which hosted workers take part in this step; None: all.
+        Which hosted workers take part in this step; None: all. It is given for all n, on every process the same.
+    moving : (w,) bool tensor or None
+        Which of these take their local step, though all of them communicate; None: all.
     ledger : Ledger
         What was sent, per worker.
     transport : Transport
@@ -130,7 +134,8 @@ class Communicator:
         self.start, self.home = 0, 0
         self._apart = False  # whether rows are others than the strategy's, which lie at:
         self._places: Places | None = None
-        self._bounds, self._collective, self._now = bounds, named(collective), Now()
+        self._bounds, self._homes, self._collective, self._now = bounds, bounds, named(collective), Now()
+        self._among: Tensor | None = None  # (all workers,) bool: who is there, in a view of these
         self._plans: Plans = {}
         self._views: dict[Any, Self] = {}
         self._label = ""
@@ -201,7 +206,7 @@ class Communicator:
     @property
     def _host(self) -> int:
         """The process that hosts the server's row."""
-        return bisect_right(self._bounds, self.home) - 1
+        return bisect_right(self._homes, self.home) - 1
 
     @property
     def step(self) -> int:
@@ -214,12 +219,49 @@ class Communicator:
 
     @property
     def active(self) -> Tensor | None:
-        """(w,) bool: who takes part in this step; None = all."""
-        return self._now.active
+        """(w,) bool: who of the hosted workers takes part in this step; None = all n."""
+        return None if self._now.present is None else self._now.present[list(self.workers)]
 
     @active.setter
-    def active(self, value: Tensor | None) -> None:
-        self._now.active = value
+    def active(self, present: Tensor | None) -> None:
+        if present is not None and (present.dtype != torch.bool or present.shape != (self._homes[-1],)):
+            raise ValueError(
+                f"active must be a truth value for each of the {self._homes[-1]} workers, got {present.dtype} of shape "
+                f"{tuple(present.shape)}: every process has to know who takes part"
+            )
+        self._now.present = None if present is None or bool(present.all()) else present.cpu().clone()
+
+    @property
+    def moving(self) -> Tensor | None:
+        """(w,) bool: who of the hosted workers takes its local step; None = all. Absent ones do not, in any case."""
+        active, moving = self.active, self._now.moving
+        return moving if active is None else active if moving is None else active & moving
+
+    @moving.setter
+    def moving(self, value: Tensor | None) -> None:
+        self._now.moving = value
+
+    @property
+    def share(self) -> float:
+        """The share of all workers that are there, in a view of those who are `present`; else 1."""
+        return self.n / self._homes[-1]
+
+    def present(self) -> Self:
+        """The communicator of those who take part in this step: a run of fewer workers, with the same ids.
+
+        Averages are theirs, an absent neighbour's weight goes to the diagonal, and nobody else is billed. The server is
+        there in any case.
+        """
+        there = self._now.present
+        if there is None:
+            return self
+        view = copy(self)
+        view._views, view._among = {}, there
+        view.workers = [worker for worker in self.workers if there[worker]]
+        counts = torch.cat([torch.zeros(1, dtype=torch.long), there.cumsum(0)])
+        view._bounds = counts[self._homes].tolist()
+        view.n = view._bounds[-1]
+        return view
 
     @property
     def device(self) -> torch.device | str:
@@ -243,9 +285,14 @@ class Communicator:
         """(1/n) sum_j decode(m_j), as (w, d); the rows may be views of one row."""
         return self.post_average(message).wait()
 
-    def mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Tensor:
-        """sum_j W[i, j] decode(m_j) for every hosted i. out may be the very memory the message was made of."""
-        return self.post_mix(message, matrix, out).wait()
+    def mix(
+        self, message: Message, matrix: MixingMatrix, out: Tensor | None = None, keep: Sums | None = None
+    ) -> Tensor:
+        """sum_j W[i, j] decode(m_j) for every hosted i. out may be the very memory the message was made of.
+
+        keep: which sums of W stay where workers are absent, "rows" or "columns"; see `topologies.without_workers`.
+        """
+        return self.post_mix(message, matrix, out, keep).wait()
 
     def bill_average(self, message: Message) -> Collective:
         """Enter an average of such messages into the ledger, and say how it travels."""
@@ -256,14 +303,21 @@ class Communicator:
 
     def post_average(self, message: Message) -> Handle[Tensor]:
         """`average`, begun now."""
+        mean = self.post_mean(message)
+        return Handle(lambda: mean.wait().expand(len(self.workers), -1))
+
+    def post_mean(self, message: Message) -> Handle[Tensor]:
+        """The same as one row, (1, d), also where nobody is hosted who is there: for what all processes remember."""
         message = self._agreed(message)
         chosen = self.bill_average(message)
-        arrived = chosen.post(message, self.n, self._bounds, self.transport)
-        return Handle(lambda: arrived().expand(len(self.workers), -1))
+        return Handle(chosen.post(message, self.n, self._bounds, self.transport))
 
-    def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle[Tensor]:
+    def post_mix(
+        self, message: Message, matrix: MixingMatrix, out: Tensor | None = None, keep: Sums | None = None
+    ) -> Handle[Tensor]:
         """`mix`, begun now. The message's memory is read until the result is there."""
-        message, plan = self._agreed(message), self._plan(matrix)
+        message = self._agreed(message)
+        plan = self._plan(matrix if self._among is None else among(matrix, self._among.numpy(), keep))
         self._bill("mix", message, wire=plan.out_degree, messages=plan.out_degree, senders=plan.senders)
         return Handle(plan.post(message, self.transport, out))
 
@@ -318,7 +372,7 @@ class Communicator:
         """A message whose size depends on values as long as the longest of all, which a round of its own tells."""
         if not message.lengths:
             return message
-        own = torch.tensor([message.lengths] * len(self.workers), device=message.parts[0].device)
+        own = torch.tensor(message.lengths, device=message.parts[0].device).repeat(len(self.workers), 1)
         (lengths,) = self.gather(DenseMessage.of(own)).parts
         if lengths.is_meta:
             return message
@@ -326,9 +380,9 @@ class Communicator:
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
         """Bill what another worker receives; `senders` is the share of workers whose message anybody receives."""
-        size, count = message.row_bytes, message.count if messages else 0
-        payload = size * senders if messages else 0
-        self.ledger.bill(self.step, self._label, kind, payload, wire * size, messages * count, count)
+        size, count, share = message.row_bytes, message.count if messages else 0, self.share
+        payload = size * senders * share if messages else 0
+        self.ledger.bill(self.step, self._label, kind, payload, wire * size * share, messages * count * share, count)
 
     def _plan(self, matrix: MixingMatrix) -> MixPlan:
         return remembered(self._plans, matrix, self._bounds, self.transport.rank)

@@ -16,6 +16,11 @@ from commeff.core.local import Local, equal_rates, one_rate
 from commeff.core.strategy import LocalStep
 
 
+def kept(new: Tensor, old: Tensor, active: Tensor | None) -> Tensor:
+    """The new rows of those who are active, the old ones of the others."""
+    return new if active is None else torch.where(active.to(new.device)[:, None], new, old)
+
+
 class Corrected(LocalStep):
     """A local step around another one, whose rates and options are its own."""
 
@@ -65,8 +70,8 @@ class D2(Corrected):
         before = x.clone()
         update = self.inner(x, gradient, active) - before
         out = 2 * before - self.last_x + update - self.last_update
-        self.last_x, self.last_update = before, update
-        return out
+        self.last_x, self.last_update = kept(before, self.last_x, active), kept(update, self.last_update, active)
+        return kept(out, before, active)
 
 
 class QuasiGlobal(Corrected):
@@ -96,8 +101,9 @@ class QuasiGlobal(Corrected):
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
         gamma = self.inner.last_lr
         if gamma:
-            self.momentum = self.mu * self.momentum + (1 - self.mu) / gamma * (self.last_x - x)
-        self.last_x = x.clone()
+            momentum = self.mu * self.momentum + (1 - self.mu) / gamma * (self.last_x - x)
+            self.momentum = kept(momentum, self.momentum, active)
+        self.last_x = kept(x.clone(), self.last_x, active)
         direction = gradient + self.beta * self.momentum
         return self.inner(x, gradient + self.beta * direction if self.nesterov else direction, active)
 
@@ -142,7 +148,7 @@ class Proximal(PeriodCounter):
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
         if self.begins():
-            self.anchor = x.clone()
+            self.anchor = kept(x.clone(), self.anchor, active)
         return self.inner(x, gradient + self.mu * (x - self.anchor), active)
 
 
@@ -168,9 +174,9 @@ class ControlVariate(PeriodCounter):
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
         if self.begins():
             if self.moved:
-                self.drift = self.drift + (self.last - x) / self.moved
+                self.drift = kept(self.drift + (self.last - x) / self.moved, self.drift, active)
             self.moved = 0.0
         out = self.inner(x, gradient + self.drift, active)
         self.moved += self.inner.last_lr
-        self.last = out.clone()
+        self.last = kept(out.clone(), self.last, active)
         return out

@@ -328,13 +328,15 @@ class Local(LocalStep):
 
     @state.setter
     def state(self, rows: dict[str, Tensor]) -> None:
-        equal = all(bool((value == value[0]).all()) for value in rows.values() if value.ndim == 1)
-        if self._stacked and not equal:
-            like = self._parameters[0][0]
-            self._build(like.new_empty(self._workers, self._runs[-1].stop).unbind())
+        workers, like = len(rows["aged"]), self._parameters[0][0] if self._parameters else torch.empty(0)
+        equal = all(bool((value == value[:1]).all()) for value in rows.values() if value.ndim == 1)
+        if (self._stacked and not equal) or (not self._stacked and workers != self._workers):
+            hosts = like.new_empty(workers, self._runs[-1].stop)
+            self._build(hosts.unbind() if workers else [hosts])
+        self._workers = workers
         for i, optimizer in enumerate(self._optimizers):
             optimizer.state.clear()
-            for key in [key for key in rows if key != "aged" and rows["aged"][i]]:
+            for key in [key for key in rows if key != "aged" and rows["aged"][i : i + 1].any()]:
                 p, name = key.split(".", 1)
                 mine = rows[key] if self._stacked and rows[key].ndim > 1 else rows[key][i]
                 counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart

@@ -29,12 +29,12 @@ def step(strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communic
     if strategy.gradients.rowwise:
         if bool(good.all()):
             return strategy.step(x, gradient, communicator, donate=True)
-        before, communicator.active = communicator.active, good.clone()
+        communicator.moving = good.clone()
         try:
             kept = gradient.masked_fill(~good[:, None].to(gradient.device), 0.0)
             return strategy.step(x, kept, communicator, donate=True)
         finally:
-            communicator.active = before
+            communicator.moving = None
     if float(communicator.observe((~good).double())) > 0:
         strategy.drain()
         return x

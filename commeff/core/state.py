@@ -37,6 +37,8 @@ class Stateful:
         Whether what it sends, and when, depends on values and not on shapes and the clock alone.
     on_host : bool
         Whether what its parts remember lies in the host's memory, whatever device the rows are on.
+    why_all : str
+        Why no worker may be absent from a step, if that is so.
     """
 
     rows: ClassVar[tuple[str, ...]] = ()
@@ -45,6 +47,7 @@ class Stateful:
     own_exact_on_pieces: ClassVar[bool] = False
     data_dependent: ClassVar[bool] = False
     on_host: ClassVar[bool] = False
+    why_all: ClassVar[str] = ""
 
     def parts(self) -> Iterator[tuple[str, Stateful]]:
         """The parts that have memories of their own, by name."""
@@ -98,6 +101,12 @@ class Stateful:
     def remembers(self) -> bool:
         """Whether it or any of its parts has a memory."""
         return bool(self.rows or self.shared) or any(part.remembers for _, part in self.parts())
+
+    @property
+    def needs_all(self) -> tuple[str, ...]:
+        """Why every worker has to take part in every step: its own reason, and those of its parts."""
+        own = (self.why_all,) if self.why_all else ()
+        return (*own, *(reason for _, part in self.parts() for reason in part.needs_all))
 
     @property
     def essence(self) -> Stateful:

@@ -31,6 +31,7 @@ from torch import Tensor
 from commeff.compressors import Layout, Message
 from commeff.core import overlap
 from commeff.core.overlap import Flow, Stages
+from commeff.core.presence import check_absence, rows_of
 from commeff.core.state import Scope, Stateful
 
 if TYPE_CHECKING:
@@ -243,7 +244,8 @@ class Strategy(Stateful):
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed. Never needed for correctness."""
-        overlap.post(self.parameters, x, communicator.child("parameters"))
+        if communicator.active is None:
+            overlap.post(self.parameters, x, communicator.child("parameters"))
 
     def step(
         self,
@@ -273,8 +275,10 @@ class Strategy(Stateful):
                 "give one row a worker"
             )
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
+        if communicator.active is not None:
+            return self._step_of_present(own, gradient, communicator, communicator.active)
         averaged = self.gradients(gradient, communicator.child("gradients"))
-        moved = self.local(own, averaged, communicator.active)
+        moved = self.local(own, averaged, communicator.moving)
         below = communicator.child("parameters")
         # What the local step returns is ours to give away only if it is the memory that we gave it.
         ours = moved.data_ptr() == own.data_ptr()
@@ -283,4 +287,24 @@ class Strategy(Stateful):
             raise ValueError(
                 f"a transform must keep the shape {tuple(x.shape)}, got {tuple(out.shape)}: give one row a worker"
             )
+        return out
+
+    def _step_of_present(self, x: Tensor, gradient: Tensor, communicator: Communicator, active: Tensor) -> Tensor:
+        """The same of the workers who are there; the other rows stay as they are. The memory of x is given away."""
+        check_absence(self)
+        here = communicator.present()
+        if not here.n:
+            return x
+        averaged = self._among(self.gradients, gradient, here.child("gradients"), active)
+        moved = self.local(x, averaged, communicator.moving)
+        return self._among(self.parameters, moved, here.child("parameters"), active)
+
+    @staticmethod
+    def _among(transform: Transform, vectors: Tensor, communicator: Communicator, active: Tensor) -> Tensor:
+        """A transform of the rows of those who are there, whose `communicator` this is."""
+        if transform.rowwise:
+            return transform(vectors, communicator)
+        with rows_of(transform, active, vectors.shape[1]):
+            out = vectors.clone()
+            out[active] = transform(vectors[active], communicator)
         return out

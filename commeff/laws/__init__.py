@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from commeff.laws.absence import leaves_the_absent_alone
 from commeff.laws.conduct import (
     gives_the_same_when_x_is_donated,
     leaves_its_input_alone,
@@ -41,6 +42,7 @@ __all__ = [
     "is_saved_by_name",
     "is_the_same_on_every_engine",
     "leaves_its_input_alone",
+    "leaves_the_absent_alone",
     "pays_for_what_it_learns",
     "repeats",
     "resumes",
@@ -62,6 +64,7 @@ LAWS: tuple[Callable[[MethodCase], None], ...] = (
     pays_for_what_it_learns,
     runs_alone,
     is_the_same_on_every_engine,
+    leaves_the_absent_alone,
     works_in_blocks,
     acts_on_pieces,
     is_profiled,

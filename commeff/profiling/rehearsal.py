@@ -16,6 +16,7 @@ from commeff.communicator.wire.transport import Arrived, Transport
 from commeff.compressors import Message
 from commeff.core import Stateful
 from commeff.topologies import MixingMatrix, Topology
+from commeff.topologies.failures import Sums
 
 T = TypeVar("T")
 
@@ -153,20 +154,22 @@ class Rehearsal(Communicator):
             plans[matrix] = MixPlan(keep, keep, {}, {}, weights, out_degree, senders)
         return plans[matrix]
 
-    def post_mix(self, message: Message, matrix: MixingMatrix, out: Tensor | None = None) -> Handle[Tensor]:
+    def post_mix(
+        self, message: Message, matrix: MixingMatrix, out: Tensor | None = None, keep: Sums | None = None
+    ) -> Handle[Tensor]:
         """`mix`, begun now."""
         if matrix.n != self.n:
             raise ValueError(
                 f"the topology must connect the run's {self.n} workers, got one of {matrix.n}; make both equal"
             )
-        handle = super().post_mix(message, matrix, out)
+        handle = super().post_mix(message, matrix, out, keep)
         self.wire.operations[-1] = self.wire.operations[-1]._replace(matrix=matrix)
         return self._watched(handle)
 
-    def post_average(self, message: Message) -> Handle[Tensor]:
-        """`average`, begun now; without numbers, its result is not worked out."""
+    def post_mean(self, message: Message) -> Handle[Tensor]:
+        """The mean, begun now; without numbers, it is not worked out."""
         if not message.parts[0].is_meta:
-            return self._watched(super().post_average(message))
+            return self._watched(super().post_mean(message))
         self.bill_average(self._agreed(message))
         mean = message.parts[0].new_empty(1, message.d, dtype=message.dtype)
         return self._watched(Handle(lambda: mean))

@@ -13,6 +13,8 @@ from commeff.core.overlap import Flow
 from commeff.core.strategy import Transform, stages_of
 from commeff.transforms.timing import Every
 
+LATE = "what travels while steps go on comes from those who were there before; give participation=1, or delay=0"
+
 
 @dataclass
 class Underway:
@@ -51,6 +53,10 @@ class Delayed(Transform):
 
     rows = ("corrections",)
 
+    @property
+    def needs_all(self) -> tuple[str, ...]:
+        return (*([LATE] if self.delay else []), *super().needs_all)
+
     def __init__(self, inner: Transform, delay: int) -> None:
         if not isinstance(delay, int) or delay < 0:
             raise ValueError(f"delay must be a whole number of at least 0, got {delay!r}: it counts steps")
@@ -58,7 +64,7 @@ class Delayed(Transform):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        self._like, self._shape = v.new_empty(0), v.shape
+        self._like, self._shape = v.new_empty(0), (len(v), v.shape[1])
         self._queue: list[Underway | Tensor | None] = [None] * self.delay  # None is a correction of zero
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
@@ -89,6 +95,7 @@ class Delayed(Transform):
 
     @corrections.setter
     def corrections(self, stacked: Tensor) -> None:
+        self._shape = (len(stacked), self._shape[1])
         self._queue = [rows.clone() for rows in stacked.unbind(1)]
 
 
@@ -111,6 +118,7 @@ class MixedIn(Transform):
 
     rows = ("arrived",)
     shared = ("pending",)
+    why_all = f"{LATE} and mixing=0"
 
     def __init__(self, every: Every, delay: int, mixing: float) -> None:
         if not isinstance(delay, int) or not 0 <= delay < every.period:

@@ -36,9 +36,9 @@ class EF21(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         change = self.changes.encode(vectors - self.public, communicator, "up")
-        handle = communicator.post_average(change)
+        handle = communicator.post_mean(change)
         self.public += change.decode()
-        self.mean += (yield handle)[:1]
+        self.mean.add_((yield handle), alpha=communicator.share)
         return self.mean.clone().expand_as(vectors)
 
 
@@ -83,9 +83,9 @@ class Diana(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         change = self.compressor.encode(vectors - self.shift, communicator, "up")
-        handle = communicator.post_average(change)
+        handle = communicator.post_mean(change)
         self.shift.add_(change.decode(), alpha=self._alpha)
-        learned = (yield handle)[:1]
+        learned = communicator.share * (yield handle)
         out = self.mean + learned
         self.mean.add_(learned, alpha=self._alpha)
         return out.expand_as(vectors)

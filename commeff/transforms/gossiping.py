@@ -94,6 +94,7 @@ class Choco(Transform):
     """
 
     rows = ("public", "neighbours")
+    why_all = "CHOCO's running sums are right for fixed weights only; give participation=1, or another method"
 
     def __init__(self, topology: Topology, compressor: Compressor, gamma: float) -> None:
         if not 0 < gamma <= 1:

@@ -27,6 +27,8 @@ class Hierarchical(Transform):
         Which nodes receive from which.
     """
 
+    why_all = "each member of a node has a part of every vector to carry; give participation=1, or another method"
+
     def __init__(self, topology: Topology) -> None:
         self.topology = fitting(topology)
 

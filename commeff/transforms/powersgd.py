@@ -57,7 +57,7 @@ class PowerSGD(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         target = self.error + vectors
-        out = torch.empty_like(target[:1])
+        out = target.new_empty(1, target.shape[1])
         for field in self._fields:
             m = target[:, field.start : field.stop].unflatten(1, matrix_shape(field))
             if field.name in self.right:
@@ -88,5 +88,5 @@ def orthonormal(matrix: Tensor) -> Tensor:
 
 def _mean(matrices: Tensor, communicator: Communicator) -> Generator[Handle[Tensor], Tensor, Tensor]:
     """(w, a, b) -> (a, b): the mean over all workers."""
-    mean = yield communicator.post_average(DenseMessage.of(matrices.flatten(1)))
+    mean = yield communicator.post_mean(DenseMessage.of(matrices.flatten(1)))
     return mean[0].view(matrices.shape[1:])

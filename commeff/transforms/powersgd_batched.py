@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import torch
@@ -157,7 +158,7 @@ class BatchedPowerSGD(PowerSGD):
             factors.rights(matrices, lefts), target[:, :0], communicator.child("right")
         )
         factors.keep(rights)
-        out = torch.empty_like(target[:1])
+        out = target.new_empty(1, target.shape[1])
         out[:, factors.raw] = raw
         factors.write(out, lefts)
         self.error = target.sub_(out)
@@ -168,11 +169,10 @@ class BatchedPowerSGD(PowerSGD):
         factors: list[Tensor], rest: Tensor, communicator: Communicator
     ) -> Generator[Handle[Tensor], Tensor, tuple[list[Tensor], Tensor]]:
         """The exact averages of all factors and of the remaining numbers, in one message."""
-        w = rest.shape[0]
-        flat = torch.cat([*(f.reshape(w, -1) for f in factors), rest], dim=1)
+        flat = torch.cat([*(f.flatten(1) for f in factors), rest], dim=1)
         if not flat.shape[1]:
-            return [], rest[:1]
-        mean = (yield communicator.post_average(DenseMessage.of(flat)))[:1]
-        sizes = [f.numel() // w for f in factors]
+            return [], rest.new_empty(1, 0)
+        mean = yield communicator.post_mean(DenseMessage.of(flat))
+        sizes = [prod(f.shape[1:]) for f in factors]
         *parts, last = mean.split_with_sizes([*sizes, rest.shape[1]], dim=1)
         return [part.reshape(1, *f.shape[1:]) for part, f in zip(parts, factors, strict=True)], last

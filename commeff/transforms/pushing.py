@@ -71,7 +71,7 @@ class PushSum(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         moved = self.numerator + (vectors - self.ratio)
         message = DenseMessage.of(torch.cat([moved, self.weight], dim=1))
-        mixed = yield communicator.post_mix(message, self.topology.at(communicator.step))
+        mixed = yield communicator.post_mix(message, self.topology.at(communicator.step), keep="columns")
         self.numerator, self.weight = mixed[:, :-1].clone(), mixed[:, -1:].clone()
         self.ratio = self.numerator / self.weight
         return self.ratio.clone()

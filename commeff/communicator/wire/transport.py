@@ -141,14 +141,16 @@ class Transport:
         peers = [peer for peer in range(self.size) if peer != self.rank]
         host = self._reachable(rows)
         incoming = {peer: host.new_empty(sizes[peer], host.shape[1]) for peer in peers}
-        exchange = Exchange(dict.fromkeys(peers, host), incoming, self._shared_memory)
+        outgoing = dict.fromkeys(peers, host) if len(host) else {}
+        exchange = Exchange(outgoing, {p: buffer for p, buffer in incoming.items() if len(buffer)}, self._shared_memory)
         self._submit(exchange)
 
         def wait() -> Tensor:
             if not exchange.posted:
                 self._post_held()
             self._timed(exchange.wait)
-            everything = torch.cat([host if r == self.rank else exchange.arrived(r) for r in range(self.size)])
+            senders = [r for r in range(self.size) if sizes[r] or r == self.rank]
+            everything = torch.cat([host if r == self.rank else exchange.arrived(r) for r in senders])
             exchange.release()
             return everything.to(rows.device)
 

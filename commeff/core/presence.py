@@ -1,0 +1,97 @@
+"""A step in which some workers are absent: transforms see the rows, and the memories, of those who are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from commeff.core.addresses import Address
+from commeff.core.state import Stateful
+
+
+def check_absence(part: Stateful) -> None:
+    """Refuse absent workers where something needs all of them."""
+    for reason in part.needs_all:
+        raise ValueError(f"every worker must take part in each step of this method, got absent ones: {reason}")
+
+
+@contextmanager
+def rows_of(part: Stateful, present: Tensor, width: int) -> Iterator[None]:
+    """What `part` remembers of some workers alone, who are then all that it knows of. The others' stays as it is.
+
+    Parameters
+    ----------
+    part : Stateful
+        Any part of a strategy that has been started.
+    present : (w,) bool
+        The hosted workers that remain.
+    width : int
+        The columns of a row.
+    """
+    if not part.remembers:
+        yield
+        return
+    part.drain()
+    chosen = _Chosen(present)
+    part.exchange(Address.of(width), chosen)
+    yield
+    part.drain()
+    part.exchange(Address.of(width), _Back(chosen))
+
+
+class _Chosen:
+    """Swaps every worker's memory for that of the workers who are there, and keeps all of it."""
+
+    def __init__(self, present: Tensor) -> None:
+        self.index = present.nonzero().flatten()
+        self.whole: dict[str, Any] = {}
+
+    def rows(self, at: Address, value: Any) -> Any:
+        return value if at.server else self._keep(at.path, value)
+
+    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return {name: self._keep(f"{at.path}/{at.spans}/{name}", value) for name, value in values.items()}
+
+    def shared(self, at: Address, value: Any) -> Any:
+        return value
+
+    def schedule(self, at: Address, value: Any) -> Any:
+        return value
+
+    def _keep(self, key: str, value: Tensor) -> Tensor:
+        self.whole[key] = value
+        return value[self.index.to(value.device)]
+
+
+class _Back:
+    """Swaps the memory of those who were there for that of all, in which theirs is the new one."""
+
+    def __init__(self, chosen: _Chosen) -> None:
+        self._index, self._whole = chosen.index, chosen.whole
+
+    def rows(self, at: Address, value: Any) -> Any:
+        return value if at.server else self._merge(at.path, value)
+
+    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        here = f"{at.path}/{at.spans}/"  # an optimizer may have a state of workers who are absent alone
+        whole = {key.removeprefix(here): value for key, value in self._whole.items() if key.startswith(here)}
+        return whole | {name: self._merge(here + name, value) for name, value in values.items()}
+
+    def shared(self, at: Address, value: Any) -> Any:
+        return value
+
+    def schedule(self, at: Address, value: Any) -> Any:
+        return value
+
+    def _merge(self, key: str, value: Tensor) -> Tensor:
+        workers = len(next(iter(self._whole.values())))
+        whole = self._whole.get(key)
+        whole = value.new_zeros(workers, *value.shape[1:]) if whole is None else whole  # remembered since this step
+        if whole.stride(0) == 0 and len(whole) > 1:
+            whole = whole.clone(memory_format=torch.contiguous_format)
+        whole[self._index.to(whole.device)] = value
+        return whole

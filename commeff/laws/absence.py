@@ -1,0 +1,98 @@
+"""Who takes part: a step without some workers is a step of the others, and touches nothing of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.core.addresses import Address
+from commeff.core.strategy import Strategy
+from commeff.laws.engines import rehearse
+from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, slope, start
+
+PRESENT = ("1111", "1011", "1001", "0000", "0111", "1111", "1101")  # who is there, step by step
+
+
+def leaves_the_absent_alone(case: MethodCase) -> None:
+    """Absent workers neither move nor remember, send or receive, whatever their gradients are; who hosts them does not
+    show. A method that cannot do without them says so.
+    """
+    strategy = case.build(WORKERS)
+    if strategy.needs_all:
+        refusals = []
+        try:
+            _drive(case, Communicator(workers=WORKERS, seed=3))
+        except ValueError as error:
+            refusals.append(str(error))
+        assert refusals, f"{case.name}: it needs every worker, and went on without some"
+        assert "must take part" in refusals[0], f"{case.name}: it is refused for another reason: {refusals[0]}"
+        return
+    whole, bill = _drive(case, Communicator(workers=WORKERS, seed=3))
+    for processes in (2, WORKERS):
+        found = rehearse(processes, WORKERS, lambda communicator: _drive(case, communicator))
+        difference = float((torch.cat([rows for rows, _ in found], 1) - whole).abs().max())
+        assert difference <= 1e-12, (
+            f"{case.name}: with absent workers it differs by {difference:.1e} on {processes} processes: a process may "
+            "host nobody who is there, and what is divided by n has to be multiplied by communicator.share"
+        )
+        assert all(bills == bill for _, bills in found), f"{case.name}: absent workers are billed on some processes"
+
+
+def _drive(case: MethodCase, communicator: Communicator) -> tuple[Tensor, list[float]]:
+    """The trajectory (steps, w, d), and what each step sends."""
+    strategy, workers = case.build(WORKERS), list(communicator.workers)
+    x, trajectory, bills = start()[workers], [], []
+    strategy.start(x, LAYOUT, communicator)
+    for communicator.step, letters in enumerate(PRESENT):
+        communicator.active = torch.tensor([letter == "1" for letter in letters])
+        absent = torch.tensor([letters[worker] == "0" for worker in workers])
+        gradient = slope(x, communicator.step, workers)
+        gradient[absent] = torch.nan
+        before, remembered = x.clone(), _Memories.of(strategy, absent)
+        sent = communicator.ledger.payload_bytes
+        x = strategy.step(x, gradient, communicator)
+        assert torch.isfinite(x).all(), f"{case.name}: a gradient of a worker who is absent reached others"
+        assert torch.equal(x[absent], before[absent]), f"{case.name}: a worker moved in a step from which it was absent"
+        after = _Memories.of(strategy, absent)
+        for name, was in remembered.items():
+            assert torch.equal(after[name], was), (
+                f"{case.name}: {name} of an absent worker changed: a local step keeps its rows, as `kept` does"
+            )
+        trajectory.append(x.clone())
+        bills.append(communicator.ledger.payload_bytes - sent)
+    assert bills[PRESENT.index("0000")] == 0, f"{case.name}: a step without anybody sent bytes"
+    return torch.stack(trajectory), bills
+
+
+class _Memories:
+    """A swap that only looks: what a strategy remembers of some of the hosted workers."""
+
+    def __init__(self, workers: Tensor) -> None:
+        self.workers, self.found = workers, dict[str, Tensor]()
+
+    @classmethod
+    def of(cls, strategy: Strategy, workers: Tensor) -> dict[str, Tensor]:
+        """Their rows of each memory, by its path."""
+        strategy.drain()
+        memories = cls(workers)
+        strategy.exchange(Address.of(LAYOUT.d), memories)
+        return memories.found
+
+    def rows(self, at: Address, value: Any) -> Any:
+        if not at.server:
+            self.found[at.path] = value[self.workers].clone()
+        return value
+
+    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        self.found |= {f"{at.path} {at.spans} {name}": value[self.workers].clone() for name, value in values.items()}
+        return values
+
+    def shared(self, at: Address, value: Any) -> Any:
+        return value
+
+    def schedule(self, at: Address, value: Any) -> Any:
+        return value

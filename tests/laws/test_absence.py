@@ -1,0 +1,142 @@
+"""Who takes part: averages, weights and memories of those who are there, against their equations."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import combinations
+
+import pytest
+import torch
+
+from commeff import Communicator, Layout, methods, topologies
+from commeff.compressors import Dense, Natural, TopK
+from commeff.topologies.failures import without_workers
+
+N, D, LR = 5, 7, 0.1
+SGD = partial(torch.optim.SGD, lr=LR)
+MASKS = ("11111", "10110", "01011", "00000", "00100", "11110")
+
+
+def rows(seed):
+    return torch.randn(N, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def present(step):
+    return torch.tensor([letter == "1" for letter in MASKS[step]])
+
+
+def drive(strategy, watch=lambda strategy, communicator: None):
+    """The rows after steps in which absent workers have parameters and gradients that are not numbers."""
+    communicator, x = Communicator(workers=N, seed=1), rows(0)
+    strategy.start(x, Layout.flat(D), communicator)
+    for communicator.step in range(len(MASKS)):
+        communicator.active, away = present(communicator.step), ~present(communicator.step)
+        gradient, poisoned = rows(communicator.step + 1), x.clone()
+        gradient[away] = poisoned[away] = torch.nan
+        after = strategy.step(poisoned, gradient, communicator)
+        assert after[away].isnan().all()
+        assert after[~away].isfinite().all()
+        x = torch.where(away[:, None], x, after)
+        watch(strategy, communicator)
+    return x, communicator
+
+
+def test_the_mean_gradient_is_that_of_those_who_are_there():
+    x, _ = drive(methods.psgd(SGD))
+    expected = rows(0)
+    for step in range(len(MASKS)):
+        there = present(step)
+        expected[there] -= LR * rows(step + 1)[there].mean(0)
+    assert (x - expected).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("graph", [topologies.ring(N), topologies.exponential(N), topologies.star(N)])
+def test_the_weight_of_an_absent_neighbour_goes_to_the_diagonal(graph):
+    x, _ = drive(methods.dsgd(SGD, graph))
+    expected = rows(0)
+    for step in range(len(MASKS)):
+        there = present(step)
+        moved = expected - LR * rows(step + 1) * there[:, None]
+        expected = torch.from_numpy(without_workers(graph.at(step), there.numpy()).dense()) @ moved
+    assert (x - expected).abs().max() <= 1e-12
+
+
+def test_push_sum_loses_no_mass():
+    import networkx
+
+    graph = topologies.from_graph(networkx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 3), (1, 4)]))
+    moved = torch.zeros(D, dtype=torch.float64)
+
+    def whole(strategy, communicator):
+        push = strategy.parameters
+        moved.sub_(LR * rows(communicator.step + 1)[present(communicator.step)].sum(0))
+        assert float(push.weight.sum()) == pytest.approx(N)
+        assert (push.numerator.sum(0) - rows(0).sum(0) - moved).abs().max() <= 1e-12
+
+    drive(methods.sgp(SGD, graph), whole)
+
+
+@pytest.mark.parametrize(
+    ("method", "known"),
+    [(partial(methods.ef21, compressor=TopK(k=2)), "public"), (partial(methods.diana, compressor=Natural()), "shift")],
+)
+def test_what_all_know_is_the_mean_of_everybody_who_was_ever_there(method, known):
+    """EF21 with partial participation (arXiv 2110.03294): an absent worker's difference is 0, its vector stays."""
+
+    def mean(strategy, communicator):
+        average = strategy.gradients
+        assert (getattr(average, known).mean(0) - average.mean[0]).abs().max() <= 1e-12
+
+    drive(method(SGD), mean)
+
+
+def test_trackers_sum_to_the_last_gradients():
+    def sums(strategy, communicator):
+        tracking = strategy.gradients
+        assert (tracking.tracked.sum(0) - tracking.last_gradient.sum(0)).abs().max() <= 1e-12
+
+    drive(methods.gradient_tracking(SGD, topologies.ring(N)), sums)
+
+
+def test_those_who_are_there_are_billed():
+    graph = topologies.ring(N)
+    for strategy in (methods.psgd(SGD), methods.dsgd(SGD, graph), methods.double_squeeze(SGD, Dense())):
+        _, communicator = drive(strategy)
+        up = [row for row in communicator.ledger.rows if row.kind != "from_server"]
+        for row in up:
+            there = present(row.step).numpy()
+            senders = (without_workers(graph.at(0), there).out_degrees > 0) if row.kind == "mix" else there
+            assert row.payload_bytes * N == pytest.approx(
+                8 * D * (senders.sum() if there.sum() > 1 else row.payload_bytes * N / (8 * D))
+            )
+        assert {row.step for row in up} == {0, 1, 2, 4, 5}
+
+
+def test_means_over_samples_are_unbiased_and_vary_as_theory_says():
+    """Over all subsets of S: E mean = mean, Var = (N - S) / (N - 1) / S of the workers' variance."""
+    v, size = rows(3), 2
+    communicator = Communicator(workers=N)
+    found = []
+    for chosen in combinations(range(N), size):
+        communicator.active = torch.tensor([worker in chosen for worker in range(N)])
+        here = communicator.present()
+        found.append(here.average(Dense().compress(v[list(chosen)], here.random("up")))[0])
+    means = torch.stack(found)
+    assert (means.mean(0) - v.mean(0)).abs().max() <= 1e-12
+    assert (means.var(0, correction=0) - (N - size) / (N - 1) / size * v.var(0, correction=0)).abs().max() <= 1e-12
+
+
+def test_methods_that_need_everybody_say_so():
+    for strategy in (methods.choco(SGD, topologies.ring(N), TopK(k=2)), methods.dasgd(SGD, period=2, delay=1)):
+        with pytest.raises(
+            ValueError, match=r"every worker must take part in each step of this method.*participation=1"
+        ):
+            drive(strategy)
+
+
+def test_every_process_has_to_know_who_takes_part():
+    communicator = Communicator(workers=N)
+    with pytest.raises(ValueError, match="active must be a truth value for each of the 5 workers"):
+        communicator.active = torch.ones(3, dtype=torch.bool)
+    communicator.active = torch.ones(N, dtype=torch.bool)
+    assert communicator.active is None
