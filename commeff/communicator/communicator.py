@@ -17,6 +17,7 @@ from commeff.communicator.collectives import collective as named
 from commeff.communicator.ledger import Ledger
 from commeff.communicator.mixing import MixPlan, Plans, remembered
 from commeff.communicator.server import post_down, post_up
+from commeff.communicator.wire.records import broadcast_state
 from commeff.communicator.wire.transport import Transport, processes
 from commeff.compressors import DenseMessage, Layout, Message, WorkerRandom
 from commeff.compressors.places import Places
@@ -362,6 +363,12 @@ class Communicator:
         arrived = self.transport.sum(rows.to(self.device).sum(0, dtype=torch.float64))
         self.transport.sent = counts
         return Handle(lambda: arrived() / self.n)
+
+    def tell(self, state: Any, source: int) -> Any:
+        """The state that the process which hosts the worker `source` gives, at every process; not billed."""
+        if self.transport.size == 1:
+            return state
+        return broadcast_state(state, self.transport.group, bisect_right(self._homes, source) - 1)
 
     def meet(self) -> None:
         """Wait until all processes are here."""

@@ -51,10 +51,10 @@ class _Chosen:
         self.whole: dict[str, Any] = {}
 
     def rows(self, at: Address, value: Any) -> Any:
-        return value if at.server else self._keep(at.path, value)
+        return value if at.server else self._keep(_key(at), value)
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return {name: self._keep(f"{at.path}/{at.spans}/{name}", value) for name, value in values.items()}
+        return {name: self._keep(f"{_key(at)}/{name}", value) for name, value in values.items()}
 
     def shared(self, at: Address, value: Any) -> Any:
         return value
@@ -74,10 +74,10 @@ class _Back:
         self._index, self._whole = chosen.index, chosen.whole
 
     def rows(self, at: Address, value: Any) -> Any:
-        return value if at.server else self._merge(at.path, value)
+        return value if at.server else self._merge(_key(at), value)
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        here = f"{at.path}/{at.spans}/"  # an optimizer may have a state of workers who are absent alone
+        here = f"{_key(at)}/"  # an optimizer may have a state of workers who are absent alone
         whole = {key.removeprefix(here): value for key, value in self._whole.items() if key.startswith(here)}
         return whole | {name: self._merge(here + name, value) for name, value in values.items()}
 
@@ -95,3 +95,7 @@ class _Back:
             whole = whole.clone(memory_format=torch.contiguous_format)
         whole[self._index.to(whole.device)] = value
         return whole
+
+
+def _key(at: Address) -> str:
+    return f"{at.path} {at.spans}"

@@ -37,6 +37,8 @@ class Stateful:
         Whether what it sends, and when, depends on values and not on shapes and the clock alone.
     on_host : bool
         Whether what its parts remember lies in the host's memory, whatever device the rows are on.
+    common : tuple of str
+        Names of the memories and parts that are equal at all workers where the result is.
     why_all : str
         Why no worker may be absent from a step, if that is so.
     """
@@ -47,6 +49,7 @@ class Stateful:
     own_exact_on_pieces: ClassVar[bool] = False
     data_dependent: ClassVar[bool] = False
     on_host: ClassVar[bool] = False
+    common: ClassVar[tuple[str, ...]] = ()
     why_all: ClassVar[str] = ""
 
     def parts(self) -> Iterator[tuple[str, Stateful]]:

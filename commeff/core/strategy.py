@@ -136,6 +136,10 @@ class Transform(Component):
         """The transformed rows."""
         return Flow(self.stages(vectors, communicator)).finish()
 
+    def agrees(self, step: int | None = None) -> bool:
+        """Whether the rows that a step gives are equal at all workers; without a step, whether any step's are."""
+        return False
+
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         """The same as a generator that pauses where it waits: `mean = yield communicator.post_average(message)`."""
         raise NotImplementedError(f"{type(self).__name__} must define __call__ or stages, got neither")
@@ -181,6 +185,9 @@ class Chain(Transform):
         for i, link in enumerate(self.links):
             vectors = yield from stages_of(link, vectors, communicator.child(f"links.{i}"))
         return vectors
+
+    def agrees(self, step: int | None = None) -> bool:
+        return self.links[-1].agrees(step)
 
 
 class Strategy(Stateful):
@@ -241,6 +248,13 @@ class Strategy(Stateful):
         self.local.start(x, layout)
         self.gradients.start(torch.zeros_like(x), layout, communicator.child("gradients"))
         self.parameters.start(x, layout, communicator.child("parameters"))
+
+    def agrees(self, step: int | None = None) -> bool:
+        """Whether all workers that take part have the same parameters after a step; without one, after any step.
+
+        Gradients that are averaged at every step keep equal workers equal, optimizers and all.
+        """
+        return self.parameters.agrees(step) or (self.parameters.rowwise and self.gradients.agrees())
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed. Never needed for correctness."""

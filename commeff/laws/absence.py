@@ -22,6 +22,7 @@ def leaves_the_absent_alone(case: MethodCase) -> None:
     show. A method that cannot do without them says so.
     """
     strategy = case.build(WORKERS)
+    strategy.start(start(), LAYOUT, Communicator(workers=WORKERS))
     if strategy.needs_all:
         refusals = []
         try:

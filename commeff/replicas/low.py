@@ -90,8 +90,9 @@ class LowStacked(Stacked):
         _, losses = super().compute(loss, batches, step)
         self.gradients.copy_(self._sums)
         if self.scales:
-            rows = zip(self.scales, self.gradients, strict=True)
-            self.finite = torch.tensor([scale.taken(row) for scale, row in rows])
+            there = [True] * len(self.scales) if self.active is None else self.active.tolist()
+            rows = zip(self.scales, self.gradients, there, strict=True)
+            self.finite = torch.tensor([not here or scale.taken(row) for scale, row, here in rows])
         return self.gradients, losses
 
     def _backward(self, loss: Loss, batch: Batch, step: int, r: int, weight: float) -> Tensor:

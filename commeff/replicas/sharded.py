@@ -142,6 +142,8 @@ class ShardedWorker:
             self.load(own)
             self._restore(buffers)
 
+    active: Tensor | None = None  # all of a worker's ranks compute, whether it takes part or not
+
     def compute(
         self,
         loss: Objective,

@@ -80,6 +80,8 @@ class Stacked:
         Of workers in pieces (`ShardedWorker`): a whole model has no parts.
     finite : (w,) bool or None
         Whether the last gradients were, in 16 bits; None where nobody looks.
+    active : (w,) bool or None
+        Who computes in the steps to come; None: all. The others' gradients and losses are 0.
 
     Examples
     --------
@@ -91,6 +93,7 @@ class Stacked:
 
     partition: tuple[Part, ...] = ()
     finite: Tensor | None = None
+    active: Tensor | None = None
 
     def __init__(
         self,
@@ -195,7 +198,13 @@ class Stacked:
             partial(self._on_own_stream, partial(loss, replica, *parts), worker, step, r)
             for worker, replica, parts in rows
         ]
-        return backward(forwards, weight, self._together)
+        if self.active is None:
+            return backward(forwards, weight, self._together)
+        losses = self.parameters.new_zeros(len(forwards))
+        chosen = [i for i in range(len(forwards)) if self.active[i]]
+        if chosen:
+            losses[chosen] = backward([forwards[i] for i in chosen], weight, self._together).to(losses)
+        return losses
 
     def _on_own_stream(self, forward: Callable[[], T], worker: int, step: int, r: int) -> T:
         """Dropout and its kin draw from torch's generators: seeded for each worker and step, if the model draws."""

@@ -17,11 +17,13 @@ from torch import Tensor, zeros_like
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core import overlap
+from commeff.core.returning import bring_back
 from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.evaluation import Replicas, at_result, measure
+from commeff.training.participation import Participation
 from commeff.training.recorder import Recorder
 from commeff.training.task import Task
 
@@ -61,6 +63,8 @@ class Run:
         Which run this is, and its method, in words.
     began : dict
         What was measured before the first step, where that cannot be done at the end.
+    participation : Participation, optional
+        Who takes part in which step; everybody unless given.
     """
 
     replicas: Replicas
@@ -77,6 +81,7 @@ class Run:
     identity: str = ""
     method: str = ""
     began: dict[str, float] = field(default_factory=dict)
+    participation: Participation | None = None
 
     @classmethod
     def start(
@@ -91,11 +96,31 @@ class Run:
             replicas, strategy, communicator, everybody or communicator, losses, identity=identity, method=method
         )
 
+    def gather_workers(self) -> None:
+        """See who takes part in the step to come. Where all others agree, those who return get what they agree on."""
+        if self.participation is None:
+            return
+        communicator, step = self.communicator, self.communicator.step
+        there = self.participation.present(step)
+        communicator.active = there
+        self.replicas.active = communicator.active
+        last = step - 1
+        while last > 0 and self.strategy.agrees(last) and not self.participation.present(last).any():
+            last -= 1
+        if last < 0 or not self.strategy.agrees(last):
+            return
+        before = self.participation.present(last)
+        returning = there & ~before
+        if bool(returning.any()) and bool(before.any()):
+            source = int(before.nonzero()[0])
+            bring_back(self.strategy, self.replicas.parameters, communicator, returning, source)
+            self.replicas.load(self.replicas.parameters)
+
     def draw(self, task: Task) -> Batches:
         """The minibatches of the hosted workers for this step."""
         step, rounds, workers = self.communicator.step, self.strategy.accumulate, self.communicator.workers
         batches = [task.batch(step * rounds + r, workers) for r in range(rounds)]
-        self.samples += self.communicator.n * sum(len(batch[0][0]) for batch in batches)
+        self.samples += self.there * sum(len(batch[0][0]) for batch in batches)
         return batches
 
     def gradient(self, loss: Any, batches: Batches, l2: float = 0.0) -> Tensor:
@@ -103,8 +128,17 @@ class Run:
         self.strategy.post(self.replicas.parameters, self.communicator)
         awaited = overlap.awaited(self.strategy) if self.communicator.transport.size > 1 else ()
         gradient, losses = self.replicas.compute(loss, batches, self.communicator.step, l2, awaited, self._ready)
-        self.losses, self.counted = self.losses + losses, self.counted + 1
+        if self.communicator.active is None:
+            self.losses, self.counted = self.losses + losses, self.counted + 1
+        elif self.there:  # the mean over workers is that over those who are there
+            weights = self.communicator.active.to(losses) * (self.communicator.n / self.there)
+            self.losses, self.counted = self.losses + weights * losses, self.counted + 1
         return gradient
+
+    @property
+    def there(self) -> int:
+        """How many workers take part in this step."""
+        return self.communicator.present().n
 
     def _ready(self, start: int, stop: int) -> None:
         overlap.ready(self.strategy, self.replicas.gradients, start, stop, self.communicator)
@@ -129,12 +163,12 @@ class Run:
 
     def record(self, task: Task, recorder: Recorder | None) -> dict[str, Any]:
         """A new row: the mean minibatch loss since the last one, and how well the average model does."""
-        mean_loss = float(self.everybody.observe(self.losses / self.counted))
+        mean_loss = float(self.everybody.observe(self.losses / max(1, self.counted)))
         self.losses, self.counted = zeros_like(self.losses), 0
         self.row = {"step": self.step, "minibatch_loss": mean_loss, "lr": self.strategy.local.lr}
         self.row |= {"seconds": self.seconds, "samples": self.samples}
         self.row |= {"epoch": self.samples / task.size} if task.size else {}
-        with self.replicas.uncounted(), at_result(self.replicas, self.strategy):
+        with self.replicas.uncounted(), at_result(self.replicas, self.strategy), self.agreeing():
             self.row |= measure(task, self.replicas, self.communicator)
         self.row |= self._sent()
         if self.everybody.transport.size > 1:
@@ -142,6 +176,26 @@ class Run:
         if recorder:
             recorder.write(self.row)
         return self.row
+
+    @contextmanager
+    def agreeing(self) -> Iterator[None]:
+        """While it is measured, absent workers of a method whose workers agree are where the others are, in the mean.
+
+        Theirs are models of the past, which nobody will use: they get another when they return.
+        """
+        active, x = self.communicator.active, self.replicas.parameters
+        if active is None or not self.there or not self.strategy.agrees():
+            yield
+            return
+        away, weights = ~active.to(x.device), active.to(x.device, x.dtype)[:, None]
+        before = x[away].clone()
+        scale = self.communicator.n / self.there
+        mean = scale * self.communicator.observe(torch.where(away[:, None], 0.0, x * weights))
+        x[away] = mean.to(x)
+        self.replicas.load(x)
+        yield
+        x[away] = before
+        self.replicas.load(x)
 
     def _sent(self) -> dict[str, float]:
         """What a worker has sent: its pieces together, if it lies on several processes, and inside it by axis."""

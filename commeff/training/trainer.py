@@ -15,6 +15,7 @@ from commeff.replicas import ShardedWorker
 from commeff.replicas.stacked import engine_in
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, at_result, measure_final, yardsticks_of_pieces
+from commeff.training.participation import Participation
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 from commeff.training.stop_vote import StopVote
@@ -37,6 +38,7 @@ def train(
     evaluate_every: int = 0,
     l2: float = 0.0,
     groups: Callable[[str, nn.Parameter], int] | None = None,
+    participation: Participation | None = None,
     recorder: Recorder | None = None,
     checkpoints: Checkpoints | None = None,
     origin: str | Path | None = None,
@@ -68,6 +70,9 @@ def train(
         l2 x is added to each gradient, before it is compressed.
     groups : callable, optional
         The parameter group of each parameter, from its name and itself.
+    participation : Participation, optional
+        Who takes part in which step; everybody in all, unless given. Absent workers stay where they are, and compute
+        and send nothing. Where the others agree after a step, those who return get what they agree on, and are billed.
     recorder : Recorder, optional
         Where the rows go; for rank 0 of the run only.
     checkpoints : Checkpoints, optional
@@ -106,6 +111,7 @@ def train(
 
         checkpoints = checkpoints and MeshCheckpoints(checkpoints)
     run = Run.start(replicas, strategy, communicator, everybody)
+    run.participation = None if participation is None or participation.everybody else participation
     stop_vote = StopVote(everybody) if everybody.transport.size > 1 else None
     run.resume(checkpoints, recorder, steps, _begun_elsewhere(origin) if origin else None)
     if worker is not None and not run.began:
@@ -121,6 +127,7 @@ def train(
                 return {"state": "stopped", "steps": run.step}
 
             with run.clock():
+                run.gather_workers()
                 batches = run.draw(task)
                 gradient = run.gradient(loss, batches, l2)
                 x, finite = replicas.parameters, replicas.finite
@@ -147,7 +154,7 @@ def train(
     if stop_vote:
         stop_vote.end()
     strategy.drain()
-    with at_result(replicas, strategy):
+    with at_result(replicas, strategy), run.agreeing():
         final = run.row | measure_final(task, replicas, communicator, run.began)
     reason = blown_up(final)
     verdict = {"state": "diverged", "reason": reason} if reason else {"state": "done"}

@@ -34,6 +34,9 @@ class Average(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         return (yield communicator.post_average(self.encoder.encode(vectors, communicator, "up")))
 
+    def agrees(self, step: int | None = None) -> bool:
+        return True
+
 
 class Partial(Transform):
     """v_i -> v_i + (1/n) sum_j C(v_j) - C(v_i): what C lets through is averaged, the rest stays.
@@ -82,6 +85,9 @@ class ThroughServer(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         at_server = yield communicator.post_to_server(self.up.encode(vectors, communicator, "up"))
         return (yield communicator.post_from_server(self.down.encode(at_server, communicator.server, "down")))
+
+    def agrees(self, step: int | None = None) -> bool:
+        return True
 
 
 def fitting(topology: Topology) -> Topology:
@@ -154,3 +160,6 @@ class Scaled(Transform):
         if not lr:
             return torch.zeros_like(vectors)
         return (yield from stages_of(self.inner, vectors * lr, communicator.child("inner"))) / lr
+
+    def agrees(self, step: int | None = None) -> bool:
+        return self.inner.agrees(step)

@@ -49,6 +49,13 @@ class Blocks(Transform):
         return self._inner.exact_on_pieces
 
     @property
+    def needs_all(self) -> tuple[str, ...]:
+        return self._inner.needs_all
+
+    def agrees(self, step: int | None = None) -> bool:
+        return all(block.agrees(step) for block in self.blocks or (self._inner,))
+
+    @property
     def rowwise(self) -> bool:
         return self._inner.rowwise
 

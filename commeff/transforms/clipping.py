@@ -63,6 +63,9 @@ class Clipped(Transform):
         factor = (self.max_norm / (joint_norm(rows, self._layout) + 1e-6)).clamp(max=1)
         return (rows * factor.to(rows.dtype)).expand_as(out)
 
+    def agrees(self, step: int | None = None) -> bool:
+        return self.inner.agrees(step)
+
     def awaited(self) -> Sequence[tuple[int, int]]:
         return self.inner.awaited() if isinstance(self.inner, Blocks) else ()
 

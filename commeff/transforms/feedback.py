@@ -41,6 +41,9 @@ class EF21(Transform):
         self.mean.add_((yield handle), alpha=communicator.share)
         return self.mean.clone().expand_as(vectors)
 
+    def agrees(self, step: int | None = None) -> bool:
+        return True
+
 
 class Diana(Transform):
     """c_i = C(v_i - shift_i);  -> h + (1/n) sum_j c_j;  shift_i += alpha c_i;  h += alpha (1/n) sum_j c_j   (arXiv
@@ -89,6 +92,9 @@ class Diana(Transform):
         out = self.mean + learned
         self.mean.add_(learned, alpha=self._alpha)
         return out.expand_as(vectors)
+
+    def agrees(self, step: int | None = None) -> bool:
+        return True
 
 
 class Smooth(Transform):

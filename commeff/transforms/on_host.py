@@ -44,6 +44,9 @@ class OnHost(Transform):
         self._move(HOST)
         return out
 
+    def agrees(self, step: int | None = None) -> bool:
+        return self.inner.agrees(step)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._move(HOST)

@@ -25,6 +25,7 @@ class Anchored(Transform):
     """
 
     rows = ("anchor",)
+    common = ("anchor", "outer")
 
     def __init__(self, outer: LocalStep, average: Transform) -> None:
         if not isinstance(outer, LocalStep):
@@ -43,6 +44,9 @@ class Anchored(Transform):
         super().start(v, layout, communicator)
         self.anchor = v.clone()
         self.outer.start(self.anchor, layout)
+
+    def agrees(self, step: int | None = None) -> bool:
+        return self.average.agrees(step)
 
 
 class Outer(Anchored):

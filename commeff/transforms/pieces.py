@@ -49,6 +49,13 @@ class Pieces(Transform):
     def rowwise(self) -> bool:
         return self._inner.rowwise
 
+    @property
+    def needs_all(self) -> tuple[str, ...]:
+        return self._inner.needs_all
+
+    def agrees(self, step: int | None = None) -> bool:
+        return self._inner.agrees(step)
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         covered = sorted(span for part in self._partition for span in part.spans)
         if [a for a, _ in covered] != [0, *(b for _, b in covered[:-1])] or covered[-1][1] != layout.d:

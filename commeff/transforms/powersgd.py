@@ -70,6 +70,9 @@ class PowerSGD(Transform):
         self.error = target - out
         return out.to(vectors.dtype).expand_as(vectors)
 
+    def agrees(self, step: int | None = None) -> bool:
+        return True
+
 
 def matrix_shape(field: Field) -> tuple[int, int]:
     """A tensor as a matrix: the first dimension by all others; of one dimension, a single row.

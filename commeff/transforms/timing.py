@@ -28,6 +28,11 @@ class ByStep(Transform):
         due = self.due(communicator.step)
         return (self.inner, communicator.child("inner")) if due else (self.otherwise, communicator.child("otherwise"))
 
+    def agrees(self, step: int | None = None) -> bool:
+        if step is None:
+            return self.inner.agrees() or self.otherwise.agrees()
+        return (self.inner if self.due(step) else self.otherwise).agrees(step)
+
     def post(self, x: Tensor, communicator: Communicator) -> None:
         chosen, below = self._now(communicator)
         overlap.post(chosen, x, below)

@@ -26,6 +26,7 @@ from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, did_you_mean, node, takes
 from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
+from commeff.experiments.config.traces import participation_faults, read_trace
 from commeff.experiments.sinks import unavailable
 
 SHORTHANDS = {"model": "task.model"}
@@ -61,6 +62,9 @@ RUN: dict[str, tuple[Any, float]] = {
     "threads": (int, 1),
     "l2": (float, 0),
     "clip": (float | None, 0),
+    "participation": (float, 0),
+    "dropout": (float, 0),
+    "availability": (str | list | None, 0),
     "evaluate_every": (int, 0),
     "resume_from": (str | None, 0),
     "checkpoint_every": (int, 0),
@@ -124,6 +128,12 @@ def compose(
     if resolved["nproc"] > resolved["workers"] and mesh_size(resolved) == 1:
         nproc, workers = resolved["nproc"], resolved["workers"]
         faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")
+    if isinstance(resolved["availability"], str):
+        try:
+            resolved["availability"] = read_trace(resolved["availability"])
+        except ConfigError as error:
+            faults += error.faults
+    faults += participation_faults(resolved)
     faults += unavailable(resolved["log"]) if resolved["log"] and not unfinished else []
     if faults:
         raise ConfigError(faults)

@@ -14,15 +14,18 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
+from commeff.core.presence import check_absence
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import refused
 from commeff.experiments.config.meshes import AXES, degrees
 from commeff.experiments.config.misfits import misfits, pass_through, told
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.traces import participates
 from commeff.parallelism.partition import joined
 from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker, Stacked
+from commeff.training.participation import Participation
 from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
 from commeff.transforms import bucketed, clipped, fitted
@@ -79,6 +82,8 @@ def _take_steps(config: Mapping[str, Any], strategy: Strategy, x: Tensor, layout
     """The bytes that a strategy remembers after its first two steps: some methods send another first message."""
     everybody = communicator(config)
     strategy.start(x, layout, everybody)
+    if participates(config):
+        check_absence(strategy)
     for everybody.step in range(2):
         strategy.step(x, torch.zeros_like(x), everybody)
     return _bytes(strategy.state_dict())
@@ -88,6 +93,16 @@ def _bytes(state: Any) -> int:
     if isinstance(state, Tensor):
         return state.nbytes
     return sum(map(_bytes, state.values())) if isinstance(state, dict) else 0
+
+
+def participation(config: Mapping[str, Any], strategy: Strategy) -> Participation | None:
+    """Who takes part in which step of a run; None: all in all. A round is what the method repeats."""
+    if not participates(config):
+        return None
+    trace = tuple((worker, start, stop) for worker, start, stop in config["availability"] or ())
+    period = (strategy.cycle or 1) if strategy.agrees() else 1
+    share, dropout = config["participation"], config["dropout"]
+    return Participation(config["workers"], config["seed"], share, period, dropout, trace)
 
 
 def cut_as_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> tuple[Part, ...]:

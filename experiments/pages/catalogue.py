@@ -69,10 +69,11 @@ def _methods() -> str:
 A step of each, mean over a period, with {WORKERS} workers, a model of {SIDE} x {SIDE} float32 numbers (4 MB) and SGD
 without momentum, from `commeff.profile`. *Payload* is what a worker has to say, *wire* what the collective moves for
 it; *memory* is what a worker holds between steps beside parameters and gradient. Compressors are top-k of 1 %, or QSGD
-of 4 bits where they have to be unbiased; graphs are rings."""
-    rows: list[list[object]] = [["method", "with", "payload, kB", "wire, kB", "messages", "memory, MB"]]
+of 4 bits where they have to be unbiased; graphs are rings. *Who returns*: what a worker has that was absent from some
+steps ([who takes part](../participation.md))."""
+    rows: list[list[object]] = [["method", "with", "payload, kB", "wire, kB", "messages", "memory, MB", "who returns"]]
     for family, names in families().items():
-        rows.append([f"*{family}*", "", "", "", "", ""])
+        rows.append([f"*{family}*", "", "", "", "", "", ""])
         rows += [_sent(name) for name in names]
     return _page("Methods", methods, rows, note, [_entry("method", name) for name in _in_order()])
 
@@ -117,6 +118,7 @@ def _sent(name: str) -> list[object]:
         f"{sent.wire_bytes / 1e3:,.1f}",
         f"{messages / sent.period:.3g}",
         f"{memory / 1e6:.3g}",
+        "nobody may be absent" if built.needs_all else "gets the model" if built.agrees() else "goes on from its own",
     ]
 
 

@@ -22,6 +22,8 @@ from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import build
 from commeff.experiments.config.meshes import over_mesh
 from commeff.experiments.config.rehearsal import driven, places, play
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.traces import participates
 from commeff.experiments.run.held import model_bytes, storage_bytes
 from commeff.parallelism import Axis
 from commeff.parallelism.layers import homes_of
@@ -62,6 +64,8 @@ def forecast(config: Mapping[str, Any]) -> Forecast:
     config : a resolved configuration; what cannot run is refused.
     """
     parts = build(config)
+    if participates(config):
+        raise ConfigError(["participation must be 1 for a forecast: who is absent sends nothing; omit its keys"])
     if over_mesh(config):
         return _on_mesh(config, parts.task, parts.strategy)
     with shapes_only():

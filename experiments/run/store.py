@@ -26,6 +26,7 @@ from commeff.files import regular
 VERSION = 1  # of the store's layout
 # Keys that do not decide the result, wherever they stand.
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
+YOUNGER_RUN = {"participation": 1.0, "dropout": 0.0, "availability": None}  # of a run; a part's of that name counts
 BESIDE = ("log",)  # nor do these, of a run; a part may have one of the same name that does
 # Keys that are younger than the first runs; the value that means what was done before does not count.
 YOUNGER = {
@@ -80,7 +81,8 @@ def run_id(config: Mapping[str, Any]) -> str:
     >>> run_id(config | {"checkpoint_every": 7}) == run_id(config), run_id(config | {"steps": 6}) == run_id(config)
     (True, False)
     """
-    relevant = _relevant({name: value for name, value in config.items() if name not in BESIDE})
+    younger = [name for name, value in YOUNGER_RUN.items() if config.get(name, value) == value]
+    relevant = _relevant({name: value for name, value in config.items() if name not in (*BESIDE, *younger)})
     relevant |= {name: Path(relevant[name]).name for name in NAMES if name in relevant}
     relevant |= {"whole": True} if mesh_size(config) > 1 and config.get("nproc") == 1 else {}  # its bytes are others
     plugins = {target: [split(target)[1], source_digest(target)] for target in targets_in(relevant) if foreign(target)}

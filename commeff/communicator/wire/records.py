@@ -29,19 +29,19 @@ def share_json(value: Any, group: Any = None) -> list[Any]:
     return [_value(text[: int(length)]) for text, length in zip(texts, lengths, strict=True)]
 
 
-def broadcast_state(state: Any, group: Any = None) -> Any:
-    """Rank 0's state at every process: numbers, text, tensors, and dicts, lists and tuples of them."""
-    place, first = _place(group), dist.get_rank(group) == 0
+def broadcast_state(state: Any, group: Any = None, source: int = 0) -> Any:
+    """The state of the process `source` at every one: numbers, text, tensors, and dicts, lists, tuples of them."""
+    place, first = _place(group), dist.get_rank(group) == source
     tensors: list[Tensor] = []
     text = _bytes([_skeleton(state, tensors), [*map(_kind, tensors)]]) if first else torch.empty(0)
     length = torch.tensor([len(text)], device=place)
-    dist.broadcast(length, group=group, group_src=0)
+    dist.broadcast(length, group=group, group_src=source)
     text = text.to(place) if first else torch.empty(int(length), dtype=torch.uint8, device=place)
-    dist.broadcast(text, group=group, group_src=0)
+    dist.broadcast(text, group=group, group_src=source)
     skeleton, kinds = _value(text)
     for i, kind in enumerate(kinds):
         flat = _flat(tensors[i]).to(place) if first else _empty(kind, place)
-        dist.broadcast(flat, group=group, group_src=0)
+        dist.broadcast(flat, group=group, group_src=source)
         if not first:
             tensors.append(_shaped(flat, kind))
     return state if first else _filled(skeleton, tensors)

@@ -19,6 +19,7 @@ from commeff.cluster.modelled import Modelled, modelled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place, read_places
+from commeff.experiments.config.traces import participates
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.computing import Work, work
 from commeff.experiments.report.data.cross_over import cross_over
@@ -118,6 +119,8 @@ class Modeller:
         ValueError
             If the run's parts cannot be made, profiled or priced.
         """
+        if participates(config):
+            raise ValueError("seconds are modelled of runs in which everybody takes part in every step")
         strategy, sent = self.profile(config)
         compute = strategy.accumulate * work(config).seconds(place)
         return modelled(sent, place.holding(config["workers"]), steps=steps, compute=compute)

@@ -105,9 +105,9 @@ def on_one_process(name, method, overflows):
             if not strategy.gradients.rowwise:
                 continue
             gradient[OVERFLOW[1]] = 0
-            communicator.active = torch.arange(2) != OVERFLOW[1]
+            communicator.moving = torch.arange(2) != OVERFLOW[1]
         x = strategy.step(x, gradient, communicator)
-        communicator.active = None
+        communicator.moving = None
     assert (x - first).abs().max() > 0.02, "nothing moved: the comparison says nothing"
     return x
 
@@ -149,7 +149,7 @@ def test_what_a_gradient_goes_through_first_decides_who_leaves_out_a_step():
         strategy.start(x, Layout.flat(3), communicator)
         after = overflow.step(strategy, x.clone(), torch.full((2, 3), math.inf), communicator, finite=False)
         assert torch.equal(after, x)
-        assert communicator.active is None
+        assert communicator.moving is None
 
 
 def halved(folder, steps):

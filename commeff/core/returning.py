@@ -1,0 +1,123 @@
+"""Workers who return to a run in which all others agree get what these agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from commeff.core.addresses import Address, Swap
+from commeff.core.state import Stateful
+from commeff.core.strategy import Strategy, Transform
+
+if TYPE_CHECKING:
+    from commeff.communicator import Communicator
+
+
+def bring_back(strategy: Strategy, x: Tensor, communicator: Communicator, returning: Tensor, source: int) -> None:
+    """Give workers who return the parameters of the others, and the memories that are equal at all of them.
+
+    Every process calls it. Who returns gets them as from a server, and is billed for them.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Whose workers agreed after the last step.
+    x : (w, d)
+        The parameters of the hosted workers; the rows of those who return are overwritten.
+    communicator : Communicator
+        Of all workers.
+    returning : (n,) bool
+        Who returns.
+    source : int
+        A worker who was there.
+    """
+    hosted, state = list(communicator.workers), None
+    strategy.drain()
+    if source in hosted:
+        taken = _Taken(hosted.index(source))
+        _exchange_common(strategy, x.shape[1], taken)
+        state = {"x": x[taken.row].clone(), "memories": taken.found}
+    state = communicator.tell(state, source)
+    here = returning[hosted]
+    if bool(here.any()):
+        x[here.to(x.device)] = state["x"].to(x.device)
+        _exchange_common(strategy, x.shape[1], _Given(state["memories"], here))
+    share = float(returning.sum()) / communicator.n
+    sizes = [value.nbytes for value in state["memories"].values() if value.dtype != torch.bool]  # numbers travel
+    size = share * (state["x"].nbytes + sum(sizes))
+    communicator.ledger.bill(communicator.step, "return", "from_server", size, size, share, 1)
+
+
+def _exchange_common(strategy: Strategy, d: int, swap: Swap) -> None:
+    """Swap the memories that are equal at all workers after a step in which they agree."""
+    top = Address.of(d)
+    if strategy.parameters.rowwise:  # equal gradients keep optimizers equal
+        strategy.local.exchange(top.child("local"), swap)
+    _visit(strategy, top, swap)
+
+
+def _visit(part: Stateful, at: Address, swap: Swap) -> None:
+    for name, inner in part.parts():
+        here = part.address(name, at)
+        for common in inner.common if isinstance(inner, Transform) and inner.agrees() else ():
+            value = getattr(inner, common)
+            if isinstance(value, Stateful):
+                value.exchange(inner.address(common, here), swap)
+            else:
+                setattr(inner, common, swap.rows(here.child(common), value))
+        _visit(inner, here, swap)
+
+
+class _Taken:
+    """A swap that changes nothing, and copies one row of each memory."""
+
+    def __init__(self, row: int) -> None:
+        self.row, self.found = row, dict[str, Tensor]()
+
+    def rows(self, at: Address, value: Any) -> Any:
+        self.found[_key(at)] = value[self.row].clone()
+        return value
+
+    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        self.found |= {f"{_key(at)}/{name}": value[self.row].clone() for name, value in values.items()}
+        return values
+
+    def shared(self, at: Address, value: Any) -> Any:
+        return value
+
+    def schedule(self, at: Address, value: Any) -> Any:
+        return value
+
+
+class _Given:
+    """A swap that writes these rows over those of some of the hosted workers."""
+
+    def __init__(self, memories: Mapping[str, Tensor], returning: Tensor) -> None:
+        self._memories, self._returning = memories, returning
+
+    def rows(self, at: Address, value: Any) -> Any:
+        return self._written(value, self._memories[_key(at)])
+
+    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        here = f"{_key(at)}/"
+        theirs = {key.removeprefix(here): row for key, row in self._memories.items() if key.startswith(here)}
+        blank = {name: row.new_zeros(len(self._returning), *row.shape) for name, row in theirs.items()}
+        return dict(values) | {name: self._written(values.get(name, blank[name]), row) for name, row in theirs.items()}
+
+    def shared(self, at: Address, value: Any) -> Any:
+        return value
+
+    def schedule(self, at: Address, value: Any) -> Any:
+        return value
+
+    def _written(self, value: Tensor, row: Tensor) -> Tensor:
+        out = value.clone(memory_format=torch.contiguous_format)
+        out[self._returning.to(out.device)] = row.to(out)
+        return out
+
+
+def _key(at: Address) -> str:
+    return f"{at.path} {at.spans}"

@@ -1,0 +1,106 @@
+"""Runs in which not everybody takes part, from the command line's words to the record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commeff.experiments.config.build import build
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.forecast import forecast
+from commeff.experiments.run.runner import run_one
+from commeff.experiments.run.store import run_id
+
+SMALL = ("task=digits", "workers=4", "steps=12", "evaluate_every=6", "optimizer.lr=0.1")
+
+
+def rows(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("method", ["method=psgd", "method=local_sgd method.period=3", "method=dsgd topology=ring"])
+def test_a_share_of_the_workers_draws_sends_and_resumes(tmp_path: Path, method: str) -> None:
+    """Half of them: half of the samples; and a run that is stopped goes on to the same end, on processes too."""
+    words = [*SMALL, *method.split(), "participation=0.5", "checkpoint_every=1"]
+    whole = run_one(compose(words), tmp_path / "whole")
+    everybody = run_one(compose([word for word in words if "participation" not in word]), tmp_path / "everybody")
+    assert whole["samples"] * 2 == everybody["samples"]
+    assert whole["payload_bytes"] < everybody["payload_bytes"] or "psgd" in method
+    assert whole["val_loss"] != everybody["val_loss"]
+
+    def power_fails(step: int, row: dict[str, float]) -> None:
+        if step == 7:
+            raise OSError("the power is gone")
+
+    with pytest.raises(Exception, match="the power is gone"):
+        run_one(compose(words), tmp_path / "stopped", power_fails)
+    assert run_one(compose(words), tmp_path / "stopped")["val_loss"] == whole["val_loss"]
+    several = run_one(compose([*words, "nproc=2"]), tmp_path / "several")
+    for name in ("val_loss", "minibatch_loss", "consensus_distance", "payload_bytes", "samples"):
+        assert several[name] == pytest.approx(whole[name], rel=1e-4, abs=1e-7), name
+
+
+def test_who_returns_to_one_model_is_billed_for_it(tmp_path: Path) -> None:
+    """psgd: a worker that comes back gets the parameters; four bytes each, and nothing else travels for it."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("worker,start,stop\n1,0,4\n1,6,12\n")
+    words = [*SMALL, "method=psgd", f"availability={trace}"]
+    config = compose(words)
+    assert config["availability"] == [[1, 0, 4], [1, 6, 12]]
+    run = run_one(config, tmp_path / "run")
+    plain = run_one(compose([*SMALL, "method=psgd"]), tmp_path / "plain")
+    size = plain["payload_bytes"] / 12
+    assert run["payload_bytes"] == pytest.approx(10 * size + 2 * size * 3 / 4 + size / 4)
+    assert rows(tmp_path / "run")[-1]["consensus_distance"] == 0
+
+
+def test_names_follow_from_the_trace_and_not_from_its_path(tmp_path: Path) -> None:
+    for name, text in (
+        ("a", "worker,start,stop\n0,1,2\n"),
+        ("b", "worker,start,stop\n0,1,2\n"),
+        ("c", "worker,start,stop\n0,1,3\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    names = [run_id(compose([*SMALL, f"availability={tmp_path / name}"])) for name in "abc"]
+    assert names[0] == names[1] != names[2]
+    assert run_id(compose([*SMALL, "participation=1.0", "dropout=0"])) == run_id(compose([*SMALL]))
+    assert run_id(compose([*SMALL, "participation=0.5"])) != run_id(compose([*SMALL]))
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["participation=0"], r"participation must lie in \(0, 1\], got 0"),
+        (["dropout=1"], r"dropout must lie in \[0, 1\), got 1"),
+        (["availability=nowhere.csv"], "availability must be a CSV file, got nowhere.csv"),
+        (["method=choco", "topology=ring", "compressor=top_k", "participation=0.5"], "every worker must take part"),
+        (["method=streaming_diloco", "method.delay=1", "dropout=0.1"], "every worker must take part"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_made(words: list[str], refusal: str) -> None:
+    with pytest.raises(ConfigError, match=refusal):
+        build(compose([*SMALL, *words]))
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("", "must begin with the line worker,start,stop"),
+        ("worker,start,stop\n1,2\n", "three whole numbers a line, got '1,2' in line 2"),
+        ("worker,start,stop\n1,a,2\n", "three whole numbers a line"),
+        ("worker,start,stop\n9,1,2\n", r"workers from 0 to 3 and steps 0 <= start < stop, got \[9, 1, 2\]"),
+        ("worker,start,stop\n1,2,2\n", "start < stop"),
+    ],
+)
+def test_a_trace_that_is_none_is_refused(tmp_path: Path, text: str, refusal: str) -> None:
+    (tmp_path / "trace.csv").write_text(text)
+    with pytest.raises(ConfigError, match=refusal):
+        compose([*SMALL, f"availability={tmp_path / 'trace.csv'}"])
+
+
+def test_nothing_is_forecast_of_runs_with_absent_workers() -> None:
+    with pytest.raises(ConfigError, match="participation must be 1 for a forecast"):
+        forecast(compose([*SMALL, "participation=0.5"]))
