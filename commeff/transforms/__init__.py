@@ -11,7 +11,7 @@ from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, Throu
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
 from commeff.transforms.delayed import Delayed, MixedIn
-from commeff.transforms.encoders import ErrorFeedback, Plain, Warmup, as_encoder
+from commeff.transforms.encoders import ErrorControl, ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Smooth
 from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
 from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking, ordered
@@ -38,6 +38,7 @@ __all__ = [
     "Clipped",
     "Delayed",
     "Diana",
+    "ErrorControl",
     "ErrorFeedback",
     "Every",
     "Fragments",

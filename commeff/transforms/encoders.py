@@ -77,6 +77,40 @@ class ErrorFeedback(Encoder):
         return message
 
 
+class ErrorControl(Encoder):
+    """Send C(v + eta e);  e = e + v - C(v + eta e)   (EControl, arXiv 2311.05645).
+
+    Of EF21, whose v = gradient - public, it makes EControl: e is all that the public vectors have missed so far, so
+    that x - lr mean e is plain SGD, and eta controls how strongly it is sent. eta = 0 is EF21, eta = 1 `ErrorFeedback`.
+    C is made contractive.
+    Memory: error, one row a sender, in the units of v.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        C, biased or not.
+    eta : float
+        The share of the error that is sent each time, in [0, 1]; of the order of delta.
+    """
+
+    rows = ("error",)
+
+    def __init__(self, compressor: Compressor, eta: float) -> None:
+        if not 0 <= eta <= 1:
+            raise ValueError(f"eta must lie in [0, 1], got {eta}: it is the share of the error that is sent")
+        self.compressor = Plain(contractive(compressor))
+        self.eta = eta
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.error = torch.zeros_like(v)
+
+    def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
+        message = self.compressor.encode(torch.add(vectors, self.error, alpha=self.eta), communicator, purpose)
+        self.error += vectors - message.decode()
+        return message
+
+
 class Warmup(Encoder):
     """The encoder `first` for the first `steps` messages, `then` from there on. Memory: how many there were.
 

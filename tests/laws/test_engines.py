@@ -17,7 +17,18 @@ from commeff.communicator.collectives import COLLECTIVES
 from commeff.communicator.wire import shared_memory as shared
 from commeff.compressors import QSGD, Blockwise, Dense, Natural, RandomK, ScaledSign, Threshold, TopK
 from commeff.core import Chain
-from commeff.transforms import Average, Choco, Delayed, Gossip, ThroughServer, bucketed, clipped
+from commeff.transforms import (
+    EF21,
+    Average,
+    Choco,
+    Delayed,
+    ErrorControl,
+    Gossip,
+    ThroughServer,
+    Warmup,
+    bucketed,
+    clipped,
+)
 from tests.laws.processes import on_processes
 
 N = laws.WORKERS
@@ -43,6 +54,7 @@ METHODS = {
     "neolithic": lambda: methods.neolithic(SGD, TopK(k=2), rounds=2),
     "neolithic sharded": lambda: methods.neolithic(SGD, ScaledSign(), server="sharded"),
     "ef21_sgdm": lambda: methods.ef21_sgdm(SGD, ScaledSign(), eta=0.3),
+    "econtrol": lambda: Strategy(Local(SGD), EF21(Warmup(Dense(), 1, ErrorControl(TopK(k=3), 0.2)))),
     "ef21 top-k": lambda: methods.ef21(SGD, TopK(k=3)),
     "dsgd ring": lambda: methods.dsgd(SGD, RING),
     "dsgd awc exponential": lambda: methods.dsgd(SGD, EXPONENTIAL, order="awc"),

@@ -15,7 +15,7 @@ from commeff import Communicator, Layout, Local, Strategy, methods, topologies
 from commeff.compressors import QSGD, Compressor, Dense, Message, RandomK, ScaledSign, TopK
 from commeff.core import scheduled
 from commeff.laws import start
-from commeff.transforms import Average, ThroughServer
+from commeff.transforms import EF21, Average, ErrorControl, ErrorFeedback, ThroughServer, Warmup
 from tests.laws.paths import (
     APART,
     DROP,
@@ -309,6 +309,35 @@ def test_the_virtual_iterate_of_error_feedback_is_sgd_under_any_schedule(compres
     virtual = [path[0].mean(0), *(x.mean(0) - e for x, e in zip(path[1:], errors, strict=True))]
     for k in range(STEPS):
         assert (virtual[k + 1] - (virtual[k] - rates[k] * slope(path[k], k).mean(0))).abs().max() <= 1e-12
+
+
+def econtrol(compressor, eta):
+    return Strategy(Local(SGD), gradients=EF21(Warmup(Dense(), 1, ErrorControl(compressor, eta))))
+
+
+def test_econtrol_hides_plain_sgd_behind_its_errors_and_follows_its_recursion():
+    """h += C(eta e + g - h), e += g - h, x -= lr mean h: arXiv 2311.05645, from h = g."""
+    path, errors = drive(econtrol(TopK(k=2), 0.3), watch=lambda s: s.gradients.changes.then.error.clone())
+    virtual = [path[0].mean(0), *(x.mean(0) - 0.1 * e.mean(0) for x, e in zip(path[1:], errors, strict=True))]
+    for k in range(STEPS):
+        assert (virtual[k + 1] - (virtual[k] - 0.1 * slope(path[k], k).mean(0))).abs().max() <= 1e-12
+    h = slope(path[0], 0)
+    e = torch.zeros_like(h)
+    for k in range(1, STEPS):
+        sent = 0.3 * e + slope(path[k], k) - h
+        largest = sent.abs().argsort(1, descending=True)[:, :2]
+        h = h + torch.zeros_like(h).scatter(1, largest, sent.gather(1, largest))
+        e = e + slope(path[k], k) - h
+        assert (errors[k] - e).abs().max() <= 1e-12
+        assert (path[k + 1] - (path[k] - 0.1 * mean(h))).abs().max() <= 1e-12
+
+
+def test_econtrol_lies_between_ef21_and_error_feedback_of_differences():
+    equal(econtrol(TopK(k=2), 0.0), methods.ef21(SGD, TopK(k=2)))
+    feedback = Warmup(Dense(), 1, ErrorFeedback(TopK(k=2)))
+    equal(econtrol(TopK(k=2), 1.0), Strategy(Local(SGD), gradients=EF21(feedback)))
+    with pytest.raises(ValueError, match=r"eta must lie in \[0, 1\], got 2"):
+        ErrorControl(TopK(k=2), 2)
 
 
 def test_error_feedback_of_a_shrinking_compressor_is_momentum():
