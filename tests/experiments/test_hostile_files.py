@@ -17,7 +17,8 @@ import pytest
 from commeff.experiments.cli import main
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.write import writing
-from commeff.experiments.report.write.table import Table, latex
+from commeff.experiments.report.write.latex import tabular
+from commeff.experiments.report.write.table import Table
 from commeff.experiments.report.write.writing import Report, write_report
 from tests.experiments.report_stores import Forged, forge
 
@@ -210,7 +211,7 @@ def test_a_terminal_gets_no_escapes(named: Report, capsys: pytest.CaptureFixture
 
 
 def test_a_cell_of_latex_is_no_argument_of_the_line_before() -> None:
-    text = latex(Table.of([{"name": "one"}, {"name": "[1cm]"}, {"name": "*"}]))
+    text = tabular(Table.of([{"name": "one"}, {"name": "[1cm]"}, {"name": "*"}]))
     assert "1cm" in text
     assert not re.search(r"\\\\\s*[\[*]", text)
 

@@ -162,6 +162,9 @@ def test_a_paper_inputs_the_tables_all_and_each(half: Report, tmp_path: Path) ->
     ran = owned.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"], cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout[-2000:]
     assert (tmp_path / "paper.pdf").stat().st_size > 1000
+    floats = ran.stdout.split("/tables/")[0]
+    wide = [float(points) for points in re.findall(r"Overfull .hbox .([0-9.]+)pt too wide", floats)]
+    assert max(wide, default=0.0) < 5, "what floats fits on the page, but for a letter"
 
 
 def test_the_tables_are_what_a_paper_inputs(half: Report) -> None:
@@ -183,6 +186,9 @@ def test_the_tables_are_what_a_paper_inputs(half: Report) -> None:
     for opened in ("table", "tabular"):
         assert everything.count(f"\\begin{{{opened}}}") == everything.count(f"\\end{{{opened}}}") == len(files)
     assert "documentclass" not in everything
+    for name, sign in (("ddagger", "so much"), ("dagger", "tell the two apart")):
+        captions = [caption for caption in re.findall(r"\\caption\{(.*)\}", everything) if sign in caption]
+        assert bool(captions) == (f"$^\\{name}$ \\\\" in everything or f"$^\\{name}$ &" in everything)
     assert len({*re.findall(r"\\label\{(.*?)\}", everything)}) == len(files)
 
 

@@ -18,13 +18,11 @@ from typing import Any, Self
 
 import pandas as pd
 
-from commeff.experiments.escape import html_text, latex_text, markdown_text, visible
+from commeff.experiments.escape import html_text, markdown_text, visible
 
-LONG_HTML, LONG_LATEX = 36, 60  # characters from which a cell of words may be broken into lines
-WIDE_LATEX = 80  # characters of a line in LaTeX, above which letters are smaller
+LONG_HTML = 36  # characters from which a cell of words may be broken into lines
 UNATTENDED = 1000  # characters a line where there is no terminal: more than any line has
 NARROW = 24  # characters of the first column on a terminal, at least
-LOAD = r"% In the preamble: \usepackage{booktabs}"
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,12 @@ class Table:
     data: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     kind: str = ""  # its name but for the task, where there are several
 
+    def marked(self, columns: Sequence[int] | None = None) -> list[str]:
+        """The notes on marks that stand in some columns; in any, unless they are given."""
+        shown = range(len(self.columns)) if columns is None else columns
+        marks = {row[i].mark for row in self.rows for i in shown}
+        return [note for note in self.notes if note[:1] in marks]
+
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]], digits: int | None = None) -> Self:
         """A table without a title from records with equal keys.
@@ -120,68 +124,6 @@ def markdown(table: Table) -> list[str]:
 def _markdown_cell(item: Item) -> str:
     text = f"**{markdown_text(item.text)}**" if item.best else markdown_text(item.text)
     return text + (f" ± {item.half}" if item.half else "") + item.mark
-
-
-def latex_document(tables: Iterable[Table]) -> str:
-    """All tables as floats with captions, for a paper that reads this file."""
-    head = ["% The tables of a report, floating. Each alone, without float and caption: tables/NAME.tex.", LOAD]
-    return "\n".join([*head, *map(latex_float, tables)]) + "\n"
-
-
-def latex_float(table: Table) -> str:
-    """A table with its caption: the title and the first note."""
-    caption = f"{table.title}. {' '.join(table.notes[:1])}".strip()
-    head = [r"\begin{table}[tbp]", r"\centering", rf"\caption{{{latex_text(caption)}}}", rf"\label{{tab:{table.name}}}"]
-    shown = [(i, column) for i, column in enumerate(table.columns) if column.brief and column.printed]
-    cells = [(column.heading, column.under, *(row[i].plain for row in table.rows)) for i, column in shown]
-    letters = sum(max(map(len, column)) for column in cells)
-    size = r"\footnotesize" if letters <= WIDE_LATEX else r"\scriptsize"
-    return "\n".join(["", *head, size, r"\setlength{\tabcolsep}{3pt}", latex(table), r"\end{table}"])
-
-
-def latex_file(table: Table) -> str:
-    """A table alone, and above it, as comments, what to load and how to read it."""
-    notes = [f"% {latex_text(note)}" for note in (table.title, *table.notes)]
-    return "\n".join([LOAD, *notes, latex(table)]) + "\n"
-
-
-def latex(table: Table) -> str:
-    """The columns that one would print."""
-    shown = [i for i, column in enumerate(table.columns) if column.brief and column.printed]
-    columns = [table.columns[i] for i in shown]
-    shape = "".join(
-        _latex_shape(column, [row[i] for row in table.rows]) for i, column in zip(shown, columns, strict=True)
-    )
-    heads = [[column.heading for column in columns], [column.under for column in columns]]
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{shape}}}",
-            r"\toprule",
-            *(" & ".join(map(latex_text, line)) + r" \\" for line in heads if any(line)),
-            r"\midrule",
-            *(" & ".join(_latex_cell(row[i]) for i in shown) + r" \\" for row in table.rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-    )
-
-
-def _latex_shape(column: Column, items: Sequence[Item]) -> str:
-    """How a column stands: numbers right, words left, long words in lines."""
-    if not column.words:
-        return "r"
-    return "p{5cm}" if any(len(item.text) > LONG_LATEX for item in items) else "l"
-
-
-def _latex_cell(item: Item) -> str:
-    r"""
-    >>> print(_latex_cell(Item("95.1", "1.2", best=True)), _latex_cell(Item("top_k & co")))
-    \textbf{95.1} $\pm$ 1.2 top\_k \& co
-    """
-    text = latex_text(item.text)
-    if item.best:
-        text = rf"\textbf{{{text}}}"
-    return text + (rf" $\pm$ {latex_text(item.half)}" if item.half else "") + latex_text(item.mark)
 
 
 def tag(name: str, body: str, kinds: Sequence[str] = (), **attributes: str) -> str:
@@ -277,7 +219,5 @@ def print_table(table: Table, width: int | None = None) -> None:
         styles = ("bold" if row[i].best else "dim" if row[i].quiet else "" for i in brief)
         grid.add_row(*(Text(cells[i][number], style=style) for i, style in zip(brief, styles, strict=True)))
     console.print(grid)
-    marks = {row[i].mark for row in table.rows for i in brief}
-    for note in table.notes:
-        if note[:1] in marks:
-            console.print(Text(visible(note)))
+    for note in table.marked(brief):
+        console.print(Text(visible(note)))

@@ -18,8 +18,8 @@ from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.wallclock import wallclock_figures
 from commeff.experiments.report.style import FigureStyle
-from commeff.experiments.report.write import html, table_details
-from commeff.experiments.report.write.table import Table, latex_document, latex_file, markdown
+from commeff.experiments.report.write import html, latex, table_details
+from commeff.experiments.report.write.table import Table, markdown
 from commeff.experiments.report.write.table_main import check_columns, main_tables
 from commeff.experiments.report.write.table_wallclock import cluster_table, speed_up_table
 from commeff.files import regular
@@ -101,9 +101,9 @@ def write_report(
     unread = [*analysis.faults, *analysis.unknown, *faults]
     _write(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
     _write(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
-    _write(folder / "tables.tex", latex_document(tables.values()))
+    _write(folder / "tables.tex", latex.document(tables.values()))
     for table in tables.values():
-        _write(folder / "tables" / f"{table.name}.tex", latex_file(table))
+        _write(folder / "tables" / f"{table.name}.tex", latex.file(table))
     return Report(folder, analysis, tables, main)
 
 

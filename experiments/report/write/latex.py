@@ -1,0 +1,112 @@
+"""Tables in LaTeX: what `\\input` expects, and nothing to load but booktabs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from commeff.experiments.escape import latex_text
+from commeff.experiments.report.write.table import Column, Item, Table
+
+LONG = 60  # characters from which a cell of words may be broken into lines
+LINES = 142.0  # points of such a column, 5 cm
+PAGE = 345.0  # points: a line of LaTeX's article
+SIZES = {"footnotesize": 4.4, "scriptsize": 4.0, "tiny": 3.2}  # points of a letter
+COLSEP = 3.0  # points on either side of a column
+HEADING = 9  # characters from which a heading may be broken into lines
+LOAD = r"% In the preamble: \usepackage{booktabs}"
+
+
+def document(tables: Iterable[Table]) -> str:
+    """All tables as floats with captions, for a paper that reads this file."""
+    head = ["% The tables of a report, floating. Each alone, without float and caption: tables/NAME.tex.", LOAD]
+    return "\n".join([*head, *map(floating, tables)]) + "\n"
+
+
+def floating(table: Table) -> str:
+    """A table with its caption: the title, the first note, and what its marks mean."""
+    caption = " ".join([f"{table.title}.", *table.notes[:1], *table.marked()])
+    head = [r"\begin{table}[tbp]", r"\centering", rf"\caption{{{latex_text(caption)}}}", rf"\label{{tab:{table.name}}}"]
+    shown = _printed(table)
+    heads = zip(*_heads(table, shown), strict=True)
+    widths = dict.fromkeys(SIZES, 0.0)
+    for i, lines in zip(shown, heads, strict=True):
+        cells = [row[i].plain for row in table.rows]
+        letters = max(map(len, (*lines, *cells)))
+        for size, point in SIZES.items():
+            widths[size] += 2 * COLSEP + (LINES if _broken(table.columns[i], cells) else letters * point)
+    size = next((size for size, width in widths.items() if width <= PAGE), [*SIZES][-1])
+    return "\n".join(
+        ["", *head, rf"\{size}", rf"\setlength{{\tabcolsep}}{{{COLSEP:g}pt}}", tabular(table), r"\end{table}"]
+    )
+
+
+def file(table: Table) -> str:
+    """A table alone, and above it, as comments, what to load and how to read it."""
+    notes = [f"% {latex_text(note)}" for note in (table.title, *table.notes)]
+    return "\n".join([LOAD, *notes, tabular(table)]) + "\n"
+
+
+def tabular(table: Table) -> str:
+    """The columns that one would print."""
+    shown = _printed(table)
+    columns = [table.columns[i] for i in shown]
+    shape = "".join(_shape(column, [row[i] for row in table.rows]) for i, column in zip(shown, columns, strict=True))
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{shape}}}",
+            r"\toprule",
+            *(" & ".join(map(latex_text, line)) + r" \\" for line in _heads(table, shown) if any(line)),
+            r"\midrule",
+            *(" & ".join(_cell(row[i]) for i in shown) + r" \\" for row in table.rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )
+
+
+def _printed(table: Table) -> list[int]:
+    """The numbers of the columns that LaTeX has."""
+    return [i for i, column in enumerate(table.columns) if column.brief and column.printed]
+
+
+def _heads(table: Table, shown: Sequence[int]) -> list[list[str]]:
+    """The lines above the columns: headings, long ones in several, and below them units and the like.
+
+    >>> table = Table("t", "", [Column("n"), Column("local models' loss", "mean")], [])
+    >>> _heads(table, [0, 1])
+    [['', 'local'], ['', "models'"], ['n', 'loss'], ['', 'mean']]
+    """
+    columns = [table.columns[i] for i in shown]
+    rooms = [max(HEADING, *(len(row[i].plain) for row in table.rows)) if table.rows else HEADING for i in shown]
+    above = [textwrap.wrap(column.heading, room) for column, room in zip(columns, rooms, strict=True)]
+    below = [textwrap.wrap(column.under, room) for column, room in zip(columns, rooms, strict=True)]
+    high, low = (max(map(len, stacks), default=0) for stacks in (above, below))
+    stacks = [[""] * (high - len(a)) + a + b + [""] * (low - len(b)) for a, b in zip(above, below, strict=True)]
+    return [list(line) for line in zip(*stacks, strict=True)]
+
+
+def _shape(column: Column, items: Sequence[Item]) -> str:
+    """How a column stands: numbers right, words left, long words in lines."""
+    if not column.words:
+        return "r"
+    return "p{5cm}" if _broken(column, [item.text for item in items]) else "l"
+
+
+def _broken(column: Column, cells: Sequence[str]) -> bool:
+    """Do its cells stand in several lines?"""
+    return column.words and any(len(cell) > LONG for cell in cells)
+
+
+def _cell(item: Item) -> str:
+    r"""
+    >>> print(_cell(Item("95.1", "1.2", best=True)), _cell(Item("top_k & co")))
+    \textbf{95.1} $\pm$ 1.2 top\_k \& co
+    >>> print(_cell(Item("5.4", mark=" (2 of 3)")))
+    5.4 (2 of 3)
+    """
+    text = latex_text(item.text)
+    if item.best:
+        text = rf"\textbf{{{text}}}"
+    mark = " " * item.mark.startswith(" ") + latex_text(item.mark)
+    return text + (rf" $\pm$ {latex_text(item.half)}" if item.half else "") + mark
