@@ -77,7 +77,8 @@ def remove(folder: Path, lock: IO[bytes]) -> None:
 def sweep() -> None:
     """Remove this user's folders that nobody holds any more."""
     place = Path(tempfile.gettempdir())
-    for folder in [place / name for name in os.listdir(place) if name.startswith(_prefix())]:
+    prefix = _prefix()
+    for folder in [place / name for name in os.listdir(place) if name.startswith(prefix)]:
         with suppress(OSError):
             facts = folder.lstat()
             if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
