@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, run, slope, start
+from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, plain_run, run, slope, start
 from commeff.transforms import blocked
 
 
@@ -46,7 +46,7 @@ def leaves_its_input_alone(case: MethodCase) -> None:
 
 def gives_the_same_when_x_is_donated(case: MethodCase) -> None:
     """Working in place changes nothing but memory."""
-    plain, donated = run(case.build(WORKERS))[0], run(case.build(WORKERS), donate=True)[0]
+    plain, donated = plain_run(case)[0], run(case.build(WORKERS), donate=True)[0]
     assert torch.equal(plain, donated), (
         f"{case.name}: with donate=True the trajectory differs by {float((plain - donated).abs().max()):.1e}: what is "
         "remembered of x must be a .clone()"
@@ -70,7 +70,7 @@ def pays_for_what_it_learns(case: MethodCase) -> None:
     """A worker that feels another's gradient has been sent bytes: information reaches others through the communicator
     only.
     """
-    plain, communicator = run(case.build(WORKERS))
+    plain, communicator = plain_run(case)
     pushed, _ = run(case.build(WORKERS), push=0.5)
     felt = (plain - pushed)[:, 1:].abs().amax(dim=(1, 2))
     wire_bytes = torch.zeros(STEPS, dtype=torch.float64)
@@ -98,7 +98,7 @@ def works_in_blocks(case: MethodCase) -> None:
     scopes = [case.build(WORKERS).gradients.scope, case.build(WORKERS).parameters.scope]
     edge, inside = LAYOUT.fields[1].start, LAYOUT.fields[1].start - 2
     partitions = {(edge,): {"coordinate", "tensor"}, (inside,): {"coordinate"}, (1, 2, edge, edge + 1): {"coordinate"}}
-    whole = run(case.build(WORKERS))[0]
+    whole = plain_run(case)[0]
     for cuts, allowed in partitions.items():
         strategy = blocked(case.build(WORKERS), cuts)
         if set(scopes) <= allowed:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.communicator.wire.transport import Arrived, Transport
-from commeff.laws.problem import WORKERS, MethodCase, run
+from commeff.laws.problem import WORKERS, MethodCase, plain_run, run
 
 PATIENCE = 10.0  # seconds after which a message that has not come will never come
 OVER = "nothing more"
@@ -110,7 +110,7 @@ def rehearse(processes: int, n: int, function: Callable[[Communicator], T]) -> l
 
 def is_the_same_on_every_engine(case: MethodCase) -> None:
     """One process that hosts all workers, two, or one a worker: the same trajectory and the same bill."""
-    whole, communicator = run(case.build(WORKERS))
+    whole, communicator = plain_run(case)
     advice = "use what the communicator gives, never shape[0], communicator.workers or a mean over rows"
     for processes in (2, WORKERS):
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.core.addresses import Address
 from commeff.core.strategy import Stateful
-from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, run, slope, start
+from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, plain_run, run, slope, start
 from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.saved import copy, kinds
 from commeff.training.named import MemoryLoader, MemorySaver, Named
@@ -19,7 +19,7 @@ from commeff.training.named import MemoryLoader, MemorySaver, Named
 
 def resumes(case: MethodCase) -> None:
     """Saved after any step and loaded into a fresh strategy, it goes on bit by bit."""
-    whole, _ = run(case.build(WORKERS))
+    whole, _ = plain_run(case)
     for stop in range(1, STEPS):
         strategy = case.build(WORKERS)
         part, _ = run(strategy, steps=stop)
@@ -38,7 +38,7 @@ def resumes(case: MethodCase) -> None:
 
 def is_saved_by_name(case: MethodCase) -> None:
     """Its memories, saved tensor by tensor of the model and loaded into a fresh strategy, make the same run."""
-    whole, _ = run(case.build(WORKERS))
+    whole, _ = plain_run(case)
     strategy, stop = case.build(WORKERS), STEPS // 2
     part, communicator = run(strategy, steps=stop)
     strategy.drain()

@@ -6,7 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, lru_cache, partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
@@ -42,6 +42,7 @@ class OfWorkers:
     make: Callable[[int], Any]
 
 
+@cache
 def lazy_ring(n: int) -> Topology:
     """A graph that every gossip method takes."""
     return topologies.lazy(topologies.ring(n))
@@ -141,3 +142,9 @@ def run(
         x = strategy.step(x, gradient, communicator, donate=donate)
         trajectory.append(x.clone())
     return torch.stack(trajectory), communicator
+
+
+@lru_cache(maxsize=1)
+def plain_run(case: MethodCase) -> tuple[Tensor, Communicator]:
+    """`run` of a fresh strategy, for the laws that compare with it: the laws of a case come one after another."""
+    return run(case.build(WORKERS))
