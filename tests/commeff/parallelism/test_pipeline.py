@@ -174,9 +174,10 @@ def in_case(name, method, schedule, options):
     return on_a_mesh(name, method, schedule, **options)
 
 
+NIGHTLY = ("gossip_pga", "sparta", "ef21", "choco")  # over stages they take the way of psgd or of mem_sgd
 CASES = {  # model, method, schedule, and what else
     **{schedule: ("llama", "diloco", schedule, {"parts": 4}) for schedule in SCHEDULES},
-    **{method: ("llama", method, "1f1b", {}) for method in METHODS if method != "diloco"},
+    **{method: ("llama", method, "1f1b", {}) for method in METHODS if method not in ("diloco", *NIGHTLY)},
     "tied": ("gpt", "diloco", "1f1b", {}),
     "tied, factors": ("llama tied", "power_sgd", "interleaved", {}),
     "tied, top-k": ("llama tied", "mem_sgd", "zero_bubble", {}),
@@ -225,6 +226,13 @@ EIGHT = {  # ranks
     "P2S2T2, stage 3": ("llama tied", "psgd", "1f1b", {"worker": 1, "shard": 2, "tensor": 2, "zero": 3}),
     "P4W2": ("llama tied", "mem_sgd", "1f1b", {"pipeline": 4, "parts": 4, "clip": 0.6}),
 }
+
+
+@pytest.mark.slow
+def test_every_method_trains_in_stages():
+    ranks = on_processes(4, lambda: by_case(NIGHTLY, lambda method: in_case("llama", method, "1f1b", {})))
+    for method in NIGHTLY:
+        compare([rank[method] for rank in ranks], "llama", method, "1f1b")
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from commeff.parallelism.kept import Kept
 from commeff.parallelism.pipeline import Pipeline
 from commeff.parallelism.recompute import RECOMPUTATIONS, recompute
 from commeff.parallelism.schedules import SCHEDULES
-from tests.laws.processes import census, on_processes
+from tests.laws.processes import by_case, census, on_processes
 
 
 def llama(shape):
@@ -109,7 +109,12 @@ def on_two_ranks():
     """By rank, everything that is measured: starting processes costs more than a measurement."""
     kinds = [*((kind, False) for kind in RECOMPUTATIONS), *((kind, True) for kind in RECOMPUTATIONS if kind in DIVIDED)]
     given = [(kind, sequence, i) for kind, sequence in kinds for i in TENSOR_SHAPES]
-    return on_processes(2, lambda: {(k, s, i): on_tensor_ranks(SHAPES[i], k, s) for k, s, i in given})
+
+    def member(case):
+        kind, sequence, i = case
+        return on_tensor_ranks(SHAPES[i], kind, sequence)
+
+    return on_processes(2, lambda: by_case(given, member))
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
@@ -182,7 +187,7 @@ def test_a_pipeline_keeps_those_of_all_micro_batches_in_flight():
     Where gradients of inputs and of parameters are apart, torch 2.13 holds a third of it until the batch has ended.
     """
     layers, d, heads, _, f, _, b, t = SHAPES[2]
-    ranks = on_processes(2, lambda: {schedule: in_stages(schedule) for schedule in SCHEDULES})
+    ranks = on_processes(2, lambda: by_case(SCHEDULES, in_stages))
     for schedule, order in SCHEDULES.items():
         rank = order.ranks(2)[1 if order.turns else 0]
         stage = layers / 2 / order.chunks * b * t * of_a_layer("none", d, f, heads, 1, False)

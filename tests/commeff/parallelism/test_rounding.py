@@ -18,7 +18,7 @@ from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from commeff.transforms import Average
 from tests.commeff.parallelism.test_trainer import SGD, STEPS, Tokens
-from tests.laws.processes import on_processes
+from tests.laws.processes import by_case, on_processes
 
 ADAM = partial(torch.optim.AdamW, lr=0.003)
 METHODS = {
@@ -111,7 +111,7 @@ def agree(ranks, case):
 
 @pytest.fixture(scope="module")
 def outcomes():
-    return on_processes(4, lambda: {case: on_ranks(*case) for case in CASES})
+    return on_processes(4, lambda: by_case(CASES, lambda case: on_ranks(*case)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
@@ -121,6 +121,6 @@ def test_pieces_round_as_wholes_do(outcomes, case):
 
 @pytest.mark.slow
 def test_every_piece_rounds_as_wholes_do():
-    ranks = on_processes(4, lambda: {case: on_ranks(*case) for case in NIGHTLY})
+    ranks = on_processes(4, lambda: by_case(NIGHTLY, lambda case: on_ranks(*case)))
     for case in NIGHTLY:
         agree([rank[case] for rank in ranks], case)

@@ -255,10 +255,19 @@ def test_parts_draw_numbers_of_their_own():
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("method", ["mem_sgd", "sign", "qsgd", "power_sgd"])
-def test_copies_stay_equal(method):
+COPIED = ("mem_sgd", "sign", "qsgd", "power_sgd")
+
+
+@pytest.fixture(scope="module")
+def copied():
+    """By rank, what every method left of the copies."""
+    return on_processes(2, lambda: by_case(COPIED, lambda method: copies((METHODS | ON_PIECES)[method](1), 1)))
+
+
+@pytest.mark.parametrize("method", COPIED)
+def test_copies_stay_equal(copied, method):
     """Norm weights lie at both ranks; one selection or a scale of each rank's own would part them."""
-    first, second = on_processes(2, lambda: copies((METHODS | ON_PIECES)[method](1), 1))
+    first, second = (rank[method] for rank in copied)
     assert len(first) == 5
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
