@@ -70,6 +70,7 @@ under `Compressor`; ``commeff check mine.py`` holds it to the laws that ours obe
 from commeff.compressors.base import Compressor, Scope
 from commeff.compressors.blockwise import Blockwise
 from commeff.compressors.codebook import NF4
+from commeff.compressors.coded import Coded
 from commeff.compressors.composed import Composed
 from commeff.compressors.contractive import Assumed, Contractive, Shrunk, contractive
 from commeff.compressors.dct import DCTTopK
@@ -98,6 +99,7 @@ __all__ = [
     "Assumed",
     "BlockMessage",
     "Blockwise",
+    "Coded",
     "Composed",
     "Compound",
     "Compressor",

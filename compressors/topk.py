@@ -31,7 +31,7 @@ class Selected(Sparse):
 
 
 @dataclass(frozen=True, eq=False)
-class Coded(Sparse):
+class SelectedInOrder(Sparse):
     """k coordinates of the sender's choice, their indices in the code of Elias and Fano.
 
     Wire format: k increasing indices (`compressors.increasing`), then the message of the k values.
@@ -85,12 +85,12 @@ class TopK(Sparsifier):
     def exact(self) -> bool:
         return True
 
-    def compress(self, vectors: Tensor, random: WorkerRandom) -> Selected | Coded:
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Selected | SelectedInOrder:
         d, k = vectors.shape[1], self.kept(vectors.shape[1])
         indices = largest_magnitudes(vectors, k)
         parts, forms = joined([DenseMessage((vectors.gather(1, indices),), k, vectors.dtype)])
         if self.coded and increasing_bytes(d, k) < packed_bytes(k, index_bits(d)):
-            return Coded((*encode_increasing(indices, d), *parts), d, vectors.dtype, forms)
+            return SelectedInOrder((*encode_increasing(indices, d), *parts), d, vectors.dtype, forms)
         return Selected((pack(indices, index_bits(d)), *parts), d, vectors.dtype, forms)
 
     def omega(self, d: int) -> float | None:

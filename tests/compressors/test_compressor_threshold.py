@@ -6,7 +6,21 @@ import pytest
 import torch
 
 from commeff import Communicator
-from commeff.compressors import Blockwise, Layout, PerTensor, Repeated, Threshold, TopK, WorkerRandom, contractive
+from commeff.compressors import (
+    QSGD,
+    Blockwise,
+    Coded,
+    Layout,
+    PerTensor,
+    Repeated,
+    TernGrad,
+    Threshold,
+    TopK,
+    WorkerRandom,
+    contractive,
+    packed_bytes,
+)
+from commeff.compressors.increasing import increasing_bytes
 from commeff.compressors.message import agreed
 from commeff.transforms import ErrorFeedback
 
@@ -43,7 +57,10 @@ def test_ends_of_the_range() -> None:
 
 @pytest.mark.parametrize(
     "compressor",
-    [Threshold(0.7), Blockwise(Threshold(0.7), 8), PerTensor(Threshold(0.7)), Repeated(Threshold(0.7), 2)],
+    [
+        *(Threshold(0.7), Blockwise(Threshold(0.7), 8), PerTensor(Threshold(0.7)), Repeated(Threshold(0.7), 2)),
+        *(Coded(QSGD(3)), Blockwise(Coded(TernGrad()), 8)),
+    ],
     ids=repr,
 )
 def test_longer_messages_say_the_same(compressor: Threshold) -> None:
@@ -64,6 +81,38 @@ def test_a_message_of_some_rows_is_as_long_as_these_need() -> None:
     message = Threshold(0.7).compress(rows(), RANDOM)
     assert message.select([0]).row_bytes == 0 < message.select([1]).row_bytes < message.select([0, 2]).row_bytes
     assert message.select([0, 2]).row_bytes == message.row_bytes
+
+
+@pytest.mark.parametrize("compressor", [QSGD(1), QSGD(3), QSGD(200), TernGrad()], ids=repr)
+@pytest.mark.parametrize("d", [1, 50, 1000])
+def test_coded_levels_are_the_levels(compressor: QSGD, d: int) -> None:
+    v = rows(d)
+    plain, coded = compressor.compress(v, RANDOM), Coded(compressor).compress(v, RANDOM)
+    assert torch.equal(coded.decode(), plain.decode())
+    k = int((plain.decode() != 0).sum(1).max())
+    levels = 1 if isinstance(compressor, TernGrad) else compressor.levels
+    assert coded.lengths == (k,)
+    assert coded.row_bytes == 4 + increasing_bytes(d + k, k) + packed_bytes(k, (2 * levels - 1).bit_length())
+    assert coded.select([0]).row_bytes == 4 + increasing_bytes(d, 0)
+    for row in range(3):
+        assert torch.equal(coded.select([row]).decode(), plain.decode()[[row]])
+    assert Coded(compressor).omega(d) == compressor.omega(d)
+
+
+@pytest.mark.parametrize(("compressor", "above"), [(QSGD(1), 1.1), (QSGD(4), 1.3), (TernGrad(), 1.2)])
+def test_coded_levels_are_not_far_from_their_entropy(compressor: QSGD, above: float) -> None:
+    v = WorkerRandom(1, [0]).normal(300_000)
+    decoded = compressor.compress(v, WorkerRandom(0, [0])).decode()
+    _, counts = (decoded / decoded[decoded != 0].abs().min()).round().unique(return_counts=True)
+    shares = counts.double() / counts.sum()
+    ideal = -float((shares * shares.log2()).sum()) * v.shape[1]
+    assert ideal < 8 * Coded(compressor).compress(v, WorkerRandom(0, [0])).row_bytes < above * ideal
+
+
+def test_only_levels_are_coded() -> None:
+    for compressor in (TopK(k=3), QSGD(4, bucket=8)):
+        with pytest.raises(ValueError, match=r"QSGD without a bucket, or TernGrad, got .* Blockwise\(Coded"):
+            Coded(compressor)
 
 
 def test_all_pay_for_the_longest_and_for_agreeing() -> None:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from commeff import Communicator, Local, Strategy, laws, methods, topologies
 from commeff.communicator.collectives import COLLECTIVES
 from commeff.communicator.wire import shared_memory as shared
-from commeff.compressors import QSGD, Blockwise, Dense, Natural, RandomK, ScaledSign, Threshold, TopK
+from commeff.compressors import QSGD, Blockwise, Coded, Dense, Natural, RandomK, ScaledSign, Threshold, TopK
 from commeff.core import Chain
 from commeff.transforms import (
     EF21,
@@ -47,6 +47,7 @@ METHODS = {
     "mem_sgd threshold": lambda: methods.mem_sgd(SGD, Threshold(0.05)),
     "delayed threshold": lambda: Strategy(Local(SGD), Delayed(Average(Blockwise(Threshold(0.5), 7)), 1)),
     "double_squeeze threshold": lambda: methods.double_squeeze(SGD, Threshold(0.05)),
+    "compressed_sgd coded": lambda: methods.compressed_sgd(SGD, Coded(QSGD(2))),
     "choco threshold": lambda: methods.choco(SGD, RING, Threshold(0.1)),
     "server after averaging": lambda: Strategy(Local(SGD), Chain(Average(), ThroughServer(Dense(), Dense()))),
     "double_squeeze qsgd": lambda: methods.double_squeeze(SGD, QSGD(levels=3)),
