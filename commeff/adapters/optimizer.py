@@ -133,6 +133,11 @@ class DistributedOptimizer(Optimizer):
         clip: float | None = None,
         collective: str = "auto",
     ) -> None:
+        if strategy.local.curvature is not None:
+            raise ValueError(
+                f"the method's optimizer must need nothing but gradients, got {strategy.local.kind}: of a loss that is "
+                "called elsewhere nobody here knows the curvature; use commeff.train, or AdamW"
+            )
         if strategy.local.evaluates_elsewhere:
             raise ValueError(
                 f"the method's optimizer must be evaluated where it is trained, got {strategy.local.kind}: the model "

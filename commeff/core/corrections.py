@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Layout
+from commeff.core.curvature import Curvature
 from commeff.core.local import Local, equal_rates, one_rate
 from commeff.core.strategy import LocalStep
 
@@ -46,6 +47,13 @@ class Corrected(LocalStep):
 
     def evaluated(self, x: Tensor) -> Tensor:
         return self.inner.evaluated(x)
+
+    @property
+    def curvature(self) -> Curvature | None:
+        return self.inner.curvature
+
+    def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
+        self.inner.learn(estimate, active)
 
 
 class D2(Corrected):

@@ -20,9 +20,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from commeff.compressors import Layout
 from commeff.core.addresses import Address, Swap
+from commeff.core.curvature import Curvature
 from commeff.core.strategy import LocalStep, Scope
 from commeff.optimizers.rule import Rule
 from commeff.optimizers.schedule_free import ScheduleFree
+from commeff.optimizers.sophia import Sophia
 
 OptimizerFactory = Callable[[Any], Optimizer]
 
@@ -170,6 +172,9 @@ class Local(LocalStep):
         self._kind = type(probe).__name__
         self._elementwise = probe.elementwise if isinstance(probe, Rule) else type(probe) in ELEMENTWISE
         self._elsewhere = isinstance(probe, ScheduleFree)
+        self._curvature = None
+        if isinstance(probe, Sophia):
+            self._curvature = Curvature(probe.kind, probe.param_groups[0]["interval"])
         self._fused = bool(probe.defaults.get("fused"))
 
     @property
@@ -183,6 +188,29 @@ class Local(LocalStep):
     @property
     def exact_on_pieces(self) -> bool:
         return self._elementwise
+
+    @property
+    def curvature(self) -> Curvature | None:
+        return self._curvature
+
+    @property
+    def cycle(self) -> int | None:
+        return self._curvature.interval if self._curvature else 1
+
+    def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
+        if self._curvature is None:
+            return super().learn(estimate, active)
+        self._part_idle_from_active(active)
+        hosts = [estimate] if self._stacked else estimate.unbind()
+        for i, (host, parameters, optimizer) in enumerate(zip(hosts, self._parameters, self._optimizers, strict=True)):
+            if not (self._stacked or active is None or active[i]) or not isinstance(optimizer, Sophia):
+                continue
+            options = dict(zip(self._groups, optimizer.param_groups, strict=True))
+            for parameter, run in zip(parameters, self._runs, strict=True):
+                mine, memory = self._view(host, run), optimizer.state[parameter]
+                if not memory:
+                    memory.update(optimizer.remember(mine))
+                optimizer.learn(mine, memory, options[run.group])
 
     @property
     def evaluates_elsewhere(self) -> bool:
@@ -286,12 +314,16 @@ class Local(LocalStep):
                     "checkpoint would not know; give optimizer=scheduled(factory, schedule)"
                 )
 
+    def _part_idle_from_active(self, active: Tensor | None) -> None:
+        """From now on one object a row, if somebody is idle."""
+        if self._stacked and active is not None and not bool(active.all()):
+            state, like = self.state, self._parameters[0][0]
+            self._build(like.new_empty(self._workers, self._runs[-1].stop).unbind())
+            self.state = state
+
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
         self._refuse_moved_rates()
-        if self._stacked and active is not None and not bool(active.all()):
-            state = self.state
-            self._build(x.unbind())
-            self.state = state
+        self._part_idle_from_active(active)
         if self._writes or gradient.is_cuda:
             gradient = gradient.clone(memory_format=torch.contiguous_format)
         hosts = [(x, gradient)] if self._stacked else zip(x.unbind(), gradient.unbind(), strict=True)

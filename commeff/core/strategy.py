@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from commeff.compressors import Layout, Message
+from commeff.compressors import DenseMessage, Layout, Message
 from commeff.core import overlap
+from commeff.core.curvature import Curvature, Oracle
 from commeff.core.overlap import Flow, Stages
 from commeff.core.presence import check_absence, rows_of
 from commeff.core.state import Scope, Stateful
@@ -80,6 +81,15 @@ class LocalStep(Stateful, ABC):
     def evaluated(self, x: Tensor) -> Tensor:
         """The rows to evaluate, where workers hold x; x itself, or new memory."""
         return x
+
+    @property
+    def curvature(self) -> Curvature | None:
+        """What it asks of the loss beside gradients (Sophia)."""
+        return None
+
+    def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
+        """Take an estimate of what `curvature` asks for, (w, d); who is not active does not."""
+        raise ValueError(f"a {self.kind} must ask for curvature to learn of it, got an estimate unasked")
 
     @abstractmethod
     def start(self, x: Tensor, layout: Layout) -> None:
@@ -279,7 +289,8 @@ class Strategy(Stateful):
         communicator : Communicator
             Its clock `step` is the number of this step.
         oracle : callable, optional
-            oracle(x) is the gradient of the same batch elsewhere, offered to methods that need it.
+            oracle(x) is the gradient of the same batch elsewhere, offered to methods that need it. An `Oracle` knows
+            the curvature too, which some optimizers ask for.
         donate : bool
             Give the memory of x away, to work in place. Otherwise x is left alone, and a result is never touched again.
         """
@@ -288,6 +299,7 @@ class Strategy(Stateful):
                 f"gradient must have the shape of x, {tuple(x.shape)}, got {tuple(gradient.shape)}: "
                 "give one row a worker"
             )
+        self.look(x, communicator, oracle)
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
         if communicator.active is not None:
             return self._step_of_present(own, gradient, communicator, communicator.active)
@@ -322,3 +334,34 @@ class Strategy(Stateful):
             out = vectors.clone()
             out[active] = transform(vectors[active], communicator)
         return out
+
+    def look(self, x: Tensor, communicator: Communicator, oracle: Callable[[Tensor], Tensor] | None = None) -> None:
+        """Tell the local step of the curvature, if it asks: of all workers' mean where gradients travel, else of its
+        own. `step` does so itself.
+        """
+        curvature = self.local.curvature
+        if curvature is None or not curvature.due(communicator):
+            return
+        if not isinstance(oracle, Oracle):
+            raise ValueError(
+                f"{self.local.kind} must know the curvature of the loss, got "
+                f"{'no oracle' if oracle is None else 'an oracle of gradients alone'}: use commeff.train, or give "
+                "step(oracle=), a commeff.core.curvature.Oracle"
+            )
+        here = communicator.present().child("gradients").child("curvature")
+        if curvature.kind == "gauss_newton":
+            estimate = oracle.gauss_newton(x)
+        else:
+            signs = (
+                (communicator.child("gradients").child("curvature").random("signs").uniform(x.shape[1]) < 0.5)
+                .to(x)
+                .mul_(2)
+                .sub_(1)
+            )
+            estimate = signs * oracle.hessian_product(x, signs)
+        active = communicator.active
+        if not self.gradients.rowwise and active is None:
+            estimate = here.average(DenseMessage.of(estimate))
+        elif not self.gradients.rowwise and here.n:
+            estimate[active] = here.average(DenseMessage.of(estimate[active]))
+        self.local.learn(estimate, communicator.moving)

@@ -2,6 +2,7 @@
 
 ======================================  ===========================================================================
 by coordinate: all workers at once      EMAMomentum Lion UncorrectedAdam AdamSAGE ScheduleFreeSGD ScheduleFreeAdamW
+                                        SophiaG SophiaH
 by tensor: one object a worker          LARS LAMB Adam8bit MuonWithAdamW
 ======================================  ===========================================================================
 
@@ -13,6 +14,7 @@ from commeff.optimizers.averaged import EMAMomentum, Lion
 from commeff.optimizers.layerwise import LAMB, LARS
 from commeff.optimizers.muon import MuonWithAdamW
 from commeff.optimizers.schedule_free import ScheduleFreeAdamW, ScheduleFreeSGD
+from commeff.optimizers.sophia import SophiaG, SophiaH
 
 __all__ = [
     "LAMB",
@@ -24,5 +26,7 @@ __all__ = [
     "MuonWithAdamW",
     "ScheduleFreeAdamW",
     "ScheduleFreeSGD",
+    "SophiaG",
+    "SophiaH",
     "UncorrectedAdam",
 ]

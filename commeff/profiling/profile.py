@@ -13,6 +13,7 @@ from torch import Tensor
 
 from commeff.compressors import Layout
 from commeff.core import Strategy, overlap
+from commeff.core.curvature import Flat
 from commeff.profiling.live import depends_on_data, host_bytes, measure_memory, most, preserved
 from commeff.profiling.rehearsal import Operation, Rehearsal
 
@@ -260,6 +261,7 @@ class _Play:
         wire.early = True
         strategy.post(self._x, communicator)
         wire.early, wire.bucketed = False, bool(overlap.awaited(strategy))
+        strategy.look(self._x, communicator, Flat())
         gradient = strategy.gradients(self._gradient, communicator.at("gradients"))
         if len(self._bounds) < 2:
             strategy.local(self._x.clone(), gradient)

@@ -15,6 +15,7 @@ from commeff.replicas import ShardedWorker
 from commeff.replicas.stacked import engine_in
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, at_result, measure_final, yardsticks_of_pieces
+from commeff.training.oracle import oracle_of
 from commeff.training.participation import Participation
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
@@ -131,7 +132,10 @@ def train(
                 batches = run.draw(task)
                 gradient = run.gradient(loss, batches, l2)
                 x, finite = replicas.parameters, replicas.finite
-                if finite is None:
+                if strategy.local.curvature is not None:
+                    oracle = oracle_of(task, replicas, batches, communicator.step)
+                    x = strategy.step(x, gradient, communicator, oracle)
+                elif finite is None:
                     x = strategy.step(x, gradient, communicator, donate=True)
                 else:
                     x = overflow.step(strategy, x, gradient, communicator, finite)

@@ -33,6 +33,11 @@ class Anchored(Transform):
                 f"outer must be a local step, got {getattr(outer, '__name__', type(outer).__name__)}: the "
                 "anchor's optimizer; give Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9))"
             )
+        if outer.curvature is not None or (isinstance(outer, InUnitsOf) and outer.inner.curvature is not None):
+            raise ValueError(
+                f"outer must need nothing but gradients, got {outer.kind}: of what workers moved nobody knows a "
+                "curvature; choose SGD with nesterov, and give Sophia as the workers' own"
+            )
         if outer.evaluates_elsewhere:
             raise ValueError(
                 f"outer must be evaluated where it steps, got {outer.kind}: workers go on from the anchor, which is "

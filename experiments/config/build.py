@@ -23,6 +23,7 @@ from commeff.experiments.config.rehearsal import communicator, cut_as_on_mesh, d
 from commeff.experiments.config.schema import ConfigError, check_version
 from commeff.replicas.stacked import engine_in
 from commeff.topologies import Topology
+from commeff.training.oracle import check_curvature
 from commeff.training.task import Task
 
 
@@ -107,6 +108,11 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
             task = instantiate(config["task"], {})
     if method is None or task is None:
         raise ConfigError(faults + (misfits(config, task) if on_mesh and task is not None else []))
+    with refused("optimizer", faults):
+        whole = mesh_size(config) == 1 and config.get("precision", "fp32") == "fp32"
+        check_curvature(method.local.curvature, task, whole)
+    if faults:
+        raise ConfigError(faults)
     if on_mesh:
         with refused("method", faults):
             return Parts(task, method, communicator(config), rehearse_on_mesh(config, task, method))

@@ -14,6 +14,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
+from commeff.core.curvature import Flat
 from commeff.core.presence import check_absence
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
@@ -85,7 +86,7 @@ def _take_steps(config: Mapping[str, Any], strategy: Strategy, x: Tensor, layout
     if participates(config):
         check_absence(strategy)
     for everybody.step in range(2):
-        strategy.step(x, torch.zeros_like(x), everybody)
+        strategy.step(x, torch.zeros_like(x), everybody, Flat())
     return _bytes(strategy.state_dict())
 
 

@@ -273,6 +273,11 @@ class Classifier(Supervised):
         """Cross-entropy of each sample."""
         return F.cross_entropy(outputs, targets, reduction="none")
 
+    def sampled(self, outputs: Tensor, targets: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], int]:
+        """Labels drawn from what the model predicts, and their number."""
+        labels, *factors = targets
+        return (outputs.softmax(-1).multinomial(1).squeeze(-1), *factors), labels.numel()
+
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Is the largest output that of the label?"""
         return outputs.argmax(-1) == targets

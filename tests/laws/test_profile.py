@@ -42,11 +42,16 @@ GRAPHS: dict[str, Callable[[], Topology]] = {
     "base_graph": lambda: topologies.base_graph(6, 1),
     "d_equistatic": lambda: topologies.d_equistatic(N, 3, 0),
     "od_equidyn": lambda: topologies.od_equidyn(N, 0.5, 0),
+    "u_equistatic": lambda: topologies.u_equistatic(N, 2, 0),
+    "ou_equidyn": lambda: topologies.ou_equidyn(N, 0.5, 0),
+    "symmetric_exponential": lambda: topologies.symmetric_exponential(N),
     "random_matching": lambda: topologies.random_matching(N, 0),
     "erdos_renyi": lambda: topologies.erdos_renyi(N, 0.4, 0),
     "random_regular": lambda: topologies.random_regular(N, 3, 0),
     "hierarchical": lambda: topologies.hierarchical(2, topologies.complete(4), topologies.ring(2)),
+    "inner_outer": lambda: topologies.inner_outer(2, topologies.complete(4), topologies.ring(2), 2),
     "lazy": lambda: topologies.lazy(topologies.ring(N)),
+    "failing_links": lambda: topologies.failing_links(topologies.ring(N), 0.3, 0),
 }
 
 

@@ -172,6 +172,11 @@ class Language(Settled):
             return cross_entropy(outputs, targets, vocabulary)
         return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
+    def sampled(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        """Tokens drawn from what the model predicts at each place, and their number."""
+        drawn = outputs.flatten(0, 1).softmax(-1).multinomial(1)
+        return drawn.view(targets.shape), targets.numel()
+
     def plan(self, model: nn.Module) -> Plan:
         """How the modules of the model are split over tensor ranks."""
         return llama_plan(model) if isinstance(model, Llama) else gpt_plan(cast(GPT, model))
