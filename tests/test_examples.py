@@ -6,9 +6,11 @@ import json
 import re
 import runpy
 import sys
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -59,7 +61,7 @@ def test_the_cnn_is_ddp_s_under_psgd_and_learns_under_every_method(n):
     def member():
         script = runpy.run_path(str(EXAMPLES / "cnn_ddp_to_gossip.py"))
         ends = [script["train"](method, epochs=2)[0] for method in ("ddp", "psgd")]
-        rest = {method: script["train"](method, epochs=1)[1] for method in script["METHODS"] if method != "psgd"}
+        rest = {method: script["train"](method, epochs=n // 2)[1] for method in script["METHODS"] if method != "psgd"}
         return *map(flat, ends), rest
 
     for ddp, psgd, rest in on_processes(n, member):
@@ -98,6 +100,33 @@ def test_the_gpt_goes_on_bit_for_bit_under_every_method(n, tmp_path):
             script["train"](method, TEXT, steps=6, save=tmp_path / f"{method}.pt", stop=3)
             again, _, all_losses = script["train"](method, TEXT, steps=6, save=tmp_path / f"{method}.pt")
             pairs.append((flat(whole), flat(again), losses == all_losses))
+        return pairs
+
+    for pairs in on_processes(n, member):
+        for whole, again, same in pairs:
+            assert torch.equal(whole, again)
+            assert same
+
+
+@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_cnn_goes_on_bit_for_bit_from_the_epoch_after_which_it_was_killed(n, tmp_path):
+    """BatchNorm's statistics, momenta and the schedule too, where workers differ and where a method remembers."""
+    save = torch.save
+
+    def killed(*arguments):
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    def member():
+        script = runpy.run_path(str(EXAMPLES / "cnn_ddp_to_gossip.py"))
+        pairs = []
+        for method in ("dsgd", "mem_sgd") if n == 2 else script["METHODS"]:
+            ends = [script["train"](method, epochs=2)]
+            with patch.object(torch, "save", killed), suppress(KeyboardInterrupt):
+                script["train"](method, epochs=2, save=tmp_path / f"{method}.pt")
+            ends.append(script["train"](method, epochs=2, save=tmp_path / f"{method}.pt"))
+            states = [torch.cat([each.flatten().double() for each in model.state_dict().values()]) for model, _ in ends]
+            pairs.append((*states, ends[0][1] == ends[1][1]))
         return pairs
 
     for pairs in on_processes(n, member):

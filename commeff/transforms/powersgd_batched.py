@@ -113,7 +113,8 @@ class Stacks:
         return [p.mT @ m for m, p in zip(matrices, lefts, strict=True)]
 
     def keep(self, rights: list[Tensor]) -> None:
-        self._right = rights
+        # In memory of its own, as after a restart: rounding depends on where a matrix begins.
+        self._right = [right.clone() for right in rights]
 
     def write(self, out: Tensor, lefts: list[Tensor]) -> None:
         for stack, p, q in zip(self._stacks, lefts, self._right, strict=True):

@@ -61,3 +61,29 @@ def test_both_are_the_same_on_processes(kind: type[PowerSGD]) -> None:
         return run(kind, 2, layout, Communicator(workers=N, seed=1, distributed=True))[0]
 
     torch.testing.assert_close(torch.cat(on_processes(2, share)), expected, rtol=0, atol=1e-12)
+
+
+def test_in_32_bits_a_run_goes_on_bit_for_bit() -> None:
+    """Rounding depends on where in memory a factor begins, which a restart must not change."""
+    layout = Layout.of([("a", (16, 1, 3, 3)), ("b", (16,)), ("c", (32, 16, 3, 3)), ("d", (10, 32))])
+
+    def begun() -> tuple[Strategy, Communicator]:
+        strategy, communicator = Strategy(Local(SGD), gradients=BatchedPowerSGD(2)), Communicator(workers=2)
+        strategy.start(torch.zeros(2, layout.d), layout, communicator)
+        return strategy, communicator
+
+    first, again, x, gradients = (
+        begun(),
+        begun(),
+        torch.zeros(2, layout.d),
+        torch.randn(6, 2, layout.d, generator=torch.Generator().manual_seed(0)),
+    )
+    for step in range(6):
+        if step == 3:
+            again[0].load_state_dict(first[0].state_dict())
+            y = x.clone()
+        first[1].step = again[1].step = step
+        x = first[0].step(x, gradients[step], first[1])
+        if step >= 3:
+            y = again[0].step(y, gradients[step], again[1])
+    assert torch.equal(x, y)
