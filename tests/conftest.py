@@ -7,13 +7,19 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-import torch
 
-from tests.forks import fork_servers
 from tests.owned import lifeline
 
-torch.set_num_threads(1)
-fork_servers()
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Prepare to run tests: where xdist deals them to others, these would wait while torch is imported for nothing."""
+    if session.config.getoption("dist", "no") == "no":
+        import torch
+
+        from tests.forks import fork_servers
+
+        torch.set_num_threads(1)
+        fork_servers()
 
 
 def pytest_collection_finish() -> None:
