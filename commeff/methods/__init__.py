@@ -9,6 +9,7 @@ momentum        gossip with momentum: dmsgd decentlam qg_dsgdm
 corrected       gossip without the bias of heterogeneous data: d2 exact_diffusion gradient_tracking
                 push_diging
 periodic        talk rarely: local_sgd post_local_sgd fedprox scaffold dasgd sparta
+robust          trust nobody: robust_sgd
 outer           talk rarely, with a second optimizer: slowmo diloco fedopt streaming_diloco sparse_loco
 ==============  ====================================================================================================
 
@@ -24,6 +25,7 @@ from commeff.methods.gossip import choco, dsgd, gossip_pga, hierarchical_dsgd, s
 from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
 from commeff.methods.outer import diloco, fedopt, slowmo, sparse_loco, streaming_diloco
 from commeff.methods.periodic import dasgd, fedprox, local_sgd, post_local_sgd, scaffold, sparta
+from commeff.methods.robust import robust_sgd
 
 __all__ = [
     "choco",
@@ -52,6 +54,7 @@ __all__ = [
     "psgd",
     "push_diging",
     "qg_dsgdm",
+    "robust_sgd",
     "scaffold",
     "sgp",
     "slowmo",

@@ -7,6 +7,7 @@ blocks of columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds the n
 `Warmup` are encoders.
 """
 
+from commeff.transforms.attacks import Attack, attacked
 from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, ThroughServer
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
@@ -22,6 +23,7 @@ from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import Push, PushSum
+from commeff.transforms.robust import Robust
 from commeff.transforms.timing import After, Every, Since
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "EF21",
     "After",
     "Ahead",
+    "Attack",
     "Average",
     "AveragedMomentum",
     "BatchedPowerSGD",
@@ -56,6 +59,7 @@ __all__ = [
     "PowerSGD",
     "Push",
     "PushSum",
+    "Robust",
     "Scaled",
     "Sharded",
     "Since",
@@ -64,6 +68,7 @@ __all__ = [
     "Tracking",
     "Warmup",
     "as_encoder",
+    "attacked",
     "blocked",
     "bucketed",
     "clipped",

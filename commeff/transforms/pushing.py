@@ -43,7 +43,8 @@ class Push(Transform):
         check_size(self.topology, communicator)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        return (yield communicator.post_mix(DenseMessage.of(vectors), self.topology.at(communicator.step)))
+        matrix = self.topology.at(communicator.step)
+        return (yield communicator.post_mix(DenseMessage.of(vectors), matrix, keep="columns"))
 
 
 class PushSum(Transform):

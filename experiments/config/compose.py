@@ -23,10 +23,10 @@ from hydra.errors import HydraException
 from commeff.experiments.config import schema
 from commeff.experiments.config.meshes import AXES, mesh_faults, mesh_size, with_mesh
 from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.presence import attack_faults, participation_faults, read_trace
 from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, did_you_mean, node, takes
 from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
-from commeff.experiments.config.traces import participation_faults, read_trace
 from commeff.experiments.sinks import unavailable
 
 SHORTHANDS = {"model": "task.model"}
@@ -62,6 +62,8 @@ RUN: dict[str, tuple[Any, float]] = {
     "threads": (int, 1),
     "l2": (float, 0),
     "clip": (float | None, 0),
+    "attack": (Literal["sign_flip", "noise", "a_little", "inner_product"] | None, 0),
+    "attackers": (int, 0),
     "participation": (float, 0),
     "dropout": (float, 0),
     "availability": (str | list | None, 0),
@@ -133,7 +135,7 @@ def compose(
             resolved["availability"] = read_trace(resolved["availability"])
         except ConfigError as error:
             faults += error.faults
-    faults += participation_faults(resolved)
+    faults += participation_faults(resolved) + attack_faults(resolved)
     faults += unavailable(resolved["log"]) if resolved["log"] and not unfinished else []
     if faults:
         raise ConfigError(faults)

@@ -21,15 +21,15 @@ from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import refused
 from commeff.experiments.config.meshes import AXES, degrees
 from commeff.experiments.config.misfits import misfits, pass_through, told
+from commeff.experiments.config.presence import participates
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.traces import participates
 from commeff.parallelism.partition import joined
 from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.training.participation import Participation
 from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
-from commeff.transforms import bucketed, clipped, fitted
+from commeff.transforms import attacked, bucketed, clipped, fitted
 
 LOG = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ def driven(
         partition = of.partition
     if partition:
         method = fitted(method, partition, config.get("pieces"))
+    if config.get("attack"):
+        method = attacked(method, config["attack"], config["attackers"])
     x, layout = (of.parameters, of.layout) if of else (None, None)
     megabytes = config.get("bucket_mb", 25)
     if x is None or x[:1].nbytes > megabytes * 1e6:

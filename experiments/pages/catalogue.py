@@ -85,7 +85,7 @@ def families() -> dict[str, list[str]]:
         found.setdefault(getattr(methods, name).__module__.rpartition(".")[2], []).append(name)
     return {
         family: sorted(found[family], key=lambda name: getattr(methods, name).__code__.co_firstlineno)
-        for family in ("compressed", "differences", "gossip", "momentum", "corrected", "periodic", "outer")
+        for family in ("compressed", "differences", "gossip", "momentum", "corrected", "periodic", "outer", "robust")
     }
 
 

@@ -26,7 +26,13 @@ from commeff.files import regular
 VERSION = 1  # of the store's layout
 # Keys that do not decide the result, wherever they stand.
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
-YOUNGER_RUN = {"participation": 1.0, "dropout": 0.0, "availability": None}  # of a run; a part's of that name counts
+YOUNGER_RUN = {
+    "participation": 1.0,
+    "dropout": 0.0,
+    "availability": None,
+    "attack": None,
+    "attackers": 0,
+}  # of a run; a part's of that name counts
 BESIDE = ("log",)  # nor do these, of a run; a part may have one of the same name that does
 # Keys that are younger than the first runs; the value that means what was done before does not count.
 YOUNGER = {

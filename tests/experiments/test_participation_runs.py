@@ -104,3 +104,27 @@ def test_a_trace_that_is_none_is_refused(tmp_path: Path, text: str, refusal: str
 def test_nothing_is_forecast_of_runs_with_absent_workers() -> None:
     with pytest.raises(ConfigError, match="participation must be 1 for a forecast"):
         forecast(compose([*SMALL, "participation=0.5"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["attack=noise"], "attackers must be from 1 to 3 of 4 workers with attack=noise, got 0"),
+        (["attackers=2"], "attack must be given with attackers=2"),
+        (["attack=bribe", "attackers=1"], "attack must be"),
+        (["method=robust_sgd", "method.rule=krum", "method.f=2"], "f must be at most 0 for a Krum of 4 vectors"),
+    ],
+)
+def test_attacks_that_cannot_be_are_refused(words: list[str], refusal: str) -> None:
+    with pytest.raises(ConfigError, match=refusal):
+        build(compose([*SMALL, *words]))
+
+
+def test_a_run_under_attack_learns_with_a_robust_rule_and_not_with_a_mean(tmp_path: Path) -> None:
+    words = ["task=digits", "workers=5", "steps=40", "evaluate_every=40", "optimizer.lr=0.3", "attackers=1"]
+    accuracy = {
+        method: run_one(compose([*words, "attack=noise", f"method={method}"]), tmp_path / method)["val_accuracy"]
+        for method in ("psgd", "robust_sgd")
+    }
+    assert accuracy["robust_sgd"] > accuracy["psgd"] + 0.2
+    assert run_id(compose([*words, "attack=noise"])) != run_id(compose([*words, "attack=sign_flip"]))

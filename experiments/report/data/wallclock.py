@@ -19,7 +19,7 @@ from commeff.cluster.modelled import Modelled, modelled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place, read_places
-from commeff.experiments.config.traces import participates
+from commeff.experiments.config.presence import participates
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.computing import Work, work
 from commeff.experiments.report.data.cross_over import cross_over

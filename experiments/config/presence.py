@@ -1,5 +1,5 @@
-"""Who is available when: a CSV file of workers and steps, which a configuration takes in, and what cannot be asked of
-participation.
+"""Who takes part, and who lies: what cannot be asked of it, and the CSV file that says who is available when, which a
+configuration takes in.
 """
 
 from __future__ import annotations
@@ -38,6 +38,23 @@ def participation_faults(config: Mapping[str, Any]) -> list[str]:
         must = f"availability must name workers from 0 to {n - 1} and steps 0 <= start < stop"
         faults += [f"{must}, got {line}: correct the trace" for line in trace if not _fits(line, n)][:3]
     return faults
+
+
+def attack_faults(config: Mapping[str, Any]) -> list[str]:
+    """A line for what the keys of an attack cannot be.
+
+    >>> attack_faults({"attack": "noise", "attackers": 0, "workers": 4})
+    ['attackers must be from 1 to 3 of 4 workers with attack=noise, got 0: somebody lies, and not all do']
+    """
+    attack, attackers, n = config["attack"], config["attackers"], config["workers"]
+    if attack is None:
+        return [f"attack must be given with attackers={attackers}, got none: say what they do"] if attackers else []
+    if 0 < attackers < n:
+        return []
+    return [
+        f"attackers must be from 1 to {n - 1} of {n} workers with attack={attack}, got {attackers}: somebody lies, and "
+        "not all do"
+    ]
 
 
 def _fits(line: Any, n: int) -> bool:
