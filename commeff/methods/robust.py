@@ -28,8 +28,8 @@ def robust_sgd(
     The rules: *median* and *trimmed_mean* of each coordinate (arXiv 1803.01498), *krum* and *multi_krum*, the vectors
     nearest to others (arXiv 1703.02757), *geometric_median* (arXiv 1912.13445), *centred_clipping* around the last
     result (arXiv 2012.10333). As long as no more than f workers lie, they move the result no farther than about as far
-    as honest ones are apart, whatever they send. A worker's momentum beta brings honest ones nearer to each other, so that small lies that
-    add up over time do not pass (arXiv 2012.10333).
+    as honest ones are apart, whatever they send. A worker's momentum beta brings honest ones nearer to each other, so
+    that small lies that add up over time do not pass (arXiv 2012.10333).
 
     Memory: m_i if beta > 0; the centre of centred clipping. Sends: g_i to everybody at every step, (n - 1) d numbers on
     the wire.
