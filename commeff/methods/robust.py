@@ -8,7 +8,7 @@ from commeff.core import Chain
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
 from commeff.transforms import Robust, Smooth
-from commeff.transforms.robust import CentredClipping, GeometricMedian, Krum, Median, Rule, TrimmedMean
+from commeff.transforms.robust import CentredClipping, GeometricMedian, Krum, Median, RobustRule, TrimmedMean
 
 RuleName = Literal["median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centred_clipping"]
 
@@ -65,7 +65,7 @@ def robust_sgd(
     >>> same(robust_sgd(SGD, rule="trimmed_mean", f=0), psgd(SGD)), payloads(robust_sgd(SGD))
     (True, [400])
     """
-    rules: dict[RuleName, Rule] = {
+    rules: dict[RuleName, RobustRule] = {
         "median": Median(),
         "trimmed_mean": TrimmedMean(f),
         "krum": Krum(f),

@@ -17,7 +17,7 @@ from commeff.transforms.averaging import UNCOMPRESSED
 from commeff.transforms.encoders import as_encoder
 
 
-class Rule(Stateful, ABC):
+class RobustRule(Stateful, ABC):
     """(n, d) -> (1, d): one vector for all."""
 
     def start(self, v: Tensor, n: int) -> None:
@@ -28,7 +28,7 @@ class Rule(Stateful, ABC):
         """What stands for their mean."""
 
 
-class Median(Rule):
+class Median(RobustRule):
     """The median of each coordinate, of an even number the mean of the middle two (arXiv 1803.01498).
 
     >>> Median()(torch.tensor([[1.0, 5.0], [2.0, 1e9], [4.0, 6.0], [-1e9, 7.0]])).tolist()
@@ -40,7 +40,7 @@ class Median(Rule):
         return (ordered[(n - 1) // 2] + ordered[n // 2])[None] / 2
 
 
-class Outvoting(Rule):
+class Outvoting(RobustRule):
     """A rule that withstands f liars among enough others.
 
     Parameters
@@ -117,7 +117,7 @@ class Krum(Outvoting):
         return rows[scores.argsort(stable=True)[: near if self.multiple else 1]].mean(0, keepdim=True)
 
 
-class GeometricMedian(Rule):
+class GeometricMedian(RobustRule):
     """argmin_z sum_j |z - v_j| by `iterations` smoothed Weiszfeld steps from the mean: z <- sum_j b_j v_j / sum_j b_j,
     b_j = 1 / max(smoothing, |z - v_j|) (arXiv 1912.13445).
 
@@ -142,7 +142,7 @@ class GeometricMedian(Rule):
         return found
 
 
-class CentredClipping(Rule):
+class CentredClipping(RobustRule):
     """z <- z + (1/n) sum_j (v_j - z) min(1, tau / |v_j - z|), `iterations` times, from the last step's z, 0 at first
     (arXiv 2012.10333).
 
@@ -186,7 +186,7 @@ class Robust(Transform):
 
     Parameters
     ----------
-    rule : Rule
+    rule : RobustRule
         R.
     encoder : Encoder or Compressor
         C; all numbers unless given.
@@ -196,7 +196,7 @@ class Robust(Transform):
 
     why_all = "a robust rule counts on n workers, of which f lie; give participation=1, or another method"
 
-    def __init__(self, rule: Rule, encoder: Encoder | Compressor = UNCOMPRESSED, bucketing: int = 1) -> None:
+    def __init__(self, rule: RobustRule, encoder: Encoder | Compressor = UNCOMPRESSED, bucketing: int = 1) -> None:
         if not isinstance(bucketing, int) or bucketing < 1:
             raise ValueError(f"bucketing must be a whole number of at least 1, got {bucketing!r}: it counts vectors")
         self.rule, self.encoder, self.bucketing = rule, as_encoder(encoder), bucketing
