@@ -55,6 +55,7 @@ Drive()                   1.01                0.571 in practice      --         
 Drive(unbiased=False)     1.01                --                     0.64 in practice       one
 Eden(bits=4)              4.02                0.0096 in practice     --                     one
 TopK(ratio=r)             (32 + 20) r         --                     r                      one
+TopK(r, coded=True)       (34 - log2(r)) r    --                     r                      one
 Threshold(value)          52 of those above   --                     -- (error: d value^2)  any
 DCTTopK(k, chunk=b)       (32 + log2(b)) k/b  --                     k/b                    one
 RandomK(ratio=r)          32 r                1/r - 1                1 - omega if positive  one
@@ -62,8 +63,10 @@ RandomK(r, scaled=False)  32 r                --                     r          
 CountSketch(width, rows)  32 width rows/d     (d - 1)/(width rows)   1 - omega if positive  one
 ========================  ==================  =====================  =====================  ======
 
-`Composed` compresses the values that top-k or random-k keep, `Blockwise` and `PerTensor` compress pieces one by one,
-`Repeated` sends several messages, each of what the earlier ones missed. A compressor of your own is a frozen dataclass
+`Composed` compresses the values that top-k or random-k keep, `Coded` codes levels of which most are 0, `Blockwise` and
+`PerTensor` compress pieces one by one (small tensors dense, another ratio a layer), `Repeated` sends several messages,
+each of what the earlier ones missed, `Assumed` takes constants at your word. Values decide how much `Threshold` and
+`Coded` send: workers agree on the longest message first. A compressor of your own is a frozen dataclass
 under `Compressor`; ``commeff check mine.py`` holds it to the laws that ours obey (`commeff.compressors.laws`).
 """
 
