@@ -96,13 +96,19 @@ def clipping(config: Mapping[str, Any]) -> str:
 
 
 def explanation(target: str) -> str:
-    """The docstring of a part, and those of its bases that describe parameters which it shares; none of torch's.
+    """The docstring of a part, and those of its bases that describe parameters which it shares; of torch's a line.
 
     >>> "h_i" in explanation("commeff.methods.choco"), "partition :" in explanation("commeff.experiments.tasks.CIFAR10")
     (True, True)
+    >>> print(explanation("torch.optim.Adam"))
+    Implements Adam algorithm.
+    <BLANKLINE>
+    It is torch's own: torch.optim.Adam in its documentation has the equation and every parameter.
     """
     value = locate(target)
     bases = inspect.getmro(value)[1:] if inspect.isclass(value) else ()
     shared = [base for base in bases if "Parameters\n" in (base.__doc__ or "")]
     own = [each for each in (value, *shared) if not each.__module__.startswith("torch")]
-    return "\n\n".join(inspect.cleandoc(each.__doc__ or "") for each in own)
+    texts = [inspect.cleandoc(each.__doc__ or "") for each in own]
+    torchs = f"It is torch's own: {target} in its documentation has the equation and every parameter."
+    return "\n\n".join(texts or [summary(value), torchs])

@@ -119,7 +119,9 @@ def test_show_teaches_a_part_by_itself(group: str) -> None:
         assert [*config] == [group]
         assert config[group]["_target_"] == node(group, name)["_target_"]
     told = invoke("show", f"{group}={name}").stdout
-    assert explanation(config[group]["_target_"]) in told
+    text = explanation(config[group]["_target_"])
+    assert text
+    assert text in told
     typo = invoke("show", f"{group}.no_such_key=1")
     assert (typo.exit_code, typo.stdout) == (2, "")
 
