@@ -100,11 +100,6 @@ class Gradients:
             self._row.begin()
         self.post()
 
-    def recall(self) -> None:
-        """What has set out of other weights is dropped."""
-        self._strategy.parameters.drain()
-        self._posted = False
-
     def post(self) -> None:
         """Send what needs no gradient."""
         self._before()

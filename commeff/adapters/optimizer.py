@@ -254,7 +254,7 @@ class DistributedOptimizer(Optimizer):
 
     def _begin_anew(self) -> None:
         """Take the weights that are there now for those before the first step."""
-        self._gradients.recall()
+        self.strategy.parameters.drain()  # of what has set out of other weights
         local, x = self.strategy.local, self._row.parameters
         local.start(x, self._layout)
         if local.options != self._options:

@@ -168,7 +168,7 @@ def test_a_saved_worker_goes_on_as_itself(name: str, model_first: bool) -> None:
 
     def loop() -> tuple[Tensor, Tensor]:
         rank, model = torch.distributed.get_rank(), net()
-        optimizer = DistributedOptimizer(model, builders[name](2))
+        optimizer = whole = DistributedOptimizer(model, builders[name](2))
         saved: Any = None
         for step in range(STEPS):
             if step == 2:
@@ -186,6 +186,7 @@ def test_a_saved_worker_goes_on_as_itself(name: str, model_first: bool) -> None:
             optimizer.zero_grad()
             loss(model, *batch(step, rank)).backward()
             optimizer.step()
+        assert optimizer.communicator.ledger.wire_bytes == whole.communicator.ledger.wire_bytes > 0
         return undisturbed, row(model)
 
     for undisturbed, resumed in on_processes(2, loop):

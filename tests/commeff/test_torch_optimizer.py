@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from commeff import DistributedOptimizer, Strategy, methods, scheduled, topologies
 from commeff.compressors import TopK
+from commeff.core.local import Grouped
 from commeff.parallelism import Mesh
 from tests.laws.processes import on_processes
 
@@ -95,6 +96,16 @@ def test_groups_are_those_of_torch(by_number: bool) -> None:
 
     for one, other in against_ddp(mine, lambda model: ADAMW(decayed(model)), COSINE):
         assert torch.allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_what_a_group_is_not_given_is_the_method_s() -> None:
+    def loop() -> list[float]:
+        model, grouped = net(), Grouped(ADAMW, ({"weight_decay": 0.3}, {"weight_decay": 0.2}))
+        groups = [{key: value for key, value in group.items() if key != "weight_decay"} for group in decayed(model)]
+        optimizer = DistributedOptimizer(model, methods.psgd(grouped), groups=groups)
+        return [group["weight_decay"] for group in optimizer.param_groups]
+
+    assert on_processes(1, loop) == [[0.3, 0.2]]
 
 
 def test_a_memory_is_in_units_of_the_rate_that_a_scheduler_has_moved() -> None:

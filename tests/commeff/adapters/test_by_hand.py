@@ -81,6 +81,27 @@ def test_gradients_changed_before_the_step_are_refused_whatever_the_way() -> Non
         assert found[12:] == ["fine"] * 12
 
 
+def test_after_a_scaler_and_once_sent_nothing_is_changed_either() -> None:
+    """A GradScaler that divides at the step looks at numbers before, which it leaves as they are."""
+
+    def loop() -> list[str]:
+        model = net()
+        optimizer, scaler = DistributedOptimizer(model, methods.psgd(SGD)), torch.amp.GradScaler("cpu", init_scale=8.0)
+        scaler.scale(loss(model, 0)).backward()
+        scaled = complaint(lambda: (clip_by_data(model), scaler.step(optimizer)))
+        optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=SMALL)
+        train(model, optimizer, 2)
+
+        def move(model: nn.Module) -> None:
+            optimizer.param_groups[0]["lr"] = 0.01
+
+        return [scaled, complaint(lambda: step(model, optimizer, 7, after=move))]
+
+    for scaled, moved in on_processes(2, loop):
+        assert "gradients were changed" in scaled
+        assert "options of parameter groups must not change between backward and step" in moved
+
+
 def test_gradients_changed_between_passes_are_refused() -> None:
     def loop() -> list[str]:
         found = []

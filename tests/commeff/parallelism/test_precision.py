@@ -254,8 +254,13 @@ def test_an_unknown_precision_and_a_loss_without_scale_are_refused():
     def member():
         model = nn.Linear(2, 1)
         optimizer = DistributedOptimizer(model, METHODS["psgd"](), precision="fp16")
-        model(torch.ones(1, 2).half()).sum().backward()
-        with pytest.raises(ValueError, match="fp16 needs a scale"):
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(1, 2).half()).sum().backward()
+            with pytest.raises(ValueError, match="fp16 needs a scale"):
+                optimizer.step()
+            optimizer.zero_grad()
+            optimizer.scaled(model(torch.ones(1, 2).half()).float().sum()).backward()
             optimizer.step()
 
     on_processes(1, member)
