@@ -24,18 +24,21 @@ from tests.laws.processes import by_case, on_processes
 
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 STEPS = 4
-CASES = {"shards": ({"shard": 2}, {}), "stages": ({"pipeline": 2}, {"micro_batches": 2})}
+CASES = {
+    "tensor": ({"shard": 2, "tensor": 2}, {"sequence": True}),
+    "stages": ({"shard": 2, "pipeline": 2}, {"micro_batches": 3}),
+}
 
 
 class Frozen(Narrow):
-    """Norms and a layer's keys stay as they are."""
+    """A norm and a layer's keys stay as they are."""
 
     workers = 1
 
     def model(self):
         model = super().model()
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_("norm" not in name and "0.attention.keys" not in name)
+            parameter.requires_grad_("1.attention_norm" not in name and "0.attention.keys" not in name)
         return model
 
 
@@ -46,7 +49,7 @@ def method():
 def on_ranks(case):
     degrees, given = CASES[case]
     mesh, task = Mesh(**degrees), Frozen()
-    worker = on_mesh(task, mesh, zero=3 if "shard" in degrees else 0, precision="bf16", **given)
+    worker = on_mesh(task, mesh, zero=3, precision="bf16", **given)
     train(task, method(), Communicator(workers=1), worker=worker, steps=STEPS)
     return worker.where.boxes(worker.where.spans), worker.parameters[0]
 
@@ -60,7 +63,7 @@ def test_what_is_frozen_computes_in_16_bits_too():
     assert (row - torch.cat([p.flatten() for _, p in named])).abs().max() > 0.02, "nothing moved"
     pieces = zip(named, row.split([p.numel() for _, p in named]), strict=True)
     whole = {name: piece.view(p.shape) for (name, p), piece in pieces}
-    for rank in on_processes(2, lambda: by_case(CASES, on_ranks)):
+    for rank in on_processes(4, lambda: by_case(CASES, on_ranks)):
         for case, (boxes, own) in rank.items():
             for box in boxes:
                 there = tuple(slice(a, a + n) for a, n in zip(box.offsets, box.sizes, strict=True))
