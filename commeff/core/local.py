@@ -187,7 +187,7 @@ class Local(LocalStep):
 
     @property
     def exact_on_pieces(self) -> bool:
-        return self._elementwise
+        return self._elementwise and self._curvature is None
 
     @property
     def curvature(self) -> Curvature | None:
