@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from commeff import DistributedOptimizer, Strategy, methods, scheduled, topologies
+from commeff.communicator.wire.records import broadcast_state
 from commeff.compressors import TopK
 from tests.commeff.adapters.loops import ADAMW, SGD, complaint, inputs, loss, net, row, train
 from tests.laws.processes import on_processes, through_a_file
@@ -225,14 +226,13 @@ def test_states_of_others_are_refused_before_anything_is_restored() -> None:
         strategy = partial(methods.local_sgd, SGD, period=5)
         optimizer = DistributedOptimizer(model, strategy())
         train(model, optimizer, 2)
-        states = [optimizer.state_dict()]
-        torch.distributed.broadcast_object_list(states, 0)
+        first = broadcast_state(optimizer.state_dict())
         other = net().append(nn.Linear(2, 2).double())
         mine = net()
         before = row(mine)
         found = []
         for each, state, settings in (
-            (net(), states[0], {}),
+            (net(), first, {}),
             (mine, SGD(net().parameters()).state_dict(), {}),
             (other, optimizer.state_dict(), {}),
             (mine, optimizer.state_dict(), {"groups": decayed(mine)}),
