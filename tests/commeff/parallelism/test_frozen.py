@@ -90,3 +90,18 @@ def test_a_shard_rank_without_a_row_is_refused():
             FullyRow(named, layout, mesh.axis("shard"))
 
     on_processes(2, member)
+
+
+def test_shards_that_fsdp_pads_are_written_too():
+    def member():
+        mesh, model = Mesh(shard=2), torch.nn.Linear(4, 3)
+        for parameter in model.parameters():
+            parameter.detach().fill_(1.0)
+        fully(model, mesh)
+        named = dict(model.named_parameters())
+        layout = Layout.of([(name, tuple(p.shape)) for name, p in named.items()])
+        row = FullyRow(named, layout, mesh.axis("shard"))
+        row.load(row.parameters + 1)
+        assert torch.equal(model(torch.ones(1, 4)), torch.full((1, 3), 10.0))
+
+    on_processes(2, member)

@@ -19,9 +19,11 @@ from commeff.parallelism.saved import Held, copy
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.mesh_checkpoints import pointed
 from commeff.training.named import MemoryLoader, Named
+from commeff.training.origin import Origin
 from commeff.training.sharding import on_mesh
 from commeff.training.task import objective
 from commeff.training.trainer import train
+from tests.commeff.parallelism.test_mesh_checkpoints import alone
 from tests.commeff.parallelism.test_rounding import Narrow
 from tests.commeff.parallelism.test_trainer import SGD, Tokens
 from tests.laws.processes import on_processes
@@ -129,3 +131,8 @@ def test_a_state_that_lacks_a_memory_is_refused():
     named = Named(Whereabouts.of(Layout.flat(2)), [0])
     with pytest.raises(ValueError, match="the saved state must hold gradients/period, got none: it is another"):
         MemoryLoader(named, {}, {"period": 3}).shared(Address.of(2).child("gradients").child("period"), 3)
+
+
+def test_an_origin_without_a_checkpoint_is_refused(tmp_path):
+    with pytest.raises(CheckpointRefused, match="must have a checkpoint by tensor, got none; go on from another run"):
+        Origin(tmp_path / "none").restore(alone(tmp_path / "run", steps=1))
