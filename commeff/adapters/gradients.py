@@ -143,7 +143,6 @@ class Gradients:
         with torch.no_grad():
             if not self._row.missing() and self._row.changed() and bool(self._row.gradient.any()):
                 raise RuntimeError(CHANGED)
-            self._watched.unsee()
         Variable._execution_engine.queue_callback(self._left)
 
     def _left(self) -> None:

@@ -244,7 +244,7 @@ class DistributedOptimizer(Optimizer):
             else:
                 x = overflow.step(self.strategy, x, gradient, self.communicator, finite)
             self._row.load(x)
-        self._weights.stepped()
+        self._weights.settled()
         self._gradients.learn(scaler.overflown is None)
         self._show_options()
         self.communicator.step += 1
@@ -304,6 +304,6 @@ class DistributedOptimizer(Optimizer):
         self.communicator.ledger.load_state_dict(state["ledger"])
         self.communicator.step = state["step"]
         self._show_options()
-        self._weights.restored()
+        self._weights.settled()
         self._scaled = False
         self._gradients.begin()

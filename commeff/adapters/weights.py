@@ -52,15 +52,10 @@ class Weights:
         if not self._pending:
             self._expected, self._pending = self._found(), True
 
-    def stepped(self) -> None:
-        """The method has moved them."""
+    def settled(self) -> None:
+        """A step, or a saved state, has moved them."""
         self._first = self._pending = False
         self._versions = self._writes()
-
-    def restored(self) -> None:
-        """A saved state has moved them."""
-        self.stepped()
-        self._loading()
 
     def check(self) -> None:
         """Refuse parameters that the method does not see, or takes for others."""

@@ -78,16 +78,16 @@ class CopiedRow(Row):
 
     def forget(self) -> None:
         super().forget()
-        self.unsee()
+        self._unsee()
 
-    def unsee(self) -> None:
-        """Forget what `arrived` took, and leave gradients as they are."""
+    def _unsee(self) -> None:
+        """Forget what `arrived` took."""
         self._version = None
         self._seen.clear()
 
     def begin(self, l2: float = 0.0) -> None:
         torch.mul(self._row, l2, out=self._gradients) if l2 else self._gradients.zero_()
-        self.unsee()
+        self._unsee()
         for parameter, begin, _ in self._fields(0, self._layout.d):
             parameter.grad = self._places[begin]
 
@@ -108,7 +108,7 @@ class CopiedRow(Row):
     def finish(self) -> Tensor:
         for parameter, begin, _ in self._fields(0, self._layout.d):
             self._placed(parameter, self._places[begin])
-        self.unsee()
+        self._unsee()
         return self._reduced().to(self.dtype)
 
     def _reduced(self) -> Tensor:
