@@ -105,13 +105,8 @@ class Krum(Outvoting):
     def most(self, n: int) -> int:
         return max(0, (n - 3) // 2)
 
-    def start(self, v: Tensor, n: int) -> None:
-        super().start(v, n)
-        if n < 3:
-            raise ValueError(f"Krum needs at least 3 vectors, got {n}: with fewer, none has another one near")
-
     def __call__(self, rows: Tensor) -> Tensor:
-        near = len(rows) - self._liars - 2
+        near = max(1, len(rows) - self._liars - 2)  # of two vectors, the first: none is nearer to the other
         distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
         scores = distances.sort(1).values[:, 1 : near + 1].sum(1)
         return rows[scores.argsort(stable=True)[: near if self.multiple else 1]].mean(0, keepdim=True)

@@ -16,11 +16,10 @@ from commeff.compressors import Compressor
 from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import contained, refused
-from commeff.experiments.config.meshes import mesh_size, over_mesh
 from commeff.experiments.config.misfits import misfits
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.rehearsal import communicator, cut_as_on_mesh, driven, rehearse, rehearse_on_mesh
-from commeff.experiments.config.schema import ConfigError, check_version
+from commeff.experiments.config.schema import ConfigError, check_version, meshed, over_mesh
 from commeff.replicas.stacked import engine_in
 from commeff.topologies import Topology
 from commeff.training.oracle import check_curvature
@@ -109,7 +108,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     if method is None or task is None:
         raise ConfigError(faults + (misfits(config, task) if on_mesh and task is not None else []))
     with refused("optimizer", faults):
-        whole = mesh_size(config) == 1 and config.get("precision", "fp32") == "fp32"
+        whole = not meshed(config) and config.get("precision", "fp32") == "fp32"
         check_curvature(method.local.curvature, task, whole)
     if faults:
         raise ConfigError(faults)
@@ -123,7 +122,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     if faults:
         raise ConfigError(faults)
     with refused("method", faults):
-        partition = cut_as_on_mesh(config, task, method) if mesh_size(config) > 1 else None
+        partition = cut_as_on_mesh(config, task, method) if meshed(config) else None
         strategy = driven(method, config, one, partition)
         size = rehearse(config, one, strategy)
     if faults:

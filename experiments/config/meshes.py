@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
+from commeff.experiments.config.schema import meshed, over_mesh
+
 AXES = ("worker", "pipeline", "shard", "tensor")
 
 
@@ -27,15 +29,6 @@ def mesh_size(config: Mapping[str, Any]) -> int:
     return prod(degrees(config).values())
 
 
-def over_mesh(config: Mapping[str, Any]) -> bool:
-    """Whether each worker lies on several processes; otherwise a mesh says where whole ones would be cut.
-
-    >>> over_mesh({"mesh": {"tensor": 2}, "nproc": 2}), over_mesh({"mesh": {"tensor": 2}, "nproc": 1})
-    (True, False)
-    """
-    return mesh_size(config) > 1 and config.get("nproc", 1) > 1
-
-
 def with_mesh(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted keys, with the workers and the processes that follow from those of the mesh.
 
@@ -54,7 +47,7 @@ def mesh_faults(config: Mapping[str, Any]) -> list[str]:
 
 def _whole(config: Mapping[str, Any]) -> Iterator[str]:
     """Of workers that are whole in one process, with a mesh that says where they would be cut, or without one."""
-    alone = mesh_size(config) == 1
+    alone = not meshed(config)
     where = "without a mesh" if alone else "on one process"
     if not alone and config["workers"] != config["mesh"]["worker"]:
         yield _as_many(config)

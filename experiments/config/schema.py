@@ -87,6 +87,24 @@ def version(part: Mapping[str, Any]) -> int:
     return int(part.get(VERSION, 1))
 
 
+def meshed(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration has a mesh of more than one process.
+
+    >>> meshed({"mesh": {"worker": 1, "tensor": 2, "schedule": "1f1b"}}), meshed({})
+    (True, False)
+    """
+    return any(isinstance(degree, int) and degree > 1 for degree in config.get("mesh", {}).values())
+
+
+def over_mesh(config: Mapping[str, Any]) -> bool:
+    """Whether each worker lies on several processes; otherwise a mesh says where whole ones would be cut.
+
+    >>> over_mesh({"mesh": {"tensor": 2}, "nproc": 2}), over_mesh({"mesh": {"tensor": 2}, "nproc": 1})
+    (True, False)
+    """
+    return meshed(config) and config.get("nproc", 1) > 1
+
+
 def check_version(group: str, part: Mapping[str, Any]) -> None:
     """Refuse a part of a stored configuration that has been corrected since."""
     nodes = [node(group, name) for name in built_in(group)]

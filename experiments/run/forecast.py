@@ -20,10 +20,9 @@ from commeff.compressors import Layout
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import build
-from commeff.experiments.config.meshes import over_mesh
 from commeff.experiments.config.presence import participates
 from commeff.experiments.config.rehearsal import driven, places, play
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.run.held import model_bytes, storage_bytes
 from commeff.parallelism import Axis
 from commeff.parallelism.layers import homes_of

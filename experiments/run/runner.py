@@ -24,10 +24,10 @@ from commeff.compressors.scratch import keep_freed_memory
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.contained import ProcessEnding, contained, interrupt, is_interrupt
-from commeff.experiments.config.meshes import degrees, over_mesh
+from commeff.experiments.config.meshes import degrees
 from commeff.experiments.config.registry import foreign, targets_in
 from commeff.experiments.config.rehearsal import communicator, driven, on_mesh_by, participation
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.held import held_bytes

@@ -16,9 +16,8 @@ from typing import IO, Any
 
 import yaml
 
-from commeff.experiments.config.meshes import mesh_size
 from commeff.experiments.config.registry import foreign, lasting, split, targets_in
-from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.schema import ConfigError, did_you_mean, meshed
 from commeff.experiments.config.sources import source_digest
 from commeff.experiments.run.reading import read_json
 from commeff.files import regular
@@ -90,7 +89,7 @@ def run_id(config: Mapping[str, Any]) -> str:
     younger = [name for name, value in YOUNGER_RUN.items() if config.get(name, value) == value]
     relevant = _relevant({name: value for name, value in config.items() if name not in (*BESIDE, *younger)})
     relevant |= {name: Path(relevant[name]).name for name in NAMES if name in relevant}
-    relevant |= {"whole": True} if mesh_size(config) > 1 and config.get("nproc") == 1 else {}  # its bytes are others
+    relevant |= {"whole": True} if meshed(config) and config.get("nproc") == 1 else {}  # its bytes are others
     plugins = {target: [split(target)[1], source_digest(target)] for target in targets_in(relevant) if foreign(target)}
     text = json.dumps(_lasting(relevant), sort_keys=True)
     for target, identity in plugins.items():

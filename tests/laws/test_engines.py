@@ -93,6 +93,8 @@ METHODS = {
     "sparse_loco": lambda: methods.sparse_loco(SGD, TopK(k=3), period=2),
     "psgd clipped": lambda: clipped(bucketed(methods.psgd(SGD), 1e-5), 0.3),
     "local_sgd clipped": lambda: clipped(methods.local_sgd(SGD, period=2), 0.3),
+    "robust_sgd multi-krum": lambda: methods.robust_sgd(SGD, rule="multi_krum", beta=0.5),
+    "robust_sgd centred clipping": lambda: methods.robust_sgd(SGD, rule="centred_clipping", bucketing=2),
     "sparta": lambda: methods.sparta(SGD, ratio=0.3),
 }
 
