@@ -164,11 +164,12 @@ class ControlVariate(PeriodCounter):
     """The gradient gets c - c_i, which moves by (y_i - x)/(K gamma) where a period of K steps ends at y_i and the next
     begins at x, the mean of all y_j (SCAFFOLD, option II).
 
-    K gamma is the sum of the period's learning rates. Memory: drift = c - c_i, last, what the last step gave.
+    K gamma is the sum of the learning rates of the steps that the worker took in the period. One that took none, or is
+    not there when the next begins, keeps its c - c_i.
+    Memory: drift = c - c_i; last, what the last step gave; moved, that sum, and lately, of which period it is.
     """
 
-    rows = ("drift", "last")
-    shared = ("steps", "moved")
+    rows = ("drift", "last", "moved", "lately")
 
     def __init__(self, inner: Local, period: int) -> None:
         super().__init__(inner, period)
@@ -177,14 +178,18 @@ class ControlVariate(PeriodCounter):
     def start(self, x: Tensor, layout: Layout) -> None:
         super().start(x, layout)
         one_rate(self.inner)
-        self.drift, self.last, self.moved = torch.zeros_like(x), x.clone(), 0.0
+        self.drift, self.last, self.moved = torch.zeros_like(x), x.clone(), x.new_zeros(len(x), 1)
+        self.lately = torch.full((len(x), 1), -1, dtype=torch.int64, device=x.device)
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
-        if self.begins():
-            if self.moved:
-                self.drift = kept(self.drift + (self.last - x) / self.moved, self.drift, active)
-            self.moved = 0.0
+        begins, now = self.begins(), (self.steps - 1) // self.period
+        if begins:
+            took = (self.lately == now - 1) & (self.moved > 0)
+            change = torch.where(took, (self.last - x) / torch.where(took, self.moved, 1.0), 0.0)
+            self.drift = kept(self.drift + change, self.drift, active)
         out = self.inner(x, gradient + self.drift, active)
-        self.moved += self.inner.last_lr
+        moved = torch.where(self.lately == now, self.moved, 0.0) + self.inner.last_lr
+        self.moved = kept(moved, self.moved, active)
+        self.lately = kept(torch.full_like(self.lately, now), self.lately, active)
         self.last = kept(out.clone(), self.last, active)
         return out

@@ -320,7 +320,7 @@ class Strategy(Stateful):
         check_absence(self)
         here = communicator.present()
         if not here.n:
-            return x
+            return self.local(x, gradient, communicator.moving)  # rates and periods go on by the clock
         averaged = self._among(self.gradients, gradient, here.child("gradients"), active)
         moved = self.local(x, averaged, communicator.moving)
         return self._among(self.parameters, moved, here.child("parameters"), active)

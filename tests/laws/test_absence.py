@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from commeff import Communicator, Layout, methods, topologies
+from commeff import Communicator, Layout, methods, scheduled, topologies
 from commeff.compressors import Dense, Natural, TopK
 from commeff.topologies.failures import without_workers
 
@@ -96,6 +96,27 @@ def test_trackers_sum_to_the_last_gradients():
         assert (tracking.tracked.sum(0) - tracking.last_gradient.sum(0)).abs().max() <= 1e-12
 
     drive(methods.gradient_tracking(SGD, topologies.ring(N)), sums)
+
+
+def test_the_corrections_of_scaffold_are_of_the_periods_that_a_worker_took_part_in():
+    """Worker 1 misses the second of three periods: its correction moves when the second begins, and not after."""
+    strategy, communicator, x = methods.scaffold(SGD, period=2), Communicator(workers=N, seed=1), rows(0)
+    strategy.start(x, Layout.flat(D), communicator)
+    drifts = []
+    for communicator.step in range(8):
+        communicator.active = torch.tensor([worker != 1 or communicator.step not in (3, 4, 5) for worker in range(N)])
+        x = strategy.step(x, rows(communicator.step + 1), communicator)
+        drifts.append(strategy.local.drift.clone())
+        assert drifts[-1].sum(0).abs().max() <= 1e-12 or communicator.step >= 4
+    assert not torch.equal(drifts[2][1], drifts[1][1])
+    assert all(torch.equal(later[1], drifts[2][1]) for later in drifts[3:]), "it did not end the second period"
+    assert not torch.equal(drifts[4][0], drifts[3][0])
+
+
+def test_a_step_without_anybody_is_a_step_of_the_clock():
+    halving = methods.psgd(scheduled(SGD, partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)))
+    _, _ = drive(halving)
+    assert halving.local.lr == LR / 2 ** len(MASKS)
 
 
 def test_those_who_are_there_are_billed():
