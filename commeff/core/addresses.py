@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -51,6 +52,11 @@ class Address:
         """The number of columns."""
         return sum(stop - start for start, stop in self.spans)
 
+    @property
+    def key(self) -> str:
+        """What no other place in the strategy has."""
+        return f"{self.path} {self.spans}"
+
     def child(self, part: str, *, server: bool = False) -> Address:
         """One attribute deeper."""
         path, name = (f"{above}/{part}" if above else part for above in (self.path, self.name))
@@ -85,3 +91,23 @@ class Swap(Protocol):
 
     def schedule(self, at: Address, value: Any) -> Any:
         """Where a learning rate stands, which goes on even where memories begin anew."""
+
+
+class RowSwap(ABC):
+    """A swap of what belongs to workers; what is equal on every process stays."""
+
+    @abstractmethod
+    def rows(self, at: Address, value: Any) -> Any:
+        """A memory with a leading worker axis, or the server's."""
+
+    @abstractmethod
+    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """What an optimizer remembers of some tensors, by its names."""
+
+    def shared(self, at: Address, value: Any) -> Any:
+        """As it is."""
+        return value
+
+    def schedule(self, at: Address, value: Any) -> Any:
+        """As it is."""
+        return value

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from commeff.core.addresses import Address
+from commeff.core.addresses import Address, RowSwap
 from commeff.core.state import Stateful
 
 
@@ -43,7 +43,7 @@ def rows_of(part: Stateful, present: Tensor, width: int) -> Iterator[None]:
     part.exchange(Address.of(width), _Back(chosen))
 
 
-class _Chosen:
+class _Chosen(RowSwap):
     """Swaps every worker's memory for that of the workers who are there, and keeps all of it."""
 
     def __init__(self, present: Tensor) -> None:
@@ -51,41 +51,29 @@ class _Chosen:
         self.whole: dict[str, Any] = {}
 
     def rows(self, at: Address, value: Any) -> Any:
-        return value if at.server else self._keep(_key(at), value)
+        return value if at.server else self._keep(at.key, value)
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return {name: self._keep(f"{_key(at)}/{name}", value) for name, value in values.items()}
-
-    def shared(self, at: Address, value: Any) -> Any:
-        return value
-
-    def schedule(self, at: Address, value: Any) -> Any:
-        return value
+        return {name: self._keep(f"{at.key}/{name}", value) for name, value in values.items()}
 
     def _keep(self, key: str, value: Tensor) -> Tensor:
         self.whole[key] = value
         return value[self.index.to(value.device)]
 
 
-class _Back:
+class _Back(RowSwap):
     """Swaps the memory of those who were there for that of all, in which theirs is the new one."""
 
     def __init__(self, chosen: _Chosen) -> None:
         self._index, self._whole = chosen.index, chosen.whole
 
     def rows(self, at: Address, value: Any) -> Any:
-        return value if at.server else self._merge(_key(at), value)
+        return value if at.server else self._merge(at.key, value)
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        here = f"{_key(at)}/"  # an optimizer may have a state of workers who are absent alone
+        here = f"{at.key}/"  # an optimizer may have a state of workers who are absent alone
         whole = {key.removeprefix(here): value for key, value in self._whole.items() if key.startswith(here)}
         return whole | {name: self._merge(here + name, value) for name, value in values.items()}
-
-    def shared(self, at: Address, value: Any) -> Any:
-        return value
-
-    def schedule(self, at: Address, value: Any) -> Any:
-        return value
 
     def _merge(self, key: str, value: Tensor) -> Tensor:
         workers = len(next(iter(self._whole.values())))
@@ -95,7 +83,3 @@ class _Back:
             whole = whole.clone(memory_format=torch.contiguous_format)
         whole[self._index.to(whole.device)] = value
         return whole
-
-
-def _key(at: Address) -> str:
-    return f"{at.path} {at.spans}"

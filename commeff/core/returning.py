@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from commeff.core.addresses import Address, Swap
+from commeff.core.addresses import Address, RowSwap, Swap
 from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy, Transform
 
@@ -71,53 +71,37 @@ def _visit(part: Stateful, at: Address, swap: Swap) -> None:
         _visit(inner, here, swap)
 
 
-class _Taken:
+class _Taken(RowSwap):
     """A swap that changes nothing, and copies one row of each memory."""
 
     def __init__(self, row: int) -> None:
         self.row, self.found = row, dict[str, Tensor]()
 
     def rows(self, at: Address, value: Any) -> Any:
-        self.found[_key(at)] = value[self.row].clone()
+        self.found[at.key] = value[self.row].clone()
         return value
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        self.found |= {f"{_key(at)}/{name}": value[self.row].clone() for name, value in values.items()}
+        self.found |= {f"{at.key}/{name}": value[self.row].clone() for name, value in values.items()}
         return values
 
-    def shared(self, at: Address, value: Any) -> Any:
-        return value
 
-    def schedule(self, at: Address, value: Any) -> Any:
-        return value
-
-
-class _Given:
+class _Given(RowSwap):
     """A swap that writes these rows over those of some of the hosted workers."""
 
     def __init__(self, memories: Mapping[str, Tensor], returning: Tensor) -> None:
         self._memories, self._returning = memories, returning
 
     def rows(self, at: Address, value: Any) -> Any:
-        return self._written(value, self._memories[_key(at)])
+        return self._written(value, self._memories[at.key])
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        here = f"{_key(at)}/"
+        here = f"{at.key}/"
         theirs = {key.removeprefix(here): row for key, row in self._memories.items() if key.startswith(here)}
         blank = {name: row.new_zeros(len(self._returning), *row.shape) for name, row in theirs.items()}
         return dict(values) | {name: self._written(values.get(name, blank[name]), row) for name, row in theirs.items()}
-
-    def shared(self, at: Address, value: Any) -> Any:
-        return value
-
-    def schedule(self, at: Address, value: Any) -> Any:
-        return value
 
     def _written(self, value: Tensor, row: Tensor) -> Tensor:
         out = value.clone(memory_format=torch.contiguous_format)
         out[self._returning.to(out.device)] = row.to(out)
         return out
-
-
-def _key(at: Address) -> str:
-    return f"{at.path} {at.spans}"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.core.addresses import Address
+from commeff.core.addresses import Address, RowSwap
 from commeff.core.strategy import Strategy
 from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, slope, start
@@ -69,7 +69,7 @@ def _drive(case: MethodCase, communicator: Communicator) -> tuple[Tensor, list[f
     return torch.stack(trajectory), bills
 
 
-class _Memories:
+class _Memories(RowSwap):
     """A swap that only looks: what a strategy remembers of some of the hosted workers."""
 
     def __init__(self, workers: Tensor) -> None:
@@ -85,15 +85,9 @@ class _Memories:
 
     def rows(self, at: Address, value: Any) -> Any:
         if not at.server:
-            self.found[at.path] = value[self.workers].clone()
+            self.found[at.key] = value[self.workers].clone()
         return value
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        self.found |= {f"{at.path} {at.spans} {name}": value[self.workers].clone() for name, value in values.items()}
+        self.found |= {f"{at.key} {name}": value[self.workers].clone() for name, value in values.items()}
         return values
-
-    def shared(self, at: Address, value: Any) -> Any:
-        return value
-
-    def schedule(self, at: Address, value: Any) -> Any:
-        return value

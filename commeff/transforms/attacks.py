@@ -50,8 +50,7 @@ class Attack(Transform):
         others = communicator.observe(honest.double()[:, None])
         if not self.f or not float(others):
             return vectors
-        told = torch.where(honest[:, None], vectors, 0).double()
-        mean = communicator.observe(told) / others
+        mean = communicator.observe(torch.where(honest[:, None], vectors, 0).double()) / others
         square = communicator.observe(torch.where(honest[:, None], vectors.double() - mean, 0).square()) / others
         known = Honest(mean.to(vectors), square.sqrt().to(vectors))
         lies = LIES[self.name](vectors, known, self.strength, communicator)
