@@ -10,7 +10,9 @@ import torch
 
 from commeff import Communicator, Layout, methods, scheduled, topologies
 from commeff.compressors import Dense, Natural, TopK
+from commeff.core.presence import rows_of
 from commeff.topologies.failures import without_workers
+from commeff.transforms import Push, PushSum
 
 N, D, LR = 5, 7, 0.1
 SGD = partial(torch.optim.SGD, lr=LR)
@@ -76,6 +78,19 @@ def test_push_sum_loses_no_mass():
     drive(methods.sgp(SGD, graph), whole)
 
 
+def test_senders_keep_what_the_absent_would_have_got():
+    """Also where rows sum to 1 as well, as those of a directed graph that balances do."""
+    graph, communicator, v, there = topologies.exponential(N), Communicator(workers=N), rows(0), present(1)
+    push, push_sum = Push(graph), PushSum(graph)
+    for transform in (push, push_sum):
+        transform.start(v, Layout.flat(D), communicator)
+    communicator.active = there
+    assert (push(v[there], communicator.present()).sum(0) - v[there].sum(0)).abs().max() <= 1e-12
+    with rows_of(push_sum, there, D):
+        push_sum(v[there], communicator.present())
+    assert (push_sum.numerator.sum(0) - v.sum(0)).abs().max() <= 1e-12
+
+
 @pytest.mark.parametrize(
     ("method", "known"),
     [(partial(methods.ef21, compressor=TopK(k=2)), "public"), (partial(methods.diana, compressor=Natural()), "shift")],
@@ -105,6 +120,8 @@ def test_the_corrections_of_scaffold_are_of_the_periods_that_a_worker_took_part_
     drifts = []
     for communicator.step in range(8):
         communicator.active = torch.tensor([worker != 1 or communicator.step not in (3, 4, 5) for worker in range(N)])
+        if communicator.step == 6:
+            x = x[:1].repeat(N, 1)  # who returns has what the others agree on, which is not where it once ended
         x = strategy.step(x, rows(communicator.step + 1), communicator)
         drifts.append(strategy.local.drift.clone())
         assert drifts[-1].sum(0).abs().max() <= 1e-12 or communicator.step >= 4
@@ -130,6 +147,9 @@ def test_those_who_are_there_are_billed():
             senders = without_workers(graph.at(0), there).out_degrees > 0 if row.kind == "mix" else there
             assert row.payload_bytes * N == pytest.approx(0 if alone else 8 * D * senders.sum())
         assert {row.step for row in up} == {0, 1, 2, 4, 5}
+        for row in (row for row in up if row.kind == "all_reduce"):
+            there = int(present(row.step).sum())
+            assert row.wire_bytes * N == pytest.approx(2 * (there - 1) * 8 * D)
 
 
 def test_means_over_samples_are_unbiased_and_vary_as_theory_says():
