@@ -25,6 +25,11 @@ _ops = torch.ops._c10d_functional
 _REDUCTIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
 
+def group_of(*ranks: int) -> Any:
+    """A process group of some of the run's processes, which alone make it, all at once."""
+    return dist.new_group(ranks, use_local_synchronization=True)
+
+
 class Axis:
     """One axis of the mesh, as the rank sees it: its group, its place in it, and what it has sent there.
 
@@ -63,8 +68,7 @@ class Axis:
         key = tuple(ranks)
         if key not in self._among:
             members = [dist.get_process_group_ranks(self.group)[rank] for rank in ranks]
-            group = dist.new_group(members, use_local_synchronization=True)
-            self._among[key] = Axis(self.name, len(ranks), key.index(self.rank), group)
+            self._among[key] = Axis(self.name, len(ranks), key.index(self.rank), group_of(*members))
         return self._among[key]
 
     @property

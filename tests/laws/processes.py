@@ -15,10 +15,11 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from commeff.experiments.run.crew import Fork, crew
-from commeff.parallelism import mesh
+from commeff.parallelism import collectives, mesh
 from commeff.parallelism.account import live_bytes
 from tests.owned import PATIENCE, PAUSE
 
+group_of = collectives.group_of
 GRACE = 60.0  # seconds that the others have to check what they see, once one has failed
 Case = TypeVar("Case")
 
@@ -57,10 +58,17 @@ def census() -> int:
 def by_case(cases: Iterable[Case], function: Callable[[Case], Any]) -> dict[Case, Any]:
     """{case: function(case)}, at every rank. Meshes of one shape share their groups, and other groups end with a case.
 
-    Each group has a thread of gloo's that wakes up a hundred times a second.
+    Each group has a thread of gloo's that wakes up a hundred times a second. Parts of an axis stay: torch would name
+    the next group of the same ranks as the one that has ended, whose addresses its ranks may then find.
     """
     found, groups = {}, dist.distributed_c10d._world.pg_map
     kept = set(groups)
+
+    @cache
+    def part(*ranks: int) -> dist.ProcessGroup:
+        made = group_of(*ranks)
+        kept.add(made)
+        return made
 
     @cache
     def devices(*shape: Any, **names: Any) -> DeviceMesh:
@@ -68,7 +76,7 @@ def by_case(cases: Iterable[Case], function: Callable[[Case], Any]) -> dict[Case
         kept.update(made.get_all_groups())
         return made
 
-    with patch.object(mesh, "init_device_mesh", devices):
+    with patch.object(mesh, "init_device_mesh", devices), patch.object(collectives, "group_of", part):
         for case in cases:
             found[case] = function(case)
             dist.barrier()
