@@ -8,9 +8,11 @@ gossip          talk to few: dsgd hierarchical_dsgd gossip_pga choco sgp
 momentum        gossip with momentum: dmsgd decentlam qg_dsgdm
 corrected       gossip without the bias of heterogeneous data: d2 exact_diffusion gradient_tracking
                 push_diging
-periodic        talk rarely: local_sgd post_local_sgd fedprox scaffold dasgd sparta
+periodic        talk rarely: local_sgd post_local_sgd dasgd sparta
+federated       talk rarely, on data of one's own: fedprox scaffold fedopt
 robust          trust nobody: robust_sgd
-outer           talk rarely, with a second optimizer: slowmo diloco fedopt streaming_diloco sparse_loco
+outer           talk rarely, with a second optimizer: slowmo diloco streaming_diloco
+loco            DiLoCo's kin: muloco sparse_loco
 ==============  ====================================================================================================
 
 Everywhere: n workers, x_i and g_i the parameters and stochastic gradient of worker i, gamma the learning rate, W the
@@ -21,10 +23,12 @@ mixing matrix (W[i, j] weighs what i receives from j), C a compressor, d coordin
 from commeff.methods.compressed import compressed_sgd, double_squeeze, mem_sgd, neolithic, power_sgd, psgd
 from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking, push_diging
 from commeff.methods.differences import diana, ef21, ef21_sgdm
+from commeff.methods.federated import fedopt, fedprox, scaffold
 from commeff.methods.gossip import choco, dsgd, gossip_pga, hierarchical_dsgd, sgp
+from commeff.methods.loco import muloco, sparse_loco
 from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
-from commeff.methods.outer import diloco, fedopt, slowmo, sparse_loco, streaming_diloco
-from commeff.methods.periodic import dasgd, fedprox, local_sgd, post_local_sgd, scaffold, sparta
+from commeff.methods.outer import diloco, slowmo, streaming_diloco
+from commeff.methods.periodic import dasgd, local_sgd, post_local_sgd, sparta
 from commeff.methods.robust import robust_sgd
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
     "hierarchical_dsgd",
     "local_sgd",
     "mem_sgd",
+    "muloco",
     "neolithic",
     "post_local_sgd",
     "power_sgd",

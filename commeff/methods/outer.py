@@ -7,13 +7,12 @@ from typing import Literal
 
 import torch
 
-from commeff.compressors import Compressor, Int4, Int8
+from commeff.compressors import Int4, Int8
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Keep, Strategy, Transform
 from commeff.transforms import (
     After,
     Average,
-    ErrorFeedback,
     Every,
     Fragments,
     InUnitsOf,
@@ -25,7 +24,6 @@ from commeff.transforms import (
 )
 
 NESTEROV: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
-ADAM: OptimizerFactory = partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.99), eps=1e-3)
 PLAIN: OptimizerFactory = partial(torch.optim.SGD, lr=1.0)
 
 
@@ -75,6 +73,7 @@ def diloco(
     mixing: float = 0.0,
     bits: Literal[4, 8] | None = None,
     host: bool = False,
+    ahead: int = 0,
 ) -> Strategy:
     """DiLoCo: the workers' mean move in a period is the gradient of an outer optimizer.
 
@@ -109,13 +108,16 @@ def diloco(
     delay
         Steps from the sending of an average to its use, less than `period`; as many as it takes hide it.
     mixing
-        The weight of a worker's own x where the outer step's result arrives, in [0, 1); 0 takes a alone. With a delay
-        Douillard et al. (arXiv 2501.18512) use 0.5.
+        The weight of a worker's own x where the outer step's result arrives, in [0, 1]; 0 takes a alone, 1 leaves the
+        workers alone and moves a. With a delay Douillard et al. (arXiv 2501.18512) use 0.5.
     bits
         8 or 4: numbers are rounded, without bias, to that many, with a scale for each 256 or 64 of them (`Int8`,
         `Int4`). As they are unless given.
     host
         On a GPU: the anchor and the outer optimizer's state lie in the host's memory but for the outer step.
+    ahead
+        By how many steps averages are sent earlier, less than `period`: as many as `delay` let them arrive where they
+        would be due without a delay, as torchft has it.
 
     References
     ----------
@@ -132,51 +134,8 @@ def diloco(
     >>> same(diloco(SGD, period=2, outer=PLAIN), local_sgd(SGD, period=2))
     True
     """
-    every = Every(period, _outer(outer, bits, host), ahead=-begin)
+    every = Every(period, _outer(outer, bits, host), ahead=_sooner(ahead, period) - begin)
     return _begun(optimizer, begin, mixed_in(every, delay, mixing))
-
-
-def fedopt(optimizer: OptimizerFactory, period: int = 8, server: OptimizerFactory = ADAM) -> Strategy:
-    """FedOpt: the workers' mean move in a period is the gradient of the server's optimizer (FedAdam, FedAdagrad, ...).
-
-        at every `period`-th step  a <- server(a, a - (1/n) sum_j x_j);  x_i <- a
-
-    The default server, with Delta = a - (1/n) sum_j x_j, m and v zero at first, t = 1, 2, ... its steps:
-
-        m = 0.9 m + 0.1 Delta;  v = 0.99 v + 0.01 Delta^2
-        a <- a - eta (m / (1 - 0.9^t)) / (sqrt(v / (1 - 0.99^t)) + tau)
-
-    That is FedAdam but for the corrections 1 - 0.9^t and 1 - 0.99^t of torch's Adam; the paper has none, and begins
-    with v >= tau^2. All workers take part, with equal weights. It is `diloco` with another optimizer:
-    its memory and messages are the same.
-
-    When: as `diloco` where the periods' moves differ much in scale between coordinates, so that the server should
-    adapt.
-
-    Parameters
-    ----------
-    optimizer
-        The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
-    period
-        H, local steps from one server step to the next, at least 1.
-    server
-        A factory as `optimizer` is. The default is Adam with lr eta = 0.01, betas (0.9, 0.99) and eps = tau = 1e-3;
-        betas and tau are quoted as the paper's, the lr is a default of this package.
-        ``partial(torch.optim.Adagrad, lr=0.1, initial_accumulator_value=1e-6, eps=1e-3)`` is the paper's FedAdagrad
-        with beta_1 = 0 and v_{-1} = tau^2; SGD with lr 1 is `local_sgd`. Torch has no Yogi.
-
-    References
-    ----------
-    Reddi et al., Adaptive federated optimization, arXiv 2003.00295, Algorithm 2.
-
-    Examples
-    --------
-    >>> from commeff.laws.examples import SGD, same
-    >>> from commeff.methods import local_sgd
-    >>> same(fedopt(SGD, period=2, server=PLAIN), local_sgd(SGD, period=2))
-    True
-    """
-    return diloco(optimizer, period, outer=server)
 
 
 def streaming_diloco(
@@ -189,6 +148,7 @@ def streaming_diloco(
     mixing: float = 0.0,
     bits: Literal[4, 8] | None = None,
     host: bool = False,
+    ahead: int = 0,
 ) -> Strategy:
     """Streaming DiLoCo: DiLoCo on each of some groups of tensors, the fragments, which take turns.
 
@@ -216,7 +176,7 @@ def streaming_diloco(
         The outer optimizer, as in `diloco`.
     begin
         The first step of streaming DiLoCo, parallel SGD before it, as in `diloco`.
-    delay, mixing, bits, host
+    delay, mixing, bits, host, ahead
         As in `diloco`, for each fragment.
 
     References
@@ -235,10 +195,20 @@ def streaming_diloco(
     >>> same(streaming_diloco(SGD, period=2, fragments=1), diloco(SGD, period=2))
     True
     """
-    inner = _outer(outer, bits, host)
+    inner, first = _outer(outer, bits, host), begin - _sooner(ahead, period)
     if isinstance(fragments, list):
-        return _begun(optimizer, begin, NamedFragments(inner, period, fragments, begin, delay, mixing))
-    return _begun(optimizer, begin, Fragments(inner, period, fragments, begin, delay, mixing))
+        return _begun(optimizer, begin, NamedFragments(inner, period, fragments, first, delay, mixing))
+    return _begun(optimizer, begin, Fragments(inner, period, fragments, first, delay, mixing))
+
+
+def _sooner(ahead: int, period: int) -> int:
+    """How much earlier averages are sent, if that is less than a period."""
+    if not isinstance(ahead, int) or not 0 <= ahead < period:
+        raise ValueError(
+            f"ahead must be a whole number from 0 to {period - 1}, got {ahead!r}: it is a part of the period; give as "
+            "many steps as delay has"
+        )
+    return ahead
 
 
 def _outer(outer: OptimizerFactory, bits: int | None, host: bool) -> Transform:
@@ -255,53 +225,3 @@ def _begun(optimizer: OptimizerFactory, begin: int, parameters: Transform) -> St
     if begin == 0:
         return Strategy(Local(optimizer), parameters=parameters)
     return Strategy(Local(optimizer), After(begin, Keep(), Average()), Since(begin, parameters, Keep()))
-
-
-def sparse_loco(
-    optimizer: OptimizerFactory,
-    compressor: Compressor,
-    period: int = 16,
-    decay: float = 0.95,
-    outer: OptimizerFactory = PLAIN,
-) -> Strategy:
-    """SparseLoCo: DiLoCo whose moves are sent through decaying error feedback.
-
-        at every `period`-th step  e_i <- decay e_i + (a - x_i);  e_i <- e_i - C(e_i)
-        a <- outer(a, (1/n) sum_j C(e_j));  x_i <- a      (C(e_j) of e_j before what is sent is taken from it)
-
-    Published with top-k of 1 to 3 % in chunks, 2 bits a value, and no outer momentum.
-
-    Memory: the anchor a, e_i and the outer optimizer's. Sends: C(e_i) every `period` steps.
-
-    When: the slowest links: `diloco`'s period and a sparse message, each saving its own factor.
-
-    Parameters
-    ----------
-    optimizer
-        The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
-    compressor
-        C. An unbiased one with variance omega is divided by 1 + omega, which makes it contractive (`contractive`).
-    period
-        H, inner steps from one outer step to the next, at least 1; the paper uses 15 to 100.
-    decay
-        The share of the error that is kept, in [0, 1]; 1 is Qsparse-local-SGD (Basu et al., arXiv 1906.02367).
-    outer
-        The outer optimizer, a factory as `optimizer` is; SGD with lr 1 by default. With C = I it is then `local_sgd`
-        for any decay.
-
-    References
-    ----------
-    Sarfi et al., Communication efficient LLM pre-training with SparseLoCo, arXiv 2508.15706.
-
-    Examples
-    --------
-    >>> from commeff.compressors import Dense, TopK
-    >>> from commeff.laws.examples import SGD, same, payloads
-    >>> from commeff.methods import local_sgd
-    >>> payloads(sparse_loco(SGD, TopK(k=10), period=2), steps=4)
-    [0, 49, 0, 49]
-    >>> same(sparse_loco(SGD, Dense(), period=2), local_sgd(SGD, period=2))
-    True
-    """
-    average = Average(ErrorFeedback(compressor, decay))
-    return Strategy(Local(optimizer), parameters=Every(period, Outer(Local(outer), average)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from commeff.compressors import RandomK
-from commeff.core.corrections import ControlVariate, Proximal
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
 from commeff.transforms import After, Average, Delayed, Every, Partial
@@ -76,77 +75,6 @@ def post_local_sgd(optimizer: OptimizerFactory, period: int = 16, begin: int = 0
     True
     """
     return Strategy(Local(optimizer), parameters=After(begin, Every(period, Average(), ahead=-begin), Average()))
-
-
-def fedprox(optimizer: OptimizerFactory, period: int = 8, mu: float = 0.01) -> Strategy:
-    """FedProx: local SGD on f_i(x) + mu/2 |x - a|^2, where a is what the period began with.
-
-        x_i <- x_i - gamma (g_i + mu (x_i - a));  at every `period`-th step then  x_i <- (1/n) sum_j x_j
-
-    All workers take part, and take `period` steps.
-
-    Memory: a. Sends: x_i by all-reduce every `period` steps.
-
-    When: long periods on heterogeneous data: the pull keeps workers near, and slows them.
-
-    Parameters
-    ----------
-    optimizer
-        The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
-    period
-        H, local steps from one average to the next, at least 1.
-    mu
-        The pull towards a, at least 0, in units of curvature; 0 is `local_sgd`. 0.01 is a default of this package:
-        tune it.
-
-    References
-    ----------
-    Li et al., Federated optimization in heterogeneous networks, arXiv 1812.06127, Algorithm 2.
-
-    Examples
-    --------
-    >>> from commeff.laws.examples import SGD, same
-    >>> same(fedprox(SGD, period=2, mu=0.0), local_sgd(SGD, period=2))
-    True
-    """
-    return Strategy(Proximal(Local(optimizer), mu, period), parameters=Every(period, Average()))
-
-
-def scaffold(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
-    """SCAFFOLD: local SGD whose steps are corrected by control variates, so that heterogeneous data leave no bias.
-
-        y_i <- y_i - gamma (g_i - c_i + c), from y_i = x;  at every `period`-th step, K = `period`, then
-        x' = (1/n) sum_j y_j;  c_i <- c_i - c + (x - y_i)/(K gamma);  c = (1/n) sum_j c_j
-
-    This is option II with all workers and a global learning rate of 1. Only c - c_i enters, and it moves by
-    (y_i - x')/(K gamma), which a worker knows from x' alone: control variates need not be sent, half of the published
-    bytes. gamma is the mean learning rate of the period.
-
-    Memory: c - c_i. Sends: x_i by all-reduce every `period` steps.
-
-    When: long periods on heterogeneous data without a bias, with SGD inside.
-
-    Parameters
-    ----------
-    optimizer
-        The worker's own optimizer, best without momentum: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its
-        lr is gamma, one for all coordinates.
-    period
-        K, local steps from one average to the next, at least 1.
-
-    References
-    ----------
-    Karimireddy et al., SCAFFOLD, arXiv 1910.06378, Algorithm 1.
-
-    Examples
-    --------
-    >>> from commeff.laws.examples import SGD, bias, payloads
-    >>> bias(scaffold(SGD, period=4)) < 1e-12 < bias(local_sgd(SGD, period=4))
-    True
-    >>> payloads(scaffold(SGD, period=2), steps=4)
-    [0, 400, 0, 400]
-    """
-    return Strategy(ControlVariate(Local(optimizer), period), parameters=Every(period, Average()))
 
 
 def dasgd(optimizer: OptimizerFactory, period: int = 8, delay: int = 1) -> Strategy:

@@ -2,7 +2,7 @@
 
 ======================================  ===========================================================================
 by coordinate: all workers at once      EMAMomentum Lion UncorrectedAdam AdamSAGE ScheduleFreeSGD ScheduleFreeAdamW
-                                        SophiaG SophiaH
+                                        SophiaG SophiaH FedAdam FedYogi
 by tensor: one object a worker          LARS LAMB Adam8bit MuonWithAdamW
 ======================================  ===========================================================================
 
@@ -11,6 +11,7 @@ torch has SGD, Adagrad, Adam, AdamW, RAdam, NAdam, Adafactor and more, which are
 
 from commeff.optimizers.adaptive import Adam8bit, AdamSAGE, UncorrectedAdam
 from commeff.optimizers.averaged import EMAMomentum, Lion
+from commeff.optimizers.federated import FedAdam, FedYogi
 from commeff.optimizers.layerwise import LAMB, LARS
 from commeff.optimizers.muon import MuonWithAdamW
 from commeff.optimizers.schedule_free import ScheduleFreeAdamW, ScheduleFreeSGD
@@ -22,6 +23,8 @@ __all__ = [
     "Adam8bit",
     "AdamSAGE",
     "EMAMomentum",
+    "FedAdam",
+    "FedYogi",
     "Lion",
     "MuonWithAdamW",
     "ScheduleFreeAdamW",

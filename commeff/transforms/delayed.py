@@ -113,7 +113,7 @@ class MixedIn(Transform):
     delay : int
         After how many steps its result is used.
     mixing : float
-        The weight of the worker's own x, in [0, 1).
+        The weight of the worker's own x, in [0, 1]; at 1 only what M remembers moves.
     """
 
     rows = ("arrived",)
@@ -126,8 +126,8 @@ class MixedIn(Transform):
                 f"delay must be a whole number from 0 to {every.period - 1}, got {delay!r}: it counts steps, and what "
                 "is sent arrives before the next is; take a longer period or a shorter delay"
             )
-        if not 0 <= mixing < 1:
-            raise ValueError(f"mixing must lie in [0, 1), got {mixing}: it is the weight of the worker's own x")
+        if not 0 <= mixing <= 1:
+            raise ValueError(f"mixing must lie in [0, 1], got {mixing}: it is the weight of the worker's own x")
         self.every, self.delay, self.mixing = every, delay, mixing
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

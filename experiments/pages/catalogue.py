@@ -29,6 +29,18 @@ UNBIASED = ("compressor=qsgd", "compressor.levels=7")
 OWN_MESSAGES = {"compressed_sgd": UNBIASED, "diana": UNBIASED}  # what refuses or ill suits biased messages
 OWN_GRAPH = {"d2": ("topology=lazy",), "hierarchical_dsgd": ("topology=ring", "topology.n=4")}
 SIZES = (8, 16, 64)
+FAMILIES = (
+    "compressed",
+    "differences",
+    "gossip",
+    "momentum",
+    "corrected",
+    "periodic",
+    "federated",
+    "outer",
+    "loco",
+    "robust",
+)
 STEPS = 256  # of a topology that never repeats
 
 
@@ -85,7 +97,7 @@ def families() -> dict[str, list[str]]:
         found.setdefault(getattr(methods, name).__module__.rpartition(".")[2], []).append(name)
     return {
         family: sorted(found[family], key=lambda name: getattr(methods, name).__code__.co_firstlineno)
-        for family in ("compressed", "differences", "gossip", "momentum", "corrected", "periodic", "outer", "robust")
+        for family in FAMILIES
     }
 
 

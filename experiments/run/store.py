@@ -51,7 +51,7 @@ YOUNGER = {
     "server": "row",
     "zero": 0,
 }
-_DILOCO = {"begin": 0, "bits": None, "delay": 0, "host": False, "mixing": 0.0}
+_DILOCO = {"ahead": 0, "begin": 0, "bits": None, "delay": 0, "host": False, "mixing": 0.0}
 YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
     "commeff.methods.diloco": _DILOCO,
     "commeff.methods.streaming_diloco": _DILOCO,

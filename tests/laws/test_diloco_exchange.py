@@ -27,6 +27,9 @@ VARIANTS = {
     "streaming": partial(
         methods.streaming_diloco, SGD, period=3, fragments=[["[!v]*"], ["vector"]], begin=2, delay=2, mixing=0.5
     ),
+    "streaming, ahead": partial(
+        methods.streaming_diloco, SGD, period=4, fragments=2, begin=1, delay=1, mixing=0.5, ahead=1
+    ),
     "streaming, 4 bits, on the host": partial(methods.streaming_diloco, SGD, period=2, fragments=2, bits=4, host=True),
 }
 
@@ -76,6 +79,64 @@ def test_an_average_arrives_late_and_is_mixed_in(delay: int, mixing: float, begi
         assert followed(strategy, begin, 5, delay - 1, mixing) > 1e-3
 
 
+@pytest.mark.parametrize("begin", [0, 3])
+def test_what_is_sent_ahead_arrives_where_it_would_be_due(begin: int) -> None:
+    late = methods.diloco(SGD, 5, OUTER, begin=begin, delay=2, mixing=0.5, ahead=2)
+    assert followed(late, begin, 5, 2, 0.5, ahead=2) <= 1e-12
+    assert followed(late, begin, 5, 2, 0.5) > 1e-3
+    late = methods.streaming_diloco(SGD, 6, NAMES, OUTER, begin=begin, delay=1, mixing=0.3, ahead=1)
+    assert followed(late, begin, 6, 1, 0.3, 3 + 1, [4, 5, 9], layout=LAYERS) <= 1e-12
+
+
+def torchft(delay: int, alpha: float, steps: int, period: int, gradient: float, inner: float, outer: float):
+    """The parameters of two layers after each step, and those that are shared, by torchft's rule of DiLoCo.
+
+    Layers take turns of period / 2 steps. `delay` steps before the end of its turn a layer's move since the shared
+    parameters is averaged; at the end the shared ones take the outer step, and the layer's become (1 - alpha) of them
+    and alpha of its own. Replicas have equal gradients, so that the mean is each one's own.
+    """
+    own, shared, moved = [1.0, 1.0], [1.0, 1.0], [0.0, 0.0]
+    path, known, turn = [list(own)], [list(shared)], period // 2
+    for step in range(1, steps + 1):
+        own = [x - inner * gradient for x in own]
+        layer = (step - 1) // turn % 2
+        if (step - 1) % turn + 1 == turn - delay:
+            moved[layer] = shared[layer] - own[layer]
+        if step % turn == 0:
+            shared[layer] -= outer * moved[layer]
+            own[layer] = (1 - alpha) * shared[layer] + alpha * own[layer]
+        path.append(list(own))
+        known.append(list(shared))
+    return torch.tensor(path, dtype=torch.float64), torch.tensor(known, dtype=torch.float64)
+
+
+# Of pytorch/torchft, test_fixtures/torchft.diloco_regression_test.DiLoCoMockedUpdateTest.test_diloco_mocked_updates_*:
+# the parameters of both layers after 15 steps, and what is shared of them after 12.
+FIXTURES = {
+    (0, 0.0): ([-59.0, -53.0], [-35.0, -47.0]),
+    (0, 0.5): ([-40.25, -38.0], [-29.0, -35.0]),
+    (0, 1.0): ([-29.0, -29.0], [-23.0, -23.0]),
+    (1, 0.0): ([-47.0, -45.0], [-27.0, -39.0]),
+    (1, 0.5): ([-35.75, -35.0], [-25.0, -31.0]),
+    (1, 1.0): ([-29.0, -29.0], [-23.0, -23.0]),
+}
+
+
+@pytest.mark.parametrize(("delay", "alpha"), FIXTURES)
+def test_torchfts_published_runs(delay: int, alpha: float) -> None:
+    """Two replicas, two layers of one number, gradients of 2, inner rate 1, outer rate 2, period 6."""
+    expected, known = torchft(delay, alpha, 15, 6, 2.0, 1.0, 2.0)
+    assert (expected[15].tolist(), known[12].tolist()) == FIXTURES[delay, alpha]
+    inner, outer = (partial(torch.optim.SGD, lr=lr) for lr in (1.0, 2.0))
+    turns = [["layers.1"], ["layers.0"]]  # in theirs the first layer has the first turn, in ours the last
+    strategy = methods.streaming_diloco(inner, 6, turns, outer, delay=delay, mixing=alpha, ahead=delay)
+    communicator, x = Communicator(workers=2), torch.ones(2, 2, dtype=torch.float64)
+    strategy.start(x, Layout.of([("layers.0.weight", (1,)), ("layers.1.weight", (1,))]), communicator)
+    for communicator.step in range(15):
+        x = strategy.step(x, torch.full_like(x, 2.0), communicator)
+        assert (x - expected[communicator.step + 1]).abs().max() <= 1e-12
+
+
 @pytest.mark.parametrize(("bits", "levels", "block"), [(8, 127, 256), (4, 7, 64)])
 def test_numbers_are_rounded_without_bias_and_billed_by_their_bits(bits: int, levels: int, block: int) -> None:
     plain = partial(torch.optim.SGD, lr=1.0)
@@ -123,7 +184,7 @@ def test_law(name: str, law) -> None:
 
 def test_what_is_not_asked_for_changes_nothing() -> None:
     for method in (methods.diloco, methods.streaming_diloco):
-        same = method(SGD, 4, begin=0, delay=0, mixing=0.0, bits=None, host=False)
+        same = method(SGD, 4, begin=0, delay=0, mixing=0.0, bits=None, host=False, ahead=0)
         equal(same, method(SGD, 4), tolerance=0)
         twin = method(SGD, 4)
         drive(twin)
@@ -173,7 +234,9 @@ def test_on_a_gpu_the_anchor_is_on_the_host_between_rounds() -> None:
     [
         (lambda: methods.diloco(SGD, begin=-1), "begin must be a whole number of at least 0"),
         (lambda: methods.diloco(SGD, 4, delay=4), "delay must be a whole number from 0 to 3, got 4"),
-        (lambda: methods.diloco(SGD, delay=1, mixing=1.0), r"mixing must lie in \[0, 1\), got 1.0"),
+        (lambda: methods.diloco(SGD, delay=1, mixing=1.1), r"mixing must lie in \[0, 1\], got 1.1"),
+        (lambda: methods.diloco(SGD, 4, ahead=4), "ahead must be a whole number from 0 to 3, got 4"),
+        (lambda: methods.streaming_diloco(SGD, 4, ahead=-1), "ahead must be a whole number from 0 to 3, got -1"),
         (lambda: methods.diloco(SGD, bits=2), "bits must be 8 or 4, or None, got 2"),
         (lambda: methods.streaming_diloco(SGD, fragments=["a", "b"]), "lists of module names, got"),
         (lambda: methods.streaming_diloco(SGD, fragments=[]), "at least 1, got 0"),

@@ -90,6 +90,10 @@ METHODS = {
     "fedprox": lambda: methods.fedprox(SGD, period=2),
     "scaffold": lambda: methods.scaffold(SGD, period=2),
     "streaming_diloco": lambda: methods.streaming_diloco(SGD, period=2, fragments=3),
+    "streaming_diloco ahead": lambda: methods.streaming_diloco(
+        SGD, period=4, fragments=2, delay=1, mixing=1.0, ahead=1
+    ),
+    "muloco": lambda: methods.muloco(SGD, period=2),
     "sparse_loco": lambda: methods.sparse_loco(SGD, TopK(k=3), period=2),
     "psgd clipped": lambda: clipped(bucketed(methods.psgd(SGD), 1e-5), 0.3),
     "local_sgd clipped": lambda: clipped(methods.local_sgd(SGD, period=2), 0.3),

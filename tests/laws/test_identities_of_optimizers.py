@@ -12,12 +12,15 @@ from torch import Tensor
 
 from commeff import Layout, Local, laws, methods
 from commeff.core import scheduled
+from commeff.laws import start
 from commeff.optimizers import (
     LAMB,
     LARS,
     Adam8bit,
     AdamSAGE,
     EMAMomentum,
+    FedAdam,
+    FedYogi,
     Lion,
     MuonWithAdamW,
     ScheduleFreeAdamW,
@@ -25,6 +28,8 @@ from commeff.optimizers import (
     UncorrectedAdam,
 )
 from commeff.optimizers.adaptive import _read, _rounded, _signed, _unsigned
+from tests.laws import paths
+from tests.laws.paths import SGD, N, drive, mean, slope
 
 D = 12
 Factory = Callable[[Any], torch.optim.Optimizer]
@@ -78,6 +83,36 @@ def test_adam_without_correction_by_hand() -> None:
     first = START - steps(partial(UncorrectedAdam, lr=0.05, eps=0.0))[0]
     corrected = START - steps(partial(torch.optim.Adam, lr=0.05, eps=0.0))[0]
     close(first / corrected, torch.full_like(START, 0.1 / 0.001**0.5), 1e-9)
+
+
+@pytest.mark.parametrize("initial", [None, 0.0, 0.5])
+@pytest.mark.parametrize("rule", [FedAdam, FedYogi])
+def test_federated_servers_by_hand(rule: type, initial: float | None) -> None:
+    """As arXiv 2003.00295, Algorithm 2, from v = tau^2; as public implementations, which begin with v = 0."""
+    tau = 0.2
+    m, v, x = torch.zeros_like(START), torch.full_like(START, tau**2 if initial is None else initial), START
+    for g in GRADIENTS:
+        m = 0.9 * m + (1 - 0.9) * g
+        v = v - 0.01 * g**2 * torch.sign(v - g**2) if rule is FedYogi else 0.99 * v + 0.01 * g**2
+        x = x + 0.05 * -m / (v.sqrt() + tau)
+    close(steps(partial(rule, lr=0.05, eps=tau, initial=initial))[-1], x)
+    server = partial(rule, lr=0.05, eps=tau, initial=initial)
+    close(drive(methods.fedopt(SGD, period=3, server=server))[0], _served(rule, tau, initial))
+
+
+def _served(rule: type, tau: float, initial: float | None) -> Tensor:
+    """Local SGD of 3 steps, after which the server takes the mean of what workers moved."""
+    a = x = start(N, paths.D)
+    path, m, v = [x], torch.zeros_like(a), torch.full_like(a, tau**2 if initial is None else initial)
+    for k in range(paths.STEPS):
+        x = x - 0.1 * slope(x, k)
+        if k % 3 == 2:
+            moved = mean(x) - a
+            m = 0.9 * m + 0.1 * moved
+            v = v - 0.01 * moved**2 * (v - moved**2).sign() if rule is FedYogi else 0.99 * v + 0.01 * moved**2
+            a = x = a + 0.05 * m / (v.sqrt() + tau)
+        path.append(x)
+    return torch.stack(path)
 
 
 def test_sage_is_adam_times_what_has_not_settled() -> None:

@@ -1,0 +1,106 @@
+"""DiLoCo with another inner optimizer, or with sparse moves."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from commeff.compressors import Compressor
+from commeff.core.local import Local, OptimizerFactory
+from commeff.core.strategy import Strategy
+from commeff.methods.outer import PLAIN, diloco
+from commeff.transforms import Average, ErrorFeedback, Every, Outer
+
+GENTLE: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.6, nesterov=True)
+
+
+def muloco(optimizer: OptimizerFactory, period: int = 30, outer: OptimizerFactory = GENTLE) -> Strategy:
+    """MuLoCo: DiLoCo with Muon inside, whose moves agree better between workers and bear compression.
+
+        x_i <- muon(x_i, g_i);  at every `period`-th step  a <- outer(a, (1/n) sum_j (a - x_j));  x_i <- a
+
+    It is `diloco` with another optimizer and other constants; messages are the same, and Muon remembers one number a
+    coordinate where AdamW remembers two. The paper's compressed exchange, of 2 bits with error feedback, is
+    ``sparse_loco(muon, compressor, period=30, decay=1.0, outer=...)``.
+
+    Memory: the anchor a, the outer momentum and Muon's (local, not reset). Sends: a - x_i by all-reduce every `period`
+    steps.
+
+    When: as `diloco` for transformers, whose matrices Muon suits; the more workers the greater the difference.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own (inner) optimizer: ``partial(commeff.optimizers.MuonWithAdamW, lr=1e-3)``, Muon on matrices.
+    period
+        H, inner steps from one outer step to the next, at least 1; the paper's 30 unless given.
+    outer
+        The outer optimizer, a factory as `optimizer` is: Nesterov SGD, lr 0.7 and momentum 0.6, which are those of
+        public code for a single worker. More workers bear the 0.9 of `diloco`.
+
+    References
+    ----------
+    Therien et al., MuLoCo: Muon is a practical inner optimizer for DiLoCo, arXiv 2505.23725, Algorithm 1.
+
+    Examples
+    --------
+    >>> from commeff.laws.examples import payloads, same
+    >>> from commeff.optimizers import MuonWithAdamW
+    >>> MUON = partial(MuonWithAdamW, lr=0.01)
+    >>> same(muloco(MUON, period=2), diloco(MUON, period=2, outer=GENTLE))
+    True
+    >>> payloads(muloco(MUON, period=2), steps=4)
+    [0, 400, 0, 400]
+    """
+    return diloco(optimizer, period, outer)
+
+
+def sparse_loco(
+    optimizer: OptimizerFactory,
+    compressor: Compressor,
+    period: int = 16,
+    decay: float = 0.95,
+    outer: OptimizerFactory = PLAIN,
+) -> Strategy:
+    """SparseLoCo: DiLoCo whose moves are sent through decaying error feedback.
+
+        at every `period`-th step  e_i <- decay e_i + (a - x_i);  e_i <- e_i - C(e_i)
+        a <- outer(a, (1/n) sum_j C(e_j));  x_i <- a      (C(e_j) of e_j before what is sent is taken from it)
+
+    Published with top-k of 1 to 3 % in chunks, 2 bits a value, and no outer momentum.
+
+    Memory: the anchor a, e_i and the outer optimizer's. Sends: C(e_i) every `period` steps.
+
+    When: the slowest links: `diloco`'s period and a sparse message, each saving its own factor.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
+    compressor
+        C. An unbiased one with variance omega is divided by 1 + omega, which makes it contractive (`contractive`).
+    period
+        H, inner steps from one outer step to the next, at least 1; the paper uses 15 to 100.
+    decay
+        The share of the error that is kept, in [0, 1]; 1 is Qsparse-local-SGD (Basu et al., arXiv 1906.02367).
+    outer
+        The outer optimizer, a factory as `optimizer` is; SGD with lr 1 by default. With C = I it is then `local_sgd`
+        for any decay.
+
+    References
+    ----------
+    Sarfi et al., Communication efficient LLM pre-training with SparseLoCo, arXiv 2508.15706.
+
+    Examples
+    --------
+    >>> from commeff.compressors import Dense, TopK
+    >>> from commeff.laws.examples import SGD, same, payloads
+    >>> from commeff.methods import local_sgd
+    >>> payloads(sparse_loco(SGD, TopK(k=10), period=2), steps=4)
+    [0, 49, 0, 49]
+    >>> same(sparse_loco(SGD, Dense(), period=2), local_sgd(SGD, period=2))
+    True
+    """
+    average = Average(ErrorFeedback(compressor, decay))
+    return Strategy(Local(optimizer), parameters=Every(period, Outer(Local(outer), average)))
