@@ -77,7 +77,7 @@ class TaskRuns:
         return [self._read(method, rate, self.field.tuning_seed) for rate in rates]
 
     def chosen(self, method: str) -> float | None:
-        """The rate with the best validation, the smaller of equals; None while runs are missing, or where none is done."""
+        """The rate with the best validation, the smaller of equals; None while runs are missing or if none is done."""
         runs = self.tried(method)
         if any(run.record.state not in FINISHED for run in runs):
             return None
