@@ -28,7 +28,12 @@ ONLY_IN = {  # modules with few homes
     "networkx": ("commeff.topologies",),
     "scipy": ("commeff.topologies", "commeff.planner", APPLICATION),
     "yaml": ("commeff.cluster", APPLICATION),
-    "torch.distributed": ("commeff.communicator", "commeff.parallelism", "commeff.experiments.measure.bench"),
+    "torch.distributed": (
+        "commeff.communicator",
+        "commeff.parallelism",
+        "commeff.experiments.measure.bench",
+        "commeff.experiments.published.peers",
+    ),
     "hydra": ("commeff.experiments.config.compose", "commeff.experiments.config.selection"),
     "omegaconf": ("commeff.experiments.config.selection",),
     "torchvision": ("commeff.experiments.data",),

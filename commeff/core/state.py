@@ -41,8 +41,6 @@ class Stateful:
         Names of the memories and parts that are equal at all workers where the result is.
     why_all : str
         Why no worker may be absent from a step, if that is so.
-    restless : str
-        Why equal workers whose gradients are 0 move nevertheless, if they do.
     """
 
     rows: ClassVar[tuple[str, ...]] = ()
@@ -53,7 +51,6 @@ class Stateful:
     on_host: ClassVar[bool] = False
     common: ClassVar[tuple[str, ...]] = ()
     why_all: ClassVar[str] = ""
-    restless: ClassVar[str] = ""
 
     def parts(self) -> Iterator[tuple[str, Stateful]]:
         """The parts that have memories of their own, by name."""
@@ -113,12 +110,6 @@ class Stateful:
         """Why every worker has to take part in every step: its own reason, and those of its parts."""
         own = (self.why_all,) if self.why_all else ()
         return (*own, *(reason for _, part in self.parts() for reason in part.needs_all))
-
-    @property
-    def unrest(self) -> tuple[str, ...]:
-        """Why equal workers whose gradients are 0 move: its own reason, and those of its parts."""
-        own = (self.restless,) if self.restless else ()
-        return (*own, *(reason for _, part in self.parts() for reason in part.unrest))
 
     @property
     def essence(self) -> Stateful:

@@ -1,17 +1,16 @@
 """Transforms: stateful maps (w, d) -> (w, d) that may communicate, and the encoders that make their messages.
 
 Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compressed kin `EF21`, `Diana`, `Choco`,
-`DeepSqueeze`, `DCD`, `ECD`, `PowerSGD`. Those that wrap another: `Every`, `After` and `Since` say when it runs, `Outer`
-treats its result as a gradient, `Delayed`, `MixedIn` and `Ahead` overlap it with computing, `Blocks`, `Buckets` and
-`Fragments` run it on blocks of columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds the norm of its result.
-`ErrorFeedback` and `Warmup` are encoders.
+`PowerSGD`. Those that wrap another: `Every`, `After` and `Since` say when it runs, `Outer` treats its result as a
+gradient, `Delayed`, `MixedIn` and `Ahead` overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on
+blocks of columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds the norm of its result. `ErrorFeedback` and
+`Warmup` are encoders.
 """
 
 from commeff.transforms.attacks import Attack, attacked
 from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, ThroughServer
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
-from commeff.transforms.compressed_gossip import DCD, ECD, DeepSqueeze
 from commeff.transforms.delayed import Delayed, MixedIn
 from commeff.transforms.encoders import ErrorControl, ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Smooth
@@ -29,8 +28,6 @@ from commeff.transforms.timing import After, Every, Since
 
 __all__ = [
     "BUCKET_MB",
-    "DCD",
-    "ECD",
     "EF21",
     "After",
     "Ahead",
@@ -42,7 +39,6 @@ __all__ = [
     "Buckets",
     "Choco",
     "Clipped",
-    "DeepSqueeze",
     "Delayed",
     "Diana",
     "ErrorControl",

@@ -1,0 +1,66 @@
+"""`python -m commeff.experiments.published.peers [--out results/peers]`: other libraries beside ours, half a minute."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+
+from commeff import Communicator
+from commeff.experiments.measure.bench.forks import on_forks
+from commeff.experiments.published.peers import graphs, hooks, outer, server
+from commeff.experiments.published.peers.problem import STEPS, WORKERS, Compared
+from commeff.experiments.report.write.table import Table, markdown
+from commeff.experiments.run.system import cpu_name, git_commit
+
+COMMAND = "python -m commeff.experiments.published.peers"
+PAGE = """# Our methods beside other libraries'
+
+Written by `{command}` at commit {commit} on {cpu}. Measured: both libraries train the same network of 548 parameters
+in float64 on the same minibatches, on the same {workers} processes over gloo, {steps} steps. `difference` is the
+largest over all parameters and workers, relative to how far parameters have moved; of robust rules and graphs, of a
+number of the result. Libraries that are not installed are not run: `pip install torchft` and, since it pins what others
+need, flwr in a folder of its own (`pip install --target`). Bluefog's rules are written out from its source, worker by
+worker: it needs MPI.
+
+{table}
+"""
+
+
+def compared() -> list[Compared]:
+    """All comparisons, those on processes made on forks of this one."""
+
+    def on_each(communicator: Communicator) -> list[Compared]:
+        return [*hooks.comparisons(), *outer.comparisons(), *server.comparisons()]
+
+    return [*on_forks(WORKERS, WORKERS, on_each), *graphs.comparisons()]
+
+
+def write(found: Sequence[Compared], out: Path) -> None:
+    """peers.csv and peers.md."""
+    out.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame([asdict(each) | {"verdict": each.verdict} for each in found])
+    frame.to_csv(out / "peers.csv", index=False, lineterminator="\n", float_format="%.1e")
+    shown = [
+        {
+            "library": each.library,
+            "ours": each.ours,
+            "theirs": each.theirs,
+            "difference": "" if each.difference is None else f"{each.difference:.0e}",
+            "verdict": each.verdict,
+            "remark": each.remark,
+        }
+        for each in found
+    ]
+    table = "\n".join(markdown(Table.of(shown)))
+    page = PAGE.format(command=COMMAND, commit=git_commit(), cpu=cpu_name(), workers=WORKERS, steps=STEPS, table=table)
+    (out / "peers.md").write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/peers"), help="the folder of the page and its data")
+    write(compared(), parser.parse_args().out)

@@ -1,0 +1,89 @@
+"""What both libraries train: a small network in float64, on minibatches that step and worker determine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from commeff import DistributedOptimizer, Strategy
+
+WORKERS, STEPS, BATCH = 4, 24, 8
+INPUTS, HIDDEN, CLASSES = 12, 16, 4
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A method of ours beside another library's.
+
+    Attributes
+    ----------
+    library, ours, theirs : the library, and the method as it is written in each.
+    difference : the largest over workers and coordinates, relative to how far parameters have moved; None: not run.
+    limit : the difference above which they are not the same.
+    remark : what must be set alike for that, or why it was not run.
+    """
+
+    library: str
+    ours: str
+    theirs: str
+    difference: float | None
+    limit: float
+    remark: str
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if self.difference is None:
+            return "not run"
+        return "the same" if self.difference <= self.limit else "differs"
+
+
+def network() -> nn.Sequential:
+    """12-16-16-4, equal at every call, with a module of weights for each of two fragments."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.Tanh())
+        second = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
+        return nn.Sequential(first, second).double()
+
+
+def loss(model: nn.Module, step: int, worker: int) -> Tensor:
+    """The loss of a worker's minibatch of a step; workers see data of different means."""
+    generator = torch.Generator().manual_seed(1000 * step + worker)
+    inputs = torch.randn(BATCH, INPUTS, generator=generator, dtype=torch.float64) + 0.3 * worker
+    return F.cross_entropy(model(inputs), torch.randint(CLASSES, (BATCH,), generator=generator))
+
+
+def train(model: nn.Module, update: Callable[[], Any], forget: Callable[[], Any]) -> nn.Module:
+    """The loop that everybody writes, of this process's worker."""
+    for step in range(STEPS):
+        forget()
+        loss(model, step, dist.get_rank()).backward()
+        update()
+    return model
+
+
+def trained(strategy: Strategy, prepare: Callable[[DistributedOptimizer], Any] = lambda optimizer: None) -> Tensor:
+    """This worker's parameters, by a method of ours; `prepare` is given the optimizer before the first step."""
+    model = network()
+    optimizer = DistributedOptimizer(model, strategy)
+    prepare(optimizer)
+    return flat(train(model, optimizer.step, optimizer.zero_grad))
+
+
+def flat(model: nn.Module) -> Tensor:
+    """All parameters as one vector."""
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def difference(ours: Tensor, theirs: Tensor) -> float:
+    """The largest of all workers, relative to the largest move from where they began; every process calls it."""
+    found = torch.stack([(ours - theirs).abs().max(), (theirs - flat(network())).abs().max()])
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return float(found[0] / found[1])
