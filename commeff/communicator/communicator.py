@@ -247,6 +247,11 @@ class Communicator:
         """The share of all workers that are there, in a view of those who are `present`; else 1."""
         return self.n / self._homes[-1]
 
+    @property
+    def ids(self) -> Sequence[int]:
+        """The ids of all n workers, hosted or not; in a view of those who are `present`, theirs."""
+        return range(self.n) if self._among is None else self._among.nonzero().flatten().tolist()
+
     def present(self) -> Self:
         """The communicator of those who take part in this step: a run of fewer workers, with the same ids.
 

@@ -26,6 +26,8 @@ def step(strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communic
         Whether the gradients of the hosted workers are.
     """
     good = torch.as_tensor(finite).expand(len(x))
+    if communicator.active is not None:
+        good = good | ~communicator.active  # what the absent have computed nobody looks at
     if strategy.gradients.rowwise:
         if bool(good.all()):
             return strategy.step(x, gradient, communicator, donate=True)

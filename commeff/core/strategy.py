@@ -116,6 +116,11 @@ class Component(Stateful):
         """Whether a row of its result follows from that row of its input alone: it sends and remembers nothing."""
         return False
 
+    @property
+    def sends(self) -> bool:
+        """Whether what workers get of it comes from others."""
+        return not self.rowwise
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate memory, bind compressors, refuse parts that do not fit.
 
@@ -190,6 +195,10 @@ class Chain(Transform):
     @property
     def rowwise(self) -> bool:
         return all(link.rowwise for link in self.links)
+
+    @property
+    def sends(self) -> bool:
+        return any(link.sends for link in self.links)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         for i, link in enumerate(self.links):
@@ -360,8 +369,8 @@ class Strategy(Stateful):
             )
             estimate = signs * oracle.hessian_product(x, signs)
         active = communicator.active
-        if not self.gradients.rowwise and active is None:
+        if self.gradients.sends and active is None:
             estimate = here.average(DenseMessage.of(estimate))
-        elif not self.gradients.rowwise and here.n:
+        elif self.gradients.sends and here.n:
             estimate[active] = here.average(DenseMessage.of(estimate[active]))
         self.local.learn(estimate, communicator.moving)

@@ -45,7 +45,7 @@ class Participation:
     period: int = 1
     dropout: float = 0.0
     trace: tuple[tuple[int, int, int], ...] = ()
-    _named: frozenset[int] = field(init=False, repr=False)
+    _stays: dict[int, list[tuple[int, int]]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -58,7 +58,10 @@ class Participation:
                     f"availability must name workers from 0 to {self.n - 1} and steps 0 <= start < stop, got worker "
                     f"{worker} from {start} to {stop}: correct that line of the trace"
                 )
-        object.__setattr__(self, "_named", frozenset(worker for worker, _, _ in self.trace))
+        stays: dict[int, list[tuple[int, int]]] = {}
+        for worker, start, stop in self.trace:
+            stays.setdefault(worker, []).append((start, stop))
+        object.__setattr__(self, "_stays", stays)
 
     @property
     def everybody(self) -> bool:
@@ -73,8 +76,8 @@ class Participation:
             there = self._draws(step // self.period, "participation").argsort().argsort() < count
         if self.dropout:
             there &= self._draws(step, "dropout") >= self.dropout
-        for worker in self._named:
-            there[worker] &= any(start <= step < stop for who, start, stop in self.trace if who == worker)
+        for worker, stays in self._stays.items():
+            there[worker] &= any(start <= step < stop for start, stop in stays)
         return there
 
     def _draws(self, clock: int, purpose: str) -> Tensor:

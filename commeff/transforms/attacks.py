@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
+from commeff.compressors import Layout
 from commeff.core.strategy import Chain, Strategy, Transform
 
 AttackName = Literal["sign_flip", "noise", "a_little", "inner_product"]
@@ -45,11 +46,19 @@ class Attack(Transform):
             raise ValueError(f"attackers must be at least 0, got {f}: it counts workers who lie")
         self.name, self.f, self.strength = name, f, STRENGTHS[name] if strength is None else strength
 
+    @property
+    def sends(self) -> bool:
+        return False
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        if self.f >= communicator.n:
+            raise ValueError(f"attackers must be fewer than the {communicator.n} workers, got {self.f}: not all lie")
+
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        honest = torch.tensor([worker >= self.f for worker in communicator.workers], device=vectors.device)
-        others = communicator.observe(honest.double()[:, None])
-        if not self.f or not float(others):
+        others = sum(worker >= self.f for worker in communicator.ids) / communicator.n
+        if not self.f or not others:
             return vectors
+        honest = torch.tensor([worker >= self.f for worker in communicator.workers], device=vectors.device)
         mean = communicator.observe(torch.where(honest[:, None], vectors, 0).double()) / others
         square = communicator.observe(torch.where(honest[:, None], vectors.double() - mean, 0).square()) / others
         known = Honest(mean.to(vectors), square.sqrt().to(vectors))

@@ -59,6 +59,10 @@ class Blocks(Transform):
     def rowwise(self) -> bool:
         return self._inner.rowwise
 
+    @property
+    def sends(self) -> bool:
+        return self._inner.sends
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         blocks = self._cut(v, layout, communicator)
         self._held, layouts = [spans for spans, _ in blocks], [own for _, own in blocks]

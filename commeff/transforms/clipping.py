@@ -53,6 +53,10 @@ class Clipped(Transform):
     def rowwise(self) -> bool:
         return self.inner.rowwise
 
+    @property
+    def sends(self) -> bool:
+        return self.inner.sends
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
         self._layout = layout

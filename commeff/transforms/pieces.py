@@ -50,6 +50,10 @@ class Pieces(Transform):
         return self._inner.rowwise
 
     @property
+    def sends(self) -> bool:
+        return self._inner.sends
+
+    @property
     def needs_all(self) -> tuple[str, ...]:
         return self._inner.needs_all
 

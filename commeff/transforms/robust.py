@@ -17,8 +17,20 @@ from commeff.transforms.averaging import UNCOMPRESSED
 from commeff.transforms.encoders import as_encoder
 
 
+def middle(rows: Tensor) -> Tensor:
+    """(1, d): the median of each coordinate."""
+    ordered, n = rows.sort(0).values, len(rows)
+    return (ordered[(n - 1) // 2] + ordered[n // 2])[None] / 2
+
+
+def _steps(iterations: int) -> int:
+    if iterations < 1:
+        raise ValueError(f"iterations must be at least 1, got {iterations}: the rule is what they come to")
+    return iterations
+
+
 class RobustRule(Stateful, ABC):
-    """(n, d) -> (1, d): one vector for all."""
+    """(n, d) -> (1, d): one vector for all, of finite numbers in 32 bits or more."""
 
     def start(self, v: Tensor, n: int) -> None:
         """Allocate memory for n rows like those of v, (w, d), and refuse what n cannot withstand."""
@@ -36,8 +48,7 @@ class Median(RobustRule):
     """
 
     def __call__(self, rows: Tensor) -> Tensor:
-        ordered, n = rows.sort(0).values, len(rows)
-        return (ordered[(n - 1) // 2] + ordered[n // 2])[None] / 2
+        return middle(rows)
 
 
 class Outvoting(RobustRule):
@@ -113,8 +124,10 @@ class Krum(Outvoting):
 
 
 class GeometricMedian(RobustRule):
-    """argmin_z sum_j |z - v_j| by `iterations` smoothed Weiszfeld steps from the mean: z <- sum_j b_j v_j / sum_j b_j,
-    b_j = 1 / max(smoothing, |z - v_j|) (arXiv 1912.13445).
+    """argmin_z sum_j |z - v_j| by `iterations` smoothed Weiszfeld steps from the coordinates' medians:
+    z <- sum_j b_j v_j / sum_j b_j, b_j = 1 / max(smoothing, |z - v_j|) (arXiv 1912.13445).
+
+    From the mean, as published, a few steps would be as far away as the farthest lie.
 
     Parameters
     ----------
@@ -127,10 +140,12 @@ class GeometricMedian(RobustRule):
     own_scope: ClassVar[Scope] = "whole"
 
     def __init__(self, iterations: int = 8, smoothing: float = 1e-6) -> None:
-        self.iterations, self.smoothing = iterations, smoothing
+        if smoothing <= 0:
+            raise ValueError(f"smoothing must be a positive number, got {smoothing}: distances are divided by")
+        self.iterations, self.smoothing = _steps(iterations), smoothing
 
     def __call__(self, rows: Tensor) -> Tensor:
-        found = rows.mean(0, keepdim=True)
+        found = middle(rows)
         for _ in range(self.iterations):
             near = 1 / (rows - found).norm(dim=1, keepdim=True).clamp(min=self.smoothing)
             found = (near * rows).sum(0, keepdim=True) / near.sum()
@@ -157,7 +172,7 @@ class CentredClipping(RobustRule):
     def __init__(self, tau: float = 1.0, iterations: int = 3) -> None:
         if not 0 < tau < math.inf:
             raise ValueError(f"tau must be a positive number, got {tau}: it is how far a vector may pull")
-        self.tau, self.iterations = tau, iterations
+        self.tau, self.iterations = tau, _steps(iterations)
 
     def start(self, v: Tensor, n: int) -> None:
         self.centre = v.new_zeros(1, v.shape[1])
@@ -177,6 +192,7 @@ class Robust(Transform):
 
     With buckets of s, R sees the means of s vectors each, n/s of them, dealt anew at every step: what honest workers
     have differs less then, while as many buckets as liars are spoilt (arXiv 2006.09365).
+    A number that is not finite counts as 0, so that no lie is past all rules. Rules compute in 32 bits or more.
     Memory: the encoder's and the rule's. Sends: one message a call, which everybody gathers: (n - 1) times on the wire.
 
     Parameters
@@ -205,16 +221,21 @@ class Robust(Transform):
             )
         self._alone = communicator.n == 1
         if not self._alone:
-            self.rule.start(v, buckets)
+            self.rule.start(_wide(v[:0]), buckets)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         message = yield communicator.post_gather(self.encoder.encode(vectors, communicator, "up"))
-        rows = message.decode()
+        rows = _wide(message.decode())
         if self.bucketing > 1:
             order = communicator.random("buckets").uniform(len(rows), shared=True, dtype=torch.float64)[0].argsort()
             rows = rows[order.to(rows.device)].unflatten(0, (-1, self.bucketing)).mean(1)
-        found = rows if self._alone else self.rule(rows)
-        return found.expand_as(vectors)
+        found = rows if self._alone else self.rule(rows.nan_to_num(0.0, 0.0, 0.0))
+        return found.to(vectors.dtype).expand_as(vectors)
 
     def agrees(self, step: int | None = None) -> bool:
         return True
+
+
+def _wide(rows: Tensor) -> Tensor:
+    """In 32 bits or more."""
+    return rows.to(torch.promote_types(rows.dtype, torch.float32))

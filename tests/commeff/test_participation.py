@@ -29,6 +29,7 @@ def test_as_many_as_asked_for_take_part_in_a_round():
     often = torch.stack([who.present(3 * k) for k in range(1000)]).double().mean(0)
     assert (often - 0.3).abs().max() <= 4 * (0.21 / 1000) ** 0.5
     assert int(Participation(10, share=0.01).present(0).sum()) == 1
+    assert int(Participation(10, share=0.19).present(0).sum()) == 2
 
 
 def test_failures_are_as_frequent_as_asked_for():
@@ -42,6 +43,14 @@ def test_a_trace_says_who_is_available():
     assert [step for step in range(7) if who.present(step)[0]] == [0, 1, 5]
     assert [step for step in range(7) if who.present(step)[2]] == [1, 2]
     assert all(who.present(step)[1] for step in range(7))
+
+
+def test_who_is_there_was_drawn_and_is_available_and_did_not_fail():
+    given = {"share": 0.5, "dropout": 0.2, "trace": ((1, 0, 20), (2, 10, 30))}
+    whole = Participation(6, seed=3, **given)
+    parts = [Participation(6, seed=3, **{name: value}) for name, value in given.items()]
+    for step in range(40):
+        assert torch.equal(whole.present(step), torch.stack([part.present(step) for part in parts]).all(0))
 
 
 def test_impossible_numbers_are_refused():
@@ -91,6 +100,10 @@ def test_who_returns_goes_on_as_if_it_had_been_there(method):
     assert [row.step for row in bills] == [2, 3]
     assert bills[0].messages == 1 / N
     assert bills[0].payload_bytes * N >= 3 * 8
+    if (
+        not strategy.cycle or strategy.parameters.rowwise
+    ):  # the parameters, two moments of Adam and the 4 bytes of a count
+        assert bills[0].payload_bytes * N == pytest.approx(3 * 3 * 8 + 4)
 
 
 def test_rows_of_gossip_never_agree():

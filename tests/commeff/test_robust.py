@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import get_args
 
 import pytest
 import torch
 
 from commeff import Communicator, Layout, methods
-from commeff.transforms import Attack, Robust, attacked
+from commeff.compressors import TopK
+from commeff.core.curvature import Flat
+from commeff.methods.robust import RuleName
+from commeff.optimizers import SophiaH
+from commeff.profiling import profile
+from commeff.transforms import Attack, Robust, attacked, bucketed, clipped
 from commeff.transforms.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
 
 N, D, F = 11, 6, 3
@@ -19,6 +25,7 @@ RULES = {
     "krum": partial(Krum, F),
     "multi-krum": partial(Krum, F, multiple=True),
     "geometric median": partial(GeometricMedian, iterations=300),
+    "a few steps to the geometric median": GeometricMedian,
     "centred clipping": partial(CentredClipping, tau=3.0, iterations=40),
 }
 SIZES = (1e2, 1e5, 1e8)
@@ -50,6 +57,48 @@ def test_liars_below_the_breakdown_point_move_a_rule_no_farther_than_the_honest_
     reach = radius if not isinstance(rule(), CentredClipping) else 3.0 * N
     assert max(moved(rule, F)) <= 2 * reach
     assert moved(rule, F)[1] == pytest.approx(moved(rule, F)[2], abs=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rule", get_args(RuleName))
+def test_no_lie_is_past_a_rule(rule, dtype):
+    """Of any size, and such as are no numbers, in any precision."""
+    for lie in (1e4, 1e30, torch.inf, -torch.inf, torch.nan):
+        rows, x, communicator = honest().to(dtype), torch.zeros(N, D, dtype=dtype), Communicator(workers=N)
+        rows[:F] = lie
+        strategy = methods.robust_sgd(partial(torch.optim.SGD, lr=1.0), rule=rule)
+        strategy.start(x, Layout.flat(D), communicator)
+        found = -strategy.step(x, rows, communicator)[0]
+        assert found.dtype == dtype
+        assert (found - 1).abs().max() <= 0.5, lie
+
+
+def test_centred_clipping_goes_on_from_its_last_result():
+    one, two = CentredClipping(tau=0.1, iterations=1), CentredClipping(tau=0.1, iterations=2)
+    first = result(one, honest())
+    assert not torch.allclose(first, result(two, honest()))
+    assert torch.equal(one(honest())[0], result(two, honest()))
+
+
+def test_rules_say_what_they_need_to_see():
+    whole = {name for name, rule in RULES.items() if Robust(rule()).scope == "whole"}
+    assert whole == set(RULES) - {"median", "trimmed mean"}
+
+
+def test_momentum_is_an_average_of_a_workers_gradients():
+    strategy, communicator, x = (
+        methods.robust_sgd(SGD, "trimmed_mean", f=0, beta=0.75),
+        Communicator(workers=N),
+        honest(),
+    )
+    strategy.start(x, Layout.flat(D), communicator)
+    expected, momentum = x, honest(1)
+    for communicator.step in range(3):
+        gradient = honest(communicator.step + 1)
+        momentum = 0.75 * momentum + 0.25 * gradient
+        expected = expected - 0.1 * momentum.mean(0)
+        x = strategy.step(x, gradient, communicator)
+    assert torch.allclose(x, expected, atol=1e-12)
 
 
 def test_a_mean_goes_wherever_one_liar_wants():
@@ -101,6 +150,10 @@ def test_buckets_are_dealt_anew_and_their_mean_is_the_mean():
         (lambda: TrimmedMean(-1), "f must be at least 0"),
         (lambda: CentredClipping(0.0), "tau must be a positive number"),
         (lambda: Robust(Median(), bucketing=0), "bucketing must be a whole number of at least 1"),
+        (lambda: GeometricMedian(iterations=0), "iterations must be at least 1, got 0"),
+        (lambda: CentredClipping(iterations=0), "iterations must be at least 1, got 0"),
+        (lambda: GeometricMedian(smoothing=0.0), "smoothing must be a positive number"),
+        (lambda: Attack("noise", N), "attackers must be fewer than the 11 workers, got 11"),
         (lambda: Attack("bribe", 1), "attack must be one of sign_flip, noise, a_little, inner_product"),
     ],
 )
@@ -125,6 +178,40 @@ def test_lies_are_their_equations():
     noise = lies("noise", 1.0)[1][:F] - rows[:F]
     assert 0.3 < float(noise.std()) < 2
     assert not torch.equal(noise[0], noise[1])
+
+
+def test_liars_may_be_absent_and_so_may_all_others():
+    rows, communicator = honest(), Communicator(workers=N, seed=5)
+    attack = Attack("inner_product", F)
+    for there in ([0, 4, 5], [4, 5], [0, 1]):
+        communicator.active = torch.tensor([worker in there for worker in range(N)])
+        found = attack(rows[there], communicator.present())
+        others = rows[[worker for worker in there if worker >= F]]
+        for worker, vector in zip(there, found, strict=True):
+            lies = worker < F and len(others)
+            assert torch.allclose(vector, -0.5 * others.mean(0) if lies else rows[worker])
+
+
+def test_an_attack_changes_gradients_and_nothing_else():
+    """Nor what curvature costs: workers who keep their gradients keep its estimates."""
+    assert attacked(methods.neolithic(SGD, TopK(k=2), rounds=3), "noise", 1).accumulate == 3
+    bills = []
+    for method in (methods.local_sgd, methods.psgd):
+        strategy = method(partial(SophiaH, lr=0.1))
+        for each in (
+            strategy,
+            attacked(strategy, "noise", 1),
+            clipped(bucketed(attacked(strategy, "noise", 1), 1e-6), 1.0),
+        ):
+            communicator, x = Communicator(workers=N), honest()
+            each.start(x, Layout.flat(D), communicator)
+            each.step(x, x, communicator, Flat())
+            bills.append(communicator.ledger.payload_bytes)
+    assert bills == [0, 0, 0, 2 * D * 8, 2 * D * 8, 2 * D * 8]
+    known = [
+        profile(each, Layout.flat(D), N) for each in (methods.psgd(SGD), attacked(methods.psgd(SGD), "a_little", F))
+    ]
+    assert known[0].payload_bytes == known[1].payload_bytes, "an attack is played without numbers, as on a mesh"
 
 
 def ends(strategy, name, steps=40, liars=2):

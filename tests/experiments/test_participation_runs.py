@@ -9,6 +9,7 @@ import pytest
 
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.rehearsal import participation
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.runner import run_one
@@ -30,6 +31,10 @@ def test_a_share_of_the_workers_draws_sends_and_resumes(tmp_path: Path, method: 
     assert whole["samples"] * 2 == everybody["samples"]
     assert whole["payload_bytes"] < everybody["payload_bytes"] or "psgd" in method
     assert whole["val_loss"] != everybody["val_loss"]
+    first, of_all = rows(tmp_path / "whole")[0], rows(tmp_path / "everybody")[0]
+    assert first["minibatch_loss"] == pytest.approx(of_all["minibatch_loss"], rel=0.2), "the mean over who is there"
+    if "psgd" in method:
+        assert all(row["consensus_distance"] <= 1e-6 for row in rows(tmp_path / "whole")), "absent ones count as there"
 
     def power_fails(step: int, row: dict[str, float]) -> None:
         if step == 7:
@@ -55,6 +60,34 @@ def test_who_returns_to_one_model_is_billed_for_it(tmp_path: Path) -> None:
     size = plain["payload_bytes"] / 12
     assert run["payload_bytes"] == pytest.approx(10 * size + 2 * size * 3 / 4 + size / 4)
     assert rows(tmp_path / "run")[-1]["consensus_distance"] == 0
+
+
+def test_a_return_after_steps_without_anybody_is_a_return_to_the_last_model(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("worker,start,stop\n0,0,4\n0,7,12\n1,0,3\n1,7,12\n2,0,4\n2,7,12\n3,0,4\n3,7,12\n")
+    words = [*SMALL, "method=psgd", f"availability={trace}"]
+    run = run_one(compose(words), tmp_path / "run")
+    size = run_one(compose([*SMALL, "method=psgd"]), tmp_path / "plain")["payload_bytes"] / 12
+    assert run["consensus_distance"] == 0
+    assert run["payload_bytes"] == pytest.approx(8 * size + size * 3 / 4 + size / 4)
+
+
+def test_measuring_moves_nobody(tmp_path: Path) -> None:
+    words = [*SMALL, "method=local_sgd", "method.period=4", "dropout=0.3"]
+    ends = [run_one(compose([*words, f"evaluate_every={k}"]), tmp_path / str(k))["val_loss"] for k in (1, 12)]
+    assert ends[0] == ends[1]
+
+
+def test_a_round_is_a_period_where_workers_agree_at_its_end() -> None:
+    for method, steps in (
+        ("method=local_sgd method.period=3", 3),
+        ("method=psgd", 1),
+        ("method=dsgd topology=one_peer_exponential", 1),
+    ):
+        config = compose([*SMALL, *method.split(), "participation=0.5"])
+        found = participation(config, build(config).strategy)
+        assert found is not None
+        assert found.period == steps, method
 
 
 def test_names_follow_from_the_trace_and_not_from_its_path(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from commeff import Communicator, Layout, methods, scheduled, topologies
 from commeff.compressors import Dense, Natural, TopK
+from commeff.core import overflow
 from commeff.core.presence import rows_of
 from commeff.topologies.failures import without_workers
 from commeff.transforms import Push, PushSum
@@ -61,6 +62,30 @@ def test_the_weight_of_an_absent_neighbour_goes_to_the_diagonal(graph):
         moved = expected - LR * rows(step + 1) * there[:, None]
         expected = torch.from_numpy(without_workers(graph.at(step), there.numpy()).dense()) @ moved
     assert (x - expected).abs().max() <= 1e-12
+
+
+def test_what_the_absent_alone_remember_stays():
+    """Workers 0 and 1 end a period; then the others are there, whose outer optimizer has not yet stepped."""
+    strategy, communicator, x = methods.diloco(SGD, period=2), Communicator(workers=N, seed=1), rows(0)
+    strategy.start(x, Layout.flat(D), communicator)
+    for communicator.step, letters in enumerate(("11000", "11000", "00111")):
+        communicator.active = torch.tensor([letter == "1" for letter in letters])
+        x = strategy.step(x, rows(communicator.step + 1), communicator)
+    remembered = strategy.parameters.inner.outer.state
+    assert remembered["aged"].tolist() == [True, True, False, False, False]
+    assert remembered["0.momentum_buffer"][:2].abs().min() > 0
+
+
+def test_an_overflow_at_a_worker_who_is_absent_keeps_nobody_from_a_step():
+    strategy, communicator, x = methods.psgd(SGD), Communicator(workers=N), rows(0)
+    strategy.start(x, Layout.flat(D), communicator)
+    communicator.active = there = torch.tensor([worker > 1 for worker in range(N)])
+    after = overflow.step(
+        strategy, x.clone(), rows(1), communicator, torch.tensor([worker != 0 for worker in range(N)])
+    )
+    assert (after[there] != x[there]).all()
+    communicator.moving = torch.tensor([worker < 4 for worker in range(N)])
+    assert communicator.moving.tolist() == [False, False, True, True, False], "who is absent does not move in any case"
 
 
 def test_push_sum_loses_no_mass():

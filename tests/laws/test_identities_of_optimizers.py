@@ -168,6 +168,14 @@ def test_lars_of_one_coordinate_moves_by_its_size() -> None:
     assert found.flatten().tolist() == [4.0, 2.0, 1.0]
 
 
+def test_lars_counts_decay_as_a_gradient() -> None:
+    """3 - 0.5 * 3 / (1 + 2 * 3) * (1 + 2 * 3): in the ratio and in the step."""
+    factory = partial(LARS, lr=1.0, momentum=0.0, trust=0.5, weight_decay=2.0)
+    x, gradient = torch.tensor([3.0, 4.0]), torch.tensor([0.6, 0.8])
+    found = steps(factory, [gradient], x)
+    close(found[0], x - 0.5 * 5 / (1 + 2 * 5) * (gradient + 2 * x))
+
+
 def test_schedule_free_takes_gradients_at_y_and_gives_the_average_x() -> None:
     """z is SGD, x its plain average for a constant rate, y = (1 - b) z + b x."""
     y = torch.nn.Parameter(START.clone())
@@ -240,6 +248,10 @@ def test_muon_is_torchs_muon_on_matrices_and_adamw_on_others() -> None:
     close(steps(partial(MuonWithAdamW, lr=0.1), gradients, matrix), steps(muon, gradients, matrix))
     adamw = partial(torch.optim.AdamW, lr=0.1, betas=(0.9, 0.95), weight_decay=0.1)
     close(steps(partial(MuonWithAdamW, lr=0.1)), steps(adamw))
+    options = {"momentum": 0.5, "betas": (0.5, 0.5), "weight_decay": 0.3, "lr": 0.2}
+    for start, slopes in ((matrix, gradients), (START, GRADIENTS)):
+        own = steps(lambda parameters: MuonWithAdamW([{"params": parameters, **options}]), slopes, start)
+        close(own, steps(partial(MuonWithAdamW, **options), slopes, start))
 
 
 @pytest.mark.parametrize(
