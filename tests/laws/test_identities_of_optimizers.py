@@ -249,9 +249,9 @@ def test_muon_is_torchs_muon_on_matrices_and_adamw_on_others() -> None:
     adamw = partial(torch.optim.AdamW, lr=0.1, betas=(0.9, 0.95), weight_decay=0.1)
     close(steps(partial(MuonWithAdamW, lr=0.1)), steps(adamw))
     options = {"momentum": 0.5, "betas": (0.5, 0.5), "weight_decay": 0.3, "lr": 0.2}
-    for start, slopes in ((matrix, gradients), (START, GRADIENTS)):
-        own = steps(lambda parameters: MuonWithAdamW([{"params": parameters, **options}]), slopes, start)
-        close(own, steps(partial(MuonWithAdamW, **options), slopes, start))
+    for origin, slopes in ((matrix, gradients), (START, GRADIENTS)):
+        own = steps(lambda parameters: MuonWithAdamW([{"params": parameters, **options}]), slopes, origin)
+        close(own, steps(partial(MuonWithAdamW, **options), slopes, origin))
 
 
 @pytest.mark.parametrize(
