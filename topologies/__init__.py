@@ -33,7 +33,7 @@ fixed, undirected, Metropolis weights (symmetric)      complete ring torus grid 
 fixed, directed (doubly stochastic, not symmetric)     exponential d_equistatic
 periodic, consensus exact after one period             one_peer_exponential (n = 2^m), base_graph (every n)
 never repeating, drawn from (seed, step)               random_matching od_equidyn ou_equidyn
-made of others                                         hierarchical inner_outer lazy failing_links
+made of others                                         hierarchical inner_outer lazy failing_links random_pairs
 your own                                               from_graph from_matrices, also of files; your own class
 =====================================================  ==============================================================
 """
@@ -43,6 +43,7 @@ from commeff.topologies.dynamic import one_peer_exponential, random_matching
 from commeff.topologies.equitopo import d_equistatic, od_equidyn, ou_equidyn, u_equistatic
 from commeff.topologies.failures import failing_links
 from commeff.topologies.matrix import MixingMatrix
+from commeff.topologies.meetings import random_pairs
 from commeff.topologies.static import (
     complete,
     erdos_renyi,
@@ -78,6 +79,7 @@ __all__ = [
     "one_peer_exponential",
     "ou_equidyn",
     "random_matching",
+    "random_pairs",
     "random_regular",
     "ring",
     "star",

@@ -65,7 +65,7 @@ def waited(ready: Times, heard: Heard) -> Times:
     return latest
 
 
-def drawn(mean: float, spread: float, steps: int, workers: int, seed: int = 0) -> Times:
+def drawn(mean: float, spread: float, steps: int, workers: int, seed: int | Sequence[int] = 0) -> Times:
     """(steps, workers) log-normal compute times with the given mean; spread is the standard deviation over the mean.
 
     >>> times = drawn(mean=0.1, spread=0.2, steps=1000, workers=50)

@@ -52,6 +52,7 @@ class Now:
     device: torch.device | str = "cpu"
     present: Tensor | None = None  # (n,) bool
     moving: Tensor | None = None  # (w,) bool
+    finished: Tensor | None = None  # (n,) bool
     places: Places | None = None
 
 
@@ -93,6 +94,9 @@ class Communicator:
         Which hosted workers take part in this step; None: all. It is given for all n, on every process the same.
     moving : (w,) bool tensor or None
         Which of these take their local step, though all of them communicate; None: all.
+    finished : (n,) bool tensor
+        Who of all n workers has a gradient for this step. Unless set, everybody who is there; the others of an
+        asynchronous method are there too, and still compute.
     ledger : Ledger
         What was sent, per worker.
     transport : Transport
@@ -235,8 +239,9 @@ class Communicator:
     @property
     def moving(self) -> Tensor | None:
         """(w,) bool: who of the hosted workers takes its local step; None = all. Absent ones do not, in any case."""
-        active, moving = self.active, self._now.moving
-        return moving if active is None else active if moving is None else active & moving
+        finished = None if self._now.finished is None else self._now.finished[list(self.workers)]
+        masks = [mask for mask in (self.active, self._now.moving, finished) if mask is not None]
+        return torch.stack(masks).all(0) if masks else None
 
     @moving.setter
     def moving(self, value: Tensor | None) -> None:
@@ -253,14 +258,32 @@ class Communicator:
         return range(self.n) if self._among is None else self._among.nonzero().flatten().tolist()
 
     def present(self) -> Self:
-        """The communicator of those who take part in this step: a run of fewer workers, with the same ids.
+        """The communicator of those who take part in this step, as `only` them.
 
         Averages are theirs, an absent neighbour's weight goes to the diagonal, and nobody else is billed. The server is
         there in any case.
         """
         there = self._now.present
-        if there is None:
-            return self
+        return self if there is None else self.only(there)
+
+    @property
+    def finished(self) -> Tensor:
+        """(n,) bool, of all workers, absent ones too: who has a gradient for this step."""
+        mask = torch.ones(self._homes[-1], dtype=torch.bool) if self._now.finished is None else self._now.finished
+        return mask if self._among is None else mask & self._among
+
+    @finished.setter
+    def finished(self, value: Tensor | None) -> None:
+        if value is not None and (value.dtype != torch.bool or value.shape != (self._homes[-1],)):
+            raise ValueError(
+                f"finished must be a truth value for each of the {self._homes[-1]} workers, got {value.dtype} of shape "
+                f"{tuple(value.shape)}: every process has to know who has a gradient"
+            )
+        self._now.finished = None if value is None or bool(value.all()) else value.cpu().clone()
+
+    def only(self, chosen: Tensor) -> Self:
+        """The communicator of some workers, (n,) bool of all: a run of fewer workers, with the same ids."""
+        there = chosen if self._among is None else chosen & self._among
         view = copy(self)
         view._views, view._among = {}, there
         view.workers = [worker for worker in self.workers if there[worker]]

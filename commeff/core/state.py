@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
 from commeff.compressors import Compressor
 from commeff.core.addresses import Address, Swap
 from commeff.topologies import Topology
+
+if TYPE_CHECKING:
+    from commeff.core.events import WaitsFor
 
 Scope = Literal["coordinate", "tensor", "whole"]
 SCOPES: tuple[Scope, ...] = ("coordinate", "tensor", "whole")
@@ -110,6 +113,11 @@ class Stateful:
         """Why every worker has to take part in every step: its own reason, and those of its parts."""
         own = (self.why_all,) if self.why_all else ()
         return (*own, *(reason for _, part in self.parts() for reason in part.needs_all))
+
+    @property
+    def waits_for(self) -> WaitsFor | None:
+        """For whom its workers wait, if they need not go in step; None: they do."""
+        return next((found for _, part in self.parts() if (found := part.waits_for) is not None), None)
 
     @property
     def essence(self) -> Stateful:

@@ -147,6 +147,15 @@ class Transform(Component):
     the caller's to read.
     """
 
+    @property
+    def evaluates_elsewhere(self) -> bool:
+        """Whether the result is another point than the rows, where gradients are taken (a server's model)."""
+        return False
+
+    def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
+        """The rows to evaluate, where workers hold x; x itself, or new memory."""
+        return x
+
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         """The transformed rows."""
         return Flow(self.stages(vectors, communicator)).finish()
@@ -274,6 +283,15 @@ class Strategy(Stateful):
         Gradients that are averaged at every step keep equal workers equal, optimizers and all.
         """
         return self.parameters.agrees(step) or (self.parameters.rowwise and self.gradients.agrees())
+
+    @property
+    def evaluates_elsewhere(self) -> bool:
+        """Whether the result is another point than the rows, where gradients are taken."""
+        return self.local.evaluates_elsewhere or self.parameters.evaluates_elsewhere
+
+    def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
+        """The rows to evaluate, where workers hold x. Every process calls it."""
+        return self.parameters.evaluated(self.local.evaluated(x), communicator.child("parameters"))
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed. Never needed for correctness."""

@@ -13,6 +13,7 @@ federated       talk rarely, on data of one's own: fedprox scaffold fedopt
 robust          trust nobody: robust_sgd
 outer           talk rarely, with a second optimizer: slowmo diloco streaming_diloco
 loco            DiLoCo's kin: muloco sparse_loco
+asynchronous    wait for nobody: async_sgd async_local_sgd quorum_local_sgd ad_psgd stale_dsgd
 ==============  ====================================================================================================
 
 Everywhere: n workers, x_i and g_i the parameters and stochastic gradient of worker i, gamma the learning rate, W the
@@ -20,6 +21,7 @@ mixing matrix (W[i, j] weighs what i receives from j), C a compressor, d coordin
 `functools.partial(torch.optim.SGD, lr=0.1)`; the equations show plain SGD, any torch optimizer may take its place.
 """
 
+from commeff.methods.asynchronous import ad_psgd, async_local_sgd, async_sgd, quorum_local_sgd, stale_dsgd
 from commeff.methods.compressed import compressed_sgd, double_squeeze, mem_sgd, neolithic, power_sgd, psgd
 from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking, push_diging
 from commeff.methods.differences import diana, ef21, ef21_sgdm
@@ -32,6 +34,9 @@ from commeff.methods.periodic import dasgd, local_sgd, post_local_sgd, sparta
 from commeff.methods.robust import robust_sgd
 
 __all__ = [
+    "ad_psgd",
+    "async_local_sgd",
+    "async_sgd",
     "choco",
     "compressed_sgd",
     "d2",
@@ -59,11 +64,13 @@ __all__ = [
     "psgd",
     "push_diging",
     "qg_dsgdm",
+    "quorum_local_sgd",
     "robust_sgd",
     "scaffold",
     "sgp",
     "slowmo",
     "sparse_loco",
     "sparta",
+    "stale_dsgd",
     "streaming_diloco",
 ]

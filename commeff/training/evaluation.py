@@ -58,13 +58,13 @@ def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> nn.Mod
 
 
 @contextmanager
-def at_result(replicas: Replicas, strategy: Strategy) -> Iterator[None]:
+def at_result(replicas: Replicas, strategy: Strategy, communicator: Communicator) -> Iterator[None]:
     """A context in which the replicas hold what is to be evaluated, where that is not what they are trained at."""
-    if not strategy.local.evaluates_elsewhere:
+    if not strategy.evaluates_elsewhere:
         yield
         return
     trained = replicas.parameters.clone()
-    replicas.load(strategy.local.evaluated(trained))
+    replicas.load(strategy.evaluated(trained, communicator))
     try:
         yield
     finally:

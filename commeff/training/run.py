@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from torch import Tensor, zeros_like
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core import overlap
+from commeff.core.events import EventClock, Instant
 from commeff.core.returning import bring_back
 from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy
@@ -65,6 +66,10 @@ class Run:
         What was measured before the first step, where that cannot be done at the end.
     participation : Participation, optional
         Who takes part in which step; everybody unless given.
+    event_clock : EventClock, optional
+        Which events a step has, and when; one of all workers unless given.
+    now : Instant, optional
+        The event that is under way, or the last one, on an event clock.
     """
 
     replicas: Replicas
@@ -82,6 +87,8 @@ class Run:
     method: str = ""
     began: dict[str, float] = field(default_factory=dict)
     participation: Participation | None = None
+    event_clock: EventClock | None = None
+    now: Instant | None = None
 
     @classmethod
     def start(
@@ -95,6 +102,20 @@ class Run:
         return cls(
             replicas, strategy, communicator, everybody or communicator, losses, identity=identity, method=method
         )
+
+    def events(self, step: int) -> Iterator[Instant | None]:
+        """The model updates of a step, with the communicator's clock at each: one, of all, unless on an event clock."""
+        communicator = self.communicator
+        if self.event_clock is None:
+            communicator.step = step
+            yield None
+            return
+        for event in self.event_clock.events(step):
+            self.now, communicator.step, communicator.finished = event, event.number, event.finished
+            self.replicas.active = None if event.finished is None else event.finished[list(communicator.workers)]
+            yield event
+        communicator.finished = self.replicas.active = None
+        self.step = step + 1
 
     def gather_workers(self) -> None:
         """See who takes part in the step to come. Where all others agree, those who return get what they agree on."""
@@ -118,8 +139,13 @@ class Run:
 
     def draw(self, task: Task) -> Batches:
         """The minibatches of the hosted workers for this step."""
-        step, rounds, workers = self.communicator.step, self.strategy.accumulate, self.communicator.workers
-        batches = [task.batch(step * rounds + r, workers) for r in range(rounds)]
+        rounds, workers = self.strategy.accumulate, self.communicator.workers
+        if self.now is not None and self.now.finished is not None:
+            finished, counts = self.now.finished, self.now.counts
+            steps = {worker: counts[worker] * rounds for worker in workers if finished[worker]}
+            batches = [_batch_of_each(task, workers, steps, r) for r in range(rounds)]
+        else:
+            batches = [task.batch(self.communicator.step * rounds + r, workers) for r in range(rounds)]
         self.samples += self.there * sum(len(batch[0][0]) for batch in batches)
         return batches
 
@@ -128,7 +154,10 @@ class Run:
         self.strategy.post(self.replicas.parameters, self.communicator)
         awaited = overlap.awaited(self.strategy) if self.communicator.transport.size > 1 else ()
         gradient, losses = self.replicas.compute(loss, batches, self.communicator.step, l2, awaited, self._ready)
-        if self.communicator.active is None:
+        if self.now is not None and self.now.finished is not None:  # the mean is over gradients, not over events
+            weights = self.communicator.n * self.now.finished[list(self.communicator.workers)].to(losses)
+            self.losses, self.counted = self.losses + weights * losses, self.counted + self.there
+        elif self.communicator.active is None:
             self.losses, self.counted = self.losses + losses, self.counted + 1
         elif self.there:  # the mean over workers is that over those who are there
             weights = self.communicator.active.to(losses) * (self.communicator.n / self.there)
@@ -137,16 +166,17 @@ class Run:
 
     @property
     def there(self) -> int:
-        """How many workers take part in this step."""
-        return self.communicator.present().n
+        """How many workers have a gradient in this step."""
+        return int(self.communicator.finished.sum()) if self.now else self.communicator.present().n
 
     def _ready(self, start: int, stop: int) -> None:
         overlap.ready(self.strategy, self.replicas.gradients, start, stop, self.communicator)
 
     def finish_step(self, x: Tensor) -> None:
-        """Take over the parameters after the step."""
+        """Take over the parameters after an event, which is a step unless there is an event clock."""
         self.replicas.load(x)
-        self.step = self.communicator.step + 1
+        if self.event_clock is None:
+            self.step = self.communicator.step + 1
 
     @contextmanager
     def clock(self) -> Iterator[None]:
@@ -168,7 +198,8 @@ class Run:
         self.row = {"step": self.step, "minibatch_loss": mean_loss, "lr": self.strategy.local.lr}
         self.row |= {"seconds": self.seconds, "samples": self.samples}
         self.row |= {"epoch": self.samples / task.size} if task.size else {}
-        with self.replicas.uncounted(), at_result(self.replicas, self.strategy), self.agreeing():
+        self.row |= {"events": self.now.number + 1, "simulated_seconds": self.now.seconds} if self.now else {}
+        with self.replicas.uncounted(), at_result(self.replicas, self.strategy, self.communicator), self.agreeing():
             self.row |= measure(task, self.replicas, self.communicator)
         self.row |= self._sent()
         if self.everybody.transport.size > 1:
@@ -253,6 +284,13 @@ class Run:
         self.replicas.load_state_dict(state["replicas"])
         self.strategy.load_state_dict(state["strategy"])
         self.communicator.ledger.load_state_dict(state["ledger"])
+
+
+def _batch_of_each(task: Task, workers: Sequence[int], steps: Mapping[int, int], r: int) -> tuple[Tensor, ...]:
+    """The minibatches (w, b, ...), the r-th of its step for each of some workers; what others have is not looked at."""
+    drawn = {worker: task.batch(step + r, [worker]) for worker, step in steps.items()}
+    other = next(iter(drawn.values())) if drawn else task.batch(r, workers[:1])
+    return tuple(torch.cat(parts) for parts in zip(*(drawn.get(worker, other) for worker in workers), strict=True))
 
 
 def describe(part: Any) -> str:

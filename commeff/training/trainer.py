@@ -10,6 +10,7 @@ from torch import nn
 
 from commeff.communicator import Communicator
 from commeff.core import overflow
+from commeff.core.events import EventClock
 from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker
 from commeff.replicas.stacked import engine_in
@@ -40,6 +41,7 @@ def train(
     l2: float = 0.0,
     groups: Callable[[str, nn.Parameter], int] | None = None,
     participation: Participation | None = None,
+    event_clock: EventClock | None = None,
     recorder: Recorder | None = None,
     checkpoints: Checkpoints | None = None,
     origin: str | Path | None = None,
@@ -74,6 +76,9 @@ def train(
     participation : Participation, optional
         Who takes part in which step; everybody in all, unless given. Absent workers stay where they are, and compute
         and send nothing. Where the others agree after a step, those who return get what they agree on, and are billed.
+    event_clock : EventClock, optional
+        When workers finish their gradients, by a simulated clock (`commeff.cluster.events`): a step is then n
+        gradients, in one event of all or in several of some, and rows have `events` and `simulated_seconds`.
     recorder : Recorder, optional
         Where the rows go; for rank 0 of the run only.
     checkpoints : Checkpoints, optional
@@ -113,6 +118,11 @@ def train(
         checkpoints = checkpoints and MeshCheckpoints(checkpoints)
     run = Run.start(replicas, strategy, communicator, everybody)
     run.participation = None if participation is None or participation.everybody else participation
+    run.event_clock = event_clock
+    if event_clock is not None and run.participation is not None:
+        raise ValueError(
+            "an event clock needs all workers, got participation too: who is absent finishes nothing; omit it"
+        )
     stop_vote = StopVote(everybody) if everybody.transport.size > 1 else None
     run.resume(checkpoints, recorder, steps, _begun_elsewhere(origin) if origin else None)
     if worker is not None and not run.began:
@@ -121,25 +131,26 @@ def train(
     every = evaluate_every or max(1, steps // 20)
 
     with ended(checkpoints):
-        for communicator.step in range(run.step, steps):
+        for step in range(run.step, steps):
             stops = should_stop()
             if stop_vote.passed(stops) if stop_vote else stops:
                 run.save(checkpoints)
                 return {"state": "stopped", "steps": run.step}
 
             with run.clock():
-                run.gather_workers()
-                batches = run.draw(task)
-                gradient = run.gradient(loss, batches, l2)
-                x, finite = replicas.parameters, replicas.finite
-                if strategy.local.curvature is not None:
-                    oracle = oracle_of(task, replicas, batches, communicator.step)
-                    x = strategy.step(x, gradient, communicator, oracle)
-                elif finite is None:
-                    x = strategy.step(x, gradient, communicator, donate=True)
-                else:
-                    x = overflow.step(strategy, x, gradient, communicator, finite)
-                run.finish_step(x)
+                for _ in run.events(step):
+                    run.gather_workers()
+                    batches = run.draw(task)
+                    gradient = run.gradient(loss, batches, l2)
+                    x, finite = replicas.parameters, replicas.finite
+                    if strategy.local.curvature is not None:
+                        oracle = oracle_of(task, replicas, batches, communicator.step)
+                        x = strategy.step(x, gradient, communicator, oracle)
+                    elif finite is None:
+                        x = strategy.step(x, gradient, communicator, donate=True)
+                    else:
+                        x = overflow.step(strategy, x, gradient, communicator, finite)
+                    run.finish_step(x)
 
             last = run.step == steps
             records, saves = last or run.step % every == 0, bool(checkpoints and checkpoints.due(run.step))
@@ -158,7 +169,7 @@ def train(
     if stop_vote:
         stop_vote.end()
     strategy.drain()
-    with at_result(replicas, strategy), run.agreeing():
+    with at_result(replicas, strategy, communicator), run.agreeing():
         final = run.row | measure_final(task, replicas, communicator, run.began)
     reason = blown_up(final)
     verdict = {"state": "diverged", "reason": reason} if reason else {"state": "done"}

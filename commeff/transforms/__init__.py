@@ -4,9 +4,11 @@ Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compress
 `PowerSGD`. Those that wrap another: `Every`, `After` and `Since` say when it runs, `Outer` treats its result as a
 gradient, `Delayed`, `MixedIn` and `Ahead` overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on
 blocks of columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds the norm of its result. `ErrorFeedback` and
-`Warmup` are encoders.
+`Warmup` are encoders. `ParameterServer`, `PairAverage` and `StaleGossip` are for workers that do not wait for each
+other.
 """
 
+from commeff.transforms.asynchronous import PairAverage, ParameterServer, StaleGossip
 from commeff.transforms.attacks import Attack, attacked
 from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, ThroughServer
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
@@ -24,6 +26,7 @@ from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import Push, PushSum
 from commeff.transforms.robust import Robust
+from commeff.transforms.serving import DelayedNesterov, ServerOptimizer
 from commeff.transforms.timing import After, Every, Since
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "Choco",
     "Clipped",
     "Delayed",
+    "DelayedNesterov",
     "Diana",
     "ErrorControl",
     "ErrorFeedback",
@@ -52,6 +56,8 @@ __all__ = [
     "NamedFragments",
     "OnHost",
     "Outer",
+    "PairAverage",
+    "ParameterServer",
     "Partial",
     "PerWorkerOuter",
     "Pieces",
@@ -61,9 +67,11 @@ __all__ = [
     "PushSum",
     "Robust",
     "Scaled",
+    "ServerOptimizer",
     "Sharded",
     "Since",
     "Smooth",
+    "StaleGossip",
     "ThroughServer",
     "Tracking",
     "Warmup",

@@ -45,10 +45,11 @@ def export(
         record, saved = read_record(run), run / "checkpoints"
         if not record.config:
             raise ValueError(f"{run} has no configuration: train it first")
-        if strategy(record.config).local.evaluates_elsewhere:
+        if strategy(record.config).evaluates_elsewhere:
             raise ValueError(
-                f"{run} must end where it was trained, got a schedule-free optimizer: its checkpoint holds where "
-                "gradients were taken, which is not the result; train with optimizer=adamw and schedule=cosine"
+                f"{run} must end where it was trained, got a schedule-free optimizer or an asynchronous method: its "
+                "checkpoint holds where gradients were taken, which is not the result; train with method=psgd, "
+                "optimizer=adamw and schedule=cosine"
             )
         model = task(record.config).model()
         family(model)

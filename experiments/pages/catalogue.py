@@ -40,6 +40,7 @@ FAMILIES = (
     "outer",
     "loco",
     "robust",
+    "asynchronous",
 )
 STEPS = 256  # of a topology that never repeats
 

@@ -103,6 +103,11 @@ METHODS = {
     "psgd attacked": lambda: attacked(methods.psgd(SGD), "a_little", 1),
     "local_sgd attacked": lambda: attacked(methods.local_sgd(SGD, period=2), "noise", 2),
     "sparta": lambda: methods.sparta(SGD, ratio=0.3),
+    "async_sgd": lambda: methods.async_sgd(SGD, patience=1.0),
+    "async_local_sgd": lambda: methods.async_local_sgd(SGD, period=2, buffer_size=3),
+    "quorum_local_sgd": lambda: methods.quorum_local_sgd(SGD, period=2),
+    "ad_psgd": lambda: methods.ad_psgd(SGD, EXPONENTIAL),
+    "stale_dsgd": lambda: methods.stale_dsgd(SGD, EXPONENTIAL),
 }
 
 
