@@ -54,6 +54,7 @@ class Now:
     moving: Tensor | None = None  # (w,) bool
     finished: Tensor | None = None  # (n,) bool
     places: Places | None = None
+    samples: Tensor | None = None  # (n,)
 
 
 class Communicator:
@@ -97,6 +98,8 @@ class Communicator:
     finished : (n,) bool tensor
         Who of all n workers has a gradient for this step. Unless set, everybody who is there; the others of an
         asynchronous method are there too, and still compute.
+    samples : (n,) tensor or None
+        How many training samples each worker has, if who drives the method knows.
     ledger : Ledger
         What was sent, per worker.
     transport : Transport
@@ -256,6 +259,20 @@ class Communicator:
     def ids(self) -> Sequence[int]:
         """The ids of all n workers, hosted or not; in a view of those who are `present`, theirs."""
         return range(self.n) if self._among is None else self._among.nonzero().flatten().tolist()
+
+    @property
+    def samples(self) -> Tensor | None:
+        """(n,): how many training samples each worker has, of those who are there; None: nobody says."""
+        samples = self._now.samples
+        return samples if samples is None or self._among is None else samples[self._among]
+
+    @samples.setter
+    def samples(self, samples: Tensor | None) -> None:
+        if samples is not None and (samples.shape != (self._homes[-1],) or not bool((samples > 0).all())):
+            raise ValueError(
+                f"samples must be a positive number for each of the {self._homes[-1]} workers, got {samples.tolist()}"
+            )
+        self._now.samples = None if samples is None else samples.cpu().double()
 
     def present(self) -> Self:
         """The communicator of those who take part in this step, as `only` them.

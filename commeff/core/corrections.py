@@ -1,4 +1,4 @@
-"""Local steps with a bias correction: D2, quasi-global momentum, FedProx, SCAFFOLD.
+"""Local steps with a bias correction: D2, quasi-global momentum, FedProx, SCAFFOLD, Scaffnew.
 
 They see what averaging did as the difference between their last output and their next input, so they need no
 communication of their own.
@@ -190,6 +190,39 @@ class ControlVariate(PeriodCounter):
         out = self.inner(x, gradient + self.drift, active)
         moved = torch.where(self.lately == now, self.moved, 0.0) + self.inner.last_lr
         self.moved = kept(moved, self.moved, active)
+        self.lately = kept(torch.full_like(self.lately, now), self.lately, active)
+        self.last = kept(out.clone(), self.last, active)
+        return out
+
+
+class Shifted(Corrected):
+    """The gradient gets -h, where h <- h + (p/gamma)(x' - y) when the step gave y and the next begins at x' (Scaffnew).
+
+    gamma is the learning rate of that step; where it is 0, or nobody averaged, h stays. A worker that did not take it,
+    or is not there when the next begins, keeps its h.
+    Memory: shift = -h; last = y; lately, which step that was; and how many steps there were.
+    """
+
+    rows = ("shift", "last", "lately")
+    shared: ClassVar[tuple[str, ...]] = ("steps",)
+
+    def __init__(self, inner: Local, probability: float) -> None:
+        self.inner: Local = inner
+        self.probability = probability
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        self.inner.start(x, layout)
+        one_rate(self.inner)
+        self.shift, self.last, self.steps = torch.zeros_like(x), x.clone(), 0
+        self.lately = torch.full((len(x), 1), -1, dtype=torch.int64, device=x.device)
+
+    def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
+        gamma, now = self.inner.last_lr, self.steps
+        self.steps += 1
+        if gamma:
+            change = torch.where(self.lately == now - 1, (self.last - x) * (self.probability / gamma), 0.0)
+            self.shift = kept(self.shift + change, self.shift, active)
+        out = self.inner(x, gradient + self.shift, active)
         self.lately = kept(torch.full_like(self.lately, now), self.lately, active)
         self.last = kept(out.clone(), self.last, active)
         return out

@@ -76,6 +76,8 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
             axes[name] = list(get_args(hint))
         elif name in ("period", "rounds", "rank"):
             axes[name] = [2 if name != "rank" else 1]
+        elif name == "probability":
+            axes[name] = [0.5]
         elif parameter.default is parameter.empty:
             raise TypeError(f"{method.__name__} requires {name!r}, for which the laws know no value: give it a default")
     for values in itertools.product(*axes.values()):
@@ -83,7 +85,7 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
         words = [
             v if isinstance(v, str) else type(v).__name__
             for k, v in arguments.items()
-            if k != "optimizer" and not isinstance(v, (int, OfWorkers))
+            if k != "optimizer" and not isinstance(v, (int, float, OfWorkers))
         ]
         case = MethodCase(f"{method.__name__}({', '.join(words)})", partial(_build, method, arguments))
         strategy: object = case.build(WORKERS)

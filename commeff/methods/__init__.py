@@ -9,7 +9,7 @@ momentum        gossip with momentum: dmsgd decentlam qg_dsgdm
 corrected       gossip without the bias of heterogeneous data: d2 exact_diffusion gradient_tracking
                 push_diging
 periodic        talk rarely: local_sgd post_local_sgd dasgd sparta
-federated       talk rarely, on data of one's own: fedprox scaffold fedopt
+federated       talk rarely, on data of one's own: fedavg scaffnew fedprox scaffold fedopt
 robust          trust nobody: robust_sgd
 outer           talk rarely, with a second optimizer: slowmo diloco streaming_diloco
 loco            DiLoCo's kin: muloco sparse_loco
@@ -25,7 +25,7 @@ from commeff.methods.asynchronous import ad_psgd, async_local_sgd, async_sgd, qu
 from commeff.methods.compressed import compressed_sgd, double_squeeze, mem_sgd, neolithic, power_sgd, psgd
 from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking, push_diging
 from commeff.methods.differences import diana, ef21, ef21_sgdm
-from commeff.methods.federated import fedopt, fedprox, scaffold
+from commeff.methods.federated import fedavg, fedopt, fedprox, scaffnew, scaffold
 from commeff.methods.gossip import choco, dsgd, gossip_pga, hierarchical_dsgd, sgp
 from commeff.methods.loco import muloco, sparse_loco
 from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
@@ -50,6 +50,7 @@ __all__ = [
     "ef21",
     "ef21_sgdm",
     "exact_diffusion",
+    "fedavg",
     "fedopt",
     "fedprox",
     "gossip_pga",
@@ -66,6 +67,7 @@ __all__ = [
     "qg_dsgdm",
     "quorum_local_sgd",
     "robust_sgd",
+    "scaffnew",
     "scaffold",
     "sgp",
     "slowmo",

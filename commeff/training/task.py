@@ -45,6 +45,15 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class PartitionedTask(Task, Protocol):
+    """A task that knows how many training samples each worker has."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The training samples of each worker, (n,)."""
+
+
+@runtime_checkable
 class DividedTask(Task, Protocol):
     """A task whose model may lie on several ranks: its loss is criterion(model(*inputs), targets)."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import nn
 
 from commeff.communicator import Communicator
@@ -21,7 +22,7 @@ from commeff.training.participation import Participation
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 from commeff.training.stop_vote import StopVote
-from commeff.training.task import Task, objective
+from commeff.training.task import PartitionedTask, Task, objective
 from commeff.training.verdict import blown_up, not_finite
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def train(
         from commeff.training.mesh_checkpoints import MeshCheckpoints  # with torch's, half as long to import as torch
 
         checkpoints = checkpoints and MeshCheckpoints(checkpoints)
+    if isinstance(task, PartitionedTask):
+        communicator.samples = torch.tensor(task.sizes)
     run = Run.start(replicas, strategy, communicator, everybody)
     run.participation = None if participation is None or participation.everybody else participation
     run.event_clock = event_clock

@@ -1,16 +1,16 @@
 """Transforms: stateful maps (w, d) -> (w, d) that may communicate, and the encoders that make their messages.
 
 Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compressed kin `EF21`, `Diana`, `Choco`,
-`PowerSGD`. Those that wrap another: `Every`, `After` and `Since` say when it runs, `Outer` treats its result as a
-gradient, `Delayed`, `MixedIn` and `Ahead` overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on
-blocks of columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds the norm of its result. `ErrorFeedback` and
-`Warmup` are encoders. `ParameterServer`, `PairAverage` and `StaleGossip` are for workers that do not wait for each
-other.
+`PowerSGD`. Those that wrap another: `Every`, `Sometimes`, `After` and `Since` say when it runs, `Weighted` how much
+each worker counts, `Outer` treats its result as a gradient, `Delayed`, `MixedIn` and `Ahead` overlap it with computing,
+`Blocks`, `Buckets` and `Fragments` run it on blocks of columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds
+the norm of its result. `ErrorFeedback` and `Warmup` are encoders. `ParameterServer`, `PairAverage` and `StaleGossip`
+are for workers that do not wait for each other.
 """
 
 from commeff.transforms.asynchronous import PairAverage, ParameterServer, StaleGossip
 from commeff.transforms.attacks import Attack, attacked
-from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, ThroughServer
+from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, ThroughServer, Weighted
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
 from commeff.transforms.delayed import Delayed, MixedIn
@@ -27,7 +27,8 @@ from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import Push, PushSum
 from commeff.transforms.robust import Robust
 from commeff.transforms.serving import DelayedNesterov, ServerOptimizer
-from commeff.transforms.timing import After, Every, Since
+from commeff.transforms.timing import After, Every, Since, Sometimes
+from commeff.transforms.variates import ServerVariates
 
 __all__ = [
     "BUCKET_MB",
@@ -68,13 +69,16 @@ __all__ = [
     "Robust",
     "Scaled",
     "ServerOptimizer",
+    "ServerVariates",
     "Sharded",
     "Since",
     "Smooth",
+    "Sometimes",
     "StaleGossip",
     "ThroughServer",
     "Tracking",
     "Warmup",
+    "Weighted",
     "as_encoder",
     "attacked",
     "blocked",

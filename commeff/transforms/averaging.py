@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -36,6 +38,53 @@ class Average(Transform):
 
     def agrees(self, step: int | None = None) -> bool:
         return True
+
+
+class Weighted(Transform):
+    """v_i -> M(p_i v_i n), n workers being there: sum_j p_j v_j for an exact average M.
+
+    p are the weights of those who are there, divided by their sum. Memory and messages are those of M.
+
+    Parameters
+    ----------
+    average : Transform
+        M, an average with equal weights.
+    weights : sequence of float, optional
+        One for each worker, more than 0; unless given the numbers of their training samples, where who drives the
+        method says them (`Communicator.samples`), else equal.
+    """
+
+    def __init__(self, average: Transform, weights: Sequence[float] | None = None) -> None:
+        if weights is not None and not all(weight > 0 for weight in weights):
+            raise ValueError(f"weights must be more than 0, got {list(weights)}: who has no data has no worker")
+        self.average, self.weights = average, None if weights is None else tuple(map(float, weights))
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        if self.weights is not None and len(self.weights) != communicator.n:
+            raise ValueError(
+                f"weights must be one for each of the run's {communicator.n} workers, got {len(self.weights)}: give "
+                "as many"
+            )
+
+    def _factors(self, communicator: Communicator) -> Tensor | None:
+        """(w, 1): n p_i of the hosted workers; None where all are 1."""
+        ids, weights = communicator.ids, communicator.samples
+        if self.weights is not None:
+            weights = torch.tensor([self.weights[worker] for worker in ids], dtype=torch.float64)
+        if weights is None:
+            return None
+        places = {worker: place for place, worker in enumerate(ids)}
+        mine = weights[[places[worker] for worker in communicator.workers]]
+        return (mine / weights.mean())[:, None]
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        factors = self._factors(communicator)
+        weighted = vectors if factors is None else vectors * factors.to(vectors)
+        return (yield from stages_of(self.average, weighted, communicator.child("average")))
+
+    def agrees(self, step: int | None = None) -> bool:
+        return self.average.agrees(step)
 
 
 class Partial(Transform):

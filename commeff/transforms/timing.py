@@ -8,7 +8,7 @@ from abc import abstractmethod
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.compressors import Layout
+from commeff.compressors import Layout, WorkerRandom
 from commeff.core import overlap
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Keep, Transform, stages_of
@@ -73,6 +73,40 @@ class Every(ByStep):
     def cycle(self) -> int | None:
         parts = super().cycle
         return math.lcm(parts, self.period) if parts else None
+
+
+class Sometimes(ByStep):
+    """`inner` at each step with some probability, `otherwise` at the others: a coin that all workers see.
+
+    Parameters
+    ----------
+    probability : float
+        In (0, 1].
+    inner : Transform
+        What is used where the coin falls so.
+    otherwise : Transform, optional
+        What is used else; nothing unless given.
+    """
+
+    def __init__(self, probability: float, inner: Transform, otherwise: Transform | None = None) -> None:
+        if not 0 < probability <= 1:
+            raise ValueError(
+                f"probability must lie in (0, 1], got {probability}: workers would never talk; 1/p steps is the mean "
+                "distance"
+            )
+        self.probability, self.inner, self.otherwise = probability, inner, otherwise or Keep()
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self._key = communicator.seed, (*communicator.path, "coin")
+
+    def due(self, step: int) -> bool:
+        seed, path = self._key
+        return float(WorkerRandom(seed, [0], step, path).uniform(1)) < self.probability
+
+    @property
+    def cycle(self) -> int | None:
+        return super().cycle if self.probability == 1 else None
 
 
 class After(ByStep):

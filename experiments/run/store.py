@@ -55,6 +55,7 @@ _DILOCO = {"ahead": 0, "begin": 0, "bits": None, "delay": 0, "host": False, "mix
 YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
     "commeff.methods.diloco": _DILOCO,
     "commeff.methods.streaming_diloco": _DILOCO,
+    "commeff.methods.scaffold": {"option": "two"},
     "commeff.methods.gradient_tracking": {"order": "atc"},
     "commeff.compressors.PerTensor": {"below": 0, "rules": []},
     "commeff.compressors.ScaledSign": {"scale": "l1"},

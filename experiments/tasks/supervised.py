@@ -132,6 +132,11 @@ class Supervised(ABC):
         factors = torch.from_numpy(workers * self.partition.weights).to(train.dtype)
         self._factors = factors[:, None].repeat(1, batch) if weighted else None  # (n, b)
 
+    @property
+    def sizes(self) -> list[int]:
+        """The training samples of each worker."""
+        return [int(size) for size in self.partition.sizes]
+
     @cached_property
     def _sampler(self) -> Sampler:
         """Made when the first batch is drawn: many tasks are only looked at."""

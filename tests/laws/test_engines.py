@@ -89,6 +89,9 @@ METHODS = {
     "post_local_sgd": lambda: methods.post_local_sgd(SGD, period=2, begin=3),
     "fedopt": lambda: methods.fedopt(SGD, period=2),
     "fedprox": lambda: methods.fedprox(SGD, period=2),
+    "fedavg": lambda: methods.fedavg(SGD, period=2, weights=[3.0, 1.0, 2.0, 0.5]),
+    "scaffnew": lambda: methods.scaffnew(SGD, probability=0.5),
+    "scaffold one": lambda: methods.scaffold(SGD, period=2, option="one"),
     "scaffold": lambda: methods.scaffold(SGD, period=2),
     "streaming_diloco": lambda: methods.streaming_diloco(SGD, period=2, fragments=3),
     "streaming_diloco ahead": lambda: methods.streaming_diloco(
