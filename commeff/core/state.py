@@ -44,6 +44,8 @@ class Stateful:
         Names of the memories and parts that are equal at all workers where the result is.
     why_all : str
         Why no worker may be absent from a step, if that is so.
+    restless : str
+        Why equal workers whose gradients are 0 move nevertheless, if they do.
     """
 
     rows: ClassVar[tuple[str, ...]] = ()
@@ -54,6 +56,7 @@ class Stateful:
     on_host: ClassVar[bool] = False
     common: ClassVar[tuple[str, ...]] = ()
     why_all: ClassVar[str] = ""
+    restless: ClassVar[str] = ""
 
     def parts(self) -> Iterator[tuple[str, Stateful]]:
         """The parts that have memories of their own, by name."""
@@ -118,6 +121,12 @@ class Stateful:
     def waits_for(self) -> WaitsFor | None:
         """For whom its workers wait, if they need not go in step; None: they do."""
         return next((found for _, part in self.parts() if (found := part.waits_for) is not None), None)
+
+    @property
+    def unrest(self) -> tuple[str, ...]:
+        """Why equal workers whose gradients are 0 move: its own reason, and those of its parts."""
+        own = (self.restless,) if self.restless else ()
+        return (*own, *(reason for _, part in self.parts() for reason in part.unrest))
 
     @property
     def essence(self) -> Stateful:

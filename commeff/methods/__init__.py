@@ -5,6 +5,7 @@ method: its update, what is remembered and sent, its parameters, an example.
 compressed      say less: psgd compressed_sgd mem_sgd double_squeeze neolithic power_sgd
 differences     say what changed: ef21 ef21_sgdm diana
 gossip          talk to few: dsgd hierarchical_dsgd gossip_pga choco sgp
+squeezed        talk to few, and say less: deep_squeeze dcd_psgd ecd_psgd
 momentum        gossip with momentum: dmsgd decentlam qg_dsgdm
 corrected       gossip without the bias of heterogeneous data: d2 exact_diffusion gradient_tracking
                 push_diging
@@ -12,7 +13,7 @@ periodic        talk rarely: local_sgd post_local_sgd dasgd sparta
 federated       talk rarely, on data of one's own: fedavg scaffnew fedprox scaffold fedopt
 robust          trust nobody: robust_sgd
 outer           talk rarely, with a second optimizer: slowmo diloco streaming_diloco
-loco            DiLoCo's kin: muloco sparse_loco
+loco            DiLoCo's kin: muloco sparse_loco qsparse_local_sgd
 asynchronous    wait for nobody: async_sgd async_local_sgd quorum_local_sgd ad_psgd stale_dsgd
 ==============  ====================================================================================================
 
@@ -24,14 +25,15 @@ mixing matrix (W[i, j] weighs what i receives from j), C a compressor, d coordin
 from commeff.methods.asynchronous import ad_psgd, async_local_sgd, async_sgd, quorum_local_sgd, stale_dsgd
 from commeff.methods.compressed import compressed_sgd, double_squeeze, mem_sgd, neolithic, power_sgd, psgd
 from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking, push_diging
-from commeff.methods.differences import diana, ef21, ef21_sgdm
+from commeff.methods.differences import diana, econtrol, ef21, ef21_sgdm
 from commeff.methods.federated import fedavg, fedopt, fedprox, scaffnew, scaffold
 from commeff.methods.gossip import choco, dsgd, gossip_pga, hierarchical_dsgd, sgp
-from commeff.methods.loco import muloco, sparse_loco
+from commeff.methods.loco import muloco, qsparse_local_sgd, sparse_loco
 from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
 from commeff.methods.outer import diloco, slowmo, streaming_diloco
 from commeff.methods.periodic import dasgd, local_sgd, post_local_sgd, sparta
 from commeff.methods.robust import robust_sgd
+from commeff.methods.squeezed import dcd_psgd, deep_squeeze, ecd_psgd
 
 __all__ = [
     "ad_psgd",
@@ -41,12 +43,16 @@ __all__ = [
     "compressed_sgd",
     "d2",
     "dasgd",
+    "dcd_psgd",
     "decentlam",
+    "deep_squeeze",
     "diana",
     "diloco",
     "dmsgd",
     "double_squeeze",
     "dsgd",
+    "ecd_psgd",
+    "econtrol",
     "ef21",
     "ef21_sgdm",
     "exact_diffusion",
@@ -65,6 +71,7 @@ __all__ = [
     "psgd",
     "push_diging",
     "qg_dsgdm",
+    "qsparse_local_sgd",
     "quorum_local_sgd",
     "robust_sgd",
     "scaffnew",

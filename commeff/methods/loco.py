@@ -1,4 +1,4 @@
-"""DiLoCo with another inner optimizer, or with sparse moves."""
+"""DiLoCo with another inner optimizer, or with sparse moves, with and without a second optimizer."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def sparse_loco(
     period
         H, inner steps from one outer step to the next, at least 1; the paper uses 15 to 100.
     decay
-        The share of the error that is kept, in [0, 1]; 1 is Qsparse-local-SGD (Basu et al., arXiv 1906.02367).
+        The share of the error that is kept, in [0, 1]; 1 is `qsparse_local_sgd`.
     outer
         The outer optimizer, a factory as `optimizer` is; SGD with lr 1 by default. With C = I it is then `local_sgd`
         for any decay.
@@ -104,3 +104,45 @@ def sparse_loco(
     """
     average = Average(ErrorFeedback(compressor, decay))
     return Strategy(Local(optimizer), parameters=Every(period, Outer(Local(outer), average)))
+
+
+def qsparse_local_sgd(optimizer: OptimizerFactory, compressor: Compressor, period: int = 4) -> Strategy:
+    """Qsparse-local-SGD: local SGD whose moves are compressed, with error feedback.
+
+        at every `period`-th step  q_i = a - x_i + e_i;  e_i <- q_i - C(q_i);  a <- a - (1/n) sum_j C(q_j);  x_i <- a
+
+    period = 1 is `mem_sgd` with plain SGD. It is `sparse_loco` with decay = 1. This is Algorithm 1, in
+    which all workers are averaged at the same steps.
+
+    Memory: the anchor a and e_i. Sends: C(q_i) every `period` steps, by all-reduce if messages can be summed and by
+    all-gather otherwise.
+
+    When: as `local_sgd` where one full vector a period is still too much.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
+    compressor
+        C, as published top-k whose values are quantised: ``Composed(QSGD(levels=15), TopK(ratio=0.01))``. An unbiased
+        one with variance omega is divided by 1 + omega, which makes it contractive (`contractive`).
+    period
+        H, local steps from one average to the next, at least 1. The paper has 1 to 8; 4 is a default of this package.
+
+    References
+    ----------
+    Basu, Data, Karakus, Diggavi, Qsparse-local-SGD, arXiv 1906.02367, Algorithm 1.
+
+    Examples
+    --------
+    >>> from commeff.compressors import Dense, TopK
+    >>> from commeff.laws.examples import SGD, same, payloads
+    >>> from commeff.methods import local_sgd, mem_sgd
+    >>> payloads(qsparse_local_sgd(SGD, TopK(k=10), period=2), steps=4)
+    [0, 49, 0, 49]
+    >>> same(qsparse_local_sgd(SGD, TopK(k=10), period=1), mem_sgd(SGD, TopK(k=10)))
+    True
+    >>> same(qsparse_local_sgd(SGD, Dense(), period=2), local_sgd(SGD, period=2))
+    True
+    """
+    return sparse_loco(optimizer, compressor, period, decay=1.0)

@@ -1,11 +1,11 @@
 """Transforms: stateful maps (w, d) -> (w, d) that may communicate, and the encoders that make their messages.
 
 Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compressed kin `EF21`, `Diana`, `Choco`,
-`PowerSGD`. Those that wrap another: `Every`, `Sometimes`, `After` and `Since` say when it runs, `Weighted` how much
-each worker counts, `Outer` treats its result as a gradient, `Delayed`, `MixedIn` and `Ahead` overlap it with computing,
-`Blocks`, `Buckets` and `Fragments` run it on blocks of columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds
-the norm of its result. `ErrorFeedback` and `Warmup` are encoders. `ParameterServer`, `PairAverage` and `StaleGossip`
-are for workers that do not wait for each other.
+`DeepSqueeze`, `DCD`, `ECD`, `PowerSGD`. Those that wrap another: `Every`, `Sometimes`, `After` and `Since` say when it
+runs, `Weighted` how much each worker counts, `Outer` treats its result as a gradient, `Delayed`, `MixedIn` and `Ahead`
+overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on blocks of columns, `OnHost` keeps its memory
+off the GPU, `Clipped` bounds the norm of its result. `ErrorFeedback` and `Warmup` are encoders. `ParameterServer`,
+`PairAverage` and `StaleGossip` are for workers that do not wait for each other.
 """
 
 from commeff.transforms.asynchronous import PairAverage, ParameterServer, StaleGossip
@@ -13,6 +13,7 @@ from commeff.transforms.attacks import Attack, attacked
 from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, ThroughServer, Weighted
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
+from commeff.transforms.compressed_gossip import DCD, ECD, DeepSqueeze
 from commeff.transforms.delayed import Delayed, MixedIn
 from commeff.transforms.encoders import ErrorControl, ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Smooth
@@ -32,6 +33,8 @@ from commeff.transforms.variates import ServerVariates
 
 __all__ = [
     "BUCKET_MB",
+    "DCD",
+    "ECD",
     "EF21",
     "After",
     "Ahead",
@@ -43,6 +46,7 @@ __all__ = [
     "Buckets",
     "Choco",
     "Clipped",
+    "DeepSqueeze",
     "Delayed",
     "DelayedNesterov",
     "Diana",

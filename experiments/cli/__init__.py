@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from commeff import __version__
-from commeff.experiments.cli import data, ending, export, grid, lab, look, plan, runs, scale, tools
+from commeff.experiments.cli import advise, data, ending, export, grid, lab, look, plan, runs, scale, tools
 from commeff.experiments.cli.report import report_command
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "status": grid.status,
     "report": report_command,
     "plan": plan.plan,
+    "advise": advise.advise,
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,

@@ -132,10 +132,15 @@ def targets_in(node: Any) -> Iterator[Any]:
 
     >>> [*targets_in({"method": {"_target_": "mine.py:mine", "outer": {"_target_": "torch.optim.SGD"}}, "steps": 3})]
     ['mine.py:mine', 'torch.optim.SGD']
+    >>> [*targets_in({"rules": [["*.bias", {"_target_": "mine.py:Mine"}]]})]
+    ['mine.py:Mine']
     """
     if isinstance(node, Mapping):
         for name, value in node.items():
             yield from [value] if name == "_target_" else targets_in(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from targets_in(item)
 
 
 def current(node: Any) -> Any:

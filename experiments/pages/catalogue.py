@@ -26,13 +26,16 @@ SIDE = 1000
 LAYOUT = Layout.of([("matrix", (SIDE, SIDE))])
 EXAMPLE = {"compressor": ("compressor=top_k", "compressor.ratio=0.01"), "topology": ("topology=ring",)}
 UNBIASED = ("compressor=qsgd", "compressor.levels=7")
-OWN_MESSAGES = {"compressed_sgd": UNBIASED, "diana": UNBIASED}  # what refuses or ill suits biased messages
+# What refuses or ill suits biased messages.
+OWN_MESSAGES: dict[str, tuple[str, ...]] = {"compressed_sgd": UNBIASED, "diana": UNBIASED}
+OWN_MESSAGES |= dict.fromkeys(("deep_squeeze", "dcd_psgd", "ecd_psgd"), ("compressor=int8",))
 OWN_GRAPH = {"d2": ("topology=lazy",), "hierarchical_dsgd": ("topology=ring", "topology.n=4")}
 SIZES = (8, 16, 64)
 FAMILIES = (
     "compressed",
     "differences",
     "gossip",
+    "squeezed",
     "momentum",
     "corrected",
     "periodic",

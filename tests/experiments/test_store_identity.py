@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from commeff.experiments.cli import app
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import RUN, compose
+from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.registry import current
 from commeff.experiments.config.schema import GROUPS, VERSION, ConfigError, built_in
 from commeff.experiments.grid.plan.cell_list import CellList, changed, read_cells, write_cells
@@ -158,3 +159,25 @@ def test_runs_of_a_method_that_was_corrected_since_are_kept_apart(tmp_path: Path
     assert len(group(derived, {record.id: record for record in read_store(store)}, "val_loss")) == 2
     assert settings_of(before) is None, "no command of today makes it"
     assert settings_of(config) == ["method=post_local_sgd", "task=quadratic", "workers=4", "steps=4", "seed=0"]
+
+
+RULE = """
+from commeff.compressors import TopK
+
+
+class Mine(TopK):
+    pass  # {}
+"""
+
+
+def test_a_plug_in_that_only_a_rule_names_counts_by_its_source(tmp_path: Path) -> None:
+    def name(file: Path, text: str) -> str:
+        file.write_text(RULE.format(text))
+        choices(str(file))
+        config = compose(["method=mem_sgd", "compressor=per_tensor"])
+        config["compressor"]["rules"] = [["*.bias", {"_target_": f"{file}:Mine", "k": 1}]]
+        return run_id(config)
+
+    first = name(tmp_path / "one.py", "a")
+    assert name(tmp_path / "there.py", "a") == first, "where the file lies does not matter"
+    assert name(tmp_path / "two.py", "b") != first

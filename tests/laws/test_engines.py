@@ -15,17 +15,26 @@ import torch.distributed as dist
 from commeff import Communicator, Local, Strategy, laws, methods, topologies
 from commeff.communicator.collectives import COLLECTIVES
 from commeff.communicator.wire import shared_memory as shared
-from commeff.compressors import QSGD, Blockwise, Coded, Dense, Natural, RandomK, ScaledSign, Threshold, TopK
+from commeff.compressors import (
+    QSGD,
+    Blockwise,
+    Coded,
+    Composed,
+    Dense,
+    Int8,
+    Natural,
+    RandomK,
+    ScaledSign,
+    Threshold,
+    TopK,
+)
 from commeff.core import Chain
 from commeff.transforms import (
-    EF21,
     Average,
     Choco,
     Delayed,
-    ErrorControl,
     Gossip,
     ThroughServer,
-    Warmup,
     attacked,
     bucketed,
     clipped,
@@ -56,7 +65,11 @@ METHODS = {
     "neolithic": lambda: methods.neolithic(SGD, TopK(k=2), rounds=2),
     "neolithic sharded": lambda: methods.neolithic(SGD, ScaledSign(), server="sharded"),
     "ef21_sgdm": lambda: methods.ef21_sgdm(SGD, ScaledSign(), eta=0.3),
-    "econtrol": lambda: Strategy(Local(SGD), EF21(Warmup(Dense(), 1, ErrorControl(TopK(k=3), 0.2)))),
+    "econtrol": lambda: methods.econtrol(SGD, TopK(k=3), eta=0.2),
+    "deep_squeeze one-peer": lambda: methods.deep_squeeze(SGD, topologies.one_peer_exponential(N), TopK(k=9)),
+    "dcd_psgd": lambda: methods.dcd_psgd(SGD, RING, Int8(block=5)),
+    "ecd_psgd": lambda: methods.ecd_psgd(SGD, EXPONENTIAL, Int8(block=5)),
+    "qsparse_local_sgd": lambda: methods.qsparse_local_sgd(SGD, Composed(QSGD(3), TopK(k=4)), period=2),
     "ef21 top-k": lambda: methods.ef21(SGD, TopK(k=3)),
     "dsgd ring": lambda: methods.dsgd(SGD, RING),
     "dsgd awc exponential": lambda: methods.dsgd(SGD, EXPONENTIAL, order="awc"),

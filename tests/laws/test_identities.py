@@ -311,13 +311,9 @@ def test_the_virtual_iterate_of_error_feedback_is_sgd_under_any_schedule(compres
         assert (virtual[k + 1] - (virtual[k] - rates[k] * slope(path[k], k).mean(0))).abs().max() <= 1e-12
 
 
-def econtrol(compressor, eta):
-    return Strategy(Local(SGD), gradients=EF21(Warmup(Dense(), 1, ErrorControl(compressor, eta))))
-
-
 def test_econtrol_hides_plain_sgd_behind_its_errors_and_follows_its_recursion():
     """h += C(eta e + g - h), e += g - h, x -= lr mean h: arXiv 2311.05645, from h = g."""
-    path, errors = drive(econtrol(TopK(k=2), 0.3), watch=lambda s: s.gradients.changes.then.error.clone())
+    path, errors = drive(methods.econtrol(SGD, TopK(k=2), 0.3), watch=lambda s: s.gradients.changes.then.error.clone())
     virtual = [path[0].mean(0), *(x.mean(0) - 0.1 * e.mean(0) for x, e in zip(path[1:], errors, strict=True))]
     for k in range(STEPS):
         assert (virtual[k + 1] - (virtual[k] - 0.1 * slope(path[k], k).mean(0))).abs().max() <= 1e-12
@@ -333,9 +329,9 @@ def test_econtrol_hides_plain_sgd_behind_its_errors_and_follows_its_recursion():
 
 
 def test_econtrol_lies_between_ef21_and_error_feedback_of_differences():
-    equal(econtrol(TopK(k=2), 0.0), methods.ef21(SGD, TopK(k=2)))
+    equal(methods.econtrol(SGD, TopK(k=2), 0.0), methods.ef21(SGD, TopK(k=2)))
     feedback = Warmup(Dense(), 1, ErrorFeedback(TopK(k=2)))
-    equal(econtrol(TopK(k=2), 1.0), Strategy(Local(SGD), gradients=EF21(feedback)))
+    equal(methods.econtrol(SGD, TopK(k=2), 1.0), Strategy(Local(SGD), gradients=EF21(feedback)))
     with pytest.raises(ValueError, match=r"eta must lie in \[0, 1\], got 2"):
         ErrorControl(TopK(k=2), 2)
 

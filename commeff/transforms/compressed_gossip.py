@@ -1,0 +1,144 @@
+"""Compressed gossip beside CHOCO: of moves (DCD), of extrapolations (ECD), of the rows themselves (DeepSqueeze)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.compressors import Compressor, Layout
+from commeff.core.overlap import Stages
+from commeff.core.strategy import Transform
+from commeff.topologies import Topology
+from commeff.transforms.averaging import check_size, fitting
+from commeff.transforms.encoders import ErrorFeedback, Plain
+
+
+class DeepSqueeze(Transform):
+    """c_i = C(v_i + e_i);  e_i <- v_i + e_i - c_i;  -> c_i + eta sum_j W[i, j] (c_j - c_i)   (arXiv 1907.07346,
+    Algorithm 1).
+
+    The mean of x + e moves as if nothing were compressed, for weights whose columns sum to 1. What is compressed is v_i
+    itself, so that rows move where nothing else would move them.
+    Memory: that of the error feedback, e_i. Sends c_i to each neighbour.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom at each step.
+    compressor : Compressor
+        C; an unbiased one is made contractive.
+    eta : float
+        The consensus step size, in (0, 1].
+    """
+
+    restless = "C is of the parameters themselves"
+
+    def __init__(self, topology: Topology, compressor: Compressor, eta: float) -> None:
+        if not 0 < eta <= 1:
+            raise ValueError(f"eta must lie in (0, 1], got {eta}: it is the consensus step size")
+        self.encoder = ErrorFeedback(compressor)
+        self.topology, self.eta = fitting(topology), eta
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        check_size(self.topology, communicator)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        message = self.encoder.encode(vectors, communicator, "up")
+        handle = communicator.post_mix(message, self.topology.at(communicator.step))
+        own = message.decode().clone()
+        return torch.lerp(own, (yield handle), self.eta)
+
+
+class Replicated(Transform):
+    """Gossip of what all neighbours know of each row, which they follow by compressed messages.
+
+    Memory: last, the rows that came out before; neighbours, the weighted sum of what is known of the neighbours, right
+    while the weights stay, so that changing topologies are refused. All rows are taken to start equal.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom; it must not change.
+    compressor : Compressor
+        C, unbiased.
+    """
+
+    rows = ("last", "neighbours")
+    why_all = "running sums of neighbours are right for fixed weights only; give participation=1, or another method"
+
+    def __init__(self, topology: Topology, compressor: Compressor) -> None:
+        self.topology, self.compressor = fitting(topology), Plain(compressor)
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        name = type(self).__name__
+        if self.topology.period != 1:
+            raise ValueError(
+                f"{name}-PSGD needs a fixed topology, got one that changes: its running sum of the neighbours is right "
+                "for fixed weights only; choose ring, torus or exponential, for example"
+            )
+        super().start(v, layout, communicator)
+        check_size(self.topology, communicator)
+        if self.compressor.compressor.bind(layout).omega(layout.size) is None:
+            raise ValueError(
+                f"{name}-PSGD needs an unbiased compressor, got {type(self.compressor.compressor).__name__}, which is "
+                "biased: what it drops is lost; choose one such as natural or qsgd, or choco, which is made for others"
+            )
+        self.last, self.neighbours = v.clone(), v.clone()
+
+
+class DCD(Replicated):
+    """x^{k+1} = x^k + C(sum_j W[i, j] x_j^k + u^k - x^k),  u^k what the local step changed   (arXiv 1803.06443,
+    Algorithm 1).
+
+    Everybody moves by its own message as its neighbours do, so that what they know of x is x. Sends C of the move to
+    each neighbour.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom; it must not change.
+    compressor : Compressor
+        C, unbiased.
+    """
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        move = self.neighbours + vectors - 2 * self.last
+        change = self.compressor.encode(move, communicator, "up")
+        handle = communicator.post_mix(change, self.topology.at(communicator.step))
+        self.last = self.last + change.decode()
+        self.neighbours += yield handle
+        return self.last.clone()
+
+
+class ECD(Replicated):
+    """x^{t+1} = sum_j W[i, j] y_j^t + u^t;  z = (1 - t/2) x^t + (t/2) x^{t+1};  y^{t+1} = (1 - 2/t) y^t + (2/t) C(z),
+    t = 1, 2, ...   (arXiv 1803.06443, Algorithm 2).
+
+    u^t is what the local step changed, y^1 = x^1. The error of y falls as 1/t if that of C is bounded, while z grows as
+    t times the last move. Memory also: sent = t - 1. Sends C(z) to each neighbour.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom; it must not change.
+    compressor : Compressor
+        C, unbiased.
+    """
+
+    shared = ("sent",)
+    restless = "C is of extrapolated parameters"
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.sent = 0
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        self.sent += 1
+        t, out = self.sent, self.neighbours + vectors - self.last
+        message = self.compressor.encode(torch.lerp(self.last, out, t / 2), communicator, "up")
+        handle = communicator.post_mix(message, self.topology.at(communicator.step))
+        self.last = out.clone()
+        self.neighbours = torch.lerp(self.neighbours, (yield handle), 2 / t)
+        return out
