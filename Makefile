@@ -12,7 +12,7 @@ KILLS ?= 60
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint kills nightly bench sweep batch-norm cifar10 language splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly bench sweep batch-norm cifar10 language landscape splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -55,6 +55,10 @@ cifar10: install
 language: install
 	$(BIN)/commeff grid $(GRIDS)/language_methods.yaml data_dir=$(DATA) --no-report
 	$(BIN)/commeff report runs/language_methods --out results/language_methods
+
+landscape: install
+	$(BIN)/python -m commeff.experiments.published.landscape run --data $(DATA)
+	$(BIN)/python -m commeff.experiments.published.landscape write
 
 splitting: install
 	$(BIN)/python -m commeff.experiments.published.splitting

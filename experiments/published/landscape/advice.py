@@ -118,7 +118,7 @@ def _notes(question: AdviceQuestion, source: str) -> list[str]:
             "and steps to the target are its own. Try the methods named here on your task before you rely on them."
         )
     if question.data != task.data:
-        notes.append(f"You asked for {question.data} data, and these runs' are {task.data}: there are no others of it.")
+        notes.append(f"You asked for {question.data} data; the only runs there are of this task have {task.data} data.")
     if question.workers != task.workers:
         notes.append(
             f"The runs had {task.workers} workers: accuracies are theirs; bytes and seconds are modelled for "
@@ -127,7 +127,8 @@ def _notes(question: AdviceQuestion, source: str) -> list[str]:
     if question.parameters is not None:
         notes.append(
             f"The runs' model has {found.parameters:,} parameters: accuracies are its own; bytes and seconds are "
-            f"modelled for {question.parameters:,.4g}, in square matrices, sent in the same steps."
+            f"modelled for {question.parameters:,.4g}, in square matrices. What has a fixed size, such as a rank or a "
+            "count, is then a smaller share than in the runs, and may be worse than it was there."
         )
     notes.append(
         f"Seconds are modelled, not measured: sending as {question.place.name} is described, computing {source}; "

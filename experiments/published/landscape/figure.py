@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import NullFormatter
 
 from commeff.experiments.published.landscape.fronts import FrontPoint
 from commeff.experiments.report.data.statistics import estimate
@@ -17,8 +19,7 @@ from commeff.experiments.report.draw.figures import COLOURS, INK, NO_DATE, QUIET
 if TYPE_CHECKING:
     from commeff.experiments.published.landscape.page import TaskMap
 
-SHOWN = 12  # points below the best; what is lower stands at the lower edge
-WORSE = 0.5  # of a loss above the best
+LOWEST = 0.15  # of the methods lie below what is shown, at the lower edge
 
 
 def draw(maps: Sequence[TaskMap], out: Path) -> list[Path]:
@@ -31,9 +32,9 @@ def draw(maps: Sequence[TaskMap], out: Path) -> list[Path]:
         for row, each in zip(grid, maps, strict=True):
             fronts = each.fronts()
             for axes, (name, cost) in zip(row, each.costs(), strict=True):
-                _panel(axes, each, cost, fronts[name])
+                _panel(axes, each, cost, fronts[name], 1.0 if name == "bytes" else 1e3)
                 axes.set_xlabel(
-                    "bytes on the wire a step, counted" if name == "bytes" else f"seconds a step on {name}, modelled"
+                    "bytes on the wire a step, counted" if name == "bytes" else f"ms a step on {name}, modelled"
                 )
             task = each.evidence.task
             row[0].set_ylabel(f"{task.value.replace('_', ' ')}{' (%)' if 'accuracy' in task.value else ''}")
@@ -45,35 +46,47 @@ def draw(maps: Sequence[TaskMap], out: Path) -> list[Path]:
     return paths
 
 
-def _panel(axes: Axes, each: TaskMap, costs: dict[str, float], points: Sequence[FrontPoint]) -> None:
+def _panel(axes: Axes, each: TaskMap, costs: dict[str, float], points: Sequence[FrontPoint], unit: float) -> None:
+    costs = {name: unit * cost for name, cost in costs.items()}
     percent = each.evidence.task.value.endswith("accuracy")
-    scale = 100.0 if percent else 1.0
+    scale, sign = (100.0, 1.0) if percent else (1.0, -1.0)
     means = {name: scale * found.mean for name, values in each.values().items() if (found := estimate(values.values()))}
-    best = max(means.values()) if percent else min(means.values())
-    edge = best - SHOWN if percent else best + WORSE
-
-    def shown(name: str) -> float:
-        return max(means[name], edge) if percent else min(means[name], edge)
-
+    ordered = sorted(sign * mean for mean in means.values())
+    edge, best = sign * ordered[int(LOWEST * len(ordered))], sign * ordered[-1]
     names = [name for name in costs if name in means]
-    off = {name for name in names if shown(name) != means[name]}
-    for marker, some in (("o", [n for n in names if n not in off]), ("v" if percent else "^", [*off])):
-        axes.scatter(
-            [costs[n] for n in some], [shown(n) for n in some], s=12, marker=marker, color=QUIET, alpha=0.6, lw=0
-        )
-    front = [point for point in points if point.method not in off]
-    x, y = [point.cost for point in front], [scale * point.value.mean for point in front]
-    half = [scale * (point.value.half or 0.0) for point in front]
-    axes.errorbar(x, y, half, fmt="none", ecolor=COLOURS[1], lw=0.6, alpha=0.6)
+    off = [name for name in names if sign * means[name] < sign * edge]
+    for marker, some in (("o", [name for name in names if name not in off]), ("v" if percent else "^", off)):
+        heights = [edge if name in off else means[name] for name in some]
+        axes.scatter([costs[name] for name in some], heights, s=12, marker=marker, color=QUIET, alpha=0.6, lw=0)
+    front = [(number, point) for number, point in enumerate(points, 1) if point.method not in off]
+    x, y = [unit * point.cost for _, point in front], [scale * point.value.mean for _, point in front]
+    axes.errorbar(x, y, [scale * (p.value.half or 0.0) for _, p in front], fmt="none", ecolor=COLOURS[1], lw=0.6)
     axes.plot(x, y, drawstyle="steps-post", color=COLOURS[1], lw=1, marker="o", ms=3)
-    for number, point in enumerate(front):
-        axes.annotate(
-            point.method,
-            (point.cost, scale * point.value.mean),
-            xytext=(2, 3 if number % 2 else -8),
-            textcoords="offset points",
-            fontsize=6,
-            color=INK,
-        )
+    for number, point in front:
+        place = (unit * point.cost, scale * point.value.mean)
+        axes.annotate(f"{number}", place, xytext=(-6, 3), textcoords="offset points", fontsize=6.5, color=INK)
+    listed = "\n".join(f"{number} {point.method}" for number, point in enumerate(points, 1))
+    box = {"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 1}
+    axes.text(0.98, 0.04, listed, transform=axes.transAxes, ha="right", va="bottom", fontsize=6, color=INK, bbox=box)
+    room = max(abs(best - edge), 1e-6)
+    axes.set_ylim(edge - sign * 0.15 * room, best + sign * 0.25 * room)
     axes.set_xscale("log")
-    axes.set_ylim(*(edge - 0.5, best + 2) if percent else (edge + 0.03, best - 0.1))
+    low, high = 0.8 * min(costs.values()), 1.25 * max(costs.values())
+    axes.set_xlim(low, high)
+    ticks = _ticks(low, high)
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers along a logarithmic axis, five at most.
+
+    >>> _ticks(0.00023, 0.0021), _ticks(100, 300000)
+    ([0.0005, 0.001, 0.002], [100.0, 1000.0, 10000.0, 100000.0])
+    """
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        found = [tick for k in decades for digit in digits if low <= (tick := float(f"{digit}e{k}")) <= high]
+        if len(found) <= 5:
+            return found
+    return found[:: -(-len(found) // 5)]

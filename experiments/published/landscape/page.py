@@ -13,7 +13,7 @@ from commeff.experiments.config.schema import built_in
 from commeff.experiments.published.landscape.evidence import MethodEvidence, TaskEvidence, load
 from commeff.experiments.published.landscape.fronts import FrontPoint, front
 from commeff.experiments.published.landscape.price import MethodPrice, method_price, minibatch_seconds, model_layout
-from commeff.experiments.published.landscape.spec import Landscape, landscape
+from commeff.experiments.published.landscape.spec import Landscape, LandscapeTask, landscape
 from commeff.experiments.report.data.quantities import MISSING, significant
 from commeff.experiments.report.data.statistics import Estimate, estimate
 from commeff.experiments.report.write.table import Column, Item, Table, markdown
@@ -126,10 +126,15 @@ def _head(spec: Landscape, maps: Sequence[TaskMap]) -> list[str]:
         rates = ", ".join(f"{rate:g}" for rate in task.rates)
         lines.append(
             f"- `{task.name}`: {task.title}. {task.reduced}. Rates {rates}. Target: {task.by.replace('_', ' ')} "
-            f"{found.target:.4g}, psgd's mean less {task.allowance:g} ({'points' if 'acc' in task.by else 'of it'}). "
+            f"{found.target:.4g}, psgd's mean {_allowance(task)}. "
             f"{len(found.methods)} methods. Commit {found.commit}, {found.cpu}, torch {found.torch}."
         )
     return lines
+
+
+def _allowance(task: LandscapeTask) -> str:
+    points = 100 * task.allowance
+    return f"less {points:g} points" if task.by.endswith("accuracy") else f"plus {points:g} %"
 
 
 def _short(each: TaskMap) -> str:
