@@ -22,6 +22,8 @@ from commeff.topologies import Topology
 WORKERS, STEPS = 4, 6
 LAYOUT = Layout.of([("matrix", (3, 3)), ("vector", (3,))])
 
+SMALL = {"period": 2, "rounds": 2, "rank": 1, "probability": 0.5}  # what shows all that a method does in a few steps
+SMALL |= {"warmup": 2, "freeze": 3, "kappa": 2, "doubling": 2}
 BIASED, UNBIASED = (TopK(ratio=0.25), ScaledSign()), (Natural(),)
 
 Method = Callable[..., Strategy]
@@ -74,10 +76,8 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
             axes[name] = [OfWorkers(int)]
         elif get_origin(hint) is Literal:
             axes[name] = list(get_args(hint))
-        elif name in ("period", "rounds", "rank"):
-            axes[name] = [2 if name != "rank" else 1]
-        elif name == "probability":
-            axes[name] = [0.5]
+        elif name in SMALL:
+            axes[name] = [SMALL[name]]
         elif parameter.default is parameter.empty:
             raise TypeError(f"{method.__name__} requires {name!r}, for which the laws know no value: give it a default")
     for values in itertools.product(*axes.values()):

@@ -30,6 +30,7 @@ from commeff.methods.federated import fedavg, fedopt, fedprox, scaffnew, scaffol
 from commeff.methods.gossip import choco, dsgd, gossip_pga, hierarchical_dsgd, sgp
 from commeff.methods.loco import muloco, qsparse_local_sgd, sparse_loco
 from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
+from commeff.methods.one_bit import one_bit_adam, zero_one_adam
 from commeff.methods.outer import diloco, slowmo, streaming_diloco
 from commeff.methods.periodic import dasgd, local_sgd, post_local_sgd, sparta
 from commeff.methods.robust import robust_sgd
@@ -66,6 +67,7 @@ __all__ = [
     "mem_sgd",
     "muloco",
     "neolithic",
+    "one_bit_adam",
     "post_local_sgd",
     "power_sgd",
     "psgd",
@@ -82,4 +84,5 @@ __all__ = [
     "sparta",
     "stale_dsgd",
     "streaming_diloco",
+    "zero_one_adam",
 ]

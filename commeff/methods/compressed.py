@@ -12,6 +12,14 @@ from commeff.transforms import Average, BatchedPowerSGD, ErrorFeedback, Scaled, 
 Place = Literal["row", "sharded"]
 
 
+def served(through: ThroughServer, server: Place) -> Transform:
+    """The average through one server's row, or through n shards of it."""
+    servers: dict[str, Transform] = {"row": through, "sharded": Sharded(through)}
+    if server not in servers:
+        raise ValueError(f"server must be one of {', '.join(map(repr, servers))}, got {server!r}")
+    return servers[server]
+
+
 def psgd(optimizer: OptimizerFactory) -> Strategy:
     """Parallel SGD: every step averages the gradients exactly.
 
@@ -201,10 +209,7 @@ def neolithic(
     messages = Repeated(compressor, rounds) if rounds > 1 else compressor
     encode = ErrorFeedback if ef else contractive
     through = ThroughServer(up=encode(messages), down=encode(messages))
-    servers: dict[str, Transform] = {"row": through, "sharded": Sharded(through)}
-    if server not in servers:
-        raise ValueError(f"server must be one of {', '.join(map(repr, servers))}, got {server!r}")
-    return Strategy(local, Scaled(local, servers[server]), accumulate=rounds)
+    return Strategy(local, Scaled(local, served(through, server)), accumulate=rounds)
 
 
 def power_sgd(optimizer: OptimizerFactory, rank: int = 2) -> Strategy:

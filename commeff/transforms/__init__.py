@@ -21,6 +21,7 @@ from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
 from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking, ordered
 from commeff.transforms.hierarchical import Hierarchical
 from commeff.transforms.on_host import OnHost
+from commeff.transforms.one_bit import OneBitAdam, ZeroOneAdam
 from commeff.transforms.outer import InUnitsOf, Outer, PerWorkerOuter
 from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
@@ -60,6 +61,7 @@ __all__ = [
     "MixedIn",
     "NamedFragments",
     "OnHost",
+    "OneBitAdam",
     "Outer",
     "PairAverage",
     "ParameterServer",
@@ -83,6 +85,7 @@ __all__ = [
     "Tracking",
     "Warmup",
     "Weighted",
+    "ZeroOneAdam",
     "as_encoder",
     "attacked",
     "blocked",

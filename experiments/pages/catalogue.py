@@ -29,10 +29,12 @@ UNBIASED = ("compressor=qsgd", "compressor.levels=7")
 # What refuses or ill suits biased messages.
 OWN_MESSAGES: dict[str, tuple[str, ...]] = {"compressed_sgd": UNBIASED, "diana": UNBIASED}
 OWN_MESSAGES |= dict.fromkeys(("deep_squeeze", "dcd_psgd", "ecd_psgd"), ("compressor=int8",))
+OWN_MESSAGES |= dict.fromkeys(("one_bit_adam", "zero_one_adam"), ("compressor=assumed",))
 OWN_GRAPH = {"d2": ("topology=lazy",), "hierarchical_dsgd": ("topology=ring", "topology.n=4")}
 SIZES = (8, 16, 64)
 FAMILIES = (
     "compressed",
+    "one_bit",
     "differences",
     "gossip",
     "squeezed",

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from commeff import Communicator, Layout, methods, topologies
-from commeff.compressors import QSGD, Composed, Dense, Natural, TopK
+from commeff.compressors import QSGD, Composed, Dense, Natural, ScaledSign, TopK
+from commeff.core import scheduled
 from commeff.laws import start
-from tests.laws.paths import DROP, EXPONENTIAL, HEAVY, MEAN, RATES, RING, SGD, STEPS, D, N, dense, drive, equal, slope
+from commeff.optimizers import UncorrectedAdam
+from tests.laws.paths import (
+    DROP,
+    EXPONENTIAL,
+    HEAVY,
+    MEAN,
+    RATES,
+    RING,
+    SGD,
+    STEPS,
+    D,
+    N,
+    dense,
+    drive,
+    equal,
+    mean,
+    slope,
+)
 
 LAZY = topologies.lazy(RING)
 
@@ -113,3 +133,113 @@ def test_qsparse_sends_a_quantised_selection_once_a_period():
     for communicator.step in range(4):
         x = strategy.step(x, slope(x, communicator.step), communicator)
     assert communicator.ledger.payload_bytes == 2 * (1 + 8 + 1), "2 indices of 4 bits, a scale, 2 codes of 4 bits"
+
+
+# --- Adam ---
+
+BETAS, EPS = (0.8, 0.9), 1e-3
+ADAM = {"beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS}
+UNCORRECTED = partial(UncorrectedAdam, lr=0.1, betas=BETAS, eps=EPS)
+
+
+def test_one_bit_adam_without_end_is_adam_on_averages():
+    adam = methods.psgd(scheduled(UNCORRECTED, DROP.schedule))
+    equal(methods.one_bit_adam(DROP, TopK(k=1), warmup=STEPS, **ADAM), adam)
+    path, _ = drive(methods.one_bit_adam(SGD, Dense(), warmup=9, **ADAM))
+    x, m, v = start(N, D), 0, 0
+    for k in range(STEPS):
+        g = slope(x, k).mean(0)
+        m = BETAS[0] * m + (1 - BETAS[0]) * g
+        v = BETAS[1] * v + (1 - BETAS[1]) * g**2 if k < 9 else v
+        x = x - 0.1 * m / (v.sqrt() + EPS)
+        assert (path[k + 1] - x).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("server", ["row", "sharded"])
+def test_one_bit_adam_sends_its_momentum_both_ways(server):
+    """A plain loop: top-k of the momenta with errors at the workers and at the server, or at n of them."""
+    warmup, k = 5, 1 if server == "sharded" else 3
+    shards = [[D * i // N, D * (i + 1) // N] for i in range(N)] if server == "sharded" else [[0, D]]
+    path, _ = drive(methods.one_bit_adam(SGD, TopK(k=k), warmup=warmup, server=server, **ADAM))
+    x, m, v, up, down = (torch.zeros(N, D, dtype=torch.float64) for _ in range(5))
+    x = start(N, D)
+    for step in range(STEPS):
+        g = slope(x, step)
+        if step < warmup:
+            m = BETAS[0] * m + (1 - BETAS[0]) * mean(g)
+            v = BETAS[1] * v + (1 - BETAS[1]) * mean(g) ** 2
+        else:
+            own = BETAS[0] * m + (1 - BETAS[0]) * g + up
+            sent = torch.cat([top(own[:, a:b], k) for a, b in shards], 1)
+            up = own - sent
+            there = mean(sent) + down
+            m = torch.cat([top(there[:, a:b], k) for a, b in shards], 1)
+            down = there - m
+        x = x - 0.1 * m / (v.sqrt() + EPS)
+        assert (path[step + 1] - x).abs().max() <= 1e-12
+
+
+def test_zero_one_adam_moves_alone_between_averages_as_published():
+    """u is what a worker moved, in units before the division by v; all go on from where they were together."""
+    freeze, kappa, doubling, longest = 6, 2, 8, 4
+    path, _ = drive(methods.zero_one_adam(DROP, TopK(k=3), freeze, kappa, doubling, longest, **ADAM))
+    x = anchor = start(N, D)
+    m, v, u, up, down = (torch.zeros(N, D, dtype=torch.float64) for _ in range(5))
+    rates = 0
+    for k in range(STEPS):
+        g, gamma, alone = slope(x, k), RATES[k], (k - freeze) // doubling if k >= freeze else 0
+        updates, meets = k in (0, 1, 2, 4), k < freeze or (k - freeze + 1) % min(longest, 2**alone) == 0
+        if updates:
+            g = mean(g)
+            v = BETAS[1] * v + (1 - BETAS[1]) * g**2
+        m = BETAS[0] * m + (1 - BETAS[0]) * g
+        x = x - gamma * m / (v.sqrt() + EPS)
+        if updates:
+            anchor = x
+        else:
+            u, rates = u + gamma * m, rates + gamma
+            if meets:
+                sent = top(u + up, 3)
+                up = u + up - sent
+                said = top(mean(sent) + down, 3)
+                down = mean(sent) + down - said
+                m = said / rates
+                x = anchor = anchor - said / (v.sqrt() + EPS)
+                u, rates = torch.zeros_like(u), 0
+        assert (path[k + 1] - x).abs().max() <= 1e-12, k
+    assert {k for k in range(STEPS) if path[k + 1].std(0).max() > 1e-9} == alone_steps(freeze, doubling, longest)
+
+
+def alone_steps(freeze, doubling, longest):
+    periods = {k: min(longest, 2 ** ((k - freeze) // doubling)) for k in range(freeze, STEPS)}
+    return {k for k, period in periods.items() if (k - freeze + 1) % period}
+
+
+def test_zero_one_adam_that_always_meets_is_one_bit_adam():
+    for compressor in (Dense(), TopK(k=2), ScaledSign()):
+        zero_one = methods.zero_one_adam(SGD, compressor, freeze=4, longest=1, **ADAM)
+        equal(zero_one, methods.one_bit_adam(SGD, compressor, warmup=4, **ADAM))
+    adam = methods.psgd(UNCORRECTED)
+    equal(methods.zero_one_adam(SGD, TopK(k=1), freeze=STEPS, kappa=STEPS, **ADAM), adam)
+
+
+def test_what_never_had_a_gradient_does_not_move_by_the_errors_of_messages():
+    def flat(x, step):
+        return torch.cat([slope(x[:, :-1], step), torch.zeros_like(x[:, :1])], 1)
+
+    for method in (partial(methods.one_bit_adam, warmup=2), partial(methods.zero_one_adam, freeze=4, kappa=1)):
+        path, _ = drive(method(SGD, ScaledSign()), slope=flat)
+        assert (path[:, :, -1] == path[0, :, -1]).all()
+
+
+def test_what_compressed_adam_needs_is_said():
+    with pytest.raises(ValueError, match="warmup must be at least 1, got 0"):
+        methods.one_bit_adam(SGD, warmup=0)
+    with pytest.raises(ValueError, match=r"beta2 must lie in \[0, 1\), got 1"):
+        methods.one_bit_adam(SGD, beta2=1)
+    with pytest.raises(ValueError, match="eps must be above 0, got 0"):
+        methods.zero_one_adam(SGD, eps=0)
+    with pytest.raises(ValueError, match="longest must be a whole number of at least 1, got 0"):
+        methods.zero_one_adam(SGD, longest=0)
+    with pytest.raises(ValueError, match="server must be one of 'row', 'sharded', got 'ring'"):
+        methods.one_bit_adam(SGD, server="ring")

@@ -43,6 +43,7 @@ def variants():
         for compressor in compressors:
             for choice in next(iter(literals.values()), (None,)):
                 given = {"optimizer": OPTIMIZER, "compressor": compressor, "period": 3}
+                given |= {"warmup": 2, "freeze": 2, "kappa": 1, "doubling": 1, "longest": 2}
                 given |= {"topology": topologies.lazy(topologies.ring(WORKERS))} | dict.fromkeys(literals, choice)
                 wanted = {key: value for key, value in given.items() if key in inspect.signature(method).parameters}
                 if takes(partial(method, **wanted)):

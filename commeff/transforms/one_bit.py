@@ -1,0 +1,184 @@
+"""Adam whose momentum is sent and not its gradients: 1-bit Adam, and 0/1 Adam with local steps.
+
+Both give directions: the local step is plain SGD, whose rate is Adam's. The rest of Adam is here, since what is sent is
+in the middle of it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.compressors import Layout
+from commeff.core.local import one_rate
+from commeff.core.overlap import Stages
+from commeff.core.strategy import LocalStep, Transform, stages_of
+from commeff.transforms.averaging import Average
+
+
+class OneBitAdam(Transform):
+    """m <- beta1 m + (1 - beta1) M(g);  v <- beta2 v + (1 - beta2) M(g)^2;  -> m / (sqrt(v) + eps), until step
+    `warmup`; then v stays and m <- T(beta1 m + (1 - beta1) g_i), T a compressed average   (arXiv 2102.02888,
+    Algorithm 1).
+
+    Memory: momentum = m and variance = v, equal at all workers. Sends what M sends, then what T does.
+
+    Parameters
+    ----------
+    compressed : Transform
+        T, with error feedback.
+    warmup : int
+        The steps of Adam, from which v is known.
+    betas : (float, float)
+        beta1 and beta2, each in [0, 1).
+    eps : float
+        What keeps directions finite, above 0.
+    """
+
+    rows = ("momentum", "variance")
+    common = ("momentum", "variance")
+
+    def __init__(self, compressed: Transform, warmup: int, betas: tuple[float, float], eps: float) -> None:
+        if not isinstance(warmup, int) or warmup < 1:
+            raise ValueError(f"warmup must be at least 1, got {warmup!r}: the variance is that of its gradients")
+        check_adam(betas, eps)
+        self.average, self.compressed, self.warmup, self.betas, self.eps = Average(), compressed, warmup, betas, eps
+
+    @property
+    def turns(self) -> frozenset[int]:
+        return super().turns | {self.warmup}
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.momentum, self.variance = torch.zeros_like(v), torch.zeros_like(v)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        beta1, beta2 = self.betas
+        if communicator.step < self.warmup:
+            mean = yield from stages_of(self.average, vectors, communicator.child("average"))
+            self.momentum = torch.lerp(mean, self.momentum, beta1)
+            self.variance = torch.lerp(mean.square(), self.variance, beta2)
+        else:
+            own = torch.lerp(vectors, self.momentum, beta1)
+            self.momentum = (yield from stages_of(self.compressed, own, communicator.child("compressed"))).clone()
+        return directions(self.momentum, self.variance, self.eps)
+
+    def agrees(self, step: int | None = None) -> bool:
+        return True
+
+
+class ZeroOneAdam(Transform):
+    """m_i <- beta1 m_i + (1 - beta1) g_i;  u_i <- u_i + gamma m_i;  -> m_i / (sqrt(v) + eps), a step of each worker's
+    own, and at some steps u <- T(u_i), m_i <- u / (sum of gamma), x_i <- x - u / (sqrt(v) + eps), x being where all
+    were at the last of these; u_i <- 0   (arXiv 2202.06009, Algorithm 1).
+
+    Some steps before `freeze` update v, first kappa in a row, then kappa of every 2nd step, of every 4th, and so on;
+    these average the gradient, and send nothing else. Other steps before `freeze` are all averaged by T, after it every
+    H-th, H doubling from 1 every `doubling` steps up to `longest`.
+    Memory: momentum = m_i; variance = v, equal at all workers; moved = u_i; rates, the sum of gamma. Sends a gradient
+    for v, what T sends for u.
+
+    Parameters
+    ----------
+    local : LocalStep
+        The step whose learning rate is gamma.
+    compressed : Transform
+        T, with error feedback.
+    freeze, kappa, doubling, longest : int
+        When what is sent.
+    betas : (float, float)
+        beta1 and beta2, each in [0, 1).
+    eps : float
+        What keeps directions finite, above 0.
+    """
+
+    rows = ("momentum", "variance", "moved")
+    shared = ("rates",)
+    why_all = "a worker that misses an average never learns where the others went; give participation=1"
+
+    def __init__(
+        self,
+        local: LocalStep,
+        compressed: Transform,
+        freeze: int,
+        kappa: int,
+        doubling: int,
+        longest: int,
+        betas: tuple[float, float],
+        eps: float,
+    ) -> None:
+        for name, value in {"freeze": freeze, "kappa": kappa, "doubling": doubling, "longest": longest}.items():
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}: it counts steps")
+        check_adam(betas, eps)
+        self._local, self.average, self.compressed = local, Average(), compressed
+        self.freeze, self.kappa, self.doubling, self.longest = freeze, kappa, doubling, longest
+        self.betas, self.eps = betas, eps
+
+    def _gap(self, step: int) -> tuple[int, int]:
+        """The steps from one update of v to the next, and where these gaps begin."""
+        doublings = (step // self.kappa + 1).bit_length() - 1
+        return 2**doublings, self.kappa * (2**doublings - 1)
+
+    def _updates(self, step: int) -> bool:
+        """Whether v is updated at this step."""
+        gap, begin = self._gap(step)
+        return step < self.freeze and (step - begin) % gap == 0
+
+    def _period(self, step: int) -> int:
+        """H."""
+        doubled = max(0, step - self.freeze) // self.doubling
+        return min(self.longest, 2 ** min(doubled, self.longest.bit_length()))
+
+    def _meets(self, step: int) -> bool:
+        """Whether workers average what they moved at this step."""
+        return step < self.freeze or (step - self.freeze + 1) % self._period(step) == 0
+
+    @property
+    def cycle(self) -> int:
+        return max(self.longest, self._gap(self.freeze - 1)[0])
+
+    @property
+    def turns(self) -> frozenset[int]:
+        begins = {self.kappa * (2**i - 1) for i in range(self.freeze.bit_length())}
+        ends = {self.freeze + i * self.doubling for i in range(self.longest.bit_length() + 1)}
+        return super().turns | {begin for begin in begins if begin < self.freeze} | ends
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        one_rate(self._local)
+        self.momentum, self.variance, self.moved = (torch.zeros_like(v) for _ in range(3))
+        self.rates = 0.0
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        beta1, beta2 = self.betas
+        gamma = self._local.lr
+        if self._updates(communicator.step):
+            vectors = yield from stages_of(self.average, vectors, communicator.child("average"))
+            self.variance = torch.lerp(vectors.square(), self.variance, beta2)
+        self.momentum = torch.lerp(vectors, self.momentum, beta1)
+        if self._updates(communicator.step) or not gamma:
+            return directions(self.momentum, self.variance, self.eps)
+        before = self.moved
+        self.moved, self.rates = torch.add(before, self.momentum, alpha=gamma), self.rates + gamma
+        if not self._meets(communicator.step):
+            return directions(self.momentum, self.variance, self.eps)
+        mean = yield from stages_of(self.compressed, self.moved, communicator.child("compressed"))
+        self.momentum = mean / self.rates
+        self.moved, self.rates = torch.zeros_like(before), 0.0
+        return directions((mean - before) / gamma, self.variance, self.eps)
+
+
+def directions(moments: Tensor, variance: Tensor, eps: float) -> Tensor:
+    """m / (sqrt(v) + eps), and 0 where v is 0: what never had a gradient must not move by a message's error."""
+    return torch.where(variance > 0, moments / (variance.sqrt() + eps), 0.0)
+
+
+def check_adam(betas: tuple[float, float], eps: float) -> None:
+    """Refuse constants that Adam cannot have."""
+    for i, beta in enumerate(betas, 1):
+        if not 0 <= beta < 1:
+            raise ValueError(f"beta{i} must lie in [0, 1), got {beta}: it is the share of a mean that is kept")
+    if not eps > 0:
+        raise ValueError(f"eps must be above 0, got {eps}: it keeps directions finite where gradients are 0")
