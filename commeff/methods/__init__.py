@@ -9,11 +9,11 @@ squeezed        talk to few, and say less: deep_squeeze dcd_psgd ecd_psgd
 momentum        gossip with momentum: dmsgd decentlam qg_dsgdm
 corrected       gossip without the bias of heterogeneous data: d2 exact_diffusion gradient_tracking
                 push_diging
-periodic        talk rarely: local_sgd post_local_sgd dasgd sparta
+periodic        talk rarely: local_sgd post_local_sgd dasgd overlap_local_sgd sparta
 federated       talk rarely, on data of one's own: fedavg scaffnew fedprox scaffold fedopt
 robust          trust nobody: robust_sgd
 outer           talk rarely, with a second optimizer: slowmo diloco streaming_diloco
-loco            DiLoCo's kin: muloco sparse_loco qsparse_local_sgd
+loco            DiLoCo's kin: muloco noloco sparse_loco qsparse_local_sgd
 asynchronous    wait for nobody: async_sgd async_local_sgd quorum_local_sgd ad_psgd stale_dsgd
 ==============  ====================================================================================================
 
@@ -28,11 +28,11 @@ from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking, pu
 from commeff.methods.differences import diana, econtrol, ef21, ef21_sgdm
 from commeff.methods.federated import fedavg, fedopt, fedprox, scaffnew, scaffold
 from commeff.methods.gossip import choco, dsgd, gossip_pga, hierarchical_dsgd, sgp
-from commeff.methods.loco import muloco, qsparse_local_sgd, sparse_loco
+from commeff.methods.loco import muloco, noloco, qsparse_local_sgd, sparse_loco
 from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
 from commeff.methods.one_bit import one_bit_adam, zero_one_adam
 from commeff.methods.outer import diloco, slowmo, streaming_diloco
-from commeff.methods.periodic import dasgd, local_sgd, post_local_sgd, sparta
+from commeff.methods.periodic import dasgd, local_sgd, overlap_local_sgd, post_local_sgd, sparta
 from commeff.methods.robust import robust_sgd
 from commeff.methods.squeezed import dcd_psgd, deep_squeeze, ecd_psgd
 
@@ -67,7 +67,9 @@ __all__ = [
     "mem_sgd",
     "muloco",
     "neolithic",
+    "noloco",
     "one_bit_adam",
+    "overlap_local_sgd",
     "post_local_sgd",
     "power_sgd",
     "psgd",

@@ -1,4 +1,4 @@
-"""DiLoCo with another inner optimizer, or with sparse moves, with and without a second optimizer."""
+"""DiLoCo with another inner optimizer, between pairs, or with sparse moves, with and without a second optimizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from commeff.compressors import Compressor
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
 from commeff.methods.outer import PLAIN, diloco
-from commeff.transforms import Average, ErrorFeedback, Every, Outer
+from commeff.topologies import Topology
+from commeff.transforms import Average, ErrorFeedback, Every, GossipOuter, Outer
 
 GENTLE: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.6, nesterov=True)
 
@@ -54,6 +55,59 @@ def muloco(optimizer: OptimizerFactory, period: int = 30, outer: OptimizerFactor
     [0, 400, 0, 400]
     """
     return diloco(optimizer, period, outer)
+
+
+def noloco(
+    optimizer: OptimizerFactory,
+    topology: Topology,
+    period: int = 50,
+    alpha: float = 0.5,
+    beta: float = 0.7,
+    gamma: float = 1.0,
+) -> Strategy:
+    """NoLoCo: DiLoCo without an all-reduce: outer steps between random pairs.
+
+        at every `period`-th step  u_i <- alpha u_i + beta m(x_j - a_j) - gamma (a_i - m(a_j))
+                                   a_i <- a_i + u_i;  x_i <- a_i
+
+    m is the mean over the pair, or over the neighbours of any graph, m(v_j) = sum_j W[i, j] v_j. The last term of this
+    modified Nesterov momentum draws anchors together that nobody averages. Where all meet all it is `diloco` with a
+    heavy ball, SGD of lr beta and momentum alpha.
+
+    Memory: the anchor a_i and u_i; the inner optimizer's. Sends: x_i - a_i and a_i to each neighbour every `period`
+    steps, twice a model.
+
+    When: as `diloco` where workers are many, or some links slow: nobody waits for more than its partner.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own (inner) optimizer: a factory such as ``partial(torch.optim.AdamW, lr=4e-4)``.
+    topology
+        Who meets whom in the outer step of step k: W^k = ``topology.at(k)``; ``random_matching(n, seed)`` is published.
+    period
+        Inner steps from one outer step to the next, at least 1.
+    alpha, beta
+        The outer momentum, in [0, 1), and the outer learning rate. 50 steps, 0.5 and 0.7 are quoted as the paper's.
+    gamma
+        How far anchors go to their pair's mean, in (0, 2 (1 + alpha)). 1, all the way, is a default of this package.
+
+    References
+    ----------
+    Kolehmainen et al., NoLoCo: no-all-reduce low communication training method for large models, arXiv 2506.10911,
+    equation 2.
+
+    Examples
+    --------
+    >>> from commeff.laws.examples import SGD, payloads, same
+    >>> from commeff.topologies import complete, random_matching
+    >>> payloads(noloco(SGD, random_matching(4, seed=0), period=2), steps=4)
+    [0, 800, 0, 800]
+    >>> heavy = partial(torch.optim.SGD, lr=0.7, momentum=0.5)
+    >>> same(noloco(SGD, complete(4), period=2), diloco(SGD, period=2, outer=heavy))
+    True
+    """
+    return Strategy(Local(optimizer), parameters=Every(period, GossipOuter(topology, alpha, beta, gamma)))
 
 
 def sparse_loco(

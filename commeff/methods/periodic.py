@@ -5,7 +5,7 @@ from __future__ import annotations
 from commeff.compressors import RandomK
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
-from commeff.transforms import After, Average, Delayed, Every, Partial
+from commeff.transforms import After, Average, Delayed, Every, Partial, Pulled
 
 
 def local_sgd(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
@@ -107,6 +107,42 @@ def dasgd(optimizer: OptimizerFactory, period: int = 8, delay: int = 1) -> Strat
     True
     """
     return Strategy(Local(optimizer), parameters=Delayed(Every(period, Average()), delay))
+
+
+def overlap_local_sgd(optimizer: OptimizerFactory, period: int = 8, pull: float = 0.6, beta: float = 0.7) -> Strategy:
+    """Overlap-Local-SGD: workers are drawn to an anchor, whose average travels during a whole period.
+
+        x_i <- x_i - gamma g_i;  at every `period`-th step then  x_i <- x_i - pull (x_i - z)
+        and a period later, in time for the next pull,  v <- beta v + ((1/n) sum_j x_j - z);  z <- z + v
+
+    where x_j are as they were pulled, z = x and v = 0 at first.
+
+    Memory: z, v, and the average under way; the optimizer's, local. Sends: x_i by all-reduce every `period` steps.
+
+    When: as `dasgd`, with averages that may take as long as a period and workers that are never set back at once.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
+    period
+        tau, steps from one pull to the next, at least 1; as many as the all-reduce takes hide it.
+    pull
+        How far a worker goes to the anchor, in (0, 1].
+    beta
+        The anchor's momentum, in [0, 1). 0.6 and 0.7 are quoted as the paper's pull and beta.
+
+    References
+    ----------
+    Wang, Liang, Joshi, Overlap local-SGD, arXiv 2002.09539, equations 3, 4 and, with momentum, 10, 11.
+
+    Examples
+    --------
+    >>> from commeff.laws.examples import SGD, payloads
+    >>> payloads(overlap_local_sgd(SGD, period=2), steps=4)
+    [0, 400, 0, 400]
+    """
+    return Strategy(Local(optimizer), parameters=Every(period, Pulled(Average(), pull, beta)))
 
 
 def sparta(optimizer: OptimizerFactory, ratio: float = 0.005) -> Strategy:

@@ -2,10 +2,10 @@
 
 Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compressed kin `EF21`, `Diana`, `Choco`,
 `DeepSqueeze`, `DCD`, `ECD`, `PowerSGD`. Those that wrap another: `Every`, `Sometimes`, `After` and `Since` say when it
-runs, `Weighted` how much each worker counts, `Outer` treats its result as a gradient, `Delayed`, `MixedIn` and `Ahead`
-overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on blocks of columns, `OnHost` keeps its memory
-off the GPU, `Clipped` bounds the norm of its result. `ErrorFeedback` and `Warmup` are encoders. `ParameterServer`,
-`PairAverage` and `StaleGossip` are for workers that do not wait for each other.
+runs, `Weighted` how much each worker counts, `Outer` treats its result as a gradient, `Delayed`, `MixedIn`, `Pulled`
+and `Ahead` overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on blocks of columns, `OnHost` keeps
+its memory off the GPU, `Clipped` bounds the norm of its result. `ErrorFeedback` and `Warmup` are encoders.
+`ParameterServer`, `PairAverage` and `StaleGossip` are for workers that do not wait for each other.
 """
 
 from commeff.transforms.asynchronous import PairAverage, ParameterServer, StaleGossip
@@ -14,7 +14,7 @@ from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, Throu
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
 from commeff.transforms.compressed_gossip import DCD, ECD, DeepSqueeze
-from commeff.transforms.delayed import Delayed, MixedIn
+from commeff.transforms.delayed import Delayed, MixedIn, Pulled
 from commeff.transforms.encoders import ErrorControl, ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Smooth
 from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
@@ -22,7 +22,7 @@ from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Trackin
 from commeff.transforms.hierarchical import Hierarchical
 from commeff.transforms.on_host import OnHost
 from commeff.transforms.one_bit import OneBitAdam, ZeroOneAdam
-from commeff.transforms.outer import InUnitsOf, Outer, PerWorkerOuter
+from commeff.transforms.outer import GossipOuter, InUnitsOf, Outer, PerWorkerOuter
 from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
@@ -56,6 +56,7 @@ __all__ = [
     "Every",
     "Fragments",
     "Gossip",
+    "GossipOuter",
     "Hierarchical",
     "InUnitsOf",
     "MixedIn",
@@ -70,6 +71,7 @@ __all__ = [
     "Pieces",
     "Plain",
     "PowerSGD",
+    "Pulled",
     "Push",
     "PushSum",
     "Robust",

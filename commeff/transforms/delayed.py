@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -99,7 +100,56 @@ class Delayed(Transform):
         self._queue = [rows.clone() for rows in stacked.unbind(1)]
 
 
-class MixedIn(Transform):
+class Awaiting(Transform):
+    """A transform with at most one result on its way: `pending`, which is `arrived` once it has been waited for."""
+
+    rows: ClassVar[tuple[str, ...]] = ("arrived",)
+    shared: ClassVar[tuple[str, ...]] = ("pending",)
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self._like, self._shape = v.new_empty(0), v.shape
+        self._pending: Underway | Tensor | None = None
+
+    def send(self, transform: Transform, vectors: Tensor, communicator: Communicator) -> None:
+        """Begin to transform the vectors, whose memory is given away."""
+        flow = Flow(stages_of(transform, vectors, communicator))
+        self._pending = Underway(vectors, flow, communicator, communicator.step)
+
+    def receive(self) -> Tensor:
+        """What was on its way, waited for."""
+        self.drain()
+        out, self._pending = self._pending, None
+        assert isinstance(out, Tensor)
+        return out
+
+    def drain(self) -> None:
+        if isinstance(self._pending, Underway):
+            self._pending = self._pending.result()
+        super().drain()
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has been sent that is not used yet."""
+        return self._pending is not None
+
+    @pending.setter
+    def pending(self, pending: bool) -> None:
+        if not pending:
+            self._pending = None
+
+    @property
+    def arrived(self) -> Tensor:
+        """(w, d): what will be used; it is waited for."""
+        self.drain()
+        return self._pending if isinstance(self._pending, Tensor) else self._like.new_zeros(self._shape)
+
+    @arrived.setter
+    def arrived(self, rows: Tensor) -> None:
+        self._pending = rows
+
+
+class MixedIn(Awaiting):
     """x^k <- mixing x^k + (1 - mixing) M(x^{k-delay}) where M was due `delay` steps ago; other steps leave x as it is.
 
     What M finds travels during `delay` steps and is then mixed with what the workers did meanwhile (arXiv 2501.18512,
@@ -116,8 +166,6 @@ class MixedIn(Transform):
         The weight of the worker's own x, in [0, 1]; at 1 only what M remembers moves.
     """
 
-    rows = ("arrived",)
-    shared = ("pending",)
     why_all = f"{LATE} and mixing=0"
 
     def __init__(self, every: Every, delay: int, mixing: float) -> None:
@@ -130,47 +178,54 @@ class MixedIn(Transform):
             raise ValueError(f"mixing must lie in [0, 1], got {mixing}: it is the weight of the worker's own x")
         self.every, self.delay, self.mixing = every, delay, mixing
 
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        super().start(v, layout, communicator)
-        self._like, self._shape = v.new_empty(0), v.shape
-        self._pending: Underway | Tensor | None = None
-
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        step, below = communicator.step, communicator.child("every")
+        step = communicator.step
         if self.every.due(step):
-            v = vectors.clone()
-            self._pending = Underway(v, Flow(stages_of(self.every, v, below)), below, step)
+            self.send(self.every, vectors.clone(), communicator.child("every"))
         if self._pending is None or not self.every.due(step - self.delay):
             return vectors
-        self.drain()
-        out, self._pending = self._pending, None
-        assert isinstance(out, Tensor)
+        out = self.receive()
         return torch.lerp(out, vectors, self.mixing) if self.mixing else out
 
-    def drain(self) -> None:
-        if isinstance(self._pending, Underway):
-            self._pending = self._pending.result()
-        super().drain()
 
-    @property
-    def pending(self) -> bool:
-        """Whether something has been sent that is not mixed in yet."""
-        return self._pending is not None
+class Pulled(Awaiting):
+    """x <- x - pull (x - z), and M(x) is on its way until the next call, which begins with v <- beta v + (M(x) - z) and
+    z <- z + v   (arXiv 2002.09539).
 
-    @pending.setter
-    def pending(self, pending: bool) -> None:
-        if not pending:
-            self._pending = None
+    The anchor z is what the first call's workers began with; v = 0 at first.
+    Memory: anchor, velocity, and M(x) until it is used. Sends what M sends.
 
-    @property
-    def arrived(self) -> Tensor:
-        """(w, d): what will be mixed in; it is waited for."""
-        self.drain()
-        return self._pending if isinstance(self._pending, Tensor) else self._like.new_zeros(self._shape)
+    Parameters
+    ----------
+    average : Transform
+        M, the averaging.
+    pull : float
+        How far a worker goes to the anchor, in (0, 1].
+    beta : float
+        The anchor's momentum, in [0, 1).
+    """
 
-    @arrived.setter
-    def arrived(self, rows: Tensor) -> None:
-        self._pending = rows
+    rows = ("anchor", "velocity", "arrived")
+    why_all = "what travels while steps go on comes from those who were there before; give participation=1"
+
+    def __init__(self, average: Transform, pull: float, beta: float) -> None:
+        if not 0 < pull <= 1:
+            raise ValueError(f"pull must lie in (0, 1], got {pull}: without it nobody hears of others; give 0.6")
+        if not 0 <= beta < 1:
+            raise ValueError(f"beta must lie in [0, 1), got {beta}: it is a momentum; give for example 0.7")
+        self.average, self.pull, self.beta = average, pull, beta
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.anchor, self.velocity = v.clone(), torch.zeros_like(v)
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        if self._pending is not None:
+            self.velocity = self.beta * self.velocity + (self.receive() - self.anchor)
+            self.anchor = self.anchor + self.velocity
+        out = torch.lerp(vectors, self.anchor, self.pull)
+        self.send(self.average, out.clone(), communicator.child("average"))
+        return out
 
 
 def _result(correction: Underway | Tensor | None) -> Tensor | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.compressors import Layout
+from commeff.compressors import DenseMessage, Layout
 from commeff.core.local import Local, OptimizerFactory, one_rate
 from commeff.core.overlap import Stages
 from commeff.core.strategy import LocalStep, Transform, stages_of
+from commeff.topologies import Topology
+from commeff.transforms.averaging import check_size, fitting
 
 
 class Anchored(Transform):
@@ -89,6 +92,48 @@ class PerWorkerOuter(Anchored):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         there = yield from stages_of(self.average, vectors, communicator.child("average"))
         self.anchor = self.outer(self.anchor, self.anchor - there)
+        return self.anchor.clone()
+
+
+class GossipOuter(Transform):
+    """u_i <- alpha u_i + beta sum_j W[i, j] (x_j - a_j) - gamma (a_i - sum_j W[i, j] a_j);  a_i <- a_i + u_i;  -> a_i.
+
+    A heavy ball on the moves of the neighbours, whose last term draws the anchors together (NoLoCo). The anchors'
+    difference over one edge obeys a heavy ball of curvature gamma, so gamma < 2 (1 + alpha).
+    Memory: anchor, momentum = u. Sends x_i - a_i and a_i to each neighbour.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom, with which weights.
+    alpha, beta, gamma : float
+        The momentum, the step along the moves, and the step towards the neighbours' anchors.
+    """
+
+    rows = ("anchor", "momentum")
+
+    def __init__(self, topology: Topology, alpha: float, beta: float, gamma: float) -> None:
+        if not 0 <= alpha < 1:
+            raise ValueError(f"alpha must lie in [0, 1), got {alpha}: it is a momentum; give for example 0.5")
+        if not beta > 0:
+            raise ValueError(f"beta must be more than 0, got {beta}: it is the step along what workers moved; give 0.7")
+        if not 0 < gamma < 2 * (1 + alpha):
+            raise ValueError(
+                f"gamma must lie in (0, {2 * (1 + alpha):g}), got {gamma}: anchors would not come together; give 1"
+            )
+        self.topology, self.alpha, self.beta, self.gamma = fitting(topology), alpha, beta, gamma
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        check_size(self.topology, communicator)
+        self.anchor, self.momentum = v.clone(), torch.zeros_like(v)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        matrix = self.topology.at(communicator.step)
+        moves = communicator.post_mix(DenseMessage.of(vectors - self.anchor), matrix)
+        anchors = communicator.post_mix(DenseMessage.of(self.anchor), matrix)
+        moved, there = (yield moves), (yield anchors)
+        self.momentum = self.alpha * self.momentum + self.beta * moved - self.gamma * (self.anchor - there)
+        self.anchor = self.anchor + self.momentum
         return self.anchor.clone()
 
 

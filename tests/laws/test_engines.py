@@ -114,6 +114,8 @@ METHODS = {
         SGD, period=4, fragments=2, delay=1, mixing=1.0, ahead=1
     ),
     "muloco": lambda: methods.muloco(SGD, period=2),
+    "noloco": lambda: methods.noloco(SGD, topologies.random_matching(N, 0), period=2),
+    "overlap_local_sgd": lambda: methods.overlap_local_sgd(SGD, period=2),
     "sparse_loco": lambda: methods.sparse_loco(SGD, TopK(k=3), period=2),
     "psgd clipped": lambda: clipped(bucketed(methods.psgd(SGD), 1e-5), 0.3),
     "local_sgd clipped": lambda: clipped(methods.local_sgd(SGD, period=2), 0.3),
