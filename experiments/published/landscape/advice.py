@@ -84,7 +84,14 @@ def advise(question: AdviceQuestion, field: Landscape | None = None) -> Advice:
     by_seconds = front({name: price.seconds / steps for name, price in prices.items()}, values, evidence.task.value)
     by_bytes = front({name: price.wire_bytes for name, price in prices.items()}, values, evidence.task.value)
     return Advice(
-        question, compute, prices, by_seconds, by_bytes, _fastest(question, prices), left_out, _notes(question, source)
+        question,
+        compute,
+        prices,
+        by_seconds,
+        by_bytes,
+        _fastest(question, prices),
+        left_out,
+        _notes(question, source, prices),
     )
 
 
@@ -104,9 +111,10 @@ def _fastest(question: AdviceQuestion, prices: Mapping[str, MethodPrice]) -> lis
     return sorted(found, key=lambda each: each.seconds.mean)
 
 
-def _notes(question: AdviceQuestion, source: str) -> list[str]:
+def _notes(question: AdviceQuestion, source: str, prices: Mapping[str, MethodPrice]) -> list[str]:
     """What the evidence is, and how it differs from what was asked."""
     found, task = question.evidence, question.evidence.task
+    twins = [name for name, price in prices.items() if price.asynchronous]
     seeds = len(next(iter(found.methods.values())).values) if found.methods else 0
     notes = [
         f"Evidence: {task.title}; {task.reduced}. {seeds} seeds; each method had {len(task.rates)} learning rates, "
@@ -134,6 +142,8 @@ def _notes(question: AdviceQuestion, source: str) -> list[str]:
         f"Seconds are modelled, not measured: sending as {question.place.name} is described, computing {source}; "
         "compressing takes no time, and workers are equally fast."
     )
+    if twins:
+        notes.append(f"With equally fast workers {', '.join(twins)} are the synchronous methods that they name.")
     return notes
 
 

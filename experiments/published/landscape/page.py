@@ -19,6 +19,7 @@ from commeff.experiments.report.data.statistics import Estimate, estimate
 from commeff.experiments.report.write.table import Column, Item, Table, markdown
 
 EDGE = "†"
+TWIN = "‡"
 COMMAND = "python -m commeff.experiments.published.landscape"
 
 
@@ -162,7 +163,8 @@ def _table(spec: Landscape, group: Sequence[TaskMap]) -> Table:
         founds = [each.evidence.methods.get(name) for each in group]
         some = next(found for found in founds if found)
         priced = next((p[name] for each in group for p in each.prices.values() if name in p), None)
-        cells = [Item(name, best=name in fronts), Item(spec.setting(name).shown)]
+        mark = TWIN if priced and priced.asynchronous else ""
+        cells = [Item(name, best=name in fronts, mark=mark), Item(spec.setting(name).shown)]
         cells += [_value(found, percent) for found in founds]
         cells += [Item(" / ".join(f"{f.rate:g}{EDGE if f.edge else ''}" if f else MISSING for f in founds))]
         cells += [Item(significant(some.wire_bytes / 1e3)), Item(significant(priced.state) if priced else MISSING)]
@@ -193,6 +195,7 @@ def _note(group: Sequence[TaskMap]) -> str:
     return (
         "Bold: on a front below. The best first. "
         + (f"Two numbers are those of {' / '.join(_short(each) for each in group)}. " if len(group) > 1 else "")
+        + f"{TWIN}: asynchronous; workers are equally fast here, so it is the synchronous method that it names. "
         + f"{EDGE}: the chosen rate is the smallest or largest tried, so a better one may lie outside. Wire: bytes "
         "that a worker's collectives move in a step, counted. State: what a worker remembers between steps beside "
         f"parameters and gradient. To target: where some seeds reach it, how many; {MISSING}: none."

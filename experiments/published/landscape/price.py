@@ -30,12 +30,14 @@ class MethodPrice:
     ----------
     payload_bytes, wire_bytes : of a step and worker, from its profile.
     state : what a worker remembers between steps, in numbers a parameter.
+    asynchronous : whether its workers wait for nobody; here all are equally fast, so that it is its synchronous twin.
     finish : (steps,) modelled seconds until the slowest worker has ended each step.
     """
 
     payload_bytes: float
     wire_bytes: float
     state: float
+    asynchronous: bool
     finish: np.ndarray
 
     @property
@@ -68,7 +70,8 @@ def method_price(
     seconds = built.accumulate * compute
     run = modelled(sent, place.holding(workers), steps=evidence.task.steps, compute=seconds)
     state = sum(sent.memory_bytes.values()) / (BYTES * layout.d)
-    return MethodPrice(sent.payload_bytes, sent.wire_bytes, state, run.by_step)
+    asynchronous = built.waits_for is not None
+    return MethodPrice(sent.payload_bytes, sent.wire_bytes, state, asynchronous, run.by_step)
 
 
 def method_words(settings: Mapping[str, Any]) -> list[str]:
