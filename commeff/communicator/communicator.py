@@ -15,7 +15,7 @@ from torch import Tensor
 from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, Collective, everybody
 from commeff.communicator.collectives import collective as named
 from commeff.communicator.ledger import Ledger
-from commeff.communicator.mixing import MixPlan, Plans, remembered
+from commeff.communicator.mixing import MixPlan, Neighbours, Plans, remembered
 from commeff.communicator.server import post_down, post_up
 from commeff.communicator.wire.records import broadcast_state
 from commeff.communicator.wire.transport import Transport, processes
@@ -363,9 +363,22 @@ class Communicator:
     ) -> Handle[Tensor]:
         """`mix`, begun now. The message's memory is read until the result is there."""
         message = self._agreed(message)
+        return Handle(self._mixing(message, matrix, keep).post(message, self.transport, out))
+
+    def neighbours(self, message: Message, matrix: MixingMatrix) -> Neighbours:
+        """The messages of which `mix` gives the weighted sum, one by one, for the same bill: for rules of your own."""
+        return self.post_neighbours(message, matrix).wait()
+
+    def post_neighbours(self, message: Message, matrix: MixingMatrix) -> Handle[Neighbours]:
+        """`neighbours`, begun now."""
+        message = self._agreed(message)
+        return Handle(self._mixing(message, matrix).post_each(message, self.transport))
+
+    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None = None) -> MixPlan:
+        """Bill such a mixing, and plan it."""
         plan = self._plan(matrix if self._among is None else among(matrix, self._among.numpy(), keep))
         self._bill("mix", message, wire=plan.out_degree, messages=plan.out_degree, senders=plan.senders)
-        return Handle(plan.post(message, self.transport, out))
+        return plan
 
     def gather(self, message: Message) -> Message:
         """All n messages in worker order, at every process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -100,6 +101,23 @@ def _scale(target: Tensor, factor: float) -> None:
 
 
 @dataclass(frozen=True)
+class Neighbours:
+    """What the hosted workers hear, one by one, in the order of the senders.
+
+    Attributes
+    ----------
+    vectors : (w, k, d)
+        The decoded messages of the others that each receives; k is the largest number of them over all n workers. Who
+        receives fewer has its own vector in their place.
+    weights : (w, k)
+        W[i, j] of each; 0 for its own vector. 1 - their sum is W[i, i], where rows sum to 1.
+    """
+
+    vectors: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True)
 class MixPlan:
     """What one process needs for a mixing: how its own rows mix, which rows go to which process, and the weights of
     what comes in.
@@ -112,6 +130,9 @@ class MixPlan:
     weights: Tensor  # (w, rows that come in)
     out_degree: float  # mean over all workers of how many others receive its message
     senders: float  # share of the workers whose message anybody else receives
+    ids: Sequence[int] = ()  # of the workers whose rows `all` numbers
+    hears: SparseRows = ()  # (ids, weights) of each own row
+    widest: int = 0  # the most others that any worker hears
 
     @staticmethod
     def plan(matrix: MixingMatrix, bounds: Sequence[int], rank: int) -> MixPlan:
@@ -151,7 +172,34 @@ class MixPlan:
             weights=remote,
             out_degree=float(matrix.out_degrees.mean()),
             senders=float((matrix.out_degrees > 0).mean()),
+            ids=(*mine, *order),
+            hears=matrix.rows[mine.start : mine.stop],
+            widest=int(matrix.in_degrees.max()),
         )
+
+    @cached_property
+    def _heard(self) -> tuple[Tensor, Tensor]:
+        """(w, k) the rows, numbered as in `all`, that each own row hears, and their weights; then itself, at 0."""
+        places = {worker: place for place, worker in enumerate(self.ids)}
+        rows, shares = [], []
+        for i, (ids, weights) in enumerate(self.hears):
+            others = [(places[j], weight) for j, weight in zip(ids, weights, strict=True) if places[j] != i]
+            padded = others + [(i, 0.0)] * (self.widest - len(others))
+            rows.append([place for place, _ in padded])
+            shares.append([weight for _, weight in padded])
+        shape = (len(self.hears), self.widest)
+        return torch.tensor(rows).long().view(shape), torch.tensor(shares, dtype=torch.float64).view(shape)
+
+    def post_each(self, message: Message, transport: Transport) -> Callable[[], Neighbours]:
+        """Sends the same rows as `post`; gives what comes in one by one."""
+        arrive = self._exchange(message, transport)
+
+        def wait() -> Neighbours:
+            rows = torch.cat([message.decode(), *(part.decode() for part in arrive())])
+            places, weights = self._heard
+            return Neighbours(rows[places.to(rows.device)], weights.to(rows))
+
+        return wait
 
     def post(self, message: Message, transport: Transport, out: Tensor | None) -> Callable[[], Tensor]:
         """Sends the rows that others need; gives the mixed rows, in the memory of `out` if there is one."""

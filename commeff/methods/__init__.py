@@ -11,7 +11,7 @@ corrected       gossip without the bias of heterogeneous data: d2 exact_diffusio
                 push_diging
 periodic        talk rarely: local_sgd post_local_sgd dasgd overlap_local_sgd sparta
 federated       talk rarely, on data of one's own: fedavg scaffnew fedprox scaffold fedopt
-robust          trust nobody: robust_sgd
+robust          trust nobody: robust_sgd clipped_gossip
 outer           talk rarely, with a second optimizer: slowmo diloco streaming_diloco
 loco            DiLoCo's kin: muloco noloco sparse_loco qsparse_local_sgd
 asynchronous    wait for nobody: async_sgd async_local_sgd quorum_local_sgd ad_psgd stale_dsgd
@@ -33,7 +33,7 @@ from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
 from commeff.methods.one_bit import one_bit_adam, zero_one_adam
 from commeff.methods.outer import diloco, slowmo, streaming_diloco
 from commeff.methods.periodic import dasgd, local_sgd, overlap_local_sgd, post_local_sgd, sparta
-from commeff.methods.robust import robust_sgd
+from commeff.methods.robust import clipped_gossip, robust_sgd
 from commeff.methods.squeezed import dcd_psgd, deep_squeeze, ecd_psgd
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "async_local_sgd",
     "async_sgd",
     "choco",
+    "clipped_gossip",
     "compressed_sgd",
     "d2",
     "dasgd",

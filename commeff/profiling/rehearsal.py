@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Handle
-from commeff.communicator.mixing import InPlace, MixPlan
+from commeff.communicator.mixing import InPlace, MixPlan, Neighbours
 from commeff.communicator.wire.transport import Arrived, Transport
 from commeff.compressors import Message
 from commeff.core import Stateful
@@ -151,20 +151,28 @@ class Rehearsal(Communicator):
             keep = InPlace.of([((0,), (1.0,))])
             weights = torch.zeros(1, 0, dtype=torch.float64)
             out_degree, senders = float(degrees.mean()), float((degrees > 0).mean())
-            plans[matrix] = MixPlan(keep, keep, {}, {}, weights, out_degree, senders)
+            widest = int(matrix.in_degrees.max())
+            plans[matrix] = MixPlan(keep, keep, {}, {}, weights, out_degree, senders, (0,), (((), ()),), widest)
         return plans[matrix]
 
     def post_mix(
         self, message: Message, matrix: MixingMatrix, out: Tensor | None = None, keep: Sums | None = None
     ) -> Handle[Tensor]:
         """`mix`, begun now."""
+        return self._watched(super().post_mix(message, matrix, out, keep))
+
+    def post_neighbours(self, message: Message, matrix: MixingMatrix) -> Handle[Neighbours]:
+        """`neighbours`, begun now."""
+        return self._watched(super().post_neighbours(message, matrix))
+
+    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None = None) -> MixPlan:
         if matrix.n != self.n:
             raise ValueError(
                 f"the topology must connect the run's {self.n} workers, got one of {matrix.n}; make both equal"
             )
-        handle = super().post_mix(message, matrix, out, keep)
+        plan = super()._mixing(message, matrix, keep)
         self.wire.operations[-1] = self.wire.operations[-1]._replace(matrix=matrix)
-        return self._watched(handle)
+        return plan
 
     def post_mean(self, message: Message) -> Handle[Tensor]:
         """The mean, begun now; without numbers, it is not worked out."""

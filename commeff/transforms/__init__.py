@@ -28,6 +28,7 @@ from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import Push, PushSum
 from commeff.transforms.robust import Robust
+from commeff.transforms.robust_gossip import RobustGossip
 from commeff.transforms.serving import DelayedNesterov, ServerOptimizer
 from commeff.transforms.timing import After, Every, Since, Sometimes
 from commeff.transforms.variates import ServerVariates
@@ -75,6 +76,7 @@ __all__ = [
     "Push",
     "PushSum",
     "Robust",
+    "RobustGossip",
     "Scaled",
     "ServerOptimizer",
     "ServerVariates",

@@ -117,6 +117,10 @@ class Smooth(Transform):
             raise ValueError(f"eta must lie in (0, 1], got {eta}: it is the weight of the newest gradient")
         self.eta = eta
 
+    @property
+    def sends(self) -> bool:
+        return False
+
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self.smoothed, self.begun = torch.zeros_like(v), False
 

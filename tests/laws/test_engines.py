@@ -121,6 +121,8 @@ METHODS = {
     "local_sgd clipped": lambda: clipped(methods.local_sgd(SGD, period=2), 0.3),
     "robust_sgd multi-krum": lambda: methods.robust_sgd(SGD, rule="multi_krum", beta=0.5),
     "robust_sgd centred clipping": lambda: methods.robust_sgd(SGD, rule="centred_clipping", bucketing=2),
+    "clipped_gossip ring": lambda: methods.clipped_gossip(SGD, RING, beta=0.5),
+    "clipped_gossip star": lambda: methods.clipped_gossip(SGD, topologies.star(N), tau=0.1),
     "psgd attacked": lambda: attacked(methods.psgd(SGD), "a_little", 1),
     "local_sgd attacked": lambda: attacked(methods.local_sgd(SGD, period=2), "noise", 2),
     "sparta": lambda: methods.sparta(SGD, ratio=0.3),
