@@ -12,7 +12,7 @@ KILLS ?= 60
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint kills nightly bench sweep batch-norm cifar10 language landscape splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 language landscape splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -47,6 +47,10 @@ sweep: install
 batch-norm: install
 	$(BIN)/commeff grid $(GRIDS)/batch_norm.yaml --no-report
 	$(BIN)/commeff report runs/batch_norm --out results/batch_norm
+
+stragglers: install
+	$(BIN)/commeff grid $(GRIDS)/stragglers.yaml --no-report
+	$(BIN)/commeff report runs/stragglers --out results/stragglers
 
 cifar10: install
 	$(BIN)/commeff grid $(GRIDS)/cifar10_methods.yaml data_dir=$(DATA) --no-report

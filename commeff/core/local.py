@@ -336,7 +336,7 @@ class Local(LocalStep):
             self._optimizers[i].step()
         self._let_go()
         self.last_lr = float(self._clock.param_groups[0]["lr"])
-        if self._schedule is not None:
+        if self._schedule is not None and not self.holds_rate:
             self._clock.step()
             self._schedule.step()
             self._follow(_options(self._clock))

@@ -53,10 +53,13 @@ class LocalStep(Stateful, ABC):
         The learning rate of the step to come.
     has_one_rate : bool
         Whether memories are in units of it, so that parameter groups must not differ.
+    holds_rate : bool
+        Whether schedules stay where they are after the call to come, which is not the last of its step.
     """
 
     lr: float
     has_one_rate: bool = False
+    holds_rate: bool = False
 
     @property
     def rates(self) -> tuple[float, ...]:

@@ -110,7 +110,9 @@ class Run:
             communicator.step = step
             yield None
             return
-        for event in self.event_clock.events(step):
+        *early, last = self.event_clock.events(step)
+        for event in (*early, last):
+            self.strategy.local.holds_rate = event is not last
             self.now, communicator.step, communicator.finished = event, event.number, event.finished
             self.replicas.active = None if event.finished is None else event.finished[list(communicator.workers)]
             yield event

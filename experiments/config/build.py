@@ -18,7 +18,14 @@ from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import contained, refused
 from commeff.experiments.config.misfits import misfits
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.rehearsal import communicator, cut_as_on_mesh, driven, rehearse, rehearse_on_mesh
+from commeff.experiments.config.rehearsal import (
+    communicator,
+    cut_as_on_mesh,
+    driven,
+    event_clock_of,
+    rehearse,
+    rehearse_on_mesh,
+)
 from commeff.experiments.config.schema import ConfigError, check_version, meshed, over_mesh
 from commeff.replicas.stacked import engine_in
 from commeff.topologies import Topology
@@ -125,6 +132,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
         partition = cut_as_on_mesh(config, task, method) if meshed(config) else None
         strategy = driven(method, config, one, partition)
         size = rehearse(config, one, strategy)
+        event_clock_of(config, task, strategy)
     if faults:
         raise ConfigError(faults)
     return Parts(task, strategy, communicator(config), size)

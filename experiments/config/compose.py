@@ -27,6 +27,7 @@ from commeff.experiments.config.presence import attack_faults, participation_fau
 from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, did_you_mean, node, takes
 from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
+from commeff.experiments.config.speeds import read_speeds, speed_faults
 from commeff.experiments.sinks import unavailable
 
 SHORTHANDS = {"model": "task.model"}
@@ -67,6 +68,11 @@ RUN: dict[str, tuple[Any, float]] = {
     "participation": (float, 0),
     "dropout": (float, 0),
     "availability": (str | list | None, 0),
+    "speeds": (str | list | None, 0),
+    "step_time": (float, 0),
+    "spread": (float, 0),
+    "straggler": (float, 0),
+    "links": (str | None, 0),
     "evaluate_every": (int, 0),
     "resume_from": (str | None, 0),
     "checkpoint_every": (int, 0),
@@ -135,7 +141,13 @@ def compose(
             resolved["availability"] = read_trace(resolved["availability"])
         except ConfigError as error:
             faults += error.faults
-    faults += participation_faults(resolved) + attack_faults(resolved)
+    if isinstance(resolved["speeds"], str):
+        try:
+            resolved["speeds"] = read_speeds(resolved["speeds"])
+        except ConfigError as error:
+            faults += error.faults
+            resolved["speeds"] = []  # a clock, of which nothing else is wrong
+    faults += participation_faults(resolved) + attack_faults(resolved) + speed_faults(resolved)
     faults += unavailable(resolved["log"]) if resolved["log"] and not unfinished else []
     if faults:
         raise ConfigError(faults)

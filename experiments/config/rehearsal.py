@@ -15,6 +15,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
 from commeff.core.curvature import Flat
+from commeff.core.events import EventClock
 from commeff.core.presence import check_absence
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
@@ -23,6 +24,7 @@ from commeff.experiments.config.meshes import AXES, degrees
 from commeff.experiments.config.misfits import misfits, pass_through, told
 from commeff.experiments.config.presence import participates
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.speeds import clocked
 from commeff.parallelism.partition import joined
 from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker, Stacked
@@ -106,6 +108,15 @@ def participation(config: Mapping[str, Any], strategy: Strategy) -> Participatio
     period = (strategy.cycle or 1) if strategy.agrees() else 1
     share, dropout = config["participation"], config["dropout"]
     return Participation(config["workers"], config["seed"], share, period, dropout, trace)
+
+
+def event_clock_of(config: Mapping[str, Any], task: Task, strategy: Strategy) -> EventClock | None:
+    """When workers finish their gradients, on a run's simulated clock; None: it has none."""
+    if not clocked(config):
+        return None
+    from commeff.experiments.config.timing import event_clock  # with the clusters, for runs that have a clock
+
+    return event_clock(config, task, strategy)
 
 
 def cut_as_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> tuple[Part, ...]:

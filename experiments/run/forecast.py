@@ -23,6 +23,7 @@ from commeff.experiments.config.build import build
 from commeff.experiments.config.presence import participates
 from commeff.experiments.config.rehearsal import driven, places, play
 from commeff.experiments.config.schema import ConfigError, over_mesh
+from commeff.experiments.config.speeds import clocked
 from commeff.experiments.run.held import model_bytes, storage_bytes
 from commeff.parallelism import Axis
 from commeff.parallelism.layers import homes_of
@@ -65,6 +66,8 @@ def forecast(config: Mapping[str, Any]) -> Forecast:
     parts = build(config)
     if participates(config):
         raise ConfigError(["participation must be 1 for a forecast: who is absent sends nothing; omit its keys"])
+    if clocked(config):
+        raise ConfigError(["speeds must be omitted for a forecast: who finishes when decides what is sent"])
     if over_mesh(config):
         return _on_mesh(config, parts.task, parts.strategy)
     with shapes_only():

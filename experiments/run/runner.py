@@ -26,7 +26,13 @@ from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.contained import ProcessEnding, contained, interrupt, is_interrupt
 from commeff.experiments.config.meshes import degrees
 from commeff.experiments.config.registry import foreign, targets_in
-from commeff.experiments.config.rehearsal import communicator, driven, on_mesh_by, participation
+from commeff.experiments.config.rehearsal import (
+    communicator,
+    driven,
+    event_clock_of,
+    on_mesh_by,
+    participation,
+)
 from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
@@ -244,6 +250,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                 evaluate_every=config["evaluate_every"],
                 l2=config["l2"],
                 participation=participation(config, own.strategy),
+                event_clock=event_clock_of(config, task, own.strategy),
                 recorder=recorder,
                 checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
                 origin=origin_folder(config, run) if config.get("resume_from") else None,

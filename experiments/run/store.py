@@ -29,6 +29,11 @@ YOUNGER_RUN = {
     "participation": 1.0,
     "dropout": 0.0,
     "availability": None,
+    "speeds": None,
+    "step_time": 1.0,
+    "spread": 0.2,
+    "straggler": 1.0,
+    "links": None,
     "attack": None,
     "attackers": 0,
 }  # of a run; a part's of that name counts

@@ -4,13 +4,14 @@ processes play the same events.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from commeff import Communicator, methods, profile, topologies, train
+from commeff import Communicator, methods, profile, scheduled, topologies, train
 from commeff.cluster.events import InStep, OutOfStep
 from commeff.cluster.speeds import Speeds
 from commeff.compressors import Layout
@@ -108,6 +109,15 @@ def test_a_batch_is_the_next_of_the_workers_own():
     of_fast, of_slow = ([step for worker, step in drawn if worker == who] for who in (0, N - 1))
     assert of_fast == list(range(len(of_fast)))
     assert of_slow == [0, 1]
+
+
+def test_learning_rates_move_once_a_step():
+    """However many events it has: a schedule over the run's steps ends with them."""
+    rates = []
+    optimizer = scheduled(SGD, partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=STEPS))
+    on(methods.async_sgd(optimizer), DRAWN, progress=lambda step, row: rates.append(row["lr"]))
+    expected = [0.025 * (1 + math.cos(math.pi * step / STEPS)) for step in range(1, STEPS + 1)]
+    assert rates == pytest.approx(expected, abs=1e-12)
 
 
 def test_real_processes_play_the_same_events(tmp_path):

@@ -53,6 +53,7 @@ QUANTITIES = {
             for axis in INNER
         ),
         Quantity("seconds", "time", "seconds of training, measured", "s"),
+        Quantity("simulated_seconds", "simulated time", "seconds of the run's clock, simulated", "s"),
         Quantity("modelled_seconds", "modelled time", "seconds of training, modelled", "s"),
         Quantity("step", "steps", "step"),
         Quantity("epoch", "epochs", "epoch"),

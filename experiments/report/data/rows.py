@@ -23,10 +23,11 @@ FINALS = (
     "payload_bytes",
     "wire_bytes",
     "seconds",
+    "simulated_seconds",
     "consensus_distance",
 )
 INSIDE = tuple(f"{axis}_{what}" for axis in INNER for what in ("bytes", "exposed_seconds"))
-WAYS = ("step", "epoch", "wire_bytes", "seconds")  # what it may take to get to the target
+WAYS = ("step", "epoch", "wire_bytes", "seconds", "simulated_seconds")  # what it may take to get to the target
 DENSE = {"method": "psgd"}
 WIDTHS = {"float64": 64, "float32": 32}  # bits of a number that psgd sends
 

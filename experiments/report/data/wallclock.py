@@ -20,6 +20,7 @@ from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place, read_places
 from commeff.experiments.config.presence import participates
+from commeff.experiments.config.speeds import clocked
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.computing import Work, work
 from commeff.experiments.report.data.cross_over import cross_over
@@ -119,8 +120,8 @@ class Modeller:
         ValueError
             If the run's parts cannot be made, profiled or priced.
         """
-        if participates(config):
-            raise ValueError("seconds are modelled of runs in which everybody takes part in every step")
+        if participates(config) or clocked(config):
+            raise ValueError("seconds are modelled of runs in which everybody takes part in every step, without speeds")
         strategy, sent = self.profile(config)
         compute = strategy.accumulate * work(config).seconds(place)
         return modelled(sent, place.holding(config["workers"]), steps=steps, compute=compute)

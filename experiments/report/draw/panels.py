@@ -18,7 +18,7 @@ from commeff.experiments.report.draw.axes import AxisLimits, cuts, fit, limits, 
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look, folded, letters, room
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
-LOGARITHMIC = ("wire_bytes", "modelled_seconds")
+LOGARITHMIC = ("wire_bytes", "modelled_seconds", "simulated_seconds")
 ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding
 BEYOND = 100.0  # times what is shown at most: what is above is drawn there
 Box = tuple[float, float, float, float]  # left, bottom, right, top

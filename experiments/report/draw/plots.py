@@ -22,7 +22,7 @@ from commeff.experiments.report.draw.panels import Line, Spot
 from commeff.experiments.run.store import FINISHED
 
 MANY = 8  # more variants than this also get a panel each
-VIEWS = ("step", "epoch", "wire_bytes", "seconds")
+VIEWS = ("step", "epoch", "wire_bytes", "seconds", "simulated_seconds")
 SMALL, ROOM = (2.6, 1.9), 1.8  # inches: of a small panel, and of a line of its title
 
 
@@ -46,7 +46,7 @@ def figures(analysis: Analysis) -> list[Figure]:
 
 
 def convergence(analysis: Analysis) -> Figure | None:
-    """The metric, and the training loss, against steps, epochs, bytes and seconds."""
+    """The metric, and the training loss, against steps, epochs, bytes, and seconds, measured and simulated."""
     metrics = dict.fromkeys((shown_metric(analysis), "train_loss"))
     drawn = {(view, metric): _lines(analysis, view, metric) for view in VIEWS for metric in metrics}
     drawn = {place: lines for place, lines in drawn.items() if lines}

@@ -23,6 +23,8 @@ from commeff.experiments.report.draw.networks import WINDOW, UsedTopology
 from commeff.experiments.report.write.cells import estimates, label_of, number, spread_of, transpose, word
 from commeff.experiments.report.write.table import Column, Item, Table
 
+UNITS = {"wire_bytes": "MB, counted", "seconds": "s, measured", "simulated_seconds": "s, simulated"}
+
 
 def target_table(analysis: Analysis) -> Table | None:
     """Steps, epochs, bytes and seconds to the first evaluation at which the target is reached."""
@@ -39,7 +41,7 @@ def target_table(analysis: Analysis) -> Table | None:
     ]
     for way in ways:
         unit = quantity(way)
-        columns.append(Column(unit.heading, {"wire_bytes": "MB, counted", "seconds": "s, measured"}.get(way, "")))
+        columns.append(Column(unit.heading, UNITS.get(way, "")))
         costs = [row.reached.costs.get(way) if row.reached else None for row in rows]
         cells.append([_cost_item(row, way, unit.scale) for row in rows])
         for line, item in zip(data, costs, strict=True):

@@ -32,6 +32,7 @@ AMOUNTS = {  # heading, unit, scale
     "wire_bytes": ("wire", "MB, counted", 1e-6),
     "payload_bytes": ("payload", "MB, counted", 1e-6),
     "seconds": ("seconds", "measured", 1.0),
+    "simulated_seconds": ("seconds", "simulated", 1.0),
     "consensus_distance": ("consensus", "distance", 1.0),
     **{name: (quantity(name).heading, "MB, counted", 1e-6) for name in INSIDE if name.endswith("bytes")},
     **{name: (quantity(name).heading, "s, measured", 1.0) for name in INSIDE if name.endswith("seconds")},
@@ -124,6 +125,8 @@ def _usual(analysis: Analysis) -> list[str]:
     others = [name for name in ("test_accuracy", "test_loss") if name != twin]
     names = [*analysis.grid.over, "seeds", metric, "difference", *([twin] if twin.startswith("test") else [])]
     names += ["wire_bytes", "saving", "to_target", "seconds", "consensus_distance", "payload_bytes"]
+    if analysis.measured("simulated_seconds"):
+        names.insert(names.index("seconds"), "simulated_seconds")
     return [*dict.fromkeys([*names, *INSIDE, *others, *QUALITIES])]
 
 
