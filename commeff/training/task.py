@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -51,6 +51,14 @@ class PartitionedTask(Task, Protocol):
     @property
     def sizes(self) -> Sequence[int]:
         """The training samples of each worker, (n,)."""
+
+
+@runtime_checkable
+class LabelledTask(Task, Protocol):
+    """A task whose samples have labels that a liar may flip."""
+
+    def with_liars(self, liars: int) -> Self:
+        """The same task, in which the first `liars` workers learn from the label C - 1 - c for c of C classes."""
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from commeff.core.local import scheduled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import contained, refused
 from commeff.experiments.config.misfits import misfits
+from commeff.experiments.config.presence import LABEL_FLIP
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.rehearsal import (
     communicator,
@@ -30,7 +31,7 @@ from commeff.experiments.config.schema import ConfigError, check_version, meshed
 from commeff.replicas.stacked import engine_in
 from commeff.topologies import Topology
 from commeff.training.oracle import check_curvature
-from commeff.training.task import Task
+from commeff.training.task import LabelledTask, Task
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,9 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     if task is None:
         with refused("task", faults):
             task = instantiate(config["task"], {})
+    if task is not None and config.get("attack") == LABEL_FLIP:
+        with refused("attack", faults):
+            task = _lying(task, config["attackers"])
     if method is None or task is None:
         raise ConfigError(faults + (misfits(config, task) if on_mesh and task is not None else []))
     with refused("optimizer", faults):
@@ -136,6 +140,15 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     if faults:
         raise ConfigError(faults)
     return Parts(task, strategy, communicator(config), size)
+
+
+def _lying(task: Task, liars: int) -> Task:
+    if not isinstance(task, LabelledTask):
+        raise ValueError(
+            f"attack=label_flip needs a task of labelled classes, got {type(task).__name__}: choose another attack, or "
+            "define with_liars(liars)"
+        )
+    return task.with_liars(liars)
 
 
 def topology(config: Mapping[str, Any]) -> Topology:

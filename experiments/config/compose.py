@@ -63,7 +63,7 @@ RUN: dict[str, tuple[Any, float]] = {
     "threads": (int, 1),
     "l2": (float, 0),
     "clip": (float | None, 0),
-    "attack": (Literal["sign_flip", "noise", "a_little", "inner_product"] | None, 0),
+    "attack": (Literal["sign_flip", "noise", "a_little", "inner_product", "label_flip"] | None, 0),
     "attackers": (int, 0),
     "participation": (float, 0),
     "dropout": (float, 0),

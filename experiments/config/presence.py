@@ -14,6 +14,8 @@ from commeff.experiments.config.schema import ConfigError
 COLUMNS = ["worker", "start", "stop"]
 LONGEST = 100_000  # lines
 
+LABEL_FLIP = "label_flip"  # the attack on data; others are on gradients
+
 Trace = list[list[int]]
 
 

@@ -22,7 +22,7 @@ from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import refused
 from commeff.experiments.config.meshes import AXES, degrees
 from commeff.experiments.config.misfits import misfits, pass_through, told
-from commeff.experiments.config.presence import participates
+from commeff.experiments.config.presence import LABEL_FLIP, participates
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.speeds import clocked
 from commeff.parallelism.partition import joined
@@ -56,7 +56,7 @@ def driven(
         partition = of.partition
     if partition:
         method = fitted(method, partition, config.get("pieces"))
-    if config.get("attack"):
+    if config.get("attack") not in (None, LABEL_FLIP):
         method = attacked(method, config["attack"], config["attackers"])
     x, layout = (of.parameters, of.layout) if of else (None, None)
     megabytes = config.get("bucket_mb", 25)

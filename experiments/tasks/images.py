@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from commeff.experiments.tasks.supervised import Samples, held_out
+from commeff.experiments.tasks.partition import held_out
+from commeff.experiments.tasks.supervised import Samples
 
 VALIDATION = 0.1  # share of the training images held out, unless said otherwise, ...
 MOST = 5_000  # ... and the most that are

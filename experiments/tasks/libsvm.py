@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, data_folder
-from commeff.experiments.tasks.supervised import Samples, held_out
+from commeff.experiments.tasks.partition import held_out
+from commeff.experiments.tasks.supervised import Samples
 
 ORIGIN = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
 VALIDATION = 0.2  # share of the training file held out where there is no test file

@@ -94,6 +94,10 @@ class Logistic(Supervised):
         margins, half_square = outputs.unbind(-1)
         return F.softplus(-targets * margins) + self._l2 * half_square
 
+    def flipped(self, targets: Tensor) -> Tensor:
+        """-y: the other of two classes."""
+        return -targets
+
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Has the margin the sign of the label?"""
         return targets * outputs[..., 0] > 0

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from commeff.experiments.tasks.checks import at_least, choose, positive
 
@@ -133,3 +135,16 @@ def _nobody_empty(parts: list[Indices]) -> list[Indices]:
         richest = int(np.argmax([len(part) for part in parts]))
         parts[richest], parts[empty] = parts[richest][:-1], parts[richest][-1:]
     return parts
+
+
+def held_out(labels: NDArray, size: int) -> tuple[Tensor, Tensor]:
+    """Numbers of the training and of the `size` validation samples: stratified, random order, the same at every call.
+
+    >>> train, validation = held_out(np.arange(10) % 2, size=4)
+    >>> len(train), sorted((validation % 2).tolist())
+    (6, [0, 0, 1, 1])
+    """
+    from sklearn.model_selection import train_test_split  # late: a second of import that quadratics do not need
+
+    rows, out = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
+    return torch.from_numpy(rows), torch.from_numpy(out)

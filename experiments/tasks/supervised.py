@@ -7,13 +7,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -131,6 +131,7 @@ class Supervised(ABC):
         self._drawing = batch, seed
         factors = torch.from_numpy(workers * self.partition.weights).to(train.dtype)
         self._factors = factors[:, None].repeat(1, batch) if weighted else None  # (n, b)
+        self._liars = 0
 
     @property
     def sizes(self) -> list[int]:
@@ -154,6 +155,21 @@ class Supervised(ABC):
         """Which samples are classified correctly, (b,) bool; None where there are no classes, as in regression."""
         return None
 
+    def flipped(self, targets: Tensor) -> Tensor | None:
+        """The labels that liars see: C - 1 - c for c of C classes; None where there are no classes."""
+        return None
+
+    def with_liars(self, liars: int) -> Self:
+        """The same task, in which the first `liars` workers learn from flipped labels; what is measured stays."""
+        if self.flipped(self.train.targets[:1]) is None:
+            raise ValueError(
+                f"attack=label_flip needs classes, got {type(self).__name__}, which has none: choose another attack, "
+                "or define flipped(targets)"
+            )
+        lying = copy(self)
+        lying._liars = liars
+        return lying
+
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """What is recorded beside the loss, by name: a number of each sample, (b,), of which the mean is taken."""
         hits = self.hits(outputs, targets)
@@ -165,8 +181,11 @@ class Supervised(ABC):
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
         """What `workers` draw at `step`: a pure function of (seed, step, workers)."""
-        drawn = self.draw(self._sampler.batch(step, workers), step, workers)
-        return drawn if self._factors is None else (*drawn, self._factors[list(workers)])
+        inputs, targets = self.draw(self._sampler.batch(step, workers), step, workers)
+        if self._liars and (flipped := self.flipped(targets)) is not None:
+            lies = torch.tensor([worker < self._liars for worker in workers], device=targets.device)
+            targets = torch.where(lies[:, None], flipped, targets)
+        return (inputs, targets) if self._factors is None else (inputs, targets, self._factors[list(workers)])
 
     def draw(self, index: Tensor, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The training samples at index (w, b). A task that changes them at random does so here."""
@@ -287,15 +306,10 @@ class Classifier(Supervised):
         """Is the largest output that of the label?"""
         return outputs.argmax(-1) == targets
 
+    def flipped(self, targets: Tensor) -> Tensor:
+        """C - 1 - c, where C - 1 is the last class of the training data."""
+        return self._last - targets
 
-def held_out(labels: NDArray, size: int) -> tuple[Tensor, Tensor]:
-    """Numbers of the training and of the `size` validation samples: stratified, random order, the same at every call.
-
-    >>> train, validation = held_out(np.arange(10) % 2, size=4)
-    >>> len(train), sorted((validation % 2).tolist())
-    (6, [0, 0, 1, 1])
-    """
-    from sklearn.model_selection import train_test_split  # late: a second of import that quadratics do not need
-
-    rows, out = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
-    return torch.from_numpy(rows), torch.from_numpy(out)
+    @cached_property
+    def _last(self) -> int:
+        return int(self.train.targets.max())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
@@ -14,6 +16,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import run_id
+from commeff.experiments.tasks import Digits
 
 SMALL = ("task=digits", "workers=4", "steps=12", "evaluate_every=6", "optimizer.lr=0.1")
 
@@ -151,6 +154,42 @@ def test_nothing_is_forecast_of_runs_with_absent_workers() -> None:
 def test_attacks_that_cannot_be_are_refused(words: list[str], refusal: str) -> None:
     with pytest.raises(ConfigError, match=refusal):
         build(compose([*SMALL, *words]))
+
+
+@pytest.mark.parametrize("task", [Digits(4, weighted=True), Digits(4, model="linear", partition="iid")])
+def test_liars_learn_from_flipped_labels_and_nothing_else_changes(task: Digits) -> None:
+    lying, workers = task.with_liars(2), [3, 1, 0, 2]
+    for true, found in zip(task.batch(5, workers), lying.batch(5, workers), strict=True):
+        labels = not true.is_floating_point()
+        for place, worker in enumerate(workers):
+            assert torch.equal(found[place], 9 - true[place] if labels and worker < 2 else true[place])
+    assert lying.evaluate(task.model()) == task.evaluate(task.model())
+    assert torch.equal(task.batch(5, workers)[1], task.with_liars(0).batch(5, workers)[1]), "the first is as it was"
+
+
+def test_a_run_with_flipped_labels_is_the_same_on_processes(tmp_path: Path) -> None:
+    words = [*SMALL, "method=local_sgd", "attack=label_flip", "attackers=1"]
+    ends = [run_one(compose([*words, *more]), tmp_path / str(len(more))) for more in ([], ["nproc=2"])]
+    assert ends[0]["val_loss"] == pytest.approx(ends[1]["val_loss"], rel=1e-4)
+    honest = run_one(compose([word for word in words if "attack" not in word]), tmp_path / "honest")
+    assert honest["val_loss"] != pytest.approx(ends[0]["val_loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("task", "refusal"),
+    [
+        ("task=quadratic", "attack=label_flip needs a task of labelled classes, got Quadratic"),
+        ("slope", "attack=label_flip needs classes, got Slope, which has none"),
+    ],
+)
+def test_labels_of_no_classes_are_not_flipped(task: str, refusal: str) -> None:
+    class Slope(Digits):
+        def flipped(self, targets: torch.Tensor) -> Any:
+            return None
+
+    config = compose(["task=digits" if task == "slope" else task, "workers=4", "attack=label_flip", "attackers=1"])
+    with pytest.raises(ConfigError, match=refusal):
+        build(config, Slope(4) if task == "slope" else None)
 
 
 def test_a_run_under_attack_learns_with_a_robust_rule_and_not_with_a_mean(tmp_path: Path) -> None:
