@@ -87,6 +87,21 @@ def report(rows: Mapping[str, Any], as_json: bool) -> None:
     Console(soft_wrap=True, width=page_width()).print(table)
 
 
+def entries(rows: Mapping[str, Mapping[str, str]], note: str) -> None:
+    """Names on stdout, each with a line, that of the name "", and indented lines "what: words"; then a note."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(soft_wrap=True, width=page_width())
+    for name, row in rows.items():
+        console.print(Text.assemble((visible(name), "bold"), f"  {visible(row[''])}"))
+        for what, words in row.items():
+            if what:
+                console.print(Padding(Text(visible(f"{what}: {words}")), (0, 0, 0, 4), expand=False))
+    console.print(Text(f"\n{note}", style="dim"))
+
+
 def page_width() -> int | None:
     """Characters of a line: the terminal's; what is piped or written to a file is never folded."""
     return None if sys.stdout.isatty() else WIDE

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, entries, refusals, report
 
 
 def list_choices(
@@ -14,8 +14,16 @@ def list_choices(
         str | None, typer.Argument(help="task, method, compressor, topology, optimizer or schedule.")
     ] = None,
     long: Annotated[
-        bool, typer.Option("--long", help="A line on each; also under which of them a model may be split.")
+        bool,
+        typer.Option(
+            "--long",
+            help="A line on each, then what it sends, remembers and refuses, how models may be split, and papers.",
+        ),
     ] = False,
+    parameters: Annotated[
+        int, typer.Option(metavar="D", min=1, help="With --long: of the model that methods are priced for.")
+    ] = 1_000_000,
+    workers: Annotated[int, typer.Option(min=2, help="With --long: how many share it.")] = 16,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -23,18 +31,23 @@ def list_choices(
 
     * `commeff list`
     * `commeff list method`
-    * `commeff list --long` a line on each choice of all groups, and which of them a model may be split under
+    * `commeff list --long` a line on each choice of all groups, and what it sends, remembers and refuses
+    * `commeff list method --long --parameters 125000000 --workers 32` the same for a model of yours
     """
     with refusals():
         from commeff.experiments.config.describe import catalogue, overview
 
         if long:
-            from commeff.experiments.config.composition import composition
+            from commeff.experiments.config.composition import NOTE, composition
 
-            rows = composition(group, adopted(plugin))
+            details = composition(group, adopted(plugin), parameters, workers)
+            note = NOTE.format(parameters=parameters, workers=workers)
         else:
             rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
-    report(rows, as_json)
+    if long and not as_json:
+        entries(details, note)
+    else:
+        report(details if long else rows, as_json)
 
 
 def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = False) -> None:

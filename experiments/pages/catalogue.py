@@ -7,30 +7,19 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
-import numpy as np
-import torch
-
 from commeff import compressors, methods, topologies
-from commeff.compressors import Compressor, Layout, WorkerRandom
+from commeff.compressors import Compressor, Layout
 from commeff.experiments.config import build
+from commeff.experiments.config.facts import STEPS, WORKERS, contraction, facts, lost
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import built_in, node, takes
+from commeff.experiments.config.schema import built_in, node
 from commeff.experiments.pages.docstrings import markdown
 from commeff.experiments.pages.pictures import graph
-from commeff.profiling import profile
 from commeff.topologies import Topology
 
-WORKERS = 16
 SIDE = 1000
 LAYOUT = Layout.of([("matrix", (SIDE, SIDE))])
-EXAMPLE = {"compressor": ("compressor=top_k", "compressor.ratio=0.01"), "topology": ("topology=ring",)}
-UNBIASED = ("compressor=qsgd", "compressor.levels=7")
-# What refuses or ill suits biased messages.
-OWN_MESSAGES: dict[str, tuple[str, ...]] = {"compressed_sgd": UNBIASED, "diana": UNBIASED}
-OWN_MESSAGES |= dict.fromkeys(("deep_squeeze", "dcd_psgd", "ecd_psgd"), ("compressor=int8",))
-OWN_MESSAGES |= dict.fromkeys(("one_bit_adam", "zero_one_adam"), ("compressor=assumed",))
-OWN_GRAPH = {"d2": ("topology=lazy",), "hierarchical_dsgd": ("topology=ring", "topology.n=4")}
 SIZES = (8, 16, 64)
 FAMILIES = (
     "compressed",
@@ -47,7 +36,6 @@ FAMILIES = (
     "robust",
     "asynchronous",
 )
-STEPS = 256  # of a topology that never repeats
 
 
 def target(group: str, name: str) -> str:
@@ -111,32 +99,19 @@ def _in_order() -> list[str]:
     return [name for names in families().values() for name in names]
 
 
-def _words(name: str) -> tuple[str, ...]:
-    """The example's setting of a method."""
-    parts = takes(node("method", name))
-    chosen = dict(EXAMPLE)
-    chosen["compressor"] = OWN_MESSAGES.get(name, chosen["compressor"])
-    chosen["topology"] = OWN_GRAPH.get(name, chosen["topology"])
-    return (f"method={name}", *(word for part in parts if part in chosen for word in chosen[part]))
-
-
 def _sent(name: str) -> list[object]:
-    words = _words(name)
-    built, config = strategy(words, WORKERS)
-    sent = profile(built, LAYOUT, WORKERS, collective=config["collective"])
-    messages = sum(op.messages for k in range(sent.first, sent.first + sent.period) for op in sent.operations(k))
-    setting = ", ".join(word.partition("=")[2] for word in words[1:])
-    if "period" in config["method"]:
-        setting = ", ".join(filter(None, [setting, f"period {config['method']['period']}"]))
-    memory = sum(sent.memory_bytes.values())
+    found = facts(name, LAYOUT, WORKERS)
+    shown = ", ".join(word.partition("=")[2] for word in found.setting)
+    if "period" in node("method", name):
+        shown = ", ".join(filter(None, [shown, f"period {node('method', name)['period']}"]))
     return [
         f"[{name}][{target('method', name)}]",
-        setting,
-        f"{sent.payload_bytes / 1e3:,.1f}",
-        f"{sent.wire_bytes / 1e3:,.1f}",
-        f"{messages / sent.period:.3g}",
-        f"{memory / 1e6:.3g}",
-        "nobody may be absent" if built.needs_all else "gets the model" if built.agrees() else "goes on from its own",
+        shown,
+        f"{found.sent.payload_bytes / 1e3:,.1f}",
+        f"{found.sent.wire_bytes / 1e3:,.1f}",
+        f"{found.messages:.3g}",
+        f"{found.state_bytes / 1e6:.3g}",
+        found.returns,
     ]
 
 
@@ -155,15 +130,12 @@ others are gathered by everybody. *Blocks*: whether a vector may be compressed i
 
 def _lost(name: str) -> list[object]:
     compressor = build.compressor(strategy(("method=compressed_sgd", f"compressor={name}"), WORKERS)[1])
-    d = SIDE**2
-    bound = compressor.bind(LAYOUT)
-    message = bound.compress(torch.empty(1, d, device="meta"), WorkerRandom(0, [0]))
-    omega, delta = bound.omega(d), bound.delta(d)
+    found = lost(compressor)
     return [
         _setting(compressor),
-        f"{8 * int(message.wire_bytes[0]) / d:.3g}",
-        "biased" if omega is None else f"{omega:.3g}",
-        "none" if delta is None else f"{delta:.3g}",
+        f"{found['bits']:.3g}",
+        "biased" if found["omega"] is None else f"{found['omega']:.3g}",
+        "none" if found["delta"] is None else f"{found['delta']:.3g}",
         "yes" if compressor.summable else "no",
         {"coordinate": "any", "tensor": "whole tensors", "whole": "one"}[compressor.scope],
     ]
@@ -209,21 +181,3 @@ receives from whom at the first step, n = {SIZES[1]}."""
 
 def _topology(name: str, n: int) -> Topology:
     return build.topology(strategy(("method=dsgd", f"topology={name}"), n)[1])
-
-
-def contraction(topology: Topology) -> float:
-    """The mean factor by which a step of gossip shrinks the workers' disagreement.
-
-    >>> round(contraction(topologies.ring(8)), 4), contraction(topologies.one_peer_exponential(8))
-    (0.8047, 0.0)
-    """
-    rest = np.full((topology.n, topology.n), 1 / topology.n)
-    if topology.period is None:  # drawn anew: the root of what a step does to the square, on average
-        drawn = [topology.at(step).dense() for step in range(STEPS)]
-        left, steps = np.mean([each.T @ each for each in drawn], axis=0) - rest, 2
-    else:
-        left, steps = np.eye(topology.n) - rest, topology.period
-        for step in range(steps):
-            left = topology.at(step).dense() @ left
-    norm = float(np.linalg.norm(left, 2))
-    return 0.0 if norm < 1e-12 else norm ** (1 / steps)
