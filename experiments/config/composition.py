@@ -121,7 +121,7 @@ def _topology(name: str, choice: Mapping[str, Any], workers: int, plugins: Seque
     first = graph.at(0)
     repeats = {None: "never repeats", 1: "fixed"}.get(graph.period, f"repeats after {graph.period} steps")
     kind = f"{'symmetric' if first.symmetric else 'directed'}, {repeats}, {first.degree} messages at most in step 0"
-    return {"graph": f"{kind}; disagreement shrinks by {contraction(graph):.3g} a step, {workers} workers"}
+    return {"graph": f"{kind}; disagreement of {workers} workers times {contraction(graph):.3g} a step"}
 
 
 def _optimizer(name: str, choice: Mapping[str, Any], layout: Layout, plugins: Sequence[Choice]) -> Row:

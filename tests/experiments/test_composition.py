@@ -65,7 +65,7 @@ def test_every_method_says_what_it_sends_remembers_and_where_it_is_from(everythi
 def test_other_parts_say_what_they_cost(everything):
     assert everything["compressor=scaled_sign"]["sends"].startswith("1 bits a number")
     assert everything["topology=one_peer_exponential"]["graph"].startswith("directed, repeats after 4 steps")
-    assert "shrinks by 0 a step" in everything["topology=one_peer_exponential"]["graph"]
+    assert "times 0 a step" in everything["topology=one_peer_exponential"]["graph"]
     assert [everything[f"optimizer={name}"]["state"] for name in ("sgd", "adam")] == ["0 models", "2 models"]
 
 
