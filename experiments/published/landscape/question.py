@@ -70,7 +70,7 @@ def read_advice(words: Sequence[str], tables: Path = TABLES) -> AdviceQuestion:
     place = read_place(
         {key: value if key == "cluster" else _number(key, value) for key, value in given.items() if key in PLACE}
     )
-    found = _nearest(load(tables), task, data)
+    found = nearest(load(tables), task, data)
     workers = _number("workers", given.get("workers", str(found.task.workers)))
     if workers != int(workers) or not 2 <= workers <= MOST_WORKERS:
         raise ValueError(
@@ -123,7 +123,7 @@ def _number(key: str, text: str) -> float:
     return value
 
 
-def _nearest(found: Mapping[str, TaskEvidence], task: str, data: str) -> TaskEvidence:
+def nearest(found: Mapping[str, TaskEvidence], task: str, data: str) -> TaskEvidence:
     """Of tasks that are like it, the one whose data are alike too, or else the first."""
     like = [each for each in found.values() if task in each.task.like]
     if not like:
