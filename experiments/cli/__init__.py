@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from commeff import __version__
-from commeff.experiments.cli import advise, data, ending, export, grid, lab, look, plan, runs, scale, tools
+from commeff.experiments.cli import advise, data, ending, export, grid, lab, look, plan, reproduce, runs, scale, tools
 from commeff.experiments.cli.report import report_command
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "grid": grid.grid,
     "status": grid.status,
     "report": report_command,
+    "reproduce": reproduce.reproduce,
     "plan": plan.plan,
     "advise": advise.advise,
     "list": look.list_choices,

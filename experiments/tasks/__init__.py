@@ -2,6 +2,7 @@
 
 - `Quadratic`: heterogeneous quadratics with a known optimum, exact heterogeneity and gradient noise.
 - `Logistic`: regularised logistic regression on LIBSVM files (a9a, w8a, mushrooms, ijcnn1).
+- `Risk`: logistic or square risks on those files with exact gradients, known constants and a known minimum.
 - `Digits`: scikit-learn's 8 x 8 digits with a linear model, an MLP or a small CNN; needs no files.
 - `CIFAR10`, `FashionMNIST`, `ImageFolder`: images, with ResNets or the networks of the digits.
 - `Language`: a small GPT that predicts the next byte of any text file, or the next token of a tokenised text.
@@ -18,6 +19,7 @@ from commeff.experiments.tasks.language import Language
 from commeff.experiments.tasks.logistic import Logistic
 from commeff.experiments.tasks.partition import Partition, dirichlet, iid, shards
 from commeff.experiments.tasks.quadratic import Quadratic
+from commeff.experiments.tasks.risk import Risk
 from commeff.experiments.tasks.sampler import Sampler
 from commeff.experiments.tasks.supervised import Samples, Supervised
 
@@ -31,6 +33,7 @@ __all__ = [
     "Logistic",
     "Partition",
     "Quadratic",
+    "Risk",
     "Sampler",
     "Samples",
     "Supervised",

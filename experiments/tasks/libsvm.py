@@ -64,6 +64,12 @@ def load(source: Source, data_dir: str | None, dtype: torch.dtype) -> tuple[Samp
     )
 
 
+def whole(source: Source, data_dir: str | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """All rows of the training file, for tasks that validate nothing: inputs (N, features), labels -1 and +1."""
+    inputs, labels = read(_locate(source.train, data_dir), source.train, source.features)
+    return inputs, np.where(labels == labels.max(), 1.0, -1.0)
+
+
 def read(path: Path, file: File, features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Dense inputs (rows, features) and labels (rows,) of a complete file; anything else is a `DataError`."""
     from sklearn.datasets import load_svmlight_file  # late: a second of import that other tasks do not need

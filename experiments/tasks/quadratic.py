@@ -113,6 +113,12 @@ class Quadratic:
         """Nothing: f is known."""
         return {}
 
+    def constants(self) -> dict[str, float]:
+        """Of f: L, mu, kappa; L_max of the f_i; d and n."""
+        mean = self.curvatures.mean(0)
+        found = {"L": float(mean.max()), "mu": float(mean.min()), "L_max": float(self.curvatures.max())}
+        return found | {"kappa": found["L"] / found["mu"], "d": float(mean.numel()), "n": float(self.workers)}
+
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """Nothing: there is no BatchNorm."""
         return ()

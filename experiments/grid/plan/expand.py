@@ -19,7 +19,10 @@ from commeff.experiments.run.store import run_id
 
 ALWAYS = ("minibatch_loss", "consensus_distance", "epoch", "seconds", "samples", "payload_bytes", "wire_bytes")
 CLASSES = ("train_loss", "val_loss", "val_accuracy")
-OTHERS = {"quadratic": ("train_loss", "val_loss", "distance")}  # built-in tasks that measure other things
+OTHERS = {  # built-in tasks that measure other things
+    "quadratic": ("train_loss", "val_loss", "distance"),
+    "risk": ("train_loss", "val_loss", "gradient"),
+}
 
 
 class Expansion(NamedTuple):

@@ -1,0 +1,79 @@
+"""`commeff reproduce`: published tables beside ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commeff.experiments.cli.common import Json, Settings, refusals, try_folder
+from commeff.experiments.escape import visible
+
+
+def reproduce(
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="A name of --list, or a table file of your own.")
+    ] = None,
+    settings: Settings = None,
+    scale: Annotated[str, typer.Option("--scale", help="smoke, reduced or full.")] = "full",
+    list_tables: Annotated[bool, typer.Option("--list", help="List the tables that come with commeff.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing: say what it costs.")] = False,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="One folder a run.  [default: runs/reproduce/TABLE]", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Of the page.  [default: STORE/pages/SCALE]", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", help="Processes at a time.  [default: one a core]", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a published table and judge its claims: theirs, ours, the difference, a verdict for each claim.
+
+    * `commeff reproduce --list`
+    * `commeff reproduce ef21_floor --scale smoke` a minute, to see that it runs; no verdict on science
+    * `commeff reproduce ef21_floor data_dir=../shared/data` at full scale
+    * `commeff reproduce mine.yaml --dry-run` a table of your own: docs/reproduce.md
+
+    The same command again goes on where it was stopped. A claim holds, fails, or cannot be told at this scale; a number
+    is ok, off or not comparable. Exit code 3: a claim fails or a number is off.
+    """
+    with refusals():
+        from commeff.experiments.published.reproduce import command
+        from commeff.experiments.run.system import cores
+
+        if list_tables:
+            _list(command.tables(), as_json)
+            return
+        if table is None:
+            raise ValueError("TABLE must be given: a name of `commeff reproduce --list`, or a file of your own")
+        if jobs is not None and jobs < 1:
+            raise ValueError(f"-j must be at least 1, got {jobs}")
+        wanted = command.Wanted(table, scale, store, out, jobs or cores(), tuple(settings or ()))
+        wanted.read()
+        try_folder("--out", wanted.folder)
+        if dry_run:
+            typer.echo("\n".join(map(visible, command.dry_run(wanted))))
+            return
+        done = command.reproduce(wanted)
+    if as_json:
+        typer.echo(json.dumps({"page": str(done.page), "lines": done.lines, "exit_code": done.exit_code}, indent=2))
+    else:
+        for line in done.lines:
+            typer.echo(visible(line))
+        typer.echo(f"page: {done.page}" if done.page else "")
+    raise typer.Exit(done.exit_code)
+
+
+def _list(rows: list[dict[str, str]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    from commeff.experiments.cli.columns import table
+
+    table(tuple(rows[0]) if rows else ("name",), [[*row.values()] for row in rows])

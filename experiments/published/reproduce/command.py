@@ -1,0 +1,151 @@
+"""`commeff reproduce`: run or measure what is missing, judge, and write the page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.published.reproduce.table import (
+    SCALES,
+    PublishedTable,
+    built_in_tables,
+    find_table,
+    read_table,
+)
+from commeff.experiments.run.store import IRRELEVANT
+
+OUTSIDE = 3  # exit code: a claim fails, or a number is off
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The arguments of `commeff reproduce`; `settings` change no result."""
+
+    table: str
+    scale: str = "full"
+    store: Path | None = None
+    out: Path | None = None
+    jobs: int = 1
+    settings: Sequence[str] = ()
+
+    @property
+    def path(self) -> Path:
+        """Of the table file."""
+        return find_table(self.table)
+
+    @property
+    def place(self) -> Path:
+        """The store: all scales of a table share one."""
+        return self.store or Path("runs") / "reproduce" / self.path.stem
+
+    @property
+    def folder(self) -> Path:
+        """Of the page."""
+        return self.out or self.place / "pages" / self.scale
+
+    @property
+    def command(self) -> str:
+        """What makes the page again; where data lie is everybody's own."""
+        return shlex.join(["commeff", "reproduce", self.table, "--scale", self.scale])
+
+    def read(self) -> PublishedTable:
+        """The table; refuses settings that would change results."""
+        bad = [word for word in self.settings if word.partition("=")[0] not in IRRELEVANT or "=" not in word]
+        if bad:
+            near = did_you_mean(bad[0].partition("=")[0], IRRELEVANT)
+            own = f"{bad[0]!r}: a table's settings are its own, but for {', '.join(IRRELEVANT)}{near}"
+            raise ConfigError([f"{own}; copy {self.path.name} and change the copy"])
+        return read_table(self.path, self.scale, self.settings)
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What came out: the page, a line for each verdict, and the exit code."""
+
+    page: Path | None
+    lines: Sequence[str]
+    exit_code: int
+
+
+def tables() -> list[dict[str, str]]:
+    """The tables that come with commeff: name, title, scales and what they cost."""
+    rows = []
+    for name, path in built_in_tables().items():
+        full = read_table(path)
+        scales = [scale for scale in SCALES if scale != "reduced" or _has_reduced(path)]
+        rows.append({"name": name, "title": full.title, "scales": " ".join(scales), "full costs": full.cost})
+    return rows
+
+
+def _has_reduced(path: Path) -> bool:
+    try:
+        read_table(path, "reduced")
+    except ConfigError:
+        return False
+    return True
+
+
+def dry_run(wanted: Wanted) -> list[str]:
+    """What would run, and what it costs, in words."""
+    from commeff.experiments.grid import command as grids
+    from commeff.experiments.published.reproduce.observing import Plan, unmeasured
+
+    table = wanted.read()
+    plan = Plan(table, wanted.place, wanted.jobs)
+    stated = [f"stated for this scale: {table.cost}"] if table.cost else []
+    lines = [f"{table.title}: {len(table.cases)} cases, seeds {', '.join(map(str, table.seeds))}, {table.measure}"]
+    if table.measure != "training":
+        return [*lines, f"{unmeasured(plan)} measurements at most", *stated]
+    request = plan.request
+    grids.check(request)
+    _, cost = grids.dry_run(request)
+    return [*lines, cost, *stated]
+
+
+def reproduce(wanted: Wanted) -> Reproduced:
+    """Run what is not finished, judge, and write the page."""
+    table = wanted.read()
+    from commeff.experiments.grid import command as grids
+    from commeff.experiments.published.reproduce.observing import Plan, measured, trained
+
+    plan = Plan(table, wanted.place, wanted.jobs)
+    code = 0
+    if table.measure == "training":
+        request = plan.request
+        grids.check(request)
+        outcome = grids.run(request)
+        if outcome.interrupted:
+            return Reproduced(None, ["interrupted; the same command goes on"], 130)
+        code = outcome.exit_code
+        results, machines = trained(plan)
+    else:
+        results, machines = measured(plan)
+
+    from commeff.experiments.published.reproduce.judging import judge
+    from commeff.experiments.published.reproduce.language import LanguageError
+    from commeff.experiments.published.reproduce.numbers import OFF, compare
+    from commeff.experiments.published.reproduce.page import headline, write
+    from commeff.experiments.published.reproduce.verdicts import FAILS
+
+    try:
+        verdicts, compared = judge(results), compare(results)
+        page = write(results, verdicts, compared, machines, wanted.command, wanted.folder)
+    except LanguageError as error:
+        raise ConfigError([f"{wanted.path.name}: {error}"]) from None
+    lines = [f"{one.verdict}: {one.claim.text}{_at(one.where)}: {one.reason}" for one in verdicts]
+    lines += [
+        f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.theirs:.6g}, ours "
+        f"{'none' if one.ours is None else format(one.ours.mean, '.6g')}"
+        for one in compared
+    ]
+    outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
+    lines += [*results.warnings, *results.missing, headline(table.scale, verdicts, compared)]
+    return Reproduced(page, lines, code or (OUTSIDE if outside else 0))
+
+
+def _at(where: object) -> str:
+    words = ", ".join(f"{k}={v}" for k, v in where.items()) if isinstance(where, dict) else ""
+    return f" at {words}" if words else ""

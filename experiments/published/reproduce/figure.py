@@ -1,0 +1,104 @@
+"""The figure of a table: curves over steps or bytes, or a quantity against a label that was swept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from commeff.experiments.published.reproduce.constants import constant
+from commeff.experiments.published.reproduce.language import LanguageError, Name
+from commeff.experiments.published.reproduce.numbers import in_words
+from commeff.experiments.published.reproduce.quantities import of_metric
+from commeff.experiments.published.reproduce.results import CaseResult, Results
+from commeff.experiments.published.reproduce.statements import FigureWords
+from commeff.experiments.report.data.statistics import t_quantile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+WIDTH, HEIGHT = 3.6, 2.8  # inches of a panel
+MARKERS = "osD^vPX<>*"
+STYLES = ("-", "--", ":", "-.")
+
+
+def draw(results: Results, words: FigureWords, out: Path) -> None:
+    """Write figure.png and figure.pdf: the mean over seeds, and its 95 % interval."""
+    from matplotlib.figure import Figure
+
+    panels = _values(results, words.panels) if words.panels else [None]
+    figure = Figure(figsize=(WIDTH * max(1, len(panels)) + 1.6, HEIGHT), layout="constrained")
+    handles: dict[str, Line2D] = {}
+    row = figure.subplots(1, max(1, len(panels)), squeeze=False)[0]
+    lines = _lines(results, words)
+    for axes, panel in zip(row, panels, strict=True):
+        for number, (label, cases) in enumerate(lines.items()):
+            own = [case for case in cases if panel is None or case.labels.get(str(words.panels)) == panel]
+            points = _points(results, own, words)
+            if points.size:
+                handles[label] = _draw_line(axes, points, number, label, words.x in ("step", "wire_bytes"))
+        axes.set(xlabel=words.x, title="" if panel is None else f"{words.panels}={panel}")
+        for sign, scale in (("x", axes.set_xscale), ("y", axes.set_yscale)):
+            if sign in words.log:
+                scale("log")
+        axes.spines[["top", "right"]].set_visible(False)
+    row[0].set_ylabel(in_words(words.y))
+    figure.legend([*handles.values()], [*handles], loc="outside right upper", frameon=False, fontsize=7)
+    out.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out / "figure.pdf", metadata={"CreationDate": None})
+    figure.savefig(out / "figure.png", dpi=110, metadata={"Software": None})
+
+
+def _draw_line(axes: Axes, points: np.ndarray, number: int, label: str, curve: bool) -> Line2D:
+    """One line of (x, mean, half): curves have no markers."""
+    colour, style = f"C{number % 10}", STYLES[number // 10 % len(STYLES)]
+    marker = "" if curve and len(points) > 12 else MARKERS[number % len(MARKERS)]
+    (line,) = axes.plot(points[:, 0], points[:, 1], style, color=colour, marker=marker, ms=4, lw=1.2, label=label)
+    low, high = points[:, 1] - points[:, 2], points[:, 1] + points[:, 2]
+    good = low > 0
+    axes.fill_between(points[good, 0], low[good], high[good], color=colour, alpha=0.15, lw=0)
+    return line
+
+
+def _lines(results: Results, words: FigureWords) -> dict[str, list[CaseResult]]:
+    """The cases of each line, by what it is called."""
+    found: dict[str, list[CaseResult]] = {}
+    for result in results.cases:
+        labels = [f"{key}={result.labels[key]}" for key in words.lines if key in result.labels]
+        found.setdefault(" ".join([result.case.name, *labels]), []).append(result)
+    return found
+
+
+def _values(results: Results, key: str) -> list[str | None]:
+    return [*dict.fromkeys(result.labels.get(key) for result in results.cases)]
+
+
+def _points(results: Results, cases: Sequence[CaseResult], words: FigureWords) -> np.ndarray:
+    """x, mean and half an interval: of one case over its curve, or of all cases over a label."""
+    rows: list[tuple[float, float, float]] = []
+    for case in cases:
+        curves = [seen.curve for seen in case.seen.values() if words.x in seen.curve]
+        if curves and isinstance(words.y, Name):
+            shared = [curve for curve in curves if words.y.text in curve]
+            for place in range(min(map(len, shared), default=0)):
+                x = float(np.mean([curve[words.x].iloc[place] for curve in shared]))
+                rows.append((x, *_interval([float(curve[words.y.text].iloc[place]) for curve in shared])))
+            continue
+        try:
+            x = constant(results.table, case.case, words.x)
+        except LanguageError:
+            continue
+        rows.append((x, *_interval([of_metric(words.y, seen) for seen in case.seen.values()])))
+    return np.array(sorted(row for row in rows if all(map(math.isfinite, row))), dtype=float).reshape(-1, 3)
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return (finite[0], 0.0) if finite else (math.nan, 0.0)
+    half = t_quantile(len(finite) - 1) * float(np.std(finite, ddof=1)) / math.sqrt(len(finite))
+    return float(np.mean(finite)), half

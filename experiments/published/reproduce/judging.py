@@ -1,0 +1,262 @@
+"""Claims judged: what a claim's tree says of the results at each place that it is judged at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, product
+
+import numpy as np
+
+from commeff.experiments.published.reproduce.constants import constant
+from commeff.experiments.published.reproduce.formulas import CONSTANTS, FUNCTIONS, apply, combine
+from commeff.experiments.published.reproduce.language import Call, Expression, LanguageError, Literal, Name, walk
+from commeff.experiments.published.reproduce.quantities import of_metric, quantity, slope
+from commeff.experiments.published.reproduce.results import CaseResult, Results
+from commeff.experiments.published.reproduce.statements import QUANTITIES, SCALES, Claim
+from commeff.experiments.published.reproduce.verdicts import (
+    FAILS,
+    HOLDS,
+    UNTOLD,
+    Value,
+    Verdict,
+    all_of,
+    beyond,
+    each,
+    mean,
+    near,
+    related,
+)
+
+SIGMAS = 2.0  # standard errors, where a claim does not say
+EXACTLY = 1e-9  # relative: = without ±
+COSTS = ("seconds", "exposed_seconds", "payload_bytes", "wire_bytes")  # in which runs with equal models may differ
+
+
+class AbsentError(Exception):
+    """What a claim names was not run at this scale, or has no such number."""
+
+
+@dataclass(frozen=True)
+class ClaimVerdict:
+    """A claim at one value of its `each`."""
+
+    claim: Claim
+    where: Mapping[str, str]
+    verdict: str
+    reason: str
+
+
+def judge(results: Results) -> list[ClaimVerdict]:
+    """The verdicts of all claims of a table."""
+    return [verdict for claim in results.table.claims for verdict in _at_each_place(claim, results)]
+
+
+def _at_each_place(claim: Claim, results: Results) -> Iterator[ClaimVerdict]:
+    for where in places(claim, results):
+        if SCALES.index(results.table.scale) < SCALES.index(claim.least_scale):
+            yield ClaimVerdict(claim, where, UNTOLD, f"judged from scale {claim.least_scale} on")
+            continue
+        try:
+            verdict, reason = Judgement(claim, where, results).verdict()
+        except AbsentError as absent:
+            verdict, reason = UNTOLD, str(absent)
+        yield ClaimVerdict(claim, where, verdict, reason)
+
+
+def places(claim: Claim, results: Results) -> list[dict[str, str]]:
+    """The labels for which a claim is judged one by one: the combinations of `each` that its variants have."""
+    named = {part.text for part in walk(claim.tree) if isinstance(part, Name)}
+    fixed = dict(claim.where)
+    own = [r.case for r in results.cases if r.case.name in named] or [r.case for r in results.cases]
+    own = [case for case in own if all(case.label(key) in (None, value) for key, value in fixed.items())]
+    axes = [[*dict.fromkeys(str(c.label(key)) for c in own if c.label(key) is not None)] for key in claim.each]
+    if not all(axes):
+        return [fixed]
+    found = [fixed | dict(zip(claim.each, values, strict=True)) for values in product(*axes)]
+    return [where for where in found if any(all(c.label(k) in (None, v) for k, v in where.items()) for c in own)]
+
+
+class Judgement:
+    """One claim at one place."""
+
+    def __init__(self, claim: Claim, where: Mapping[str, str], results: Results) -> None:
+        self.claim, self.where, self.results = claim, where, results
+        self.exact = results.table.exact
+        self.names = [*dict.fromkeys(case.name for case in results.table.full_cases)]
+
+    def verdict(self) -> Verdict:
+        """Verdict and reason."""
+        tree = self.claim.tree
+        if tree.relation is not None and tree.right is not None:
+            margin = self._number(tree.margin) if tree.margin is not None else None
+            return self._relation(tree.left, tree.relation, tree.right, margin)
+        assert isinstance(tree.left, Call)
+        return self._call(tree.left)
+
+    def _call(self, call: Call) -> Verdict:
+        sigmas = self._number(call.named["sigmas"]) if "sigmas" in call.named else SIGMAS
+        if call.function == "order":
+            return all_of([self._beyond(a, b, sigmas) for a, b in pairwise(call.arguments)])
+        first, second = call.arguments[:2]
+        others = self._others(first, second)
+        if call.function == "below":
+            return all_of([self._beyond(first, other, sigmas) for other in others])
+        if call.function == "above":
+            return all_of([self._beyond(other, first, sigmas) for other in others])
+        if call.function == "within":
+            return all_of([self._within(first, other, call.arguments[2]) for other in others])
+        metric = call.arguments[2] if len(call.arguments) == 3 else Name(self.claim.of)
+        assert isinstance(metric, Name)
+        return all_of([self._equal(first, other, metric.text) for other in others])
+
+    def _others(self, first: Expression, second: Expression) -> list[Expression]:
+        """The second argument, or where it is `others` all variants but the first."""
+        if not (isinstance(second, Name) and second.text == "others" and "others" not in self.names):
+            return [second]
+        own = {part.text for part in walk(first) if isinstance(part, Name)}
+        names = [name for name in self.names if name not in own and self.results.named(name, self.where)]
+        if not names:
+            raise AbsentError("this scale has no others")
+        if isinstance(first, Call):
+            return [Call(first.function, (Name(name), *first.arguments[1:]), first.named) for name in names]
+        return [Name(name) for name in names]
+
+    def _beyond(self, low: Expression, high: Expression, sigmas: float) -> Verdict:
+        return beyond(self._value(low), self._value(high), sigmas, self.exact)
+
+    def _within(self, first: Expression, second: Expression, tolerance: Expression) -> Verdict:
+        left, right = self._value(first), self._value(second)
+        by = self._number(tolerance)
+        if isinstance(tolerance, Literal) and tolerance.percent:
+            by *= abs(mean(right))
+        return near(left, right, by, self.exact)
+
+    def _relation(self, left: Expression, sign: str, right: Expression, margin: float | None) -> Verdict:
+        ours, theirs = self._value(left), self._value(right)
+        if sign != "=":
+            return related(ours, sign, theirs, self.exact)
+        scale = max(abs(mean(ours)), abs(mean(theirs)))
+        return near(ours, theirs, EXACTLY * scale if margin is None else margin, self.exact)
+
+    def _equal(self, first: Expression, second: Expression, metric: str) -> Verdict:
+        """Bit for bit the same: all numbers of all evaluations, or one metric at the end."""
+        pairs = [self._result(part) for part in (first, second)]
+        shared = sorted(pairs[0].seen.keys() & pairs[1].seen.keys())
+        if not shared:
+            raise AbsentError("no seed was run with both")
+        differing = [seed for seed in shared if not _same(pairs[0], pairs[1], seed, metric)]
+        what = "all recorded numbers" if metric == "bits" else metric
+        if differing:
+            return FAILS, f"{what} differ for seed {differing[0]}"
+        return HOLDS, f"{what} are equal bit for bit over {len(shared)} seed{'s' * (len(shared) > 1)}"
+
+    def _result(self, tree: Expression) -> CaseResult:
+        if not isinstance(tree, Name):
+            raise LanguageError(f"{self.claim.text!r}: a variant must stand in equal")
+        found = self.results.one(tree.text, {**self.where, **dict(tree.where)})
+        if found is None or not found.seen:
+            raise AbsentError(f"{tree.text} was not run at this scale")
+        return found
+
+    def _value(self, tree: Expression) -> Value:
+        """A number, or one of each seed."""
+        if isinstance(tree, Literal):
+            return tree.value / 100 if tree.percent else tree.value
+        if isinstance(tree, Name):
+            if tree.text in self.names:
+                return self._of_seeds(tree, lambda result: result.values(lambda seen: seen.final(self.claim.of)))
+            return CONSTANTS[tree.text] if tree.text in CONSTANTS else self._constant(tree)
+        if isinstance(tree, Call):
+            return self._called(tree)
+        return each(lambda a, b: combine(tree.sign, a, b), self._value(tree.left), self._value(tree.right))
+
+    def _called(self, call: Call) -> Value:
+        if call.function == "slope":
+            return self._slope(call)
+        first = call.arguments[0]
+        if call.function in QUANTITIES and isinstance(first, Name) and first.text in self.names:
+            numbers = [self._number(part) for part in call.arguments[1:]]
+            metric = self.claim.of
+            return self._of_seeds(
+                first, lambda r: r.values(lambda seen: quantity(call.function, seen, metric, numbers, call.named))
+            )
+        if call.function in QUANTITIES and call.function not in FUNCTIONS:
+            raise LanguageError(f"{self.claim.text!r}: {call.function} wants a variant, one of {', '.join(self.names)}")
+        values = [self._value(part) for part in call.arguments]
+        if len(values) == 1:
+            return each(lambda a, _: apply(call.function, [a]), values[0], 0.0)
+        found = values[0]
+        for other in values[1:]:
+            found = each(lambda a, b: apply(call.function, [a, b]), found, other)
+        return found
+
+    def _slope(self, call: Call) -> Value:
+        """For each seed, of a line through all cases of a variant: slope(log floor(gap), log lr, dsgd)."""
+        y, x = call.arguments[:2]
+        chosen = call.arguments[2] if len(call.arguments) == 3 else Name(self.where.get("name", ""))
+        if not isinstance(chosen, Name):
+            raise LanguageError(f"{self.claim.text!r}: the third argument of slope is a variant")
+        where = {**self.where, **dict(chosen.where)}
+        names = [chosen.text] if chosen.text else self.names
+        found = [result for name in names for result in self.results.named(name, where)]
+        points: dict[int, list[tuple[float, float]]] = {}
+        for result in found:
+            place = _transformed(x, partial(self._label, result))
+            for seed, seen in result.seen.items():
+                height = _transformed(y, partial(of_metric, seen=seen))
+                points.setdefault(seed, []).append((place, height))
+        slopes = {seed: slope(*np.array(each, dtype=float).T) for seed, each in points.items()}
+        good = {seed: value for seed, value in slopes.items() if math.isfinite(value)}
+        if not good:
+            raise AbsentError("a slope needs two cases with finite numbers")
+        return good
+
+    def _label(self, result: CaseResult, tree: Expression) -> float:
+        if not isinstance(tree, Name):
+            raise LanguageError(f"{self.claim.text!r}: the second argument of slope is a label, or log of one")
+        return constant(self.results.table, result.case, tree.text)
+
+    def _of_seeds(self, tree: Name, measure: Callable[[CaseResult], dict[int, float]]) -> Value:
+        result = self.results.one(tree.text, {**self.where, **dict(tree.where)})
+        if result is None or not result.seen:
+            raise AbsentError(f"{tree.text} was not run at this scale")
+        values = measure(result)
+        if not values:
+            raise AbsentError(f"{tree.text} has no {self.claim.of}")
+        return values
+
+    def _constant(self, tree: Name) -> float:
+        """A number of the first variant that the claim names."""
+        for part in walk(self.claim.tree):
+            if isinstance(part, Name) and part.text in self.names:
+                found = self.results.named(part.text, {**self.where, **dict(part.where)})
+                if not found:
+                    raise AbsentError(f"{part.text} was not run at this scale")
+                return constant(self.results.table, found[0].case, tree.text)
+        return constant(self.results.table, self.results.cases[0].case, tree.text)
+
+    def _number(self, tree: Expression) -> float:
+        value = self._value(tree)
+        if isinstance(value, dict):
+            raise LanguageError(f"{self.claim.text!r}: a number must stand where a variant is")
+        return value
+
+
+def _transformed(tree: Expression, value: Callable[[Expression], float]) -> float:
+    """A value, or its logarithm where the tree says log; NaN where it has none."""
+    if isinstance(tree, Call) and tree.function in ("log", "log2") and len(tree.arguments) == 1:
+        inner = value(tree.arguments[0])
+        return apply(tree.function, [inner]) if 0 < inner < math.inf else math.nan
+    return value(tree)
+
+
+def _same(first: CaseResult, second: CaseResult, seed: int, metric: str) -> bool:
+    one, other = first.seen[seed], second.seen[seed]
+    if metric != "bits":
+        return one.finals.get(metric) is not None and one.finals.get(metric) == other.finals.get(metric)
+    columns = [name for name in one.curve if name not in COSTS and name in other.curve]
+    curves = [seen.curve[columns].reset_index(drop=True) for seen in (one, other)]
+    return bool(columns) and bool(len(curves[0])) and curves[0].equals(curves[1])

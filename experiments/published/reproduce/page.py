@@ -1,0 +1,172 @@
+"""The page of a table: claims and numbers with their verdicts, everything measured, settings, and what made it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from commeff.experiments.escape import markdown_text
+from commeff.experiments.published.reproduce.figure import draw
+from commeff.experiments.published.reproduce.judging import ClaimVerdict
+from commeff.experiments.published.reproduce.language import parse_formula
+from commeff.experiments.published.reproduce.numbers import NOT_COMPARABLE, OFF, OK, Comparison, in_words
+from commeff.experiments.published.reproduce.observing import commits
+from commeff.experiments.published.reproduce.quantities import of_metric
+from commeff.experiments.published.reproduce.results import CaseResult, Results
+from commeff.experiments.published.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
+from commeff.experiments.report.data.statistics import Estimate
+from commeff.files import regular
+
+
+def write(
+    results: Results,
+    verdicts: Sequence[ClaimVerdict],
+    compared: Sequence[Comparison],
+    machines: Sequence[Mapping[str, str]],
+    command: str,
+    out: Path,
+) -> Path:
+    """Write report.md, values.csv and the figure into a folder; the path of the page."""
+    out.mkdir(parents=True, exist_ok=True)
+    table = results.table
+    if table.figure is not None:
+        draw(results, table.figure, out)
+    _values(results).to_csv(out / "values.csv", index=False, float_format="%.8g", lineterminator="\n")
+    page = [
+        f"# {table.title}",
+        "",
+        f"{table.paper}",
+        "",
+        headline(table.scale, verdicts, compared),
+        "",
+        *([table.about, ""] if table.about else []),
+        *_claims(verdicts),
+        *_numbers(compared),
+        *(["![figure](figure.png)", ""] if table.figure else []),
+        *_measured(results),
+        *_settings(table.settings, table.open),
+        *_origin(results, machines, command),
+    ]
+    with open(out / "report.md", "w", encoding="utf-8", opener=regular) as file:
+        file.write("\n".join(page).rstrip() + "\n")
+    return out / "report.md"
+
+
+def headline(scale: str, verdicts: Sequence[ClaimVerdict], compared: Sequence[Comparison]) -> str:
+    """What came out, in a sentence. Only a whole table at full scale can be called reproduced.
+
+    >>> headline("full", [], [])
+    'Scale: full.'
+    """
+    counts = [(sum(v.verdict == kind for v in verdicts), kind) for kind in (HOLDS, FAILS, UNTOLD)]
+    judged = [f"{count} {_verb(kind, count)}" for count, kind in counts if count]
+    pairs = [(sum(c.verdict == kind for c in compared), kind) for kind in (OK, OFF, NOT_COMPARABLE)]
+    numbers = [f"{count} {kind}" for count, kind in pairs if count]
+    sentences = [f"Scale: {scale}."]
+    sentences += [f"Of {len(verdicts)} claims {', '.join(judged)}."] if verdicts else []
+    sentences += [f"Of {len(compared)} numbers {', '.join(numbers)}."] if compared else []
+    good = all(v.verdict == HOLDS for v in verdicts) and all(c.verdict == OK for c in compared)
+    if scale == "full" and good and (verdicts or compared):
+        sentences.append("**Reproduced.**")
+    return " ".join(sentences)
+
+
+def _verb(kind: str, count: int) -> str:
+    if count == 1:
+        return kind
+    return {HOLDS: "hold", FAILS: "fail"}.get(kind, kind)
+
+
+def _claims(verdicts: Sequence[ClaimVerdict]) -> Iterator[str]:
+    if not verdicts:
+        return
+    yield from ("## Claims", "", "| claim | where | verdict | judged by | source |", "|:--|:--|:--|:--|:--|")
+    for one in verdicts:
+        of = f" of {one.claim.of}"
+        where = ", ".join(f"{key}={value}" for key, value in one.where.items())
+        cells = (f"`{one.claim.text}`{of}", where, f"**{one.verdict}**", one.reason, one.claim.source)
+        yield f"| {cells[0]} | {' | '.join([markdown_text(where), cells[2], *map(markdown_text, cells[3:])])} |"
+    yield ""
+    explained = [v.claim for v in verdicts if v.verdict != HOLDS and v.claim.because]
+    for claim in dict.fromkeys(explained):
+        yield from (f"`{claim.text}`: {claim.because}", "")
+
+
+def _numbers(compared: Sequence[Comparison]) -> Iterator[str]:
+    if not compared:
+        return
+    yield from ("## Numbers", "", "| variant | of | theirs | ours | difference | verdict | source |")
+    yield "|:--|:--|--:|--:|--:|:--|:--|"
+    for one in compared:
+        where = " ".join(f"{key}={value}" for key, value in one.where.items())
+        theirs = f"{one.theirs:.6g}" + ("" if one.printed.spread is None else f" ± {one.printed.spread:g}")
+        difference = "–" if math.isnan(one.difference) else f"{one.difference:+.2g}"
+        words = (f"{one.printed.variant} {where}".strip(), in_words(one.printed.of))
+        left = " | ".join(map(markdown_text, words))
+        right = f"{theirs} | {_estimate(one.ours)} | {difference} | **{one.verdict}**"
+        yield f"| {left} | {right} | {markdown_text(one.printed.source)} |"
+    yield ""
+    explained = dict.fromkeys(c.printed.because for c in compared if c.verdict == OFF and c.printed.because)
+    for because in explained:
+        yield from (because, "")
+
+
+def _estimate(ours: Estimate | None) -> str:
+    if ours is None:
+        return "–"
+    return f"{ours.mean:.6g}" + (f" ± {ours.half:.2g}" if ours.half else "")
+
+
+def _measured(results: Results) -> Iterator[str]:
+    """Every case, with the mean and interval over seeds of what the table shows."""
+    table = results.table
+    shows = [parse_formula(text) for text in table.show]
+    keys = [key for key in table.swept if any(key in result.labels for result in results.cases)]
+    heads = ["variant", *keys, "seeds", *table.show]
+    yield from ("## Measured", "", f"| {' | '.join(map(markdown_text, heads))} |")
+    yield f"|:--|{'--:|' * (len(heads) - 1)}"
+    for result in results.cases:
+        numbers = [shown(result.values(partial(of_metric, tree))) if result.seen else "–" for tree in shows]
+        cells = [result.case.name, *(result.labels.get(key, "") for key in keys), _states(result), *numbers]
+        yield f"| {' | '.join(map(markdown_text, cells))} |"
+    yield ""
+    yield from ("± is half a 95 % interval over seeds; differences in claims are paired by seed.", "")
+    for warning in (*results.warnings, *results.missing):
+        yield f"- {markdown_text(warning)}"
+    if results.warnings or results.missing:
+        yield ""
+
+
+def _states(result: CaseResult) -> str:
+    lost = sum(seen.state == "diverged" for seen in result.seen.values())
+    return f"{len(result.seen)}" + (f" ({lost} diverged)" if lost else "")
+
+
+def _settings(settings: Mapping[str, str], left_open: Mapping[str, str]) -> Iterator[str]:
+    for title, words in (("## Settings of the paper", settings), ("## What the paper leaves open", left_open)):
+        if words:
+            yield from (title, "", *(f"- {key}: {value}" for key, value in words.items()), "")
+
+
+def _origin(results: Results, machines: Sequence[Mapping[str, str]], command: str) -> Iterator[str]:
+    table = results.table
+    yield from ("## Made by", "", f"- `{command}`", f"- scale {table.scale}, seeds {', '.join(map(str, table.seeds))}")
+    hardware = {f"{m['cpu']}, {m['cores']} cores, GPU {m['gpus']}, torch {m['torch']}" for m in machines}
+    yield from (f"- {line}" for line in sorted(hardware))
+    if machines:
+        yield f"- commit {commits(machines)}"
+
+
+def _values(results: Results) -> pd.DataFrame:
+    """Every number at the end and every quantity shown, with all digits: a row for each case and seed."""
+    shows = [(text, parse_formula(text)) for text in results.table.show]
+    rows = []
+    for result in results.cases:
+        for seed, seen in sorted(result.seen.items()):
+            found = {text: of_metric(tree, seen) for text, tree in shows}
+            rows.append({"variant": result.case.name, **result.labels, "seed": seed, "state": seen.state} | found)
+    return pd.DataFrame(rows)

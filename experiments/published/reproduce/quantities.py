@@ -1,0 +1,129 @@
+"""Numbers of one run: what it has at its end, and what its curve says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from commeff.experiments.published.reproduce.formulas import evaluate
+from commeff.experiments.published.reproduce.language import Call, Expression, LanguageError, Name
+
+TAIL = 0.25  # the part of a curve that is its floor
+DOWN_TO = 1e-12  # of its first value: below, a curve may be rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A case with one seed: numbers at the end, and the curve over steps, which may be empty."""
+
+    finals: Mapping[str, float]
+    curve: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
+    state: str = "done"
+    run: str = ""
+
+    def final(self, metric: str) -> float:
+        """The number at the end; infinite where the run diverged."""
+        if self.state == "diverged":
+            return math.inf
+        return self.finals.get(metric, math.nan)
+
+    def column(self, metric: str) -> pd.DataFrame:
+        """The evaluations of a metric, with their steps."""
+        if metric not in self.curve:
+            return pd.DataFrame({"step": [], metric: []})
+        return self.curve[["step", metric]].dropna()
+
+
+def final(seen: Observation, metric: str) -> float:
+    """At the end."""
+    return seen.final(metric)
+
+
+def floor(seen: Observation, metric: str) -> float:
+    """The mean over the last quarter of the evaluations."""
+    if seen.state == "diverged":
+        return math.inf
+    values = seen.column(metric)[metric].to_numpy(dtype=float)
+    return float(values[-max(1, math.ceil(TAIL * len(values))) :].mean()) if len(values) else math.nan
+
+
+def least(seen: Observation, metric: str) -> float:
+    """The smallest evaluation."""
+    values = seen.column(metric)[metric]
+    return float(values.min()) if len(values) else math.nan
+
+
+def rate(seen: Observation, metric: str, down_to: float = DOWN_TO) -> float:
+    """The factor a step by which it falls: exp of the slope of its logarithm, until it is below `down_to` of its start.
+
+    >>> curve = pd.DataFrame({"step": [10, 20, 30], "gap": [1.0, 0.5, 0.25]})
+    >>> round(rate(Observation({}, curve), "gap") ** 10, 12)
+    0.5
+    """
+    if seen.state == "diverged":
+        return math.inf
+    column = seen.column(metric)
+    column = column[column[metric] > 0]
+    if len(column):
+        below = (column[metric] < down_to * column[metric].iloc[0]).to_numpy()
+        column = column[: int(below.argmax())] if below.any() else column
+    if len(column) < 3:
+        return math.nan
+    return math.exp(slope(column["step"].to_numpy(dtype=float), np.log(column[metric].to_numpy(dtype=float))))
+
+
+def to(seen: Observation, metric: str, level: float, of: str = "wire_bytes") -> float:
+    """The first evaluated `of` at which the metric is at most `level` (an accuracy: at least); infinite if never."""
+    if metric not in seen.curve or of not in seen.curve:
+        return math.nan
+    good = seen.curve[metric] >= level if metric.endswith("accuracy") else seen.curve[metric] <= level
+    return float(seen.curve[of][good].iloc[0]) if good.any() else math.inf
+
+
+def slope(x: np.ndarray, y: np.ndarray) -> float:
+    """Of the straight line of least squares; NaN where there is none.
+
+    >>> slope(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
+    2.0
+    """
+    good = np.isfinite(x) & np.isfinite(y)
+    x, y = x[good], y[good]
+    if len(x) < 2 or np.ptp(x) == 0:
+        return math.nan
+    return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
+
+
+def quantity(call: str, seen: Observation, metric: str, numbers: list[float], named: Mapping[str, Expression]) -> float:
+    """A function of the language on a metric of a run."""
+    if call == "to":
+        of = named.get("of", Name("wire_bytes"))
+        return to(seen, metric, numbers[0], of.text if isinstance(of, Name) else "")
+    if call == "rate":
+        down_to = evaluate(named["down_to"], _nothing) if "down_to" in named else DOWN_TO
+        return rate(seen, metric, down_to)
+    plain: dict[str, Callable[[Observation, str], float]] = {"final": final, "floor": floor, "least": least}
+    return plain[call](seen, metric)
+
+
+def of_metric(tree: Expression, seen: Observation) -> float:
+    """A quantity written with a metric in it: gap, floor(gap), to(gap, 1e-6, of=step).
+
+    >>> from commeff.experiments.published.reproduce.language import parse_formula
+    >>> of_metric(parse_formula("final(gap)"), Observation({"gap": 0.5}))
+    0.5
+    """
+    if isinstance(tree, Name):
+        return seen.final(tree.text)
+    if isinstance(tree, Call) and tree.function in ("final", "floor", "least", "rate", "to") and tree.arguments:
+        metric, *rest = tree.arguments
+        if isinstance(metric, Name):
+            return quantity(tree.function, seen, metric.text, [evaluate(part, _nothing) for part in rest], tree.named)
+    raise LanguageError("a quantity is a metric, or final, floor, least, rate or to of one, such as floor(val_loss)")
+
+
+def _nothing(name: str) -> float:
+    raise LanguageError(f"{name!r} is no number there")
