@@ -16,7 +16,7 @@ from tests.experiments.test_bad_inputs import BAD, make
 from tests.owned import run
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "networkx")
-GOOD = ("--help", "list", "list method", "advise --help")
+GOOD = ("--help", "list", "list method", "advise --help", "reproduce --list")
 ALSO = (  # mistakes beside those of test_bad_inputs
     "train nonsense=1",
     "train optimizer.lr=big compressor.ratio=much method=mem_sgd",
@@ -41,6 +41,9 @@ ALSO = (  # mistakes beside those of test_bad_inputs
     "data partition --figure x.bmp",
     "data tokenize absent.txt --to tokens",
     "data partition task=digits --figure x",
+    "reproduce nowhere",
+    "reproduce bias_floors --scale huge",
+    "reproduce bias_floors steps=3",
 )
 WARM = {  # mistakes that only those see who import what the words name
     "train --plugin {here}/quits.py method=quits": "a plug-in's own code ends the process",

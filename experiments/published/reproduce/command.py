@@ -91,10 +91,10 @@ def _has_reduced(path: Path) -> bool:
 def dry_run(wanted: Wanted) -> list[str]:
     """What would run, and what it costs, in words."""
     from commeff.experiments.grid import command as grids
-    from commeff.experiments.published.reproduce.observing import Plan, unmeasured
+    from commeff.experiments.published.reproduce.observing import TableRun, unmeasured
 
     table = wanted.read()
-    plan = Plan(table, wanted.place, wanted.jobs)
+    plan = TableRun(table, wanted.place, wanted.jobs)
     stated = [f"stated for this scale: {table.cost}"] if table.cost else []
     lines = [f"{table.title}: {len(table.cases)} cases, seeds {', '.join(map(str, table.seeds))}, {table.measure}"]
     if table.measure != "training":
@@ -109,9 +109,9 @@ def reproduce(wanted: Wanted) -> Reproduced:
     """Run what is not finished, judge, and write the page."""
     table = wanted.read()
     from commeff.experiments.grid import command as grids
-    from commeff.experiments.published.reproduce.observing import Plan, measured, trained
+    from commeff.experiments.published.reproduce.observing import TableRun, measured, trained
 
-    plan = Plan(table, wanted.place, wanted.jobs)
+    plan = TableRun(table, wanted.place, wanted.jobs)
     code = 0
     if table.measure == "training":
         request = plan.request

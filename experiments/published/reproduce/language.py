@@ -60,7 +60,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Operation:
+class Arithmetic:
     """Two expressions with + - * / ^ between them."""
 
     sign: str
@@ -68,7 +68,7 @@ class Operation:
     right: Expression
 
 
-Expression = Literal | Name | Call | Operation
+Expression = Literal | Name | Call | Arithmetic
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def walk(tree: Expression | Statement) -> Iterator[Expression]:
                 yield from walk(part)
         return
     yield tree
-    if isinstance(tree, Operation):
+    if isinstance(tree, Arithmetic):
         yield from walk(tree.left)
         yield from walk(tree.right)
     elif isinstance(tree, Call):
@@ -159,14 +159,14 @@ class _Reader:
     def _chain(self, signs: tuple[str, ...], part: Callable[[], Expression]) -> Expression:
         found = part()
         while sign := self.take(*signs):
-            found = Operation(sign, found, part())
+            found = Arithmetic(sign, found, part())
         return found
 
     def _signed(self) -> Expression:
         if self.take("-"):
-            return Operation("-", Literal(0.0), self._deeper(self._signed))
+            return Arithmetic("-", Literal(0.0), self._deeper(self._signed))
         base = self._atom()
-        return Operation("^", base, self._deeper(self._signed)) if self.take("^") else base
+        return Arithmetic("^", base, self._deeper(self._signed)) if self.take("^") else base
 
     def _atom(self) -> Expression:
         kind, token = self._next

@@ -27,7 +27,7 @@ FACTS = ("cpu", "cores", "gpus", "python", "torch", "commit")  # of a machine th
 
 
 @dataclass(frozen=True)
-class Plan:
+class TableRun:
     """A table, its cases with their formulas worked out, and where they run."""
 
     table: PublishedTable
@@ -67,7 +67,7 @@ class Plan:
         return Request(file, store=self.store, limits=Limits(self.jobs))
 
 
-def trained(plan: Plan) -> tuple[Results, list[dict[str, str]]]:
+def trained(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
     """The results of a training table as its store has them, and the machines that they are from."""
     from commeff.experiments.config.compose import compose
     from commeff.experiments.report.data.records import read_record
@@ -93,7 +93,7 @@ def trained(plan: Plan) -> tuple[Results, list[dict[str, str]]]:
     return choose(plan.table, results, missing), list(machines.values())
 
 
-def measured(plan: Plan) -> tuple[Results, list[dict[str, str]]]:
+def measured(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
     """The results of a table that trains nothing; each is kept in the store."""
     from commeff.experiments.config.compose import compose
     from commeff.experiments.published.reproduce.measures import KINDS
@@ -121,7 +121,7 @@ def measured(plan: Plan) -> tuple[Results, list[dict[str, str]]]:
     return choose(plan.table, results), list(machines.values())
 
 
-def unmeasured(plan: Plan) -> int:
+def unmeasured(plan: TableRun) -> int:
     """How many measurements there will be at most."""
     return len(plan.table.cases) * len(plan.table.seeds)
 

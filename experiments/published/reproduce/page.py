@@ -91,9 +91,9 @@ def _claims(verdicts: Sequence[ClaimVerdict]) -> Iterator[str]:
         cells = (f"`{one.claim.text}`{of}", where, f"**{one.verdict}**", one.reason, one.claim.source)
         yield f"| {cells[0]} | {' | '.join([markdown_text(where), cells[2], *map(markdown_text, cells[3:])])} |"
     yield ""
-    explained = [v.claim for v in verdicts if v.verdict != HOLDS and v.claim.because]
-    for claim in dict.fromkeys(explained):
-        yield from (f"`{claim.text}`: {claim.because}", "")
+    for text, because in {v.claim.text: v.claim.because for v in verdicts if v.verdict != HOLDS}.items():
+        if because:
+            yield from (f"`{text}`: {because}", "")
 
 
 def _numbers(compared: Sequence[Comparison]) -> Iterator[str]:

@@ -1,0 +1,181 @@
+"""`commeff reproduce`: bad tables in one line each, every shipped table at smoke scale, an interrupted one goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from commeff.experiments.cli import app
+from commeff.experiments.published.reproduce.constants import resolved
+from commeff.experiments.published.reproduce.language import LanguageError
+from commeff.experiments.published.reproduce.table import built_in_tables, read_table
+from tests import owned
+
+DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+OWN = {
+    "paper": "nobody",
+    "base": {"task": "quadratic", "workers": 4, "steps": 40, "optimizer.lr": 0.1, "checkpoint_every": 5},
+    "grid": [{"name": "a", "method": "psgd"}, {"name": "b", "method": "dsgd"}],
+    "claims": ["below(a, b)", {"claim": "equal(a, a, bits)", "from": "smoke"}],
+    "figure": {"x": "step", "y": "val_loss"},
+}
+
+
+def commeff(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["reproduce", *words])
+    return result.exit_code, result.output
+
+
+def written(folder: Path, **changes: object) -> str:
+    content = {key: value for key, value in (OWN | changes).items() if value is not None}
+    (folder / "mine.yaml").write_text(yaml.safe_dump(content, allow_unicode=True))
+    return str(folder / "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"claims": ["below(a, c)"]}, "no variant 'c'"),
+        ({"claims": ["a <"]}, "a number or a name must stand"),
+        (
+            {"claims": ["below(a, b)", {"claims": "a < b"}]},
+            "claims: entry 2 has no use for 'claims'; did you mean claim?",
+        ),
+        ({"claims": None}, "claims nothing"),
+        ({"paper": None}, "names no `paper`"),
+        ({"gird": []}, "has no use for 'gird'; did you mean grid?"),
+        ({"seeds": [0, 1]}, "at least 3 seeds"),
+        ({"seeds": "all"}, "seeds must be a list"),
+        ({"measure": "trainings"}, "measure must be one of"),
+        ({"tolerance": {"kind": "close"}}, "tolerance must be as"),
+        ({"numbers": [{"variant": "c", "value": 1}]}, "no variant 'c'"),
+        ({"numbers": [{"variant": "a", "value": "1 +"}]}, "a number or a name must stand"),
+        ({"let": {"x": "1 +"}}, "let.x"),
+        ({"base": {"task": "quadratic", "optimizer.lr": "=y"}}, "'y' is no number there"),
+        ({"base": {"task": "quadratic", "optimizer.lr": "=x"}, "let": {"x": "2 * x"}}, "x refers to itself"),
+        ({"base": {"task": "quadratic", "optimizer.lr": "=task.Q"}}, "task has no constant 'Q'"),
+        ({"base": {"task": "quadratic", "stepz": 3}}, "unknown key 'stepz'; did you mean steps?"),
+        ({"scales": {"small": {}}}, "scales has no use for 'small'"),
+        ({"tune": {"over": "optimizer.lr", "by": "test_accuracy"}}, "tune must be as"),
+        (
+            {
+                "grid": [{"name": "a", "optimizer.lr": [1, 2]}, {"name": "b", "optimizer.lr": [1]}],
+                "tune": {"over": "optimizer.lr", "by": "val_loss"},
+            },
+            "give each method as many",
+        ),
+    ],
+)
+def test_a_bad_table_is_refused(changes: dict[str, object], said: str, tmp_path: Path) -> None:
+    code, told = commeff(written(tmp_path, **changes), "--store", str(tmp_path / "store"), "--dry-run")
+    assert code == 2
+    assert said in told
+    assert all(line.startswith("commeff: ") for line in told.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "no table 'nowhere'"),
+        (["nowhere.yaml"], "cannot be read"),
+        ([], "TABLE must be given"),
+        (["bias_floors", "--scale", "huge"], "--scale must be one of"),
+        (["bias_floors", "--scale", "reduced"], "has no scale reduced"),
+        (["bias_floors", "steps=3"], "'steps=3': a table's settings are its own"),
+        (["bias_floors", "-j", "0"], "-j must be at least 1"),
+    ],
+)
+def test_bad_words_are_refused(words: list[str], said: str) -> None:
+    code, told = commeff(*words)
+    assert (code, said in told) == (2, True), told
+
+
+def test_every_claim_and_number_of_a_shipped_table_has_a_source() -> None:
+    code, told = commeff("--list")
+    assert code == 0
+    for name, path in built_in_tables().items():
+        table = read_table(path)
+        assert name in told
+        assert table.cost, name
+        assert all(claim.source for claim in table.claims), name
+        assert all(number.source for number in table.numbers), name
+
+
+@pytest.mark.parametrize("name", sorted(built_in_tables()))
+def test_smoke(name: str, tmp_path: Path) -> None:
+    table = read_table(built_in_tables()[name], "smoke")
+    data = {case.settings.get("task.data") for case in table.cases} - {None, "synthetic", "=data"}
+    data |= {case.labels["data"] for case in table.cases if "data" in case.labels} - {"synthetic"}
+    if data and not (DATA / "libsvm").is_dir():
+        pytest.skip(f"no LIBSVM files in {DATA}: set COMMEFF_DATA to the data folder")
+    words = [name, "--scale", "smoke", "--store", str(tmp_path), "--out", str(tmp_path / "page"), f"data_dir={DATA}"]
+    code, told = commeff(*words)
+    assert code == 0, told
+    page = (tmp_path / "page" / "report.md").read_text()
+    assert "Scale: smoke." in page
+    assert "eproduced" not in page.replace("commeff reproduce", "")
+    assert not re.search(r"\bnan\b", page)
+
+
+def test_an_interrupted_table_goes_on_to_the_page_of_an_undisturbed_one(tmp_path: Path) -> None:
+    file, store = written(tmp_path), tmp_path / "store"
+    process = owned.start([sys.executable, "-m", "commeff", "reproduce", file, "-j", "1", "--store", str(store)])
+    owned.until(lambda: bool([*store.glob("*-*/metrics.jsonl")]), "a cell")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=owned.PATIENCE) == 130
+    assert not [*store.glob("pages/full/report.md")]
+    quiet, told = commeff(file, "-j", "1", "--store", str(tmp_path / "quiet"))
+    assert quiet == 0, told
+    code, told = commeff(file, "-j", "1", "--store", str(store))
+    assert code == 0, told
+    for name in ("report.md", "values.csv", "figure.png"):
+        ours, theirs = ((place / "pages" / "full" / name).read_bytes() for place in (store, tmp_path / "quiet"))
+        assert ours == theirs, name
+
+
+def test_formulas_know_the_parts_of_their_case(tmp_path: Path) -> None:
+    base = {"task": "quadratic", "task.condition": 4, "workers": 8, "method": "dsgd", "topology": "ring"}
+    settings = {"optimizer.lr": "=times * half", "steps": "=10 * workers", "method.order": "=how"}
+    entry = {"name": "a", "times": [2], "how": ["awc"]}
+    path = Path(
+        written(
+            tmp_path,
+            base=base | settings,
+            grid=[entry],
+            parameters=["times", "how"],
+            let={"half": "topology.gap / task.L_max / 2"},
+            claims=["a < 1"],
+        )
+    )
+    table = read_table(path)
+    found = resolved(table, table.cases[0])
+    gap = 1 - (1 / 3 + 2 / 3 * 0.5**0.5)
+    assert float(found["optimizer.lr"]) == pytest.approx(gap, rel=1e-5)
+    assert (found["steps"], found["method.order"], found["task"]) == ("80", "awc", "quadratic")
+    with pytest.raises(LanguageError, match="no number"):
+        resolved(read_table(Path(written(tmp_path, base=base | {"optimizer.lr": "=topology"}))), table.cases[0])
+
+
+def test_measurements_are_kept(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        measure="consensus",
+        base={"task": "quadratic", "method": "dsgd"},
+        grid=[{"name": "ring", "topology": "ring", "workers": [4, 8]}],
+        claims=[{"claim": "ring = 1/3 + 2/3 * cos(2 * pi / workers)", "of": "rho", "each": "workers", "from": "smoke"}],
+        numbers=[{"variant": "ring", "of": "degree", "value": 3, "where": {"workers": 8}, "from": "smoke"}],
+        figure={"x": "workers", "y": "rho"},
+    )
+    code, told = commeff(file, "--store", str(tmp_path / "store"))
+    assert (code, "2 hold" in told, "off: ring at workers=8: theirs 3, ours 2" in told) == (3, True, True), told
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "store" / "measured").iterdir()}
+    assert len(kept) == 2
+    assert commeff(file, "--store", str(tmp_path / "store"))[0] == 3
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}

@@ -1,0 +1,215 @@
+"""Verdicts: every claim on results that are made up, so that it must hold, must fail, or cannot be told."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from commeff.experiments.published.reproduce.judging import judge
+from commeff.experiments.published.reproduce.language import LanguageError
+from commeff.experiments.published.reproduce.numbers import compare
+from commeff.experiments.published.reproduce.page import headline
+from commeff.experiments.published.reproduce.quantities import Observation, floor, rate, to
+from commeff.experiments.published.reproduce.results import CaseResult, Results, choose
+from commeff.experiments.published.reproduce.table import read_table
+from commeff.experiments.published.reproduce.verdicts import FAILS, HOLDS, UNTOLD
+
+STEPS = np.arange(1, 41) * 5.0
+
+
+def curve(factor: float, bottom: float = 0.0, start: float = 1.0) -> pd.DataFrame:
+    gap = start * factor**STEPS + bottom
+    return pd.DataFrame({"step": STEPS, "gap": gap, "wire_bytes": 100 * STEPS})
+
+
+def results(
+    folder: Path, claims: list[object], seen: dict[tuple[str, str], list[Observation]], **more: object
+) -> Results:
+    """A table of variants at values of lr, each with observations of seeds 0, 1, ..."""
+    rates: dict[str, list[float]] = {}
+    for name, lr in seen:
+        rates.setdefault(name, []).append(float(lr))
+    grid = [{"name": name, "method": "psgd", "optimizer.lr": values} for name, values in rates.items()]
+    scale = str(more.pop("scale", "full"))
+    content = {"paper": "none", "grid": grid, "of": "gap", "claims": claims} | more
+    (folder / "t.yaml").write_text(yaml.safe_dump(content))
+    table = read_table(folder / "t.yaml", scale)
+    cases = [
+        CaseResult(
+            case,
+            dict(enumerate(seen[case.name, case.labels["optimizer.lr"]])),
+            {key: case.labels[key] for key in table.swept},
+        )
+        for case in table.cases
+    ]
+    return choose(table, cases)
+
+
+def ends(*values: float) -> list[Observation]:
+    return [Observation({"gap": value}) for value in values]
+
+
+def verdict(folder: Path, claim: object, **variants: list[Observation]) -> str:
+    (found,) = judge(results(folder, [claim], {(name, "0.1"): seen for name, seen in variants.items()}))
+    assert found.reason
+    return found.verdict
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ("below(low, high)", HOLDS),
+        ("below(high, low)", FAILS),
+        ("above(high, low)", HOLDS),
+        ("above(low, high)", FAILS),
+        ("below(low, low2)", UNTOLD),
+        ("below(low, low)", FAILS),
+        ("below(low, others)", UNTOLD),
+        ("above(high, others, sigmas=3)", HOLDS),
+        ("below(low, high, sigmas=1000)", UNTOLD),
+        ("within(low, low2, 1)", HOLDS),
+        ("within(low, high, 1)", FAILS),
+        ("within(low, low2, 0.01)", UNTOLD),
+        ("within(low, high, 95%)", HOLDS),
+        ("within(low, high, 50%)", FAILS),
+        ("order(low, high)", HOLDS),
+        ("order(high, low)", FAILS),
+        ("order(low, low2, high)", UNTOLD),
+        ("low < high", HOLDS),
+        ("low > high", FAILS),
+        ("low < low2", UNTOLD),
+        ("low <= low", HOLDS),
+        ("low < low", FAILS),
+        ("high / low > 5", HOLDS),
+        ("high - low = 9 ± 1", HOLDS),
+        ("high - low = 5 ± 1", FAILS),
+        ("low = 1 ± 0.1", UNTOLD),
+        ("low2 = low2", HOLDS),
+        ("max(low, high) = high", HOLDS),
+        ("2 * lr < low", HOLDS),
+        ("equal(low, low, gap)", HOLDS),
+        ("equal(low, low2, gap)", FAILS),
+    ],
+)
+def test_claims_on_numbers(claim: str, expected: str, tmp_path: Path) -> None:
+    low, low2, high = ends(1.0, 1.1, 0.9), ends(1.1, 0.95, 1.0), ends(10.0, 10.1, 10.0)
+    assert verdict(tmp_path, claim, low=low, low2=low2, high=high) == expected
+
+
+def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
+    """The seeds are far apart, the difference is the same in each."""
+    assert verdict(tmp_path, "below(a, b, sigmas=3)", a=ends(1.0, 5.0, 9.0), b=ends(1.1, 5.1, 9.11)) == HOLDS
+    assert verdict(tmp_path, "below(a, b, sigmas=3)", a=ends(1.0, 5.0, 9.0), b=ends(5.1, 9.1, 1.1)) == UNTOLD
+
+
+def test_two_seeds_tell_nothing(tmp_path: Path) -> None:
+    assert verdict(tmp_path, "below(a, b)", a=ends(1.0, 1.0), b=ends(9.0, 9.0)) == UNTOLD
+    assert verdict(tmp_path, "a < 2", a=ends(1.0, 1.0)) == UNTOLD
+
+
+def test_what_no_seed_changes_needs_one(tmp_path: Path) -> None:
+    seen = {("a", "0.1"): ends(1.0), ("b", "0.1"): ends(2.0)}
+    (found,) = judge(results(tmp_path, ["a < b"], seen, measure="consensus"))
+    assert found.verdict == HOLDS
+
+
+def test_a_run_that_diverged_or_never_got_there_is_beyond_all_that_did(tmp_path: Path) -> None:
+    lost = [Observation({"gap": 0.1}, state="diverged")] * 3
+    assert verdict(tmp_path, "below(a, b)", a=ends(1, 1, 1), b=lost) == HOLDS
+    assert verdict(tmp_path, "below(b, a)", a=ends(1, 1, 1), b=lost) == FAILS
+    assert verdict(tmp_path, "below(a, b)", a=lost, b=lost) == UNTOLD
+    assert verdict(tmp_path, "below(a, b)", a=ends(1, 1, 1), b=[*ends(1, 1), lost[0]]) == UNTOLD
+    quick = [Observation({}, curve(0.8)) for _ in range(3)]
+    slow = [Observation({}, curve(0.99)) for _ in range(3)]
+    assert verdict(tmp_path, "below(to(a, 1e-3), to(b, 1e-3))", a=quick, b=slow) == HOLDS
+    assert verdict(tmp_path, "to(a, 1e-3, of=step) < 40", a=quick) == HOLDS
+    assert verdict(tmp_path, "to(a, 1e-3) < 40", a=quick) == FAILS
+
+
+def test_quantities_of_a_curve() -> None:
+    seen = Observation({}, curve(0.9, bottom=1e-4))
+    assert floor(seen, "gap") == pytest.approx(1e-4, rel=1e-3)
+    assert rate(Observation({}, curve(0.9)), "gap") == pytest.approx(0.9)
+    noise = curve(0.9, bottom=1e-14)
+    assert rate(Observation({}, noise), "gap", down_to=1e-6) == pytest.approx(0.9, abs=1e-4)
+    assert to(seen, "gap", 0.1) == 100 * 25
+    assert to(seen, "gap", 1e-9) == math.inf
+    assert math.isnan(floor(seen, "nothing"))
+
+
+@pytest.mark.parametrize(("power", "expected"), [(2.0, HOLDS), (1.0, FAILS)])
+def test_a_slope_is_that_of_all_cases_of_a_variant(power: float, expected: str, tmp_path: Path) -> None:
+    seen = {("a", lr): ends(*(c * float(lr) ** power for c in (1, 2, 3))) for lr in ("0.1", "0.2", "0.4")}
+    claims = ["slope(log gap, log lr) = 2 ± 0.1", {"claim": "slope(log gap, log lr, a) = 2 ± 0.1"}]
+    assert [one.verdict for one in judge(results(tmp_path, claims, seen))] == [expected, expected]
+
+
+def test_each_judges_one_by_one_and_an_unclear_variant_is_refused(tmp_path: Path) -> None:
+    seen = {
+        ("a", "0.1"): ends(1, 1, 1),
+        ("a", "0.2"): ends(3, 3, 3),
+        ("b", "0.1"): ends(2, 2, 2),
+        ("b", "0.2"): ends(2, 2, 2),
+    }
+    found = judge(results(tmp_path, [{"claim": "a < b", "each": "lr"}], seen))
+    assert [(one.where, one.verdict) for one in found] == [({"lr": "0.1"}, HOLDS), ({"lr": "0.2"}, FAILS)]
+    assert [one.verdict for one in judge(results(tmp_path, ["a[lr=0.2] > b[lr=0.1]"], seen))] == [HOLDS]
+    with pytest.raises(LanguageError, match=r"a is 2 cases, which differ in optimizer\.lr"):
+        judge(results(tmp_path, ["a < b"], seen))
+
+
+def test_equal_to_the_last_bit(tmp_path: Path) -> None:
+    one, other = curve(0.9), curve(0.9)
+    other["wire_bytes"] *= 2  # bytes are another matter
+    same = [Observation({"wire_bytes": 1.0}, one)] * 3
+    assert verdict(tmp_path, "equal(a, b, bits)", a=same, b=[Observation({"wire_bytes": 2.0}, other)] * 3) == HOLDS
+    other.loc[7, "gap"] += 1e-16
+    assert verdict(tmp_path, "equal(a, b, bits)", a=same, b=[Observation({"wire_bytes": 2.0}, other)] * 3) == FAILS
+    assert verdict(tmp_path, "equal(a, b, wire_bytes)", a=same, b=[Observation({"wire_bytes": 2.0})] * 3) == FAILS
+
+
+def test_a_claim_waits_for_its_scale(tmp_path: Path) -> None:
+    seen = {("a", "0.1"): ends(1.0, 1.0, 1.0)}
+    claims = ["a < 2", {"claim": "equal(a, a, gap)", "from": "smoke"}]
+    found = judge(results(tmp_path, claims, seen, scale="smoke"))
+    assert [one.verdict for one in found] == [UNTOLD, HOLDS]
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "expected"),
+    [
+        ({"kind": "absolute", "by": 0.5}, ["ok", "off"]),
+        ({"kind": "relative", "by": "60%"}, ["ok", "ok"]),
+        ({"kind": "rank"}, ["ok", "ok"]),
+    ],
+)
+def test_numbers_beside_ours(tolerance: dict[str, object], expected: list[str], tmp_path: Path) -> None:
+    seen = {("a", "0.1"): ends(1.0, 1.2, 1.1), ("b", "0.1"): ends(3, 3, 3)}
+    numbers = [{"variant": "a", "value": 1.0}, {"variant": "b", "value": "20 * lr"}]
+    found = compare(results(tmp_path, ["a < b"], seen, numbers=numbers, tolerance=tolerance))
+    assert [one.verdict for one in found] == expected
+    assert [round(one.difference, 9) for one in found] == [0.1, 1.0]
+
+
+def test_rates_are_chosen_on_validation_and_an_edge_is_warned_of(tmp_path: Path) -> None:
+    def run(val: float, test: float) -> list[Observation]:
+        return [Observation({"val_loss": val, "gap": test})] * 3
+
+    seen = {("a", lr): run(val, test) for lr, val, test in (("0.1", 3, 0), ("0.2", 1, 5), ("0.4", 2, 0))}
+    seen |= {("b", lr): run(val, 1) for lr, val in (("0.1", 3), ("0.2", 2), ("0.4", 1))}
+    found = results(tmp_path, ["a > b"], seen, tune={"over": "optimizer.lr", "by": "val_loss"})
+    assert [case.labels["optimizer.lr"] for case in found.cases] == ["0.2", "0.4"]
+    assert [line.split(":")[0] for line in found.warnings] == ["b"]
+    assert [one.verdict for one in judge(found)] == [HOLDS]
+
+
+def test_only_a_whole_table_at_full_scale_is_called_reproduced(tmp_path: Path) -> None:
+    seen = {("a", "0.1"): ends(1, 1, 1)}
+    good, bad = (judge(results(tmp_path, [claim], seen)) for claim in ("a < 2", "a > 2"))
+    assert "Reproduced" in headline("full", good, [])
+    assert all("eproduced" not in headline(*words) for words in (("reduced", good, []), ("full", [*good, *bad], [])))
