@@ -55,6 +55,7 @@ class Now:
     finished: Tensor | None = None  # (n,) bool
     places: Places | None = None
     samples: Tensor | None = None  # (n,)
+    losses: Tensor | None = None  # (w,)
 
 
 class Communicator:
@@ -100,6 +101,8 @@ class Communicator:
         asynchronous method are there too, and still compute.
     samples : (n,) tensor or None
         How many training samples each worker has, if who drives the method knows.
+    losses : (w,) tensor or None
+        The losses of the hosted workers' batches of this step, if who drives the method says so.
     ledger : Ledger
         What was sent, per worker.
     transport : Transport
@@ -273,6 +276,21 @@ class Communicator:
                 f"samples must be a positive number for each of the {self._homes[-1]} workers, got {samples.tolist()}"
             )
         self._now.samples = None if samples is None else samples.cpu().double()
+
+    @property
+    def losses(self) -> Tensor | None:
+        """(w,): the losses of this step's batches, of the hosted workers; None: nobody says."""
+        losses, first = self._now.losses, self._homes[self.transport.rank]
+        return losses if losses is None or self._among is None else losses[[w - first for w in self.workers]]
+
+    @losses.setter
+    def losses(self, losses: Tensor | None) -> None:
+        if losses is not None and losses.shape != (len(self.workers),):
+            raise ValueError(
+                f"losses must be a number for each of the {len(self.workers)} hosted workers, got shape "
+                f"{tuple(losses.shape)}"
+            )
+        self._now.losses = losses
 
     def present(self) -> Self:
         """The communicator of those who take part in this step, as `only` them.

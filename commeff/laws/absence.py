@@ -12,7 +12,7 @@ from commeff.communicator import Communicator
 from commeff.core.addresses import Address, RowSwap
 from commeff.core.strategy import Strategy
 from commeff.laws.engines import rehearse
-from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, slope, start
+from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, falling, slope, start
 
 PRESENT = ("1111", "1011", "1001", "0000", "0111", "1111", "1101")  # who is there, step by step
 
@@ -53,6 +53,7 @@ def _drive(case: MethodCase, communicator: Communicator) -> tuple[Tensor, list[f
         absent = torch.tensor([letters[worker] == "0" for worker in workers])
         gradient = slope(x, communicator.step, workers)
         gradient[absent] = torch.nan
+        communicator.losses = falling(communicator).masked_fill(absent, torch.nan)
         before, remembered = x.clone(), _Memories.of(strategy, absent)
         sent = communicator.ledger.payload_bytes
         x = strategy.step(x, gradient, communicator)

@@ -11,7 +11,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.core.addresses import Address
 from commeff.core.strategy import Stateful
-from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, plain_run, run, slope, start
+from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, falling, plain_run, run, slope, start
 from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.saved import copy, kinds
 from commeff.training.named import MemoryLoader, MemorySaver, Named
@@ -29,6 +29,7 @@ def resumes(case: MethodCase) -> None:
         fresh.load_state_dict(state)
         forgotten = [*_forgotten(strategy, fresh)]
         for later.step in range(stop, STEPS):
+            later.losses = falling(later)
             x = fresh.step(x, slope(x, later.step), later)
             assert torch.equal(x, whole[later.step]), (
                 f"{case.name}: resumed after step {stop}, it differs at step {later.step} by "
@@ -53,6 +54,7 @@ def is_saved_by_name(case: MethodCase) -> None:
     loader.arrived = True
     fresh.exchange(at, loader)
     for later.step in range(stop, STEPS):
+        later.losses = falling(later)
         x = fresh.step(x, slope(x, later.step), later)
         assert torch.equal(x, whole[later.step]), (
             f"{case.name}: saved by the names of tensors after step {stop}, it differs at step {later.step} by "

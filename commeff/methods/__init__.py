@@ -4,12 +4,12 @@ method: its update, what is remembered and sent, its parameters, an example.
 ==============  ====================================================================================================
 compressed      say less: psgd compressed_sgd mem_sgd double_squeeze neolithic power_sgd
 differences     say what changed: ef21 ef21_sgdm diana
-gossip          talk to few: dsgd hierarchical_dsgd gossip_pga choco sgp
+gossip          talk to few: dsgd hierarchical_dsgd gossip_pga gossip_aga choco sgp
 squeezed        talk to few, and say less: deep_squeeze dcd_psgd ecd_psgd
 momentum        gossip with momentum: dmsgd decentlam qg_dsgdm
 corrected       gossip without the bias of heterogeneous data: d2 exact_diffusion gradient_tracking
                 push_diging
-periodic        talk rarely: local_sgd post_local_sgd dasgd overlap_local_sgd sparta
+periodic        talk rarely: local_sgd post_local_sgd ada_comm dasgd overlap_local_sgd sparta
 federated       talk rarely, on data of one's own: fedavg scaffnew fedprox scaffold fedopt
 robust          trust nobody: robust_sgd clipped_gossip
 outer           talk rarely, with a second optimizer: slowmo diloco streaming_diloco
@@ -27,17 +27,18 @@ from commeff.methods.compressed import compressed_sgd, double_squeeze, mem_sgd, 
 from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking, push_diging
 from commeff.methods.differences import diana, econtrol, ef21, ef21_sgdm
 from commeff.methods.federated import fedavg, fedopt, fedprox, scaffnew, scaffold
-from commeff.methods.gossip import choco, dsgd, gossip_pga, hierarchical_dsgd, sgp
+from commeff.methods.gossip import choco, dsgd, gossip_aga, gossip_pga, hierarchical_dsgd, sgp
 from commeff.methods.loco import muloco, noloco, qsparse_local_sgd, sparse_loco
 from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
 from commeff.methods.one_bit import one_bit_adam, zero_one_adam
 from commeff.methods.outer import diloco, slowmo, streaming_diloco
-from commeff.methods.periodic import dasgd, local_sgd, overlap_local_sgd, post_local_sgd, sparta
+from commeff.methods.periodic import ada_comm, dasgd, local_sgd, overlap_local_sgd, post_local_sgd, sparta
 from commeff.methods.robust import clipped_gossip, robust_sgd
 from commeff.methods.squeezed import dcd_psgd, deep_squeeze, ecd_psgd
 
 __all__ = [
     "ad_psgd",
+    "ada_comm",
     "async_local_sgd",
     "async_sgd",
     "choco",
@@ -61,6 +62,7 @@ __all__ = [
     "fedavg",
     "fedopt",
     "fedprox",
+    "gossip_aga",
     "gossip_pga",
     "gradient_tracking",
     "hierarchical_dsgd",

@@ -8,7 +8,7 @@ from commeff.compressors import Compressor
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
-from commeff.transforms import Average, Choco, Every, Gossip, Hierarchical, PushSum, ordered
+from commeff.transforms import Average, Choco, Every, Gossip, Growing, Hierarchical, PushSum, ordered
 
 
 def dsgd(optimizer: OptimizerFactory, topology: Topology, order: Literal["atc", "awc"] = "atc") -> Strategy:
@@ -159,6 +159,49 @@ def gossip_pga(optimizer: OptimizerFactory, topology: Topology, period: int = 6)
     True
     """
     return Strategy(Local(optimizer), parameters=Every(period, Average(), otherwise=Gossip(topology)))
+
+
+def gossip_aga(
+    optimizer: OptimizerFactory, topology: Topology, period: int = 4, warmup: int = 100, power: float = 1.0
+) -> Strategy:
+    """Gossip-AGA: Gossip-PGA whose period grows as the loss falls.
+
+        as `gossip_pga`;  after each exact average  H <- ceil((F_0/F)^power H_0)
+
+    F is the mean of the workers' minibatch losses, which they average to agree on H. In the first `warmup` steps H is
+    H_0 and F_0 <- (F_0 + F)/2, beginning with the first F. With a constant loss it is `gossip_pga`.
+
+    Memory: the optimizer's. Sends: x_i to each neighbour, or by all-reduce when it is due, with one number more. How
+    often depends on the losses: profiles give the most, an average at every step.
+
+    When: as `gossip_pga`, where averages matter most at the beginning.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
+    topology
+        Who receives from whom at each step, with which weights: W^k = ``topology.at(k)``.
+    period
+        H_0, the first period, at least 1; the authors' 4 unless given.
+    warmup
+        Steps in which H stays H_0; 100 is a default of this package. In a loop of your own set
+        ``communicator.losses``, (w,), before each step: where nobody says the loss, H stays.
+    power
+        1 is the published algorithm, 1/4 what its theory suggests.
+
+    References
+    ----------
+    Chen et al., Accelerating gossip SGD with periodic global averaging, arXiv 2105.09080, Algorithm 2.
+
+    Examples
+    --------
+    >>> from commeff.laws.examples import SGD, payloads, same
+    >>> from commeff.topologies import ring
+    >>> same(gossip_aga(SGD, ring(4), period=2), gossip_pga(SGD, ring(4), period=2))        # nobody says the loss
+    True
+    """
+    return Strategy(Local(optimizer), parameters=Growing(period, Average(), Gossip(topology), warmup, power))
 
 
 def choco(

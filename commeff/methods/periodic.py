@@ -5,7 +5,7 @@ from __future__ import annotations
 from commeff.compressors import RandomK
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
-from commeff.transforms import After, Average, Delayed, Every, Partial, Pulled
+from commeff.transforms import After, Average, Delayed, Every, Partial, Pulled, Shrinking
 
 
 def local_sgd(optimizer: OptimizerFactory, period: int = 8) -> Strategy:
@@ -75,6 +75,47 @@ def post_local_sgd(optimizer: OptimizerFactory, period: int = 16, begin: int = 0
     True
     """
     return Strategy(Local(optimizer), parameters=After(begin, Every(period, Average(), ahead=-begin), Average()))
+
+
+def ada_comm(optimizer: OptimizerFactory, period: int = 16, interval: int = 100, decay: float = 0.5) -> Strategy:
+    """AdaComm: local SGD whose period shrinks as the loss falls.
+
+        as `local_sgd`;  after an average, if `interval` steps have passed since the last change,
+        tau <- ceil(sqrt(F/F_0 gamma_0/gamma) tau_0),  or decay tau if that is no less and gamma is as before
+
+    F is the mean of the workers' minibatch losses, which they average to agree on tau, F_0 that of the first step. With
+    interval = infinity it is `local_sgd`. The authors change tau every 60 seconds; steps are the same in every run.
+
+    Memory: the optimizer's, local, not reset. Sends: x_i by all-reduce once a period, with one number more. How often
+    depends on the losses: profiles give the most, an average at every step.
+
+    When: as `local_sgd`, where long periods save time early and short ones are needed for the last digits.
+
+    Parameters
+    ----------
+    optimizer
+        The worker's own optimizer: a factory such as ``partial(torch.optim.SGD, lr=0.1)``; its lr is gamma.
+    period
+        tau_0, the first period, at least 1.
+    interval
+        The fewest steps between two changes, at least 1; 100 is a default of this package. In a loop of your own set
+        ``communicator.losses``, (w,), before each step: where nobody says the loss, tau stays.
+    decay
+        In (0, 1).
+
+    References
+    ----------
+    Wang, Joshi, Adaptive communication strategies to achieve the best error-runtime trade-off in local-update SGD,
+    arXiv 1810.08313, section 4.
+
+    Examples
+    --------
+    >>> from commeff.laws.examples import SGD, payloads, same
+    >>> same(ada_comm(SGD, period=2), local_sgd(SGD, period=2))        # nobody says the loss
+    True
+    """
+    local = Local(optimizer)
+    return Strategy(local, parameters=Shrinking(period, Average(), interval, decay, local))
 
 
 def dasgd(optimizer: OptimizerFactory, period: int = 8, delay: int = 1) -> Strategy:

@@ -186,6 +186,7 @@ class _Play:
 
     def _begin(self, device: str, rank: int) -> None:
         self._communicator = Rehearsal(self.workers, rank, self.seed, self.collective)
+        self._communicator.losses = torch.ones(1)
         self._x, self._gradient = (self._rows(device) for _ in range(2))
         self._bounds: dict[int, tuple[int, int]] = {}  # of each step's operations among all
         self._held: dict[str, int] = {}

@@ -156,6 +156,7 @@ class Run:
         self.strategy.post(self.replicas.parameters, self.communicator)
         awaited = overlap.awaited(self.strategy) if self.communicator.transport.size > 1 else ()
         gradient, losses = self.replicas.compute(loss, batches, self.communicator.step, l2, awaited, self._ready)
+        self.communicator.losses = losses
         if self.now is not None and self.now.finished is not None:  # the mean is over gradients, not over events
             weights = self.communicator.n * self.now.finished[list(self.communicator.workers)].to(losses)
             self.losses, self.counted = self.losses + weights * losses, self.counted + self.there

@@ -1,13 +1,14 @@
 """Transforms: stateful maps (w, d) -> (w, d) that may communicate, and the encoders that make their messages.
 
 Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compressed kin `EF21`, `Diana`, `Choco`,
-`DeepSqueeze`, `DCD`, `ECD`, `PowerSGD`. Those that wrap another: `Every`, `Sometimes`, `After` and `Since` say when it
-runs, `Weighted` how much each worker counts, `Outer` treats its result as a gradient, `Delayed`, `MixedIn`, `Pulled`
-and `Ahead` overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on blocks of columns, `OnHost` keeps
-its memory off the GPU, `Clipped` bounds the norm of its result. `ErrorFeedback` and `Warmup` are encoders.
-`ParameterServer`, `PairAverage` and `StaleGossip` are for workers that do not wait for each other.
+`DeepSqueeze`, `DCD`, `ECD`, `PowerSGD`. Those that wrap another: `Every`, `Sometimes`, `AdaptivePeriod`, `After` and
+`Since` say when it runs, `Weighted` how much each worker counts, `Outer` treats its result as a gradient, `Delayed`,
+`MixedIn`, `Pulled` and `Ahead` overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on blocks of
+columns, `OnHost` keeps its memory off the GPU, `Clipped` bounds the norm of its result. `ErrorFeedback` and `Warmup`
+are encoders. `ParameterServer`, `PairAverage` and `StaleGossip` are for workers that do not wait for each other.
 """
 
+from commeff.transforms.adaptive import AdaptivePeriod, Growing, Shrinking
 from commeff.transforms.asynchronous import PairAverage, ParameterServer, StaleGossip
 from commeff.transforms.attacks import Attack, attacked
 from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, ThroughServer, Weighted
@@ -38,6 +39,7 @@ __all__ = [
     "DCD",
     "ECD",
     "EF21",
+    "AdaptivePeriod",
     "After",
     "Ahead",
     "Attack",
@@ -58,6 +60,7 @@ __all__ = [
     "Fragments",
     "Gossip",
     "GossipOuter",
+    "Growing",
     "Hierarchical",
     "InUnitsOf",
     "MixedIn",
@@ -81,6 +84,7 @@ __all__ = [
     "ServerOptimizer",
     "ServerVariates",
     "Sharded",
+    "Shrinking",
     "Since",
     "Smooth",
     "Sometimes",

@@ -87,6 +87,8 @@ METHODS = {
     "gradient_tracking awc": lambda: methods.gradient_tracking(SGD, RING, order="awc"),
     "push_diging": lambda: methods.push_diging(SGD, DIRECTED),
     "gossip_pga": lambda: methods.gossip_pga(SGD, RING, period=3),
+    "gossip_aga": lambda: methods.gossip_aga(SGD, RING, period=2, warmup=2),
+    "ada_comm": lambda: methods.ada_comm(SGD, period=3, interval=2),
     "local_sgd": lambda: methods.local_sgd(SGD, period=2),
     "dasgd": lambda: methods.dasgd(SGD, period=2, delay=1),
     "delayed gossip": lambda: Strategy(Local(SGD), parameters=Delayed(Choco(RING, ScaledSign(), 0.3), 2)),
