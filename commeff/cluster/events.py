@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-import torch
-
 from commeff.cluster.billing import Schedule
 from commeff.cluster.modelled import play
 from commeff.cluster.speeds import SECOND, Speeds
-from commeff.core.events import Instant, WaitsFor
+from commeff.core.events import Gathering, Instant, WaitsFor
 from commeff.profiling import Operation
 
 
@@ -39,6 +37,7 @@ class InStep:
     price : the seconds of an operation.
 
     >>> from functools import partial
+    >>> import torch
     >>> import commeff
     >>> method = commeff.methods.psgd(partial(torch.optim.SGD, lr=0.1))
     >>> clock = InStep(Speeds(4, straggler=2.0), commeff.profile(method, commeff.Layout.flat(8), 4), steps=3)
@@ -95,32 +94,24 @@ class OutOfStep:
             yield tuple(events)
 
     def _all(self) -> Iterator[Instant]:
-        n, waits = self._speeds.n, self._waits_for
-        needed, grace = waits.needed(n), None if waits.grace is None else round(waits.grace * SECOND)
-        counts, there = [0] * n, dict[int, int]()  # there: who waits at an exchange, since when
-        ends: dict[int, int] = {worker: self._lasts(worker, 0) for worker in range(n)}
-        number = 0
+        n, grace = self._speeds.n, self._waits_for.grace
+        patience = None if grace is None else round(grace * SECOND)
+        gathering, number = Gathering(n, self._waits_for), 0
+        ends, first = {worker: self._lasts(worker, 0) for worker in range(n)}, 0  # first: since when somebody waits
         while True:
-            late = min(there.values()) + grace if there and grace is not None else None
+            late = None if patience is None or not gathering.there else first + patience
             now = min([*ends.values(), *([] if late is None else [late])])
             come = [worker for worker, end in ends.items() if end == now]
-            meeting = [worker for worker in come if (counts[worker] + 1) % waits.period == 0]
-            there |= dict.fromkeys(meeting, now)
-            merges = len(there) >= needed or (late is not None and now >= late)
-            done = {*come} - {*meeting} | ({*there} if merges else set())
-            for worker in meeting:
+            first = first if gathering.there else now
+            counts = tuple(gathering.counts)
+            done = gathering.come(come, over=late is not None and now >= late)
+            for worker in come:
                 del ends[worker]
-            if merges:
-                there = {}
-            if not done:
-                continue
-            finished = torch.zeros(n, dtype=torch.bool)
-            finished[sorted(done)] = True
-            yield Instant(number, now / SECOND, finished, tuple(counts))
-            number += 1
             for worker in sorted(done):
-                counts[worker] += 1
-                ends[worker] = now + self._lasts(worker, counts[worker])
+                ends[worker] = now + self._lasts(worker, gathering.counts[worker])
+            if done:
+                yield gathering.instant(number, now / SECOND, done, counts)
+                number += 1
 
     def _lasts(self, worker: int, count: int) -> int:
         exchanges = (count + 1) % self._waits_for.period == 0
