@@ -56,7 +56,15 @@ def _print(found: Advice) -> None:
     typer.echo(f"{question.task}, {question.data} data, {question.workers} workers on {question.place.name}{size}\n")
     for title, points in (("modelled seconds", found.by_seconds), ("bytes", found.by_bytes)):
         typer.echo(f"nobody is better and cheaper: {task.value.replace('_', ' ')} against {title} of a step")
-        heads = ("method", task.value.replace("_", " "), "gain over the line above", "ms a step", "kB a step", "state")
+        heads = (
+            "method",
+            task.value.replace("_", " "),
+            "gain over the line above",
+            "ms a step",
+            "kB a step",
+            "state",
+            "as it was run",
+        )
         table(heads, [_line(found, point) for point in points])
     reached = len(found.fastest)
     typer.echo(
@@ -93,4 +101,5 @@ def _line(found: Advice, point: FrontPoint) -> list[str]:
         f"{1e3 * price.seconds / evidence.task.steps:,.4g}",
         f"{price.wire_bytes / 1e3:,.4g}",
         f"{price.state:.3g} a parameter",
+        " ".join(found.words[point.method]),
     ]

@@ -180,6 +180,7 @@ def test_advice_says_what_its_evidence_is_not(tables: Path) -> None:
     assert len(same.notes) == 2
     assert [point.method for point in same.by_seconds][-1] == "psgd"
     assert {*same.left_out} == {"local_sgd", "d2"}
+    assert same.words["psgd"] == ["method=psgd", "optimizer.lr=0.2"]
     words = ["task=cifar10", "cluster=v100_25g", "data=skewed", "workers=6", "parameters=1e6"]
     other = advise(read_advice(words, tables))
     text = " ".join(other.notes)

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from commeff.experiments.published.landscape.fronts import FrontPoint, front
-from commeff.experiments.published.landscape.price import MethodPrice, method_price, minibatch_seconds, model_layout
+from commeff.experiments.published.landscape.price import (
+    MethodPrice,
+    method_price,
+    method_words,
+    minibatch_seconds,
+    model_layout,
+)
 from commeff.experiments.published.landscape.question import AdviceQuestion
-from commeff.experiments.published.landscape.spec import BASELINE, Landscape, landscape
+from commeff.experiments.published.landscape.spec import BASELINE, RATE, Landscape, landscape
 from commeff.experiments.report.data.statistics import Estimate, Ratio, estimate, paired_ratio
 
 
@@ -37,6 +43,7 @@ class Advice:
     question : what was asked.
     compute : seconds of a worker's minibatch.
     prices : by method, for the cluster, workers and model asked for.
+    words : by method, those of `commeff train` with which it was run.
     by_seconds, by_bytes : the fronts of the measured value against seconds and bytes on the wire of a step.
     fastest : the methods that reach the target, the fastest first.
     left_out : methods without a price or without runs, and the reason.
@@ -46,6 +53,7 @@ class Advice:
     question: AdviceQuestion
     compute: float
     prices: Mapping[str, MethodPrice]
+    words: Mapping[str, list[str]]
     by_seconds: list[FrontPoint]
     by_bytes: list[FrontPoint]
     fastest: list[TimedMethod]
@@ -65,7 +73,8 @@ def advise(question: AdviceQuestion, field: Landscape | None = None) -> Advice:
     compute, source = minibatch_seconds(field, evidence, question.place, question.parameters, question.counted)
     layout = model_layout(evidence, question.parameters)
     prices: dict[str, MethodPrice] = {}
-    left_out = dict(evidence.missing)
+    left_out = {name: "not run yet" for name in evidence.task.competitors if name not in evidence.methods}
+    left_out |= evidence.missing
     for method, found in evidence.methods.items():
         if found.outdated:
             left_out[method] = "its meaning has been corrected since it was run"
@@ -83,10 +92,13 @@ def advise(question: AdviceQuestion, field: Landscape | None = None) -> Advice:
     values = {name: evidence.methods[name].values for name in prices}
     by_seconds = front({name: price.seconds / steps for name, price in prices.items()}, values, evidence.task.value)
     by_bytes = front({name: price.wire_bytes for name, price in prices.items()}, values, evidence.task.value)
+    rates = {name: f"{RATE}={evidence.methods[name].rate:g}" for name in prices}
+    words = {name: [*method_words(field.words(evidence.task, name)), rate] for name, rate in rates.items()}
     return Advice(
         question,
         compute,
         prices,
+        words,
         by_seconds,
         by_bytes,
         _fastest(question, prices),
@@ -192,8 +204,7 @@ def _point(advice: Advice, point: FrontPoint) -> dict[str, Any]:
     found, price = advice.question.evidence.methods[point.method], advice.prices[point.method]
     return {
         "method": point.method,
-        "setting": landscape().setting(point.method).shown,
-        "rate": found.rate,
+        "words": advice.words[point.method],
         "rate_at_edge": found.edge or None,
         "mean": point.value.mean,
         "half": point.value.half,
