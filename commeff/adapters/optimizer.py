@@ -133,6 +133,11 @@ class DistributedOptimizer(Optimizer):
         clip: float | None = None,
         collective: str = "auto",
     ) -> None:
+        if strategy.local.compares:
+            raise ValueError(
+                "the method must need nothing but gradients where they are, got one that compares them with others of "
+                "the same batch: of a loss that is called elsewhere nobody here knows them; use commeff.train, or diana"
+            )
         if strategy.local.curvature is not None:
             raise ValueError(
                 f"the method's optimizer must need nothing but gradients, got {strategy.local.kind}: of a loss that is "

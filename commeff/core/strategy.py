@@ -90,6 +90,17 @@ class LocalStep(Stateful, ABC):
         """What it asks of the loss beside gradients (Sophia)."""
         return None
 
+    @property
+    def compares(self) -> bool:
+        """Whether it asks for gradients of a step's batch at another point (MARINA)."""
+        return False
+
+    def compared(
+        self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Callable[[Tensor], Tensor] | None
+    ) -> Tensor:
+        """What there is to send of the gradients (w, d) at x: themselves. It sends nothing; rows stay apart."""
+        return gradient
+
     def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
         """Take an estimate of what `curvature` asks for, (w, d); who is not active does not."""
         raise ValueError(f"a {self.kind} must ask for curvature to learn of it, got an estimate unasked")
@@ -330,6 +341,7 @@ class Strategy(Stateful):
                 "give one row a worker"
             )
         self.look(x, communicator, oracle)
+        gradient = self.local.compared(x, gradient, communicator, oracle)
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
         if communicator.active is not None:
             return self._step_of_present(own, gradient, communicator, communicator.active)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from commeff.communicator import Communicator
 from commeff.core.addresses import Address, RowSwap
 from commeff.core.strategy import Strategy
 from commeff.laws.engines import rehearse
-from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, falling, slope, start
+from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, elsewhere, falling, start
 
 PRESENT = ("1111", "1011", "1001", "0000", "0111", "1111", "1101")  # who is there, step by step
 
@@ -51,12 +51,11 @@ def _drive(case: MethodCase, communicator: Communicator) -> tuple[Tensor, list[f
     for communicator.step, letters in enumerate(PRESENT):
         communicator.active = torch.tensor([letter == "1" for letter in letters])
         absent = torch.tensor([letters[worker] == "0" for worker in workers])
-        gradient = slope(x, communicator.step, workers)
-        gradient[absent] = torch.nan
+        gradients = _poisoned(elsewhere(communicator.step, workers), absent)
         communicator.losses = falling(communicator).masked_fill(absent, torch.nan)
         before, remembered = x.clone(), _Memories.of(strategy, absent)
         sent = communicator.ledger.payload_bytes
-        x = strategy.step(x, gradient, communicator)
+        x = strategy.step(x, gradients(x), communicator, gradients)
         assert torch.isfinite(x).all(), f"{case.name}: a gradient of a worker who is absent reached others"
         assert torch.equal(x[absent], before[absent]), f"{case.name}: a worker moved in a step from which it was absent"
         after = _Memories.of(strategy, absent)
@@ -68,6 +67,11 @@ def _drive(case: MethodCase, communicator: Communicator) -> tuple[Tensor, list[f
         bills.append(communicator.ledger.payload_bytes - sent)
     assert bills[PRESENT.index("0000")] == 0, f"{case.name}: a step without anybody sent bytes"
     return torch.stack(trajectory), bills
+
+
+def _poisoned(gradients: Callable[[Tensor], Tensor], absent: Tensor) -> Callable[[Tensor], Tensor]:
+    """The gradients, which are no numbers for absent workers."""
+    return lambda x: torch.where(absent[:, None], torch.nan, gradients(x))
 
 
 class _Memories(RowSwap):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, plain_run, run, slope, start
+from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, elsewhere, plain_run, run, slope, start
 from commeff.transforms import blocked
 
 
@@ -36,7 +36,7 @@ def leaves_its_input_alone(case: MethodCase) -> None:
         gradient = slope(x, communicator.step)
         inputs = {"x": x, "gradient": gradient}
         copies += [(f"the {name} of step {communicator.step}", t, t.clone()) for name, t in inputs.items()]
-        x = strategy.step(x, gradient, communicator)
+        x = strategy.step(x, gradient, communicator, elsewhere(communicator.step))
         changed = [what for what, before, copy in copies if not torch.equal(before, copy)]
         assert not changed, (
             f"{case.name}: step {communicator.step} wrote into {changed[0]}: a transform works on a copy, and keeps "
@@ -58,7 +58,7 @@ def stays_where_all_agree(case: MethodCase) -> None:
     strategy, communicator, x = case.build(WORKERS), Communicator(workers=WORKERS, seed=3), start()
     strategy.start(x, LAYOUT, communicator)
     for communicator.step in range(STEPS):
-        x = strategy.step(x, torch.zeros_like(x), communicator)
+        x = strategy.step(x, torch.zeros_like(x), communicator, torch.zeros_like)
     moved = float((x - start()).abs().max())
     if strategy.unrest:
         assert moved > 1e-12, f"{case.name}: it stays where it is, and says that it moves: {strategy.unrest[0]}"

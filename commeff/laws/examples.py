@@ -65,6 +65,10 @@ def _drive(strategy: Strategy, steps: int, dtype: torch.dtype) -> Iterator[tuple
     communicator, x = Communicator(workers=WORKERS, seed=0), torch.zeros(WORKERS, LAYOUT.d, dtype=dtype)
     curvatures, optima = _problem(x)
     strategy.start(x, LAYOUT, communicator)
+
+    def gradients(x: Tensor) -> Tensor:
+        return curvatures * (x - optima)
+
     for communicator.step in range(steps):
-        x = strategy.step(x, curvatures * (x - optima), communicator)
+        x = strategy.step(x, gradients(x), communicator, gradients)
         yield x.clone(), communicator

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from commeff.communicator import Communicator, Ledger
-from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, falling, slope, start
+from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, elsewhere, falling, slope, start
 
 SPANS = ((8, 24), (160, 480))  # steps; the second tells what grows for ever from a memory that is long, but bounded
 CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, Ledger)  # not looked into; a ledger bounds its rows itself
@@ -33,7 +33,7 @@ def _held_after(case: MethodCase, few: int, many: int) -> list[int]:
     sizes: list[int] = []
     for communicator.step in range(many):
         communicator.losses = falling(communicator)
-        x = strategy.step(x, slope(x, communicator.step), communicator)
+        x = strategy.step(x, slope(x, communicator.step), communicator, elsewhere(communicator.step))
         if communicator.step + 1 in (few, many):
             sizes.append(held([strategy, communicator]))
     return sizes

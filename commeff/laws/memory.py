@@ -11,7 +11,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.core.addresses import Address
 from commeff.core.strategy import Stateful
-from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, falling, plain_run, run, slope, start
+from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, elsewhere, falling, plain_run, run, slope, start
 from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.saved import copy, kinds
 from commeff.training.named import MemoryLoader, MemorySaver, Named
@@ -30,7 +30,7 @@ def resumes(case: MethodCase) -> None:
         forgotten = [*_forgotten(strategy, fresh)]
         for later.step in range(stop, STEPS):
             later.losses = falling(later)
-            x = fresh.step(x, slope(x, later.step), later)
+            x = fresh.step(x, slope(x, later.step), later, elsewhere(later.step))
             assert torch.equal(x, whole[later.step]), (
                 f"{case.name}: resumed after step {stop}, it differs at step {later.step} by "
                 f"{float((x - whole[later.step]).abs().max()):.1e}: {_advice(forgotten)}"
@@ -55,7 +55,7 @@ def is_saved_by_name(case: MethodCase) -> None:
     fresh.exchange(at, loader)
     for later.step in range(stop, STEPS):
         later.losses = falling(later)
-        x = fresh.step(x, slope(x, later.step), later)
+        x = fresh.step(x, slope(x, later.step), later, elsewhere(later.step))
         assert torch.equal(x, whole[later.step]), (
             f"{case.name}: saved by the names of tensors after step {stop}, it differs at step {later.step} by "
             f"{float((x - whole[later.step]).abs().max()):.1e}: what it remembers beside numbers for columns must be "

@@ -9,7 +9,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.laws.ranks import Thread, on_threads
 from commeff.core.strategy import Strategy
-from commeff.laws.problem import STEPS, WORKERS, MethodCase, slope
+from commeff.laws.problem import STEPS, WORKERS, MethodCase, elsewhere
 from commeff.parallelism import Axis, Cut
 from commeff.parallelism.partition import lying, of_piece, of_whole
 from commeff.parallelism.pieces import cut_evenly, whole
@@ -78,6 +78,7 @@ def _drive(strategy: Strategy, layout: Layout) -> Tensor:
     strategy.start(x, layout, communicator)
     trajectory = []
     for communicator.step in range(STEPS):
-        x = strategy.step(x, slope(x, communicator.step, columns=columns), communicator)
+        gradients = elsewhere(communicator.step, columns=columns)
+        x = strategy.step(x, gradients(x), communicator, gradients)
         trajectory.append(x.clone())
     return torch.stack(trajectory)

@@ -121,6 +121,11 @@ def falling(communicator: Communicator) -> Tensor:
     return (2 + 0.1 * ids) * 0.8**communicator.step
 
 
+def elsewhere(step: int, workers: Any = range(WORKERS), columns: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """The gradients of a step as a function of x: what a driver offers as its oracle."""
+    return lambda x: slope(x, step, workers, columns)
+
+
 def run(
     strategy: Strategy,
     steps: int = STEPS,
@@ -148,7 +153,8 @@ def run(
         strategy.post(x, communicator)
         for field in reversed(LAYOUT.fields) if early else ():
             overlap.ready(strategy, gradient, field.start, field.stop, communicator)
-        x = strategy.step(x, gradient, communicator, donate=donate)
+        oracle = elsewhere(communicator.step, communicator.workers)
+        x = strategy.step(x, gradient, communicator, oracle, donate=donate)
         trajectory.append(x.clone())
     return torch.stack(trajectory), communicator
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from commeff.communicator import Communicator
 from commeff.communicator.ledger import Entry
 from commeff.laws.engines import rehearse
-from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, run, slope, start
+from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, elsewhere, run, slope, start
 from commeff.profiling import Profile, profile
 from commeff.profiling.live import measure_memory, most
 
@@ -49,7 +49,7 @@ def _remembers_what_is_said(case: MethodCase, expected: Profile) -> None:
         for communicator.step in range(LONG):
             gradient = slope(x, communicator.step, communicator.workers)
             strategy.post(x, communicator)
-            x = strategy.step(x, gradient, communicator)
+            x = strategy.step(x, gradient, communicator, elsewhere(communicator.step, communicator.workers))
             sizes = most(sizes, measure_memory(strategy, (x, gradient)))
         strategy.drain()
         return sizes

@@ -25,9 +25,10 @@ mixing matrix (W[i, j] weighs what i receives from j), C a compressor, d coordin
 from commeff.methods.asynchronous import ad_psgd, async_local_sgd, async_sgd, quorum_local_sgd, stale_dsgd
 from commeff.methods.compressed import compressed_sgd, double_squeeze, mem_sgd, neolithic, power_sgd, psgd
 from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking, push_diging
-from commeff.methods.differences import diana, econtrol, ef21, ef21_sgdm
+from commeff.methods.differences import diana, econtrol, ef21, ef21_sgdm, marina
 from commeff.methods.federated import fedavg, fedopt, fedprox, scaffnew, scaffold
 from commeff.methods.gossip import choco, dsgd, gossip_aga, gossip_pga, hierarchical_dsgd, sgp
+from commeff.methods.lazy import lag, lasg
 from commeff.methods.loco import muloco, noloco, qsparse_local_sgd, sparse_loco
 from commeff.methods.momentum import decentlam, dmsgd, qg_dsgdm
 from commeff.methods.one_bit import one_bit_adam, zero_one_adam
@@ -66,7 +67,10 @@ __all__ = [
     "gossip_pga",
     "gradient_tracking",
     "hierarchical_dsgd",
+    "lag",
+    "lasg",
     "local_sgd",
+    "marina",
     "mem_sgd",
     "muloco",
     "neolithic",

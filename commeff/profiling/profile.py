@@ -263,7 +263,8 @@ class _Play:
         strategy.post(self._x, communicator)
         wire.early, wire.bucketed = False, bool(overlap.awaited(strategy))
         strategy.look(self._x, communicator, Flat())
-        gradient = strategy.gradients(self._gradient, communicator.at("gradients"))
+        compared = strategy.local.compared(self._x, self._gradient, communicator, Flat())
+        gradient = strategy.gradients(compared, communicator.at("gradients"))
         if len(self._bounds) < 2:
             strategy.local(self._x.clone(), gradient)
         wire.bucketed = False

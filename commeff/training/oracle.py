@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from commeff.compressors import WorkerRandom
-from commeff.core.curvature import Curvature, Oracle
+from commeff.core.curvature import Oracle
+from commeff.core.strategy import LocalStep
 from commeff.replicas import Stacked
 from commeff.replicas.stacked import trainable
 from commeff.training.task import DividedTask, Task
@@ -45,16 +46,21 @@ class BatchOracle(Oracle):
         One tuple of (w, b, ...) tensors for each accumulated minibatch.
     step : int
         The clock, which keys what is drawn.
+    l2 : float
+        l2 x is added to gradients.
     """
 
-    def __init__(self, task: Task, replicas: Stacked, batches: Batches, step: int) -> None:
-        self._task, self._replicas, self._batches, self._step = task, replicas, batches, step
+    def __init__(self, task: Task, replicas: Stacked, batches: Batches, step: int, l2: float = 0.0) -> None:
+        self._task, self._replicas, self._batches, self._step, self._l2 = task, replicas, batches, step, l2
 
     def __call__(self, x: Tensor) -> Tensor:
-        def one(model: Any, batch: tuple[Tensor, ...], parameters: list[Tensor], v: Tensor) -> Sequence[Tensor]:
-            return torch.autograd.grad(self._task.loss(model, *batch), parameters, allow_unused=True)
-
-        return self._of_each(one, x, x)
+        """As the step's own gradients were, with the same dropout."""
+        replicas = self._replicas
+        with self._elsewhere(x):
+            own = replicas.gradients.clone()
+            found = replicas.compute(self._task.loss, self._batches, self._step, self._l2)[0].clone()
+            replicas.gradients.copy_(own)
+        return found
 
     def gauss_newton(self, x: Tensor) -> Tensor:
         task = _sampling(self._task)
@@ -112,15 +118,21 @@ class BatchOracle(Oracle):
             replicas.load_state_dict(before)
 
 
-def oracle_of(task: Task, replicas: object, batches: Batches, step: int) -> BatchOracle:
+def oracle_of(task: Task, replicas: object, batches: Batches, step: int, l2: float = 0.0) -> BatchOracle:
     """The oracle of a step; of models that lie on one process and compute as they are."""
     if not isinstance(replicas, Stacked) or replicas.finite is not None:
         raise ValueError(WHOLE)
-    return BatchOracle(task, replicas, batches, step)
+    return BatchOracle(task, replicas, batches, step, l2)
 
 
-def check_curvature(curvature: Curvature | None, task: Task, whole: bool) -> None:
+def check_oracle(local: LocalStep, task: Task, whole: bool) -> None:
     """Refuse what a task cannot tell of its curvature, or nobody can where models are not whole in 32 bits."""
+    curvature = local.curvature
+    if local.compares and not whole:
+        raise ValueError(
+            f"gradients at another point, which {local.kind} compares, are only known of whole models in 32 bits, got "
+            "workers in pieces or precision=bf16|fp16: give precision=fp32 and each worker one process, or take diana"
+        )
     if curvature is not None and not whole:
         raise ValueError(WHOLE)
     if curvature is not None and curvature.kind == "gauss_newton":

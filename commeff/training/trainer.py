@@ -146,8 +146,8 @@ def train(
                     batches = run.draw(task)
                     gradient = run.gradient(loss, batches, l2)
                     x, finite = replicas.parameters, replicas.finite
-                    if strategy.local.curvature is not None:
-                        oracle = oracle_of(task, replicas, batches, communicator.step)
+                    if strategy.local.curvature is not None or strategy.local.compares:
+                        oracle = oracle_of(task, replicas, batches, communicator.step, l2)
                         x = strategy.step(x, gradient, communicator, oracle)
                     elif finite is None:
                         x = strategy.step(x, gradient, communicator, donate=True)

@@ -21,6 +21,7 @@ from commeff.transforms.feedback import EF21, Diana, Smooth
 from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
 from commeff.transforms.gossiping import Ahead, AveragedMomentum, Choco, Tracking, ordered
 from commeff.transforms.hierarchical import Hierarchical
+from commeff.transforms.lazy import LazyMean, Marina
 from commeff.transforms.on_host import OnHost
 from commeff.transforms.one_bit import OneBitAdam, ZeroOneAdam
 from commeff.transforms.outer import GossipOuter, InUnitsOf, Outer, PerWorkerOuter
@@ -63,6 +64,8 @@ __all__ = [
     "Growing",
     "Hierarchical",
     "InUnitsOf",
+    "LazyMean",
+    "Marina",
     "MixedIn",
     "NamedFragments",
     "OnHost",

@@ -30,7 +30,7 @@ from commeff.experiments.config.rehearsal import (
 from commeff.experiments.config.schema import ConfigError, check_version, meshed, over_mesh
 from commeff.replicas.stacked import engine_in
 from commeff.topologies import Topology
-from commeff.training.oracle import check_curvature
+from commeff.training.oracle import check_oracle
 from commeff.training.task import LabelledTask, Task
 
 
@@ -120,7 +120,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
         raise ConfigError(faults + (misfits(config, task) if on_mesh and task is not None else []))
     with refused("optimizer", faults):
         whole = not meshed(config) and config.get("precision", "fp32") == "fp32"
-        check_curvature(method.local.curvature, task, whole)
+        check_oracle(method.local, task, whole)
     if faults:
         raise ConfigError(faults)
     if on_mesh:

@@ -30,7 +30,7 @@ STEPS = 256  # of a topology that never repeats
 EXAMPLE = {"compressor": ("compressor=top_k", "compressor.ratio=0.01"), "topology": ("topology=ring",)}
 UNBIASED = ("compressor=qsgd", "compressor.levels=7")
 # What refuses or ill suits biased messages.
-OWN_MESSAGES: dict[str, tuple[str, ...]] = {"compressed_sgd": UNBIASED, "diana": UNBIASED}
+OWN_MESSAGES: dict[str, tuple[str, ...]] = dict.fromkeys(("compressed_sgd", "diana", "marina"), UNBIASED)
 OWN_MESSAGES |= dict.fromkeys(("deep_squeeze", "dcd_psgd", "ecd_psgd"), ("compressor=int8",))
 OWN_MESSAGES |= dict.fromkeys(("one_bit_adam", "zero_one_adam"), ("compressor=assumed",))
 OWN_GRAPH = {"d2": ("topology=lazy",), "hierarchical_dsgd": ("topology=ring", "topology.n=4")}

@@ -25,6 +25,7 @@ FAMILIES = (
     "compressed",
     "one_bit",
     "differences",
+    "lazy",
     "gossip",
     "squeezed",
     "momentum",

@@ -31,7 +31,7 @@ def drive(strategy, steps=STEPS, n=N, d=D, layout=None, slope=slope, watch=lambd
     strategy.start(x, layout or Layout.flat(d), communicator)
     path, seen = [x], []
     for communicator.step in range(steps):
-        x = strategy.step(x, slope(x, communicator.step), communicator)
+        x = strategy.step(x, slope(x, communicator.step), communicator, lambda y: slope(y, communicator.step))
         path.append(x)
         seen.append(watch(strategy))
     return torch.stack(path), seen

@@ -37,7 +37,8 @@ def sizes(strategy: Strategy, at: tuple[int, ...], measure: Callable[[list[Any]]
     communicator.ledger.kept = 10
     strategy.start(x, laws.LAYOUT, communicator)
     for communicator.step in range(max(at)):
-        x = strategy.step(x, laws.slope(x, communicator.step), communicator)
+        oracle = partial(laws.slope, step=communicator.step)
+        x = strategy.step(x, laws.slope(x, communicator.step), communicator, oracle)
         if communicator.step + 1 in at:
             found.append(measure([strategy, communicator]))
     return found
