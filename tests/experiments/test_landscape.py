@@ -281,3 +281,22 @@ def test_the_shipped_tables_and_the_page_are_of_the_same_runs() -> None:
         assert "psgd" in evidence.methods
         assert f"Commit {evidence.commit}" in text
         assert f"{len(evidence.methods)} methods" in text
+
+
+@pytest.mark.slow
+def test_a_new_method_is_run_and_what_is_finished_is_not_repeated(tmp_path: Path) -> None:
+    def states(task: LandscapeTask) -> dict[str, tuple[str, int]]:
+        runs = TaskRuns(FIELD, replace(task, base=DIGITS | {"steps": 2, "evaluate_every": 1}), tmp_path)
+        runs.run(jobs=2)
+        every = [(name, run) for name in runs.methods for run in (*runs.tried(name), *runs.finals(name))]
+        return {
+            f"{name} {run.rate} {run.seed}": (run.record.state, (run.record.folder / "summary.json").stat().st_mtime_ns)
+            for name, run in every
+        }
+
+    before = states(replace(TASK, methods=("psgd", "d2")))
+    after = states(replace(TASK, methods=("psgd", "d2", "local_sgd")))
+    assert len(before) == len(TASK.rates) + len(FIELD.seeds)
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 2 * len(before)
+    assert {state for state, _ in after.values()} == {"done"}
