@@ -115,6 +115,7 @@ class Billing:
         "auto", what a library would choose.
     shards : of the server, on as many of the workers.
     codec : what encoding and decoding costs; None: nothing.
+    members : the workers that collectives connect, of all; None: all. Mixing matrices say themselves whom they connect.
 
     >>> bill = Billing(Cluster.named("ethernet_1g", gpus=4), workers=4, collective="ring")
     >>> round(bill.seconds(Recorded([Entry(0, "", "all_reduce", 1e6, 1.5e6, 1, 1)], 4).operations(0)[0]), 4)
@@ -126,13 +127,16 @@ class Billing:
     collective: str = "auto"
     shards: int = 1
     codec: Codec | None = None
+    members: tuple[int, ...] | None = None
     groups: Groups = field(init=False, repr=False, compare=False)
     known: dict[tuple[object, ...], tuple[float, MixingMatrix | None]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", Groups.first(self.cluster, self.workers))
+        members = self.members
+        groups = Groups.first(self.cluster, self.workers) if members is None else Groups.of(self.cluster, members)
+        object.__setattr__(self, "groups", groups)
         collectives.all_reduce(self.groups, 0.0, self.collective)
         collectives.to_server(self.groups, 0.0, self.shards)
 

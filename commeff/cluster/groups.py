@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -63,6 +64,24 @@ class Groups:
         most = np.minimum(inside, -(-inside * behind // np.minimum(last, inside)))
         links = cluster.network.longest_path(-(-n // inside), cluster.nics)
         return cls._of(cluster, n, inside, most / inside, links)
+
+    @classmethod
+    def of(cls, cluster: Cluster, workers: Sequence[int]) -> Groups:
+        """Any workers of a cluster, while nobody else talks; as in `first`, nodes with fewer members pass on as much.
+
+        >>> cluster = Cluster.named("a100_4nic", gpus=16)
+        >>> one, few, whole = (Groups.of(cluster, ids) for ids in ((3, 5), (0, 1, 9), range(16)))
+        >>> [int(groups.nodes) for groups in (one, few, whole)], float(whole.load), float(few.load)
+        ([1, 2, 2], 0.25, 1.0)
+        """
+        cluster.workers(max(workers) + 1)
+        counts = np.bincount(np.asarray(workers) // cluster.local)
+        counts = counts[counts > 0]
+        inside, behind = counts.max(), -(-cluster.local // cluster.nics)
+        most = np.minimum(inside, -(-inside * behind // counts.min()))
+        return cls._of(
+            cluster, counts.sum(), inside, most / inside, cluster.network.longest_path(len(counts), cluster.nics)
+        )
 
     @classmethod
     def strided(cls, cluster: Cluster, size: Numbers | int, stride: Numbers | int) -> Groups:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +19,7 @@ from commeff.cluster.cluster import Cluster
 from commeff.cluster.codec import Codec
 from commeff.cluster.progress import Progress, readiness
 from commeff.cluster.stragglers import Times
-from commeff.profiling import Operation
+from commeff.profiling import Attended, Operation
 
 BACKWARD = 2 / 3  # of computing: backward multiplies twice as much as forward
 ROUNDING = 1e-9  # of a period's seconds
@@ -133,6 +134,37 @@ def modelled(
     """
     price = Billing(cluster, schedule.workers, collective, shards, codec).seconds
     return play(schedule, price, steps=steps, compute=compute, backward=backward, overlap=overlap)
+
+
+def modelled_present(
+    sent: Attended, cluster: Cluster, *, steps: int, compute: float = 0.0, collective: str = "auto"
+) -> Modelled:
+    """`modelled` of a run in which some workers are absent: in each step those who are there wait for each other.
+
+    Nobody computes in a step without anybody. Who returns gets what the others have from one of them.
+
+    Parameters
+    ----------
+    sent : what those who are there send.
+    cluster, steps, collective : as of `modelled`.
+    compute : seconds of a step.
+    """
+
+    everybody = Billing(cluster, sent.workers, collective)
+
+    @cache
+    def billing(members: tuple[int, ...]) -> Billing:
+        return Billing(cluster, len(members), collective, members=members)
+
+    def price(operation: Operation) -> float:
+        if operation.kind == "mix":  # the matrix says who is there
+            return everybody.seconds(operation)
+        senders, members = sent.senders(operation), sent.members(operation)
+        payload, wire = (sent.workers / senders * size for size in (operation.payload_bytes, operation.wire_bytes))
+        return billing(members).seconds(operation._replace(payload_bytes=payload, wire_bytes=wire))
+
+    computing = [[compute if sent.there[sent.played(step)] else 0.0] for step in range(steps)]
+    return play(sent, price, steps=steps, compute=np.reshape(computing, (steps, 1)))
 
 
 def play(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +14,24 @@ from commeff.core.strategy import Strategy, Transform
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
+
+
+RETURN = "return"  # its path in the ledger
+
+
+def returns(strategy: Strategy, present: Callable[[int], Tensor], step: int) -> tuple[Tensor, int] | None:
+    """Who returns in a step to what the others agree on, (n,) bool, and a worker who has that; None: nobody.
+
+    present : who takes part in a step, (n,) bool.
+    """
+    last = step - 1
+    while last > 0 and strategy.agrees(last) and not present(last).any():
+        last -= 1
+    if last < 0 or not strategy.agrees(last):
+        return None
+    before = present(last)
+    returning = present(step) & ~before
+    return (returning, int(before.nonzero()[0])) if bool(returning.any()) and bool(before.any()) else None
 
 
 def bring_back(strategy: Strategy, x: Tensor, communicator: Communicator, returning: Tensor, source: int) -> None:
@@ -48,7 +66,7 @@ def bring_back(strategy: Strategy, x: Tensor, communicator: Communicator, return
     share = float(returning.sum()) / communicator.n
     sizes = [value.nbytes for value in state["memories"].values() if value.dtype != torch.bool]  # numbers travel
     size = share * (state["x"].nbytes + sum(sizes))
-    communicator.ledger.bill(communicator.step, "return", "from_server", size, size, share, 1)
+    communicator.ledger.bill(communicator.step, RETURN, "from_server", size, size, share, 1)
 
 
 def _exchange_common(strategy: Strategy, d: int, swap: Swap) -> None:

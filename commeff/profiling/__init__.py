@@ -14,7 +14,8 @@ of what methods send.
 (500000.0, 937500.0)
 """
 
+from commeff.profiling.attendance import Attended, attended
 from commeff.profiling.profile import Profile, profile
 from commeff.profiling.rehearsal import Operation
 
-__all__ = ["Operation", "Profile", "profile"]
+__all__ = ["Attended", "Operation", "Profile", "attended", "profile"]

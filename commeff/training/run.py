@@ -18,7 +18,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core import overlap
 from commeff.core.events import EventClock, Instant
-from commeff.core.returning import bring_back
+from commeff.core.returning import bring_back, returns
 from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
@@ -124,19 +124,10 @@ class Run:
         if self.participation is None:
             return
         communicator, step = self.communicator, self.communicator.step
-        there = self.participation.present(step)
-        communicator.active = there
+        communicator.active = self.participation.present(step)
         self.replicas.active = communicator.active
-        last = step - 1
-        while last > 0 and self.strategy.agrees(last) and not self.participation.present(last).any():
-            last -= 1
-        if last < 0 or not self.strategy.agrees(last):
-            return
-        before = self.participation.present(last)
-        returning = there & ~before
-        if bool(returning.any()) and bool(before.any()):
-            source = int(before.nonzero()[0])
-            bring_back(self.strategy, self.replicas.parameters, communicator, returning, source)
+        if (found := returns(self.strategy, self.participation.present, step)) is not None:
+            bring_back(self.strategy, self.replicas.parameters, communicator, *found)
             self.replicas.load(self.replicas.parameters)
 
     def draw(self, task: Task) -> Batches:

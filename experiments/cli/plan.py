@@ -155,6 +155,8 @@ def _run_forecast(settings: list[str], plugins: Sequence[Choice], store: Path, a
     typer.echo(f"{name}, {config['steps']} steps; bytes of a worker over the run, and what its first process holds\n")
     if config["precision"] != "fp32":
         typer.echo("Bytes inside a worker and activations are those of precision=fp32.\n")
+    if found.note:
+        typer.echo(f"Of who takes part: {found.note}.\n")
     known = {key: f"{measured[key]:,.0f}" for key in predicted if key in measured}
     lines = [[key, f"{count:,.0f}", known.get(key, "")] for key, count in predicted.items()]
     table(("bytes", "predicted", "measured"), lines)

@@ -20,15 +20,14 @@ from commeff.compressors import Layout
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import build
-from commeff.experiments.config.presence import participates
-from commeff.experiments.config.rehearsal import driven, places, play
+from commeff.experiments.config.rehearsal import driven, participation, places, play
 from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.config.speeds import clocked
 from commeff.experiments.run.held import model_bytes, storage_bytes
 from commeff.parallelism import Axis
 from commeff.parallelism.layers import homes_of
 from commeff.parallelism.schedules import SCHEDULES
-from commeff.profiling import profile
+from commeff.profiling import Attended, Profile, attended, profile
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.training.task import StagedTask, Task, objective
 
@@ -45,10 +44,13 @@ class Forecast:
         Bytes of a worker over the whole run, by the names of the record.
     held : dict of str to int
         Bytes of the first process, by what they are; `activations` come and go in a step.
+    note : str
+        What was assumed of who takes part; "" where a run's ledger says the same.
     """
 
     sent: Mapping[str, float]
     held: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def states(self) -> int:
@@ -64,17 +66,15 @@ def forecast(config: Mapping[str, Any]) -> Forecast:
     config : a resolved configuration; what cannot run is refused.
     """
     parts = build(config)
-    if participates(config):
-        raise ConfigError(["participation must be 1 for a forecast: who is absent sends nothing; omit its keys"])
     if clocked(config):
         raise ConfigError(["speeds must be omitted for a forecast: who finishes when decides what is sent"])
     if over_mesh(config):
         return _on_mesh(config, parts.task, parts.strategy)
     with shapes_only():
         one = Stacked(parts.task.model, range(-(-config["workers"] // config["nproc"])))
-    sent, memory = _worker_axis(config, parts.strategy, one.layout, one.parameters.dtype)
+    sent, memory, note = _worker_axis(config, parts.strategy, one.layout, one.parameters.dtype)
     held = {"parameters": one.parameters.nbytes, "gradients": one.gradients.nbytes, "method": len(one.models) * memory}
-    return Forecast(sent, held)
+    return Forecast(sent, held, note)
 
 
 def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecast:
@@ -85,7 +85,7 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
     for place in ranks if times == 1 else ranks[:1]:
         worker = play(config, task, place)
         strategy = driven(copy.deepcopy(method), config, worker)
-        ours, memory = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)
+        ours, memory, note = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)
         ours |= {name: config["steps"] * count for name, count in _of_copies(config, worker).items()}
         sent.update({name: times * count for name, count in ours.items()})
         # Stage 3 is played as stage 2.
@@ -93,19 +93,32 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
         held = held or (own or model_bytes(worker)) | {"method": memory}
     inside, activations = _inside(config, task)
     sent.update(inside)
-    return Forecast(dict(sent), held | ({"activations": activations} if activations else {}))
+    return Forecast(dict(sent), held | ({"activations": activations} if activations else {}), note)
 
 
 def _worker_axis(
     config: Mapping[str, Any], strategy: Strategy, layout: Layout, dtype: torch.dtype
-) -> tuple[dict[str, float], int]:
-    """What one row sends over the run, and the bytes that its method remembers."""
+) -> tuple[dict[str, float], int, str]:
+    """What one row sends over the run, the bytes that its method remembers, and what was assumed of who takes part."""
     found = profile(
         strategy, layout, config["workers"], seed=config["seed"], collective=config["collective"], dtype=dtype
     )
-    operations = [operation for step in range(config["steps"]) for operation in found.operations(step)]
+    who = participation(config, strategy)
+    plays: Profile | Attended = found
+    if who is not None:
+        plays = attended(
+            strategy,
+            layout,
+            found,
+            who.present,
+            config["steps"],
+            seed=config["seed"],
+            collective=config["collective"],
+            dtype=dtype,
+        )
+    operations = [operation for step in range(config["steps"]) for operation in plays.operations(step)]
     sent = {name: sum(getattr(op, name) for op in operations) for name in ("payload_bytes", "wire_bytes")}
-    return sent, sum(found.memory_bytes.values())
+    return sent, sum(found.memory_bytes.values()), "" if who is None else plays.note
 
 
 def _of_copies(config: Mapping[str, Any], worker: ShardedWorker) -> dict[str, float]:

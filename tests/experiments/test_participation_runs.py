@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from commeff.experiments.config.build import build
+from commeff.experiments.config.clusters import read_places
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.rehearsal import participation
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.report.data.wallclock import Modeller
 from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import run_id
@@ -137,9 +139,43 @@ def test_a_trace_that_is_none_is_refused(tmp_path: Path, text: str, refusal: str
         compose([*SMALL, f"availability={tmp_path / 'trace.csv'}"])
 
 
-def test_nothing_is_forecast_of_runs_with_absent_workers() -> None:
-    with pytest.raises(ConfigError, match="participation must be 1 for a forecast"):
-        forecast(compose([*SMALL, "participation=0.5"]))
+@pytest.mark.parametrize(
+    "words",
+    [
+        "method=psgd optimizer=adam participation=0.5",
+        "method=psgd dropout=0.5",
+        "method=dsgd topology=one_peer_exponential dropout=0.3",
+        "method=diloco method.period=3 participation=0.5 dropout=0.2",
+        "method=double_squeeze compressor=top_k participation=0.25 bucket_mb=0.01",
+    ],
+)
+def test_a_forecast_is_the_ledger_of_the_run(tmp_path: Path, words: str) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("worker,start,stop\n1,0,4\n1,6,12\n")
+    config = compose([*SMALL, *words.split(), f"availability={trace}"])
+    found, run = forecast(config), run_one(config, tmp_path / "run")
+    assert not found.note
+    assert {name: run[name] for name in found.sent} == pytest.approx(found.sent)
+
+
+def test_a_report_models_the_seconds_of_those_who_are_there() -> None:
+    """Fewer send less on a graph; where they agree, those who return cost more than those who are absent spare."""
+    (place,) = read_places([{"cluster": "ethernet_1g", "step_seconds": 0.001}])
+    for method, less in (("method=dsgd topology=ring", True), ("method=psgd", False)):
+        words = ["task=digits", "workers=8", "steps=20", *method.split()]
+        plain, some = (Modeller().timeline(compose([*words, *more]), place, 20) for more in ([], ["participation=0.5"]))
+        assert plain.compute == some.compute
+        assert (some.total < plain.total) is less, method
+    with pytest.raises(ValueError, match="seconds are modelled of runs without speeds"):
+        Modeller().timeline(compose([*words, "speeds=constant"]), place, 20)
+
+
+def test_of_a_long_run_a_part_is_played() -> None:
+    """256 workers, of whom 64 are drawn for each period of 4 steps: the same bytes, and more for who returns."""
+    words = ["task=quadratic", "workers=256", "participation=0.25", "method=local_sgd", "method.period=4"]
+    long, short = (forecast(compose([*words, f"steps={steps}"])) for steps in (640, 64))
+    assert (long.note, short.note) == ("64 of 640 steps were played, of which the last 32 come again", "")
+    assert long.sent["wire_bytes"] == pytest.approx(10 * short.sent["wire_bytes"], rel=0.1)
 
 
 @pytest.mark.parametrize(

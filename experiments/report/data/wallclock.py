@@ -14,12 +14,16 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+import torch
+
 from commeff.cluster.billing import Billing
-from commeff.cluster.modelled import Modelled, modelled
+from commeff.cluster.modelled import Modelled, modelled, modelled_present
+from commeff.communicator import Communicator
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place, read_places
 from commeff.experiments.config.presence import participates
+from commeff.experiments.config.rehearsal import participation
 from commeff.experiments.config.speeds import clocked
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.computing import Work, work
@@ -28,7 +32,7 @@ from commeff.experiments.report.data.rows import TableRow, Target
 from commeff.experiments.report.data.statistics import Estimate, Ratio, estimate, first_reached, paired_ratio
 from commeff.experiments.report.data.variants import RecordedRun, Variant
 from commeff.experiments.run.store import FINISHED
-from commeff.profiling import Profile, profile
+from commeff.profiling import Attended, Profile, attended, profile
 
 INFINITE = 1e30  # bytes/s, with which latency alone is left
 
@@ -95,6 +99,7 @@ class Modeller:
 
     def __init__(self) -> None:
         self._profiles: dict[str, tuple[Strategy, Profile]] = {}
+        self._attendances: dict[str, Attended] = {}
 
     def profile(self, config: Mapping[str, Any]) -> tuple[Strategy, Profile]:
         """The method of a run, and what it sends."""
@@ -120,11 +125,33 @@ class Modeller:
         ValueError
             If the run's parts cannot be made, profiled or priced.
         """
-        if participates(config) or clocked(config):
-            raise ValueError("seconds are modelled of runs in which everybody takes part in every step, without speeds")
+        if clocked(config):
+            raise ValueError("seconds are modelled of runs without speeds: these have a clock of their own")
         strategy, sent = self.profile(config)
-        compute = strategy.accumulate * work(config).seconds(place)
-        return modelled(sent, place.holding(config["workers"]), steps=steps, compute=compute)
+        compute, cluster = strategy.accumulate * work(config).seconds(place), place.holding(config["workers"])
+        if participates(config):
+            return modelled_present(self._attended(config, steps), cluster, steps=steps, compute=compute)
+        return modelled(sent, cluster, steps=steps, compute=compute)
+
+    def _attended(self, config: Mapping[str, Any], steps: int) -> Attended:
+        """What those who are there send in a run."""
+        key = json.dumps({**config, "steps": steps}, default=str)
+        if key not in self._attendances:
+            (strategy, sent), task, n = self.profile(config), work(config), config["workers"]
+            strategy.start(torch.empty(n, task.layout.d, dtype=task.dtype, device="meta"), task.layout, Communicator(n))
+            who = participation(config, strategy)
+            assert who is not None
+            self._attendances[key] = attended(
+                strategy,
+                task.layout,
+                sent,
+                who.present,
+                steps,
+                seed=config.get("seed", 0),
+                collective=config.get("collective", "auto"),
+                dtype=task.dtype,
+            )
+        return self._attendances[key]
 
 
 def wallclocks(
