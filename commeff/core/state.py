@@ -97,6 +97,11 @@ class Stateful:
         return math.lcm(*finite) if len(finite) == len(cycles) else None
 
     @property
+    def beat(self) -> int:
+        """Of how many steps a stretch has to be that shows what it sends on average, if it never repeats."""
+        return math.lcm(*(part.beat for _, part in self.parts()))
+
+    @property
     def turns(self) -> frozenset[int]:
         """The steps at which it begins to send something else."""
         return frozenset().union(*(part.turns for _, part in self.parts()))

@@ -20,7 +20,7 @@ from commeff.profiling.rehearsal import Operation, Rehearsal
 LONGEST = 2048  # steps of a cycle that are played; what repeats later, or never, is sampled
 SERVER = ("to_server", "from_server")
 NEVER = sys.maxsize
-SAMPLED = 64  # steps of something that never repeats
+SAMPLED = 64  # steps of something that never repeats, or more, of whole beats
 LATEST = 256  # steps after which nothing sent is still under way
 SMALL = 1 << 24  # numbers up to which code that reads values is played on real tensors
 
@@ -220,7 +220,8 @@ class _Play:
     def _stretches(self) -> Iterator[Stretch]:
         """Play what differs from one turn to the next: first messages, then a cycle and, to be sure, its repetition."""
         cycle = self._cycle
-        period = SAMPLED if cycle is None else min(cycle, LONGEST)
+        beat = self.strategy.beat
+        period = min(beat * -(-SAMPLED // beat) if cycle is None else cycle, LONGEST)
         turns = [0, *sorted(turn for turn in self.strategy.turns if turn > 0)]
         for begin, end in pairwise([*turns, NEVER]):
             repeats = begin

@@ -70,6 +70,10 @@ class Every(ByStep):
         return (step + 1 + self.ahead) % self.period == 0
 
     @property
+    def beat(self) -> int:
+        return math.lcm(super().beat, self.period)
+
+    @property
     def cycle(self) -> int | None:
         parts = super().cycle
         return math.lcm(parts, self.period) if parts else None
@@ -107,6 +111,10 @@ class Sometimes(ByStep):
     @property
     def cycle(self) -> int | None:
         return super().cycle if self.probability == 1 else None
+
+    @property
+    def beat(self) -> int:
+        return math.lcm(super().beat, math.ceil(64 / self.probability))  # some 64 uses: known to an eighth
 
 
 class After(ByStep):

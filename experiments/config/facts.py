@@ -23,6 +23,7 @@ from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, node, takes
 from commeff.profiling import Profile, profile
+from commeff.profiling.live import depends_on_data
 from commeff.topologies import Topology
 
 WORKERS = 16
@@ -33,7 +34,8 @@ UNBIASED = ("compressor=qsgd", "compressor.levels=7")
 OWN_MESSAGES: dict[str, tuple[str, ...]] = dict.fromkeys(("compressed_sgd", "diana", "marina"), UNBIASED)
 OWN_MESSAGES |= dict.fromkeys(("deep_squeeze", "dcd_psgd", "ecd_psgd"), ("compressor=int8",))
 OWN_MESSAGES |= dict.fromkeys(("one_bit_adam", "zero_one_adam"), ("compressor=assumed",))
-OWN_GRAPH = {"d2": ("topology=lazy",), "hierarchical_dsgd": ("topology=ring", "topology.n=4")}
+OWN_GRAPH: dict[str, tuple[str, ...]] = {"d2": ("topology=lazy",), "noloco": ("topology=random_matching",)}
+OWN_GRAPH |= {"hierarchical_dsgd": ("topology=ring", "topology.n=4")}
 TRIED = {  # what a method may refuse, by example
     "graphs that change": ("topology", ("topology=one_peer_exponential",)),
     "directed graphs": ("topology", ("topology=exponential",)),
@@ -61,6 +63,11 @@ class Facts:
     def messages(self) -> float:
         """Mean of a step."""
         return sum(operation.messages for k in self._cycle for operation in self.sent.operations(k)) / self.sent.period
+
+    @property
+    def bounded(self) -> bool:
+        """Whether values decide what it sends, of which the profile is the most."""
+        return depends_on_data(self.built) is not None
 
     @property
     def state_bytes(self) -> int:

@@ -105,12 +105,13 @@ def _sent(name: str) -> list[object]:
     shown = ", ".join(word.partition("=")[2] for word in found.setting)
     if "period" in node("method", name):
         shown = ", ".join(filter(None, [shown, f"period {node('method', name)['period']}"]))
+    most = "up to " if found.bounded else ""
     return [
         f"[{name}][{target('method', name)}]",
         shown,
-        f"{found.sent.payload_bytes / 1e3:,.1f}",
-        f"{found.sent.wire_bytes / 1e3:,.1f}",
-        f"{found.messages:.3g}",
+        f"{most}{found.sent.payload_bytes / 1e3:,.1f}",
+        f"{most}{found.sent.wire_bytes / 1e3:,.1f}",
+        f"{most}{found.messages:.3g}",
         f"{found.state_bytes / 1e6:.3g}",
         found.returns,
     ]

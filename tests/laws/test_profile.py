@@ -221,6 +221,16 @@ def test_first_messages_and_turns_are_apart_from_what_repeats() -> None:
     assert late.payload_bytes == 4 * LAYOUT.d / 8
 
 
+def test_what_never_repeats_but_has_a_period_is_sampled_for_whole_periods() -> None:
+    pairs = topologies.random_matching(4, 0)
+    found = profile(methods.noloco(SGD, pairs, period=50), LAYOUT, 4)
+    assert (found.payload_bytes, found.period, found.exact) == (2 * 4 * LAYOUT.d / 50, 100, False)
+    assert profile(methods.noloco(SGD, pairs, period=500), LAYOUT, 4).payload_bytes == 2 * 4 * LAYOUT.d / 500
+    coins = profile(methods.scaffnew(SGD, 0.125), LAYOUT, 4)
+    assert coins.payload_bytes == pytest.approx(4 * LAYOUT.d / 8, rel=0.3)
+    assert coins.period == 512
+
+
 def test_what_hides_communication_is_said() -> None:
     dense = profile(methods.psgd(SGD), LAYOUT, 4).operations(0)[0]
     assert (dense.slot, dense.early, dense.bucketed, dense.waited) == ("gradients", False, False, 0)
