@@ -88,12 +88,20 @@ def _points(results: Results, cases: Sequence[CaseResult], words: FigureWords) -
                 x = float(np.mean([curve[words.x].iloc[place] for curve in shared]))
                 rows.append((x, *_interval([float(curve[words.y.text].iloc[place]) for curve in shared])))
             continue
-        try:
-            x = constant(results.table, case.case, words.x)
-        except LanguageError:
-            continue
+        x = _place(results, case, words.x)
         rows.append((x, *_interval([of_metric(words.y, seen) for seen in case.seen.values()])))
     return np.array(sorted(row for row in rows if all(map(math.isfinite, row))), dtype=float).reshape(-1, 3)
+
+
+def _place(results: Results, case: CaseResult, x: str) -> float:
+    """Where a case stands on the horizontal axis: by a number measured at its end, or by a label."""
+    found = [seen.finals[x] for seen in case.seen.values() if x in seen.finals]
+    if found:
+        return float(np.mean(found))
+    try:
+        return constant(results.table, case.case, x)
+    except LanguageError:
+        return math.nan
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:

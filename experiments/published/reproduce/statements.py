@@ -259,7 +259,9 @@ def _has_keys(node: Any, keys: Sequence[str], needed: Sequence[str], where: str,
         return False
     unknown = [str(key) for key in node if key not in keys]
     missing = [key for key in needed if key not in node]
-    faults += [f"{where} has no use for {key!r}{did_you_mean(key, keys)}" for key in unknown]
+    cut = "; a comma inside {...} ends a text: put it between quotes"
+    hints = {key: cut if key.endswith(")") else did_you_mean(key, keys) for key in unknown}
+    faults += [f"{where} has no use for {key!r}{hint}" for key, hint in hints.items()]
     faults += [f"{where} has no {key}" for key in missing]
     return not unknown and not missing
 

@@ -33,6 +33,7 @@ MEASURES = ("training", "consensus", "compression")
 EXACT = ("consensus",)  # what no seed changes
 CHOSEN_BY = ("val_accuracy", "val_loss", "train_loss")
 MOST_CASES = 2_000
+NAMED = ("method", "topology", "compressor")
 SMOKE = {"steps": 10, "evaluate_every": 5}  # of a table that does not say
 
 
@@ -99,9 +100,14 @@ class PublishedTable:
 
     @property
     def swept(self) -> list[str]:
-        """The labels that differ among cases; what method it is, the name says."""
-        keys = dict.fromkeys(key for case in self.cases for key in case.labels if key != "method")
-        return [key for key in keys if len({case.labels.get(key) for case in self.cases}) > 1]
+        """The labels that differ among cases; not those parts that the name of a variant says already."""
+        keys = dict.fromkeys(key for case in self.cases for key in case.labels)
+        differing = [key for key in keys if len({case.labels.get(key) for case in self.cases}) > 1]
+        return [key for key in differing if key not in NAMED or self._varies(key)]
+
+    def _varies(self, key: str) -> bool:
+        """Whether one variant has several values of a label."""
+        return len({(c.name, c.labels.get(key)) for c in self.cases}) > len({c.name for c in self.cases})
 
 
 def built_in_tables() -> dict[str, Path]:

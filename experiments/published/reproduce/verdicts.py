@@ -137,12 +137,14 @@ def mean(value: Value) -> float:
 def shown(value: Value) -> str:
     """A number, or the mean over seeds with half its interval.
 
-    >>> shown(0.123456), shown({0: 1.0, 1: 1.0}), shown({0: math.inf, 1: math.inf})
-    ('0.1235', '1', 'never')
+    >>> shown(0.123456), shown({0: 1.0, 1: 1.0}), shown({0: math.inf, 1: math.inf}), shown({})
+    ('0.1235', '1', 'never', '–')
     """
     if not isinstance(value, dict):
         return "never" if math.isinf(value) else f"{value:.4g}"
     values = np.array([*value.values()])
+    if not len(values):
+        return "–"
     if np.isinf(values).any():
         return "never" if np.isinf(values).all() else f"reached by {np.isfinite(values).sum()} of {len(values)} seeds"
     if len(values) < 2 or np.ptp(values) <= ROUNDING * abs(values).max():
