@@ -247,7 +247,7 @@ class Communicator:
         """(w,) bool: who of the hosted workers takes its local step; None = all. Absent ones do not, in any case."""
         finished = None if self._now.finished is None else self._now.finished[list(self.workers)]
         masks = [mask for mask in (self.active, self._now.moving, finished) if mask is not None]
-        return torch.stack(masks).all(0) if masks else None
+        return torch.stack([mask.cpu() for mask in masks]).all(0) if len(masks) > 1 else next(iter(masks), None)
 
     @moving.setter
     def moving(self, value: Tensor | None) -> None:

@@ -93,8 +93,8 @@ def async_local_sgd(
 
     References
     ----------
-    Liu et al., Asynchronous local-SGD training for language modeling, arXiv 2401.09135, Algorithm 3 with c = 0; its
-    dynamic local updates, which give slow workers fewer steps, are not here.
+    Liu et al., Asynchronous local-SGD training for language modeling, arXiv 2401.09135: its delayed Nesterov update
+    with c = 0. Its dynamic local updates, which give slow workers fewer steps, are not here.
 
     Examples
     --------

@@ -65,7 +65,7 @@ class ServerOptimizer(ServerStep):
 
 class DelayedNesterov(ServerStep):
     """y <- y - lr total/N; once N moves have come since the last time also  m <- beta m + (their sum)/N;
-    y <- y - lr beta m   (arXiv 2401.09135, Algorithm 3 with c = 0).
+    y <- y - lr beta m   (arXiv 2401.09135, delayed Nesterov with c = 0).
 
     Every arrival counts at once, the momentum only once for N of them. Memory: model, momentum, buffer; waiting.
 

@@ -42,6 +42,12 @@ def test_a_straggler_of_k_comes_with_every_kth_event_of_the_others():
     assert [event.counts for event in events[:4]] == [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 3, 1)]
 
 
+def test_staggered_workers_are_late_once():
+    times = Speeds(4, seconds=2.0, staggered=True).matrix(600)
+    assert times[0].tolist() == [2.0, 2.5, 3.0, 3.5]
+    assert (times[1:] == 2.0).all()
+
+
 def test_staggered_workers_take_turns():
     events = play(Speeds(4, staggered=True))
     assert [who(event) for event in events] == ["1000", "0100", "0010", "0001"] * 4

@@ -12,6 +12,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.plots import convergence
+from commeff.experiments.report.draw.stragglers import stragglers
 from commeff.experiments.report.write.table_details import target_table
 from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.runner import run_one
@@ -132,6 +133,24 @@ def test_a_file_that_says_no_speeds_is_refused(text: str, fault: str, tmp_path: 
 def test_a_forecast_refuses_a_clock() -> None:
     with pytest.raises(ConfigError, match="speeds must be omitted for a forecast"):
         forecast(compose([*SMALL, "method=psgd", "speeds=constant"]))
+
+
+def test_a_report_has_a_panel_for_each_straggler(tmp_path: Path) -> None:
+    """Lines of one method in all of them; a store without a clock, or with one straggler, has no such figure."""
+    cells = [("psgd", 1), ("psgd", 4), ("async_sgd", 1), ("async_sgd", 4)]
+    for count, (method, straggler) in enumerate(cells):
+        words = (f"method={method}", "speeds=constant", f"straggler={straggler}")
+        run(tmp_path / run_id(compose([*SMALL, *words])), *words)
+        figure = stragglers(analyse(tmp_path, metric="val_loss"))
+        assert (figure is None) == (count == 0)
+    assert figure is not None
+    assert [panel.name for panel in figure.panels] == ["straggler-1", "straggler-4"]
+    assert len(figure.legend) == 2
+    last = figure.data.groupby(["variant", "straggler"])["simulated_seconds"].max()
+    assert len(last) == 4
+    waits, free = (next(name for name, _ in figure.legend if word in name) for word in ("psgd", "async_sgd"))
+    assert last[waits, 4.0] == 4 * last[waits, 1.0]
+    assert last[free, 4.0] < 1.5 * last[free, 1.0]
 
 
 def test_a_report_has_simulated_seconds_on_an_axis_of_their_own(tmp_path: Path) -> None:

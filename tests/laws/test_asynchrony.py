@@ -134,7 +134,7 @@ def test_stale_gossip_is_its_definition():
 
 
 def test_delayed_nesterov_is_the_published_algorithm():
-    """One arrival at a time (arXiv 2401.09135, Algorithm 3, c = 0): momentum once in `size` of them."""
+    """One arrival at a time (arXiv 2401.09135, c = 0): momentum once in `size` of them."""
     size, beta, rate = 3, 0.8, 0.6
     strategy = methods.async_local_sgd(SGD, period=2, outer_lr=rate, beta=beta, buffer_size=size)
     y, m, gathered, arrivals = start()[0], torch.zeros(LAYOUT.d, dtype=torch.float64), 0.0, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,6 +37,11 @@ class RecordedRun:
     def setting(self, key: str) -> str | None:
         """The value of a key, from its labels, its settings, or its configuration."""
         return self._settings.get(key)
+
+    def settings_without(self, keys: Collection[str]) -> tuple[tuple[str, str], ...]:
+        """All keys that decide the result and their values, but these."""
+        found = leaves(self.record.config)
+        return tuple(sorted((key, value) for key, value in found.items() if key not in keys))
 
     @cached_property
     def _settings(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ from commeff.experiments.report.draw.figures import Figure, write, write_csv
 from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.draw.scaling import scaling
+from commeff.experiments.report.draw.stragglers import stragglers
 from commeff.experiments.report.draw.wallclock import wallclock_figures
 from commeff.experiments.report.style import FigureStyle
 from commeff.experiments.report.write import html, latex, table_details
@@ -111,10 +112,10 @@ def _figures(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequen
     every: list[Figure] = []
     for part in analysis.parts:
         own = [clock.part(part) for clock in clocks]
-        found = [*(wallclock_figures(part, own) if clocks else ()), *figures(part)]
+        found = [*(wallclock_figures(part, own) if clocks else ()), *figures(part), stragglers(part)]
         if len({variant.runs[0].setting("workers") for variant in part.variants}) > 1:
             found += scaling(part, own)
-        every += [_named(figure, part) for figure in found]
+        every += [_named(figure, part) for figure in found if figure is not None]
     return [*_by_kind(every), *drawings(topologies)]
 
 
