@@ -46,6 +46,7 @@ GRAPHS: dict[str, Callable[[], Topology]] = {
     "ou_equidyn": lambda: topologies.ou_equidyn(N, 0.5, 0),
     "symmetric_exponential": lambda: topologies.symmetric_exponential(N),
     "random_matching": lambda: topologies.random_matching(N, 0),
+    "random_pairs": lambda: topologies.random_pairs(topologies.ring(N), 0),
     "erdos_renyi": lambda: topologies.erdos_renyi(N, 0.4, 0),
     "random_regular": lambda: topologies.random_regular(N, 3, 0),
     "hierarchical": lambda: topologies.hierarchical(2, topologies.complete(4), topologies.ring(2)),
