@@ -273,6 +273,25 @@ def test_the_command_prints_fronts_and_what_the_shipped_evidence_is() -> None:
     assert CliRunner().invoke(app(), ["task=digits"]).exit_code == 2
 
 
+def test_what_was_counted_is_what_profiles_say() -> None:
+    field, place = landscape(), read_place({"cluster": "ethernet_1g"})
+    exact = set()
+    for evidence in load().values():
+        for method, found in evidence.methods.items():
+            price = method_price(field, evidence, method, place, 0.0, evidence.task.workers, model_layout(evidence))
+            if not price.note:
+                exact.add(method)
+                assert price.wire_bytes == pytest.approx(found.wire_bytes, rel=1e-3, abs=1), (
+                    evidence.task.name,
+                    method,
+                )
+                assert price.payload_bytes == pytest.approx(found.payload_bytes, rel=1e-3, abs=1), (
+                    evidence.task.name,
+                    method,
+                )
+    assert len(exact) >= 30
+
+
 def test_the_shipped_tables_and_the_page_are_of_the_same_runs() -> None:
     found = load(TABLES)
     page = Path(__file__).parents[2] / "results" / "landscape" / "landscape.md"

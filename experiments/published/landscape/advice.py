@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from commeff.experiments.published.landscape.fronts import FrontPoint, front
@@ -71,18 +71,7 @@ def advise(question: AdviceQuestion, field: Landscape | None = None) -> Advice:
     """
     field, evidence = field or landscape(), question.evidence
     compute, source = minibatch_seconds(field, evidence, question.place, question.parameters, question.counted)
-    layout = model_layout(evidence, question.parameters)
-    prices: dict[str, MethodPrice] = {}
-    left_out = {name: "not run yet" for name in evidence.task.competitors if name not in evidence.methods}
-    left_out |= evidence.missing
-    for method, found in evidence.methods.items():
-        if found.outdated:
-            left_out[method] = "its meaning has been corrected since it was run"
-            continue
-        try:
-            prices[method] = method_price(field, evidence, method, question.place, compute, question.workers, layout)
-        except ValueError as error:
-            left_out[method] = str(error).splitlines()[0]
+    prices, left_out = _priced(question, field, compute)
     if not prices:
         raise ValueError(
             f"workers={question.workers} must suit some method, got none that can be priced: "
@@ -107,6 +96,30 @@ def advise(question: AdviceQuestion, field: Landscape | None = None) -> Advice:
     )
 
 
+def _priced(
+    question: AdviceQuestion, field: Landscape, compute: float
+) -> tuple[dict[str, MethodPrice], dict[str, str]]:
+    """Every method that has evidence, and why others have no price. Bytes are the counted ones where they fit."""
+    evidence, layout = question.evidence, model_layout(question.evidence, question.parameters)
+    counted = question.parameters is None and question.workers == evidence.task.workers
+    prices: dict[str, MethodPrice] = {}
+    left_out = {name: "not run yet" for name in evidence.task.competitors if name not in evidence.methods}
+    left_out |= evidence.missing
+    for method, found in evidence.methods.items():
+        if found.outdated:
+            left_out[method] = "its meaning has been corrected since it was run"
+            continue
+        try:
+            price = method_price(field, evidence, method, question.place, compute, question.workers, layout)
+        except ValueError as error:
+            left_out[method] = str(error).splitlines()[0]
+            continue
+        if counted:
+            price = replace(price, payload_bytes=found.payload_bytes, wire_bytes=found.wire_bytes)
+        prices[method] = price
+    return prices, left_out
+
+
 def _fastest(question: AdviceQuestion, prices: Mapping[str, MethodPrice]) -> list[TimedMethod]:
     methods = question.evidence.methods
     seconds = {
@@ -126,6 +139,7 @@ def _fastest(question: AdviceQuestion, prices: Mapping[str, MethodPrice]) -> lis
 def _notes(question: AdviceQuestion, source: str, prices: Mapping[str, MethodPrice]) -> list[str]:
     """What the evidence is, and how it differs from what was asked."""
     found, task = question.evidence, question.evidence.task
+    rough = [name for name, price in prices.items() if price.note]
     twins = [name for name, price in prices.items() if price.asynchronous]
     seeds = len(next(iter(found.methods.values())).values) if found.methods else 0
     notes = [
@@ -154,6 +168,8 @@ def _notes(question: AdviceQuestion, source: str, prices: Mapping[str, MethodPri
         f"Seconds are modelled, not measured: sending as {question.place.name} is described, computing {source}; "
         "compressing takes no time, and workers are equally fast."
     )
+    if rough:
+        notes.append(f"Roughly modelled, since profiles of them are not exact: {', '.join(rough)}; --json says why.")
     if twins:
         notes.append(f"With equally fast workers {', '.join(twins)} are the synchronous methods that they name.")
     return notes
@@ -215,4 +231,5 @@ def _point(advice: Advice, point: FrontPoint) -> dict[str, Any]:
         "modelled_seconds_a_step": price.seconds / advice.question.evidence.task.steps,
         "wire_bytes_a_step": price.wire_bytes,
         "state_a_parameter": price.state,
+        "note": price.note or None,
     }

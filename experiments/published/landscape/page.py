@@ -19,7 +19,7 @@ from commeff.experiments.report.data.statistics import Estimate, estimate
 from commeff.experiments.report.write.table import Column, Item, Table, markdown
 
 EDGE = "†"
-TWIN = "‡"
+TWIN, ROUGH = "‡", "§"
 COMMAND = "python -m commeff.experiments.published.landscape"
 
 
@@ -108,6 +108,8 @@ def _page(spec: Landscape, maps: Sequence[TaskMap]) -> list[str]:
         lines += ["", f"## {' and '.join(_short(each) for each in group)}", "", *markdown(_table(spec, group)), ""]
         lines += [_note(group)]
     lines += ["", "## Nobody is better and cheaper", "", *_fronts_words(maps), "", "![fronts](landscape.png)"]
+    if rough := _rough(maps):
+        lines += ["", "## Whose seconds are rough", "", *rough]
     return [*lines, "", "## What is missing", "", *_missing(spec, maps)]
 
 
@@ -163,7 +165,7 @@ def _table(spec: Landscape, group: Sequence[TaskMap]) -> Table:
         founds = [each.evidence.methods.get(name) for each in group]
         some = next(found for found in founds if found)
         priced = next((p[name] for each in group for p in each.prices.values() if name in p), None)
-        mark = TWIN if priced and priced.asynchronous else ""
+        mark = "" if priced is None else TWIN * priced.asynchronous + ROUGH * bool(priced.note)
         cells = [Item(name, best=name in fronts, mark=mark), Item(spec.setting(name).shown)]
         cells += [_value(found, percent) for found in founds]
         cells += [Item(" / ".join(f"{f.rate:g}{EDGE if f.edge else ''}" if f else MISSING for f in founds))]
@@ -196,6 +198,7 @@ def _note(group: Sequence[TaskMap]) -> str:
         "Bold: on a front below. The best first. "
         + (f"Two numbers are those of {' / '.join(_short(each) for each in group)}. " if len(group) > 1 else "")
         + f"{TWIN}: asynchronous; workers are equally fast here, so it is the synchronous method that it names. "
+        + f"{ROUGH}: its profile is not exact, and so are its seconds; why is said below. "
         + f"{EDGE}: the chosen rate is the smallest or largest tried, so a better one may lie outside. Wire: bytes "
         "that a worker's collectives move in a step, counted. State: what a worker remembers between steps beside "
         f"parameters and gradient. To target: where some seeds reach it, how many; {MISSING}: none."
@@ -235,6 +238,11 @@ def _missing(spec: Landscape, maps: Sequence[TaskMap]) -> list[str]:
         lines += [f"- `{_short(each)}`, {name}: no modelled seconds: {why}" for name, why in each.unpriced.items()]
     lines += [f"- `{name}`: not run yet" for name in spec.tasks if name not in map(_short, maps)]
     return lines or ["Nothing: every method of the catalogue is in the tables."]
+
+
+def _rough(maps: Sequence[TaskMap]) -> list[str]:
+    prices = [(name, p) for each in maps for of in each.prices.values() for name, p in of.items() if p.note]
+    return [f"- {name}: {note}" for name, note in sorted({(name, price.note) for name, price in prices})]
 
 
 def _numbers(maps: Sequence[TaskMap]) -> Iterator[dict[str, object]]:

@@ -28,9 +28,10 @@ class MethodPrice:
 
     Attributes
     ----------
-    payload_bytes, wire_bytes : of a step and worker, from its profile.
+    payload_bytes, wire_bytes : of a worker and a step of the run, in the mean, from its profile.
     state : what a worker remembers between steps, in numbers a parameter.
     asynchronous : whether its workers wait for nobody; here all are equally fast, so that it is its synchronous twin.
+    note : what its profile says where it is not exact.
     finish : (steps,) modelled seconds until the slowest worker has ended each step.
     """
 
@@ -38,6 +39,7 @@ class MethodPrice:
     wire_bytes: float
     state: float
     asynchronous: bool
+    note: str
     finish: np.ndarray
 
     @property
@@ -68,10 +70,13 @@ def method_price(
     built, config = strategy(method_words(field.words(evidence.task, method)), workers)
     sent = profile(built, layout, workers, collective=config["collective"])
     seconds = built.accumulate * compute
-    run = modelled(sent, place.holding(workers), steps=evidence.task.steps, compute=seconds)
+    steps = evidence.task.steps
+    run = modelled(sent, place.holding(workers), steps=steps, compute=seconds)
+    operations = [operation for step in range(steps) for operation in sent.operations(step)]
+    payload, wire = (sum(getattr(op, name) for op in operations) / steps for name in ("payload_bytes", "wire_bytes"))
     state = sum(sent.memory_bytes.values()) / (BYTES * layout.d)
     asynchronous = built.waits_for is not None
-    return MethodPrice(sent.payload_bytes, sent.wire_bytes, state, asynchronous, run.by_step)
+    return MethodPrice(payload, wire, state, asynchronous, sent.note, run.by_step)
 
 
 def method_words(settings: Mapping[str, Any]) -> list[str]:
