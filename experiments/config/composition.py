@@ -13,6 +13,7 @@ from commeff.compressors import Layout
 from commeff.compressors.parts import Part
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
+from commeff.experiments.config.borrowed import BORROWED
 from commeff.experiments.config.describe import catalogue
 from commeff.experiments.config.facts import WORKERS, contraction, facts, layout_of, lost, reference, refuses
 from commeff.experiments.config.method_words import strategy
@@ -62,9 +63,15 @@ def composition(
         for name, words in catalogue(kind, plugins).items():
             choice = next((p.node for p in plugins if p.group == kind and p.name == name), None) or node(kind, name)
             found = kinds[kind](name, choice) if kind in kinds else {}
-            paper = reference(choice["_target_"]) if kind in ("method", "compressor", "topology") else ""
+            paper = _paper(kind, name, choice)
             rows[f"{kind}={name}"] = {"": words} | found | ({"paper": paper} if paper else {})
     return rows
+
+
+def _paper(kind: str, name: str, choice: Mapping[str, Any]) -> str:
+    if kind == "optimizer" and name in BORROWED:
+        return BORROWED[name].paper
+    return reference(choice["_target_"]) if kind in ("method", "compressor", "topology", "optimizer") else ""
 
 
 def _method(name: str, choice: Mapping[str, Any], layout: Layout, workers: int, plugins: Sequence[Choice]) -> Row:

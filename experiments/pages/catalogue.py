@@ -1,4 +1,6 @@
-"""The catalogue of methods, compressors and topologies: their docstrings, and what they send, remember and mix."""
+"""The catalogue of methods, compressors, topologies and optimizers: their docstrings, and what they send, remember and
+mix.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,20 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
-from commeff import compressors, methods, topologies
+from commeff import compressors, methods, optimizers, topologies
 from commeff.compressors import Compressor, Layout
 from commeff.experiments.config import build
-from commeff.experiments.config.facts import STEPS, WORKERS, contraction, facts, lost
+from commeff.experiments.config.borrowed import BORROWED
+from commeff.experiments.config.facts import STEPS, WORKERS, contraction, facts, lost, reference
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import built_in, node
 from commeff.experiments.pages.docstrings import markdown
+from commeff.experiments.pages.equations import latex
 from commeff.experiments.pages.pictures import graph
 from commeff.topologies import Topology
 
+GROUPS = ("method", "compressor", "topology", "optimizer")
 SIDE = 1000
 LAYOUT = Layout.of([("matrix", (SIDE, SIDE))])
 SIZES = (8, 16, 64)
@@ -47,7 +52,7 @@ def target(group: str, name: str) -> str:
 
 def described() -> set[str]:
     """The full names of all that the catalogue describes."""
-    return {target(group, name) for group in ("method", "compressor", "topology") for name in built_in(group)}
+    return {target(group, name) for group in GROUPS for name in built_in(group) if name not in BORROWED}
 
 
 def pages() -> dict[str, str]:
@@ -56,6 +61,7 @@ def pages() -> dict[str, str]:
         "catalogue/methods.md": _methods(),
         "catalogue/compressors.md": _compressors(),
         "catalogue/topologies.md": _topologies(),
+        "catalogue/optimizers.md": _optimizers(),
     }
 
 
@@ -64,6 +70,31 @@ def _page(title: str, module: object, table: Iterable[Iterable[object]], note: s
     lines = [head, ["---"] * len(head), *rows]
     drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return "\n\n".join([f"# {title}", markdown(inspect.getdoc(module) or ""), note, drawn, *entries]) + "\n"
+
+
+def _optimizers() -> str:
+    note = """## What they remember
+
+*Memory*: what a worker holds beside parameters and gradients, in models, for a matrix of a million numbers. *Acts on*:
+whether a number moves by its own past alone, so that all hosted workers take their steps at once, or by that of its
+whole tensor, which a model that is split by tensor or shard does not have in one place. Any of these may be the
+optimizer of any method; learning rates are keys (`optimizer.lr=0.1`), schedules a group (`schedule=cosine`)."""
+    rows: list[list[object]] = [["optimizer", "whose", "acts on", "memory, models", "paper"]]
+    entries = []
+    for name in built_in("optimizer"):
+        found = facts("psgd", LAYOUT, WORKERS, (), {"optimizer": (f"optimizer={name}",)})
+        scope = {"coordinate": "coordinates"}.get(found.built.local.scope, "whole tensors")
+        borrowed, memory = BORROWED.get(name), f"{found.state_bytes / (4 * LAYOUT.d):.3g}"
+        link = f"[{name}](#{name})" if borrowed else f"[{name}][{target('optimizer', name)}]"
+        paper = borrowed.paper if borrowed else reference(node("optimizer", name)["_target_"])
+        rows.append([link, "torch's" if borrowed else "ours", scope, memory, markdown(paper).strip()])
+        if borrowed:
+            update = "\n\n".join(f"```math\n{latex(line)}\n```" for line in borrowed.update)
+            says = f"{borrowed.says} `{node('optimizer', name)['_target_']}`\n\n{update}\n\n{markdown(borrowed.paper)}"
+            entries.append(f"## {name}\n\n{says}\n\n`commeff train optimizer={name}`")
+        else:
+            entries.append(_entry("optimizer", name))
+    return _page("Optimizers", optimizers, rows, note, entries)
 
 
 def _entry(group: str, name: str, extra: str = "") -> str:

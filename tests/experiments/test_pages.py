@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commeff import methods
+from commeff import methods, optimizers
+from commeff.experiments.config.borrowed import BORROWED
 from commeff.experiments.config.schema import built_in
 from commeff.experiments.pages import catalogue, docstrings, reference, repository
 from commeff.experiments.pages.equations import latex
@@ -26,7 +27,8 @@ def reached(nav) -> list[str]:
 
 
 def test_every_page_is_in_the_navigation_once():
-    made = {f"catalogue/{group}s.md" for group in ("method", "compressor")} | {"catalogue/topologies.md"}
+    made = {f"catalogue/{group}s.md" for group in ("method", "compressor", "optimizer")}
+    made |= {"catalogue/topologies.md"}
     made |= {f"api/{package.rpartition('.')[2]}.md" for package in reference.PACKAGES}
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     roots = {page for path, page in repository.PAGES.items() if (ROOT / path).is_file()}
@@ -36,7 +38,21 @@ def test_every_page_is_in_the_navigation_once():
 def test_the_catalogue_has_every_public_method_compressor_and_topology():
     families = [name for names in catalogue.families().values() for name in names]
     assert sorted(families) == sorted(methods.__all__) == sorted(built_in("method"))
-    assert len(catalogue.described()) == sum(len(built_in(group)) for group in ("method", "compressor", "topology"))
+    groups = ("method", "compressor", "topology", "optimizer")
+    assert len(catalogue.described()) == sum(len(built_in(group)) for group in groups) - len(BORROWED)
+
+
+def test_every_optimizer_is_ours_or_torchs_with_its_equation_and_paper():
+    ours, theirs = set(), set()
+    for name in built_in("optimizer"):
+        (theirs if catalogue.target("optimizer", name).startswith("torch.optim.") else ours).add(name)
+    assert theirs == set(BORROWED)
+    assert len(ours) == len(optimizers.__all__)
+    page = catalogue._optimizers()
+    assert "| [adam](#adam) | torch's | coordinates | 2 | Kingma, Ba, Adam, [arXiv 1412.6980]" in page
+    for name in theirs:
+        assert re.search(rf"^## {name}\n\n.+ `torch\.optim\.\S+`\n\n```math\n.+?```", page, re.MULTILINE | re.DOTALL)
+    assert "| [muon][commeff.optimizers.muon.MuonWithAdamW] | ours | whole tensors | 1 |" in page
 
 
 def test_what_is_described_nowhere_else_is_in_the_reference_once():
