@@ -23,7 +23,7 @@ WORKERS, STEPS = 4, 6
 LAYOUT = Layout.of([("matrix", (3, 3)), ("vector", (3,))])
 
 SMALL = {"period": 2, "rounds": 2, "rank": 1, "probability": 0.5}  # what shows all that a method does in a few steps
-SMALL |= {"warmup": 2, "freeze": 3, "kappa": 2, "doubling": 2}
+SMALL |= {"k": 2, "chunk": 3, "ratio": 0.25, "warmup": 2, "freeze": 3, "kappa": 2, "doubling": 2}
 BIASED, UNBIASED = (TopK(ratio=0.25), ScaledSign()), (Natural(),)
 
 Method = Callable[..., Strategy]

@@ -3,7 +3,10 @@ method: its update, what is remembered and sent, its parameters, an example.
 
 ==============  ====================================================================================================
 compressed      say less: psgd compressed_sgd mem_sgd double_squeeze neolithic power_sgd
-differences     say what changed: ef21 ef21_sgdm diana
+one_bit         say less of Adam: one_bit_adam zero_one_adam
+decoupled       let momenta differ: demo
+differences     say what changed: ef21 ef21_sgdm econtrol diana marina
+lazy            say nothing that others know: lag lasg
 gossip          talk to few: dsgd hierarchical_dsgd gossip_pga gossip_aga choco sgp
 squeezed        talk to few, and say less: deep_squeeze dcd_psgd ecd_psgd
 momentum        gossip with momentum: dmsgd decentlam qg_dsgdm
@@ -25,6 +28,7 @@ mixing matrix (W[i, j] weighs what i receives from j), C a compressor, d coordin
 from commeff.methods.asynchronous import ad_psgd, async_local_sgd, async_sgd, quorum_local_sgd, stale_dsgd
 from commeff.methods.compressed import compressed_sgd, double_squeeze, mem_sgd, neolithic, power_sgd, psgd
 from commeff.methods.corrected import d2, exact_diffusion, gradient_tracking, push_diging
+from commeff.methods.decoupled import demo
 from commeff.methods.differences import diana, econtrol, ef21, ef21_sgdm, marina
 from commeff.methods.federated import fedavg, fedopt, fedprox, scaffnew, scaffold
 from commeff.methods.gossip import choco, dsgd, gossip_aga, gossip_pga, hierarchical_dsgd, sgp
@@ -50,6 +54,7 @@ __all__ = [
     "dcd_psgd",
     "decentlam",
     "deep_squeeze",
+    "demo",
     "diana",
     "diloco",
     "dmsgd",

@@ -15,6 +15,7 @@ from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, Throu
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
 from commeff.transforms.compressed_gossip import DCD, ECD, DeepSqueeze
+from commeff.transforms.decoupled import CosineMomentum, Signed, Striding
 from commeff.transforms.delayed import Delayed, MixedIn, Pulled
 from commeff.transforms.encoders import ErrorControl, ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Smooth
@@ -51,6 +52,7 @@ __all__ = [
     "Buckets",
     "Choco",
     "Clipped",
+    "CosineMomentum",
     "DeepSqueeze",
     "Delayed",
     "DelayedNesterov",
@@ -88,10 +90,12 @@ __all__ = [
     "ServerVariates",
     "Sharded",
     "Shrinking",
+    "Signed",
     "Since",
     "Smooth",
     "Sometimes",
     "StaleGossip",
+    "Striding",
     "ThroughServer",
     "Tracking",
     "Warmup",

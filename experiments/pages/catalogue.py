@@ -29,6 +29,7 @@ SIZES = (8, 16, 64)
 FAMILIES = (
     "compressed",
     "one_bit",
+    "decoupled",
     "differences",
     "lazy",
     "gossip",
