@@ -68,6 +68,8 @@ def verdict(folder: Path, claim: object, **variants: list[Observation]) -> str:
         ("above(high, low)", HOLDS),
         ("above(low, high)", FAILS),
         ("below(low, low2)", UNTOLD),
+        ("below(low2, low)", UNTOLD),
+        ("above(low, others)", FAILS),
         ("below(low, low)", FAILS),
         ("below(low, others)", UNTOLD),
         ("above(high, others, sigmas=3)", HOLDS),
@@ -105,6 +107,8 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     """The seeds are far apart, the difference is the same in each."""
     assert verdict(tmp_path, "below(a, b, sigmas=3)", a=ends(1.0, 5.0, 9.0), b=ends(1.1, 5.1, 9.11)) == HOLDS
     assert verdict(tmp_path, "below(a, b, sigmas=3)", a=ends(1.0, 5.0, 9.0), b=ends(5.1, 9.1, 1.1)) == UNTOLD
+    for sigmas, expected in ((8, HOLDS), (9, UNTOLD)):  # 1 is 8.66 times 0.2 / sqrt(3)
+        assert verdict(tmp_path, f"below(a, b, sigmas={sigmas})", a=ends(1, 5, 9), b=ends(2, 6.2, 9.8)) == expected
 
 
 def test_two_seeds_tell_nothing(tmp_path: Path) -> None:
@@ -137,6 +141,7 @@ def test_quantities_of_a_curve() -> None:
     assert rate(Observation({}, curve(0.9)), "gap") == pytest.approx(0.9)
     noise = curve(0.9, bottom=1e-14)
     assert rate(Observation({}, noise), "gap", down_to=1e-6) == pytest.approx(0.9, abs=1e-4)
+    assert rate(Observation({}, curve(0.7, bottom=1e-14)), "gap") == pytest.approx(0.7, abs=0.01)
     assert to(seen, "gap", 0.1) == 100 * 25
     assert to(seen, "gap", 1e-9) == math.inf
     assert math.isnan(floor(seen, "nothing"))

@@ -24,8 +24,8 @@ def consensus(config: Mapping[str, Any]) -> dict[str, float]:
     """Of the topology: repeated averaging without gradients.
 
     rho = ||W - J|| of the first matrix; rate = the factor a step by which a disagreement falls, at its worst, over one
-    period (for one that never repeats, over 8 n steps of a random vector); exact_after = steps until all agree to ten
-    digits, infinite if that takes more than a period; degree = neighbours that a worker sends to, at most.
+    period (for one that never repeats, that of random vectors until ten digits agree); exact_after = steps until all
+    agree to ten digits, infinite if that takes more than a period; degree = neighbours that a worker sends to, at most.
     """
     topology = build.topology(config)
     matrices = [topology.at(step) for step in range(topology.period or 1)]
@@ -36,9 +36,10 @@ def consensus(config: Mapping[str, Any]) -> dict[str, float]:
         rng = np.random.default_rng(int(config["seed"]))
         x = rng.standard_normal((topology.n, 8))
         x -= x.mean(0)
-        start, steps = np.linalg.norm(x), min(8 * topology.n, LONGEST)
-        for step in range(steps):
-            x = topology.at(step).sparse() @ x
+        start, steps = np.linalg.norm(x), 0
+        while np.linalg.norm(x) > EXACT * start and steps < LONGEST:  # below, what is left is rounding
+            x = topology.at(steps).sparse() @ x
+            steps += 1
         return found | {"rate": float((np.linalg.norm(x) / start) ** (1 / steps)), "exact_after": math.inf}
     if topology.period == 1:  # a normal matrix has powers of its norm
         return found | {"rate": matrices[0].rho, "exact_after": 1.0 if matrices[0].rho < EXACT else math.inf}

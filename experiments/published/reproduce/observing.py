@@ -22,7 +22,7 @@ from commeff.experiments.published.reproduce.results import CaseResult, Results,
 from commeff.experiments.published.reproduce.table import Case, PublishedTable
 from commeff.experiments.run.store import FINISHED, replace, stamp
 
-VERSION = 1  # of what measurements mean
+VERSION = 2  # of what measurements mean
 FACTS = ("cpu", "cores", "gpus", "python", "torch", "commit")  # of a machine that a page names
 
 

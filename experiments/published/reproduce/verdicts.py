@@ -138,19 +138,19 @@ def shown(value: Value) -> str:
     """A number, or the mean over seeds with half its interval.
 
     >>> shown(0.123456), shown({0: 1.0, 1: 1.0}), shown({0: math.inf, 1: math.inf}), shown({})
-    ('0.1235', '1', 'never', '–')
+    ('0.123456', '1', 'never', '–')
     """
     if not isinstance(value, dict):
-        return "never" if math.isinf(value) else f"{value:.4g}"
+        return "never" if math.isinf(value) else f"{value:.6g}"
     values = np.array([*value.values()])
     if not len(values):
         return "–"
     if np.isinf(values).any():
         return "never" if np.isinf(values).all() else f"reached by {np.isfinite(values).sum()} of {len(values)} seeds"
     if len(values) < 2 or np.ptp(values) <= ROUNDING * abs(values).max():
-        return f"{values.mean():.4g}"
+        return f"{values.mean():.6g}"
     half = t_quantile(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    return f"{values.mean():.4g} ± {half:.2g}"
+    return f"{values.mean():.6g} ± {half:.2g}"
 
 
 def _minus(left: float, right: float) -> float:
