@@ -135,6 +135,8 @@ def _measured(results: Results) -> Iterator[str]:
         yield f"| {' | '.join(map(markdown_text, cells))} |"
     yield ""
     yield from ("± is half a 95 % interval over seeds; differences in claims are paired by seed.", "")
+    if table.tune is not None:
+        yield from (f"`{table.tune[0]}` is that of the best {table.tune[1]}; all variants tried as many values.", "")
     for warning in (*results.warnings, *results.missing):
         yield f"- {markdown_text(warning)}"
     if results.warnings or results.missing:

@@ -72,11 +72,12 @@ def related(left: Value, sign: str, right: Value, exact: bool = False) -> Verdic
     ('holds', 'fails', 'holds')
     """
     words = f"{shown(left)} {sign} {shown(right)}"
-    spread = spread_of(left, right, exact) if sign[0] == "<" else spread_of(right, left, exact)
+    spread = spread_of(left, right, exact)
     if isinstance(spread, str):
         return UNTOLD, f"{words}: {spread}"
-    low, high, loose = spread.mean - spread.half, spread.mean + spread.half, len(sign) == 2
     reason = f"{words}: difference {_with_half(spread)}" if spread.half else words
+    middle, loose = spread.mean if sign[0] == "<" else -spread.mean, len(sign) == 2
+    low, high = middle - spread.half, middle + spread.half
     if high < 0 or (loose and high <= 0):
         return HOLDS, reason
     return (FAILS if low > 0 or (not loose and low >= 0) else UNTOLD), reason
