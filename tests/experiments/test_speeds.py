@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from commeff import Layout, methods, profile, topologies
+from commeff.cluster import Cluster
+from commeff.core.events import WaitsFor
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.timing import lone_exchange
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.plots import convergence
 from commeff.experiments.report.draw.stragglers import stragglers
@@ -18,6 +24,7 @@ from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import run_id
 
+SGD = partial(torch.optim.SGD, lr=0.1)
 SMALL = ("task=digits", "workers=4", "steps=8", "evaluate_every=4", "optimizer.lr=0.1")
 
 
@@ -82,6 +89,18 @@ def test_links_of_a_cluster_take_their_time(tmp_path: Path) -> None:
         assert free < slow < slower
         size = 4 * 2410  # the parameters of the logistic model, or more of another
         assert slower - free >= 8 * sendings * size / 125e6
+
+
+@pytest.mark.parametrize(("method", "messages"), [("async_sgd", 2), ("ad_psgd", 1), ("stale_dsgd", 2)])
+def test_an_exchange_takes_as_long_as_its_own_bytes(method: str, messages: int) -> None:
+    """Up and down, one of a pair, or two neighbours' rows: on a link that nobody else uses."""
+    cluster = Cluster.named("ethernet_1g", gpus=4)
+    strategy = methods.async_sgd(SGD) if method == "async_sgd" else getattr(methods, method)(SGD, topologies.ring(4))
+    short, long = (
+        lone_exchange(profile(strategy, Layout.flat(d), 4), cluster, strategy.waits_for) for d in (10**6, 3 * 10**6)
+    )
+    assert long - short == pytest.approx(messages * 4 * 2e6 / cluster.inter.rate)
+    assert lone_exchange(profile(methods.async_sgd(SGD), Layout.flat(9), 1), cluster, WaitsFor()) == 0.0
 
 
 def test_old_runs_keep_their_names() -> None:

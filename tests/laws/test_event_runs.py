@@ -103,9 +103,10 @@ def test_a_batch_is_the_next_of_the_workers_own():
             drawn.extend((worker, step) for worker in workers)
             return super().batch(step, workers)
 
-    clock = OutOfStep(Speeds(N, straggler=3.0), methods.async_sgd(SGD).waits_for)
+    clock, communicator = OutOfStep(Speeds(N, straggler=3.0), methods.async_sgd(SGD).waits_for), Communicator(N, seed=3)
     watched = Watched(workers=N, dimension=5, sigma=0.3, dtype="float64", seed=1)
-    train(watched, methods.async_sgd(SGD), Communicator(N, seed=3), steps=6, event_clock=clock)
+    train(watched, methods.async_sgd(SGD), communicator, steps=6, event_clock=clock)
+    assert communicator.finished.all()  # between two steps nobody is late
     of_fast, of_slow = ([step for worker, step in drawn if worker == who] for who in (0, N - 1))
     assert of_fast == list(range(len(of_fast)))
     assert of_slow == [0, 1]
