@@ -29,6 +29,11 @@ def event_clock(config: Mapping[str, Any], task: Task, strategy: Strategy) -> Ev
     with shapes_only():
         one = Stacked(task.model, range(1))
     waits_for, sent = strategy.waits_for, None
+    if waits_for is not None and config["attack"] is not None:
+        raise ValueError(
+            f"attack must be left out for an asynchronous method with speeds, got {config['attack']}: liars look "
+            "at the gradients of all workers, which are not there together"
+        )
     if waits_for is None or cluster is not None:
         told = {"seed": config["seed"], "collective": config["collective"], "dtype": one.parameters.dtype}
         sent = profile(strategy, one.layout, n, **told)

@@ -13,6 +13,7 @@ import torch
 from commeff import Layout, methods, profile, topologies
 from commeff.cluster import Cluster
 from commeff.core.events import WaitsFor
+from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.timing import lone_exchange
@@ -129,6 +130,13 @@ def test_what_no_clock_can_be_is_refused(words: list[str], fault: str) -> None:
     with pytest.raises(ConfigError) as refused:
         compose([*SMALL, "method=psgd", *words])
     assert any(fault in line for line in refused.value.faults), refused.value.faults
+
+
+def test_liars_need_everybody_s_gradients() -> None:
+    words = [*SMALL, "speeds=constant", "attack=a_little", "attackers=1"]
+    build(compose([*words, "method=psgd"]))
+    with pytest.raises(ConfigError, match="attack must be left out for an asynchronous method"):
+        build(compose([*words, "method=async_sgd"]))
 
 
 @pytest.mark.parametrize(
