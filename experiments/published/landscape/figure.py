@@ -75,7 +75,7 @@ def _panel(axes: Axes, each: TaskMap, costs: dict[str, float], points: Sequence[
     axes.set_xlim(low, high)
     ticks = _ticks(low, high)
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+    axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks])
 
 
 def _ticks(low: float, high: float) -> list[float]:
