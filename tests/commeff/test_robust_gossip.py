@@ -157,6 +157,7 @@ def test_a_rule_of_ones_own_is_one_class(law):
 
 def test_clipping_acts_on_pieces_of_rows():
     acts_on_pieces(MethodCase("clipped", lambda n: methods.clipped_gossip(SGD, topologies.ring(n))))
+    assert methods.clipped_gossip(SGD, topologies.ring(4)).exact_on_pieces
 
 
 def test_the_profile_is_that_of_gossip():
