@@ -51,6 +51,8 @@ def written(folder: Path, **changes: object) -> str:
             "claims: entry 2 has no use for 'claims'; did you mean claim?",
         ),
         ({"claims": None}, "claims nothing"),
+        ({"grid": [{"name": "a", "optimizer.lr": [1, 2]}], "claims": ["a < 1"]}, "a is 2 cases, which differ in"),
+        ({"numbers": [{"variant": "a", "value": "depth"}]}, "'depth' is no number there"),
         ({"paper": None}, "names no `paper`"),
         ({"gird": []}, "has no use for 'gird'; did you mean grid?"),
         ({"seeds": [0, 1]}, "at least 3 seeds"),

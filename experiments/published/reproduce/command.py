@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.published.reproduce.table import (
@@ -16,6 +17,9 @@ from commeff.experiments.published.reproduce.table import (
     read_table,
 )
 from commeff.experiments.run.store import IRRELEVANT
+
+if TYPE_CHECKING:
+    from commeff.experiments.published.reproduce.observing import TableRun
 
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
 
@@ -95,6 +99,7 @@ def dry_run(wanted: Wanted) -> list[str]:
 
     table = wanted.read()
     plan = TableRun(table, wanted.place, wanted.jobs)
+    _check(plan)
     stated = [f"stated for this scale: {table.cost}"] if table.cost else []
     lines = [f"{table.title}: {len(table.cases)} cases, seeds {', '.join(map(str, table.seeds))}, {table.measure}"]
     if table.measure != "training":
@@ -112,6 +117,7 @@ def reproduce(wanted: Wanted) -> Reproduced:
     from commeff.experiments.published.reproduce.observing import TableRun, measured, trained
 
     plan = TableRun(table, wanted.place, wanted.jobs)
+    _check(plan)
     code = 0
     if table.measure == "training":
         request = plan.request
@@ -144,6 +150,23 @@ def reproduce(wanted: Wanted) -> Reproduced:
     outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
     lines += [*results.warnings, *results.missing, headline(table.scale, verdicts, compared)]
     return Reproduced(page, lines, code or (OUTSIDE if outside else 0))
+
+
+def _check(plan: TableRun) -> None:
+    """Refuse what can be seen before anything runs: claims of several cases, and formulas of numbers."""
+    from commeff.experiments.published.reproduce.judging import check
+    from commeff.experiments.published.reproduce.language import LanguageError
+    from commeff.experiments.published.reproduce.numbers import compare
+    from commeff.experiments.published.reproduce.results import CaseResult, choose
+
+    labels = [plan.labels(number) for number in range(len(plan.table.cases))]
+    planned = [CaseResult(case, {}, own) for case, own in zip(plan.table.cases, labels, strict=True)]
+    try:
+        results = choose(plan.table, planned)
+        check(results)
+        compare(results)
+    except LanguageError as error:
+        raise ConfigError([f"{plan.table.path.name}: {error}"]) from None
 
 
 def _at(where: object) -> str:

@@ -54,6 +54,22 @@ def judge(results: Results) -> list[ClaimVerdict]:
     return [verdict for claim in results.table.claims for verdict in _at_each_place(claim, results)]
 
 
+def check(results: Results) -> None:
+    """Refuse claims whose variants are several cases, before anything is run.
+
+    Raises
+    ------
+    LanguageError : with what to write instead.
+    """
+    for claim in results.table.claims:
+        hidden = [part.arguments for part in walk(claim.tree) if isinstance(part, Call) and part.function == "slope"]
+        slopes = {id(inner) for arguments in hidden for part in arguments for inner in walk(part)}
+        names = [part for part in walk(claim.tree) if isinstance(part, Name) and id(part) not in slopes]
+        for where in places(claim, results):
+            for name in names:
+                results.one(name.text, {**where, **dict(name.where)})
+
+
 def _at_each_place(claim: Claim, results: Results) -> Iterator[ClaimVerdict]:
     for where in places(claim, results):
         if SCALES.index(results.table.scale) < SCALES.index(claim.least_scale):
