@@ -101,6 +101,15 @@ def test_marina_goes_on_without_some_workers_from_the_mean_of_all():
         before, x = torch.where(here[:, None], x, before), after
 
 
+def test_marina_begins_with_whole_gradients_of_those_who_come_first():
+    strategy, communicator, x = methods.marina(SGD, Dense(), 1e-9), Communicator(workers=N, seed=1), start(N, D)
+    strategy.start(x, Layout.flat(D), communicator)
+    for communicator.step in range(2):
+        communicator.active = torch.full((N,), communicator.step > 0)
+        before, x = x, strategy.step(x, slope(x, 0), communicator, partial(slope, step=0))
+    assert (x - (before - 0.1 * mean(slope(before, 0)))).abs().max() <= 1e-12
+
+
 # --- lazily aggregated gradients ---
 
 
