@@ -38,6 +38,7 @@ def reproduce(
     * `commeff reproduce --list`
     * `commeff reproduce ef21_floor --scale smoke` a minute, to see that it runs; no verdict on science
     * `commeff reproduce ef21_floor data_dir=../shared/data` at full scale
+    * `commeff reproduce peers` our methods beside those of other libraries that are installed, on the same processes
     * `commeff reproduce mine.yaml --dry-run` a table of your own: docs/reproduce.md
 
     The same command again goes on where it was stopped. A claim holds, fails, or cannot be told at this scale; a number
@@ -55,7 +56,7 @@ def reproduce(
         if jobs is not None and jobs < 1:
             raise ValueError(f"-j must be at least 1, got {jobs}")
         wanted = command.Wanted(table, scale, store, out, jobs or cores(), tuple(settings or ()))
-        wanted.read()
+        wanted.check()
         try_folder("--out", wanted.folder)
         if dry_run:
             typer.echo("\n".join(map(visible, command.dry_run(wanted))))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
-from commeff.experiments.published.peers import graphs
-from commeff.experiments.published.peers.__main__ import compared, write
+from commeff.experiments.published.peers import graphs, report
 from commeff.experiments.published.peers.problem import Compared
+from commeff.experiments.published.reproduce import command
 
 
 @pytest.fixture(scope="module")
 def found() -> list[Compared]:
-    return compared()
+    return report.compared()
 
 
 def test_every_method_is_the_others(found: list[Compared]) -> None:
@@ -30,8 +32,24 @@ def test_a_difference_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_has_them_all(found: list[Compared], tmp_path) -> None:
-    write(found, tmp_path)
+    report.write(found, tmp_path)
     table = pd.read_csv(tmp_path / "peers.csv")
     assert table["ours"].tolist() == [each.ours for each in found]
     page = (tmp_path / "peers.md").read_text()
     assert page.count("\n| torch ") == 5
+
+
+def test_reproduce_says_them_and_fails_where_one_differs(found: list[Compared], tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(report, "compared", lambda: found)
+    done = command.reproduce(command.Wanted("peers", out=tmp_path))
+    assert (done.exit_code, len(done.lines)) == (0, len(found))
+    monkeypatch.setattr(report, "compared", lambda: [replace(found[0], difference=1.0)])
+    done = command.reproduce(command.Wanted("peers", out=tmp_path))
+    assert done.exit_code == 3
+    assert done.lines[0].startswith("differs: psgd and torch")
+
+
+def test_peers_take_no_settings() -> None:
+    with pytest.raises(ValueError, match="peers has no settings and one scale, full, got --scale smoke"):
+        command.Wanted("peers", "smoke").check()
+    assert command.tables()[-1]["name"] == "peers"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,12 @@ from commeff.experiments.run.store import IRRELEVANT
 if TYPE_CHECKING:
     from commeff.experiments.published.reproduce.observing import TableRun
 
+STUDIES = {  # what has no table: its title and cost; `published/NAME/report.py` compares, judges and writes
+    "peers": (
+        "Methods of ours beside those of torch, torchft, Flower and Bluefog, where these are installed",
+        "half a minute, on 4 processes",
+    ),
+}
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
 
 
@@ -43,7 +50,12 @@ class Wanted:
     @property
     def place(self) -> Path:
         """The store: all scales of a table share one."""
-        return self.store or Path("runs") / "reproduce" / self.path.stem
+        return self.store or Path("runs") / "reproduce" / (self.table if self.is_study else self.path.stem)
+
+    @property
+    def is_study(self) -> bool:
+        """Whether it is one of STUDIES."""
+        return self.table in STUDIES
 
     @property
     def folder(self) -> Path:
@@ -55,8 +67,16 @@ class Wanted:
         """What makes the page again; where data lie is everybody's own."""
         return shlex.join(["commeff", "reproduce", self.table, "--scale", self.scale])
 
+    def check(self) -> None:
+        """Refuse what cannot be run, before anything is."""
+        if not self.is_study:
+            self.read()
+        elif self.settings or self.scale != "full":
+            given = self.settings[0] if self.settings else f"--scale {self.scale}"
+            raise ValueError(f"{self.table} has no settings and one scale, full, got {given}; leave it out")
+
     def read(self) -> PublishedTable:
-        """The table; refuses settings that would change results."""
+        """The table; refuses settings that would change results. A study has none."""
         bad = [word for word in self.settings if word.partition("=")[0] not in IRRELEVANT or "=" not in word]
         if bad:
             near = did_you_mean(bad[0].partition("=")[0], IRRELEVANT)
@@ -81,6 +101,8 @@ def tables() -> list[dict[str, str]]:
         full = read_table(path)
         scales = [scale for scale in SCALES if scale != "reduced" or _has_reduced(path)]
         rows.append({"name": name, "title": full.title, "scales": " ".join(scales), "full costs": full.cost})
+    for name, (title, cost) in STUDIES.items():
+        rows.append({"name": name, "title": title, "scales": "full", "full costs": cost})
     return rows
 
 
@@ -97,6 +119,8 @@ def dry_run(wanted: Wanted) -> list[str]:
     from commeff.experiments.grid import command as grids
     from commeff.experiments.published.reproduce.observing import TableRun, unmeasured
 
+    if wanted.is_study:
+        return [": ".join(STUDIES[wanted.table])]
     table = wanted.read()
     plan = TableRun(table, wanted.place, wanted.jobs)
     _check(plan)
@@ -112,6 +136,9 @@ def dry_run(wanted: Wanted) -> list[str]:
 
 def reproduce(wanted: Wanted) -> Reproduced:
     """Run what is not finished, judge, and write the page."""
+    if wanted.is_study:
+        study = import_module(f"commeff.experiments.published.{wanted.table}.report")
+        return Reproduced(*study.reproduce(wanted.folder))
     table = wanted.read()
     from commeff.experiments.grid import command as grids
     from commeff.experiments.published.reproduce.observing import TableRun, measured, trained

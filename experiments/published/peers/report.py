@@ -1,8 +1,7 @@
-"""`python -m commeff.experiments.published.peers [--out results/peers]`: other libraries beside ours, half a minute."""
+"""`commeff reproduce peers`: other libraries beside ours, half a minute."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,8 @@ from commeff.experiments.published.peers.problem import STEPS, WORKERS, Compared
 from commeff.experiments.report.write.table import Table, markdown
 from commeff.experiments.run.system import cpu_name, git_commit
 
-COMMAND = "python -m commeff.experiments.published.peers"
+COMMAND = "commeff reproduce peers"
+PAGE_NAME = "peers.md"
 PAGE = """# Our methods beside other libraries'
 
 Written by `{command}` at commit {commit} on {cpu}. Measured: both libraries train the same network of 548 parameters
@@ -39,6 +39,16 @@ def compared() -> list[Compared]:
     return [*on_forks(WORKERS, WORKERS, on_each), *graphs.comparisons()]
 
 
+def words(found: Sequence[Compared]) -> list[str]:
+    """A line for each comparison."""
+    return [
+        f"{each.verdict}: {each.ours} and {each.library}'s {each.theirs}"
+        + ("" if each.difference is None else f": {each.difference:.0e}")
+        + (f" ({each.remark})" if each.difference is None else "")
+        for each in found
+    ]
+
+
 def write(found: Sequence[Compared], out: Path) -> None:
     """peers.csv and peers.md."""
     out.mkdir(parents=True, exist_ok=True)
@@ -57,10 +67,11 @@ def write(found: Sequence[Compared], out: Path) -> None:
     ]
     table = "\n".join(markdown(Table.of(shown)))
     page = PAGE.format(command=COMMAND, commit=git_commit(), cpu=cpu_name(), workers=WORKERS, steps=STEPS, table=table)
-    (out / "peers.md").write_text(page, encoding="utf-8")
+    (out / PAGE_NAME).write_text(page, encoding="utf-8")
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("results/peers"), help="the folder of the page and its data")
-    write(compared(), parser.parse_args().out)
+def reproduce(out: Path) -> tuple[Path, list[str], int]:
+    """Compare all and write the page: its path, a line for each comparison, and 3 where something differs, else 0."""
+    found = compared()
+    write(found, out)
+    return out / PAGE_NAME, words(found), 3 if any(each.verdict == "differs" for each in found) else 0
