@@ -9,6 +9,7 @@ import torch
 
 from commeff import Communicator
 from commeff.compressors import Layout
+from commeff.core.curvature import Flat
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError, built_in
@@ -27,7 +28,7 @@ def test_every_method_takes_a_step_of_what_its_words_describe(method: str) -> No
     found, config = strategy([f"method={method}"], workers=8)
     x, communicator = torch.zeros(8, 12), Communicator(8, collective=config["collective"])
     found.start(x, Layout.of([("weight", (3, 4))]), communicator)
-    assert found.step(x, torch.ones(8, 12), communicator).shape == x.shape
+    assert found.step(x, torch.ones(8, 12), communicator, Flat()).shape == x.shape
 
 
 def test_a_plugin_is_a_method_like_others(tmp_path: Path) -> None:
