@@ -108,6 +108,8 @@ def _page(spec: Landscape, maps: Sequence[TaskMap]) -> list[str]:
         lines += ["", f"## {' and '.join(_short(each) for each in group)}", "", *markdown(_table(spec, group)), ""]
         lines += [_note(group)]
     lines += ["", "## Nobody is better and cheaper", "", *_fronts_words(maps), "", "![fronts](landscape.png)"]
+    whys = [f"- {name} ({setting.shown}): {setting.why}" for name, setting in spec.settings.items()]
+    lines += ["", "## Set otherwise than its YAML, and why", "", *whys] if whys else []
     if rough := _rough(maps):
         lines += ["", "## Whose seconds are rough", "", *rough]
     return [*lines, "", "## What is missing", "", *_missing(spec, maps)]
