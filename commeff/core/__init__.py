@@ -6,7 +6,8 @@ that remember what averaging did (D2, quasi-global momentum, control variates). 
 `commeff.transforms`.
 """
 
-from commeff.core.local import Grouped, Local, scheduled
+from commeff.core.factories import Grouped, scheduled
+from commeff.core.local import Local
 from commeff.core.strategy import Chain, Encoder, Keep, LocalStep, Stateful, Strategy, Transform
 
 __all__ = [

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from commeff.compressors import Layout, WorkerRandom
 from commeff.core.corrections import Corrected, kept
-from commeff.core.local import Local, one_rate
+from commeff.core.factories import one_rate
+from commeff.core.local import Local
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator

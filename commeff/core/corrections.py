@@ -13,7 +13,8 @@ from torch import Tensor
 
 from commeff.compressors import Layout
 from commeff.core.curvature import Curvature
-from commeff.core.local import Local, equal_rates, one_rate
+from commeff.core.factories import equal_rates, one_rate
+from commeff.core.local import Local
 from commeff.core.strategy import LocalStep
 
 

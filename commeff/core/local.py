@@ -1,15 +1,8 @@
-"""Local steps: any torch optimizer on all hosted rows at once, and the steps that remember their last move.
-
-An `optimizer` is always a factory from a parameter list (or a list of parameter-group dicts) to a
-`torch.optim.Optimizer`, such as `functools.partial(torch.optim.SGD, lr=0.1)`. `scheduled` and `Grouped` make such
-factories out of such factories.
-"""
+"""Local steps: any torch optimizer on all hosted rows at once."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,95 +13,15 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from commeff.compressors import Layout
 from commeff.core.addresses import Address, Swap
+from commeff.core.components import LocalStep
 from commeff.core.curvature import Curvature
-from commeff.core.strategy import LocalStep, Scope
+from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, sample_of
+from commeff.core.state import Scope
 from commeff.optimizers.rule import Rule
 from commeff.optimizers.schedule_free import ScheduleFree
 from commeff.optimizers.sophia import Sophia
 
-OptimizerFactory = Callable[[Any], Optimizer]
-
-# Their update of a coordinate depends on that coordinate only, so one object can run all workers as one (w, d) tensor.
-ELEMENTWISE: tuple[type[Optimizer], ...] = (
-    torch.optim.SGD,
-    torch.optim.ASGD,
-    torch.optim.Adagrad,
-    torch.optim.Adadelta,
-    torch.optim.Adam,
-    torch.optim.AdamW,
-    torch.optim.Adamax,
-    torch.optim.NAdam,
-    torch.optim.RAdam,
-    torch.optim.RMSprop,
-    torch.optim.Rprop,
-)
-
-
-@dataclass(frozen=True)
-class Scheduled:
-    """An optimizer factory with a schedule for its learning rate. Made by `scheduled`."""
-
-    optimizer: OptimizerFactory
-    schedule: Callable[[Optimizer], LRScheduler]
-
-    def __call__(self, parameters: Any) -> Optimizer:
-        return self.optimizer(parameters)
-
-
-def scheduled(optimizer: OptimizerFactory, schedule: Callable[[Optimizer], LRScheduler]) -> Scheduled:
-    """`optimizer` with a torch learning-rate schedule, moved on by the local step after every update.
-
-    >>> from functools import partial
-    >>> halving = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
-    >>> factory = scheduled(partial(torch.optim.SGD, lr=1.0), halving)
-    >>> local = Local(factory)
-    >>> local.start(torch.zeros(1, 1), Layout.flat(1))
-    >>> [float(local(torch.zeros(1, 1), -torch.ones(1, 1))) for _ in range(3)]
-    [1.0, 0.5, 0.25]
-    """
-    return Scheduled(optimizer, schedule)
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """An optimizer factory with options for each parameter group, e.g. `Grouped(adam, ({}, {"weight_decay": 0.0}))`."""
-
-    optimizer: OptimizerFactory
-    options: Sequence[dict[str, Any]]
-
-    def __call__(self, groups: list[dict[str, Any]]) -> Optimizer:
-        if len(groups) != len(self.options):
-            raise ValueError(
-                f"options must hold a set for each of the {len(groups)} parameter groups, got {len(self.options)}: "
-                "who drives the method says which parameters are in which group; give it groups="
-            )
-        return self.optimizer([group | chosen for group, chosen in zip(groups, self.options, strict=True)])
-
-
-@contextmanager
-def _without_compiler() -> Iterator[None]:
-    """Optimizers made inside do not import torch's compiler: more than a second, which refusals need not wait for.
-
-    torch keeps the compiler out of `add_param_group`; it imports it to do so, unless the function says by what it is
-    replaced.
-    """
-    adding = getattr(Optimizer.add_param_group, "__wrapped__", None)
-    if adding is None or "torch._dynamo" in sys.modules:
-        yield
-        return
-    setattr(adding, "__dynamo_disable", adding)
-    try:
-        yield
-    finally:
-        delattr(adding, "__dynamo_disable")
-
-
-def _probe(factory: OptimizerFactory) -> Optimizer:
-    """One of the factory's optimizers, to see of what kind they are."""
-    while isinstance(factory, (Scheduled, Grouped)):
-        factory = factory.optimizer
-    with _without_compiler():
-        return factory([torch.nn.Parameter(torch.zeros(1, 1))])
+__all__ = ["Local", "OptimizerFactory"]
 
 
 @dataclass(frozen=True)
@@ -160,22 +73,22 @@ class Local(LocalStep):
                 f"optimizer must be a factory, got a {type(optimizer).__name__} object, which belongs to one model: "
                 "give a factory, such as functools.partial(torch.optim.SGD, lr=0.1)"
             )
-        probe = _probe(optimizer)
-        if isinstance(probe, torch.optim.SparseAdam):
+        sample = sample_of(optimizer)
+        if isinstance(sample, torch.optim.SparseAdam):
             raise ValueError(
                 "optimizer must take dense gradients, got SparseAdam: what workers average has no gaps; choose Adam"
             )
-        if isinstance(probe, torch.optim.LBFGS):
+        if isinstance(sample, torch.optim.LBFGS):
             raise ValueError(
                 "optimizer must take one gradient a step, got LBFGS: it evaluates the loss by itself; choose another"
             )
-        self._kind = type(probe).__name__
-        self._elementwise = probe.elementwise if isinstance(probe, Rule) else type(probe) in ELEMENTWISE
-        self._elsewhere = isinstance(probe, ScheduleFree)
+        self._kind = type(sample).__name__
+        self._elementwise = sample.elementwise if isinstance(sample, Rule) else type(sample) in ELEMENTWISE
+        self._elsewhere = isinstance(sample, ScheduleFree)
         self._curvature = None
-        if isinstance(probe, Sophia):
-            self._curvature = Curvature(probe.kind, probe.param_groups[0]["interval"])
-        self._fused = bool(probe.defaults.get("fused"))
+        if isinstance(sample, Sophia):
+            self._curvature = Curvature(sample.kind, sample.param_groups[0]["interval"])
+        self._fused = bool(sample.defaults.get("fused"))
 
     @property
     def scope(self) -> Scope:
@@ -420,19 +333,3 @@ def _shaped(value: Tensor, run: ColumnRun) -> Tensor:
 
 def _options(optimizer: Optimizer) -> list[dict[str, Any]]:
     return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-
-
-def one_rate(local: LocalStep) -> None:
-    """Refuse parameter groups of different learning rates, now and later: one rate is the unit of a memory."""
-    local.has_one_rate = True
-    equal_rates(local.options)
-
-
-def equal_rates(options: Mapping[int, Mapping[str, Any]]) -> None:
-    """Refuse options of parameter groups, as a local step has them, that have different learning rates."""
-    rates = tuple(float(chosen["lr"]) for chosen in options.values())
-    if len(set(rates)) > 1:
-        raise ValueError(
-            f"all parameter groups must have one learning rate, got {rates}: "
-            "this method remembers in units of it; give all groups the same"
-        )

@@ -10,7 +10,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout
 from commeff.core.addresses import Address
-from commeff.core.local import one_rate
+from commeff.core.factories import one_rate
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Encoder, LocalStep, Transform, stages_of
 from commeff.topologies import Topology

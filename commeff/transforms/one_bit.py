@@ -11,7 +11,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.local import one_rate
+from commeff.core.factories import one_rate
 from commeff.core.overlap import Stages
 from commeff.core.strategy import LocalStep, Transform, stages_of
 from commeff.transforms.averaging import Average

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
-from commeff.core.local import Local, OptimizerFactory, one_rate
+from commeff.core.factories import one_rate
+from commeff.core.local import Local, OptimizerFactory
 from commeff.core.overlap import Stages
 from commeff.core.strategy import LocalStep, Transform, stages_of
 from commeff.topologies import Topology

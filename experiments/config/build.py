@@ -13,7 +13,7 @@ from typing import Any
 
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor
-from commeff.core.local import scheduled
+from commeff.core.factories import scheduled
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import contained, refused
 from commeff.experiments.config.misfits import misfits

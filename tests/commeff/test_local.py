@@ -12,7 +12,7 @@ from commeff import Communicator, Layout, Local, methods
 from commeff.compressors import TopK
 from commeff.core import Grouped, scheduled
 from commeff.core.corrections import D2
-from commeff.core.local import ELEMENTWISE, one_rate
+from commeff.core.factories import ELEMENTWISE, one_rate
 
 W, STEPS = 3, 5
 LAYOUT = Layout.of([("a", (4, 2)), ("b", (4,)), ("c", (3, 4))], groups=[0, 1, 0])

@@ -13,7 +13,7 @@ from commeff.compressors import Natural, TopK
 from commeff.compressors.parts import Part
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address
-from commeff.core.local import scheduled
+from commeff.core.factories import scheduled
 from commeff.laws.problem import slope
 from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.saved import Held, copy, kinds

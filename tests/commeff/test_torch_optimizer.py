@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from commeff import DistributedOptimizer, Strategy, methods, scheduled, topologies
 from commeff.compressors import TopK
-from commeff.core.local import Grouped
+from commeff.core.factories import Grouped
 from commeff.parallelism import Mesh
 from tests.laws.processes import on_processes
 
