@@ -52,6 +52,8 @@ def scheduled(optimizer: OptimizerFactory, schedule: Callable[[Optimizer], LRSch
     """`optimizer` with a torch learning-rate schedule, moved on by the local step after every update.
 
     >>> from functools import partial
+    >>> from commeff.compressors import Layout
+    >>> from commeff.core.local import Local
     >>> halving = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
     >>> factory = scheduled(partial(torch.optim.SGD, lr=1.0), halving)
     >>> local = Local(factory)

@@ -9,7 +9,7 @@ from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
 from commeff.transforms import Robust, RobustGossip, Smooth
-from commeff.transforms.robust import CentredClipping, GeometricMedian, Krum, Median, RobustRule, TrimmedMean
+from commeff.transforms.robust import CentredClipping, GeometricMedian, Krum, Median, Outvoting, RobustRule, TrimmedMean
 from commeff.transforms.robust_gossip import SelfCentredClipping
 
 RuleName = Literal["median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centred_clipping"]
@@ -77,6 +77,8 @@ def robust_sgd(
     }
     if rule not in rules:
         raise ValueError(f"rule must be one of {', '.join(rules)}, got {rule!r}")
+    if f is not None and not isinstance(rules[rule], Outvoting):
+        raise ValueError(f"f must be left out for rule={rule}, got {f}: the rule does not count liars; omit it")
     aggregate = Robust(rules[rule], bucketing=bucketing)
     return Strategy(Local(optimizer), gradients=Chain(_momentum(beta), aggregate) if beta else aggregate)
 

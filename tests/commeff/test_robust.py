@@ -229,6 +229,13 @@ def ends(strategy, name, steps=40, liars=2):
 @pytest.mark.parametrize("name", ["sign_flip", "noise", "a_little", "inner_product"])
 def test_under_attack_robust_sgd_stays_near_the_honest_optimum(name):
     for rule in ("median", "trimmed_mean", "multi_krum", "geometric_median"):
-        assert ends(methods.robust_sgd(SGD, rule=rule, f=2), name) <= 0.5, rule
+        f = 2 if rule in ("trimmed_mean", "krum", "multi_krum") else None
+        assert ends(methods.robust_sgd(SGD, rule=rule, f=f), name) <= 0.5, rule
     if name in ("noise", "sign_flip"):
         assert ends(methods.psgd(SGD), name) > ends(methods.robust_sgd(SGD), name)
+
+
+@pytest.mark.parametrize("rule", ["median", "geometric_median", "centred_clipping"])
+def test_a_rule_that_counts_no_liars_is_given_no_number_of_them(rule):
+    with pytest.raises(ValueError, match=f"f must be left out for rule={rule}, got 2"):
+        methods.robust_sgd(partial(torch.optim.SGD, lr=0.1), rule=rule, f=2)
