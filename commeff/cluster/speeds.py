@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from commeff.cluster.stragglers import Times, drawn
 
 SECOND = 1_000_000_000  # nanoseconds
+LONGEST = 9e18  # nanoseconds of a step: 285 years; more would not fit into 64 bits
 CHUNK = 256  # steps that are drawn together
 
 
@@ -92,5 +93,5 @@ class Speeds:
             times[:, -1] *= self.straggler
             if self.staggered and k == 0:
                 times[0] += np.arange(self.n) * self.seconds / self.n
-            self._chunks[k] = np.maximum(1, np.rint(times * SECOND)).astype(np.int64)
+            self._chunks[k] = np.rint(times * SECOND).clip(1, LONGEST).astype(np.int64)
         return self._chunks[k]

@@ -9,7 +9,9 @@ again on simulated workers.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
@@ -18,7 +20,6 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.core.events import WaitsFor
 from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked
 from commeff.training.evaluation import at_result, measure, measure_final
@@ -52,7 +53,7 @@ def free_run(
     order : path
         Where the order is written down: a file of this machine that is not there yet, the same for all.
     patience : float
-        Seconds without any event after which a process gives up.
+        Seconds without any event, or in one exchange, after which a process gives up.
 
     Returns
     -------
@@ -72,20 +73,21 @@ def free_run(
     replicas = Stacked(task.model, communicator.workers, communicator.seed)
     strategy.start(replicas.parameters, replicas.layout, communicator)
     communicator.meet()
-    follower = _Follower(strategy, communicator, replicas.parameters.clone(), Order(order, communicator.n, waits_for))
-    thread = Thread(target=follower.run, args=(steps, patience), daemon=True)
+    written = Order(order, communicator.n, waits_for)
+    follower = _Follower(strategy, communicator, replicas.parameters.clone(), written, patience)
+    thread = Thread(target=follower.run, args=(steps,), daemon=True)
     begin = time.perf_counter()
     thread.start()
     own, samples = 0, 0
     while not follower.over:
         batch = task.batch(own, communicator.workers)
         gradient, _ = replicas.compute(task.loss, [batch], own)
-        x = follower.finish(gradient, time.perf_counter() - begin, waits_for)
+        x = follower.finish(gradient, time.perf_counter() - begin)
         if x is None:
             break
         replicas.load(x)
         own, samples = own + 1, samples + len(batch[0][0])
-    thread.join()
+    follower.end()
     if follower.error is not None:
         raise follower.error
     seconds = time.perf_counter() - begin
@@ -100,50 +102,76 @@ def free_run(
 class _Follower:
     """Steps a process's strategy by the order; hands its worker the gradient's place in it and the row that follows."""
 
-    def __init__(self, strategy: Strategy, communicator: Communicator, x: Tensor, order: Order) -> None:
+    def __init__(
+        self, strategy: Strategy, communicator: Communicator, x: Tensor, order: Order, patience: float
+    ) -> None:
         self._strategy, self._communicator, self._order = strategy, communicator, order
         (self._worker,) = communicator.workers
         self._news, self._gradient = Condition(), torch.zeros_like(x)
-        self._period, self._own, self._exchanges = order.waits_for.period, 0, 0
+        self._waits_for, self._patience, self._began = order.waits_for, patience, math.inf
+        self._own, self._exchanges = 0, 0
         self.x, self.events, self.over = x, 0, False
         self.error: BaseException | None = None
 
-    def finish(self, gradient: Tensor, seconds: float, waits_for: WaitsFor) -> Tensor | None:
+    def finish(self, gradient: Tensor, seconds: float) -> Tensor | None:
         """Write down that the worker has a gradient; its row once it has been used, None if the run is over."""
         with self._news:
             if self.over:
                 return None
             self._gradient.copy_(gradient)
-            before, grace = self._own, waits_for.grace if (self._own + 1) % waits_for.period == 0 else None
+            before, period, grace = self._own, self._waits_for.period, self._waits_for.grace
             self._order.append(self._worker, seconds)
-            while not self._news.wait_for(lambda: self.over or self._own > before, grace):
-                self._order.append(f"{OVER}{self._exchanges}", seconds)
+            if grace is not None and (before + 1) % period == 0:
+                while not self._wait_for(lambda: self.over or self._own > before, grace):
+                    self._order.append(f"{OVER}{(ended := self._exchanges)}", seconds)
+                    self._wait_for(lambda: self.over or self._own > before or self._exchanges > ended)
+            self._wait_for(lambda: self.over or self._own > before)
             return self.x.clone() if self._own > before else None
 
-    def run(self, steps: int, patience: float) -> None:
+    def end(self) -> None:
+        """Wait until the order has been followed to its end."""
+        with self._news:
+            self._wait_for(lambda: self.over)
+
+    def _wait_for(self, done: Callable[[], bool], seconds: float = math.inf) -> bool:
+        """Whether it was done within so many seconds. An exchange that stands still does not keep the worker."""
+        until = time.monotonic() + seconds
+        while not self._news.wait_for(done, min(self._patience, max(0.0, until - time.monotonic()))):
+            if time.monotonic() - self._began >= self._patience:
+                raise TimeoutError(
+                    f"an exchange must end within {self._patience:g} s, got no end of it: another process stands still"
+                )
+            if time.monotonic() >= until:
+                return False
+        return True
+
+    def run(self, steps: int) -> None:
         """Follow the order to the end of the run."""
         try:
             with torch.no_grad():
-                self._follow(steps, patience)
+                self._follow(steps)
         except BaseException as error:  # is raised by the worker's thread
             self.error = error
         with self._news:
             self.over = True
             self._news.notify_all()
 
-    def _follow(self, steps: int, patience: float) -> None:
+    def _follow(self, steps: int) -> None:
         communicator, n = self._communicator, self._communicator.n
-        for event in self._order.events(follow=patience):
-            if sum(event.counts) >= steps * n:
+        for event in self._order.events(follow=self._patience):
+            if (before := sum(event.counts)) >= steps * n:
                 return
             communicator.step, communicator.finished = event.number, event.finished
-            x = self._strategy.step(self.x, self._gradient, communicator)
             done = [] if event.finished is None else event.finished.nonzero().flatten().tolist()
+            self._strategy.local.holds_rate = (before + len(done)) // n == before // n  # it moves once in n gradients
+            self._began = time.monotonic()
+            x = self._strategy.step(self.x, self._gradient, communicator)
             with self._news:
+                self._began = math.inf
                 self.x, self.events = x, event.number + 1
                 self._own += self._worker in done
-                self._exchanges += any((event.counts[worker] + 1) % self._period == 0 for worker in done)
+                self._exchanges += any((event.counts[worker] + 1) % self._waits_for.period == 0 for worker in done)
                 self._news.notify_all()
         raise TimeoutError(
-            f"an event must come within {patience:g} s, got none: another process has ended or stands still"
+            f"an event must come within {self._patience:g} s, got none: another process has ended or stands still"
         )

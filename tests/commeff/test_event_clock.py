@@ -145,3 +145,9 @@ def test_a_trace_goes_round_across_chunks():
 def test_speeds_that_cannot_be_are_refused(wrong, words):
     with pytest.raises(ValueError, match=words):
         Speeds(4, **wrong)
+
+
+def test_the_slowest_workers_do_not_run_back_in_time():
+    """Nanoseconds that no 64 bits hold are as many as they do."""
+    slow = Speeds(2, seconds=9e5, straggler=9e5)
+    assert slow.nanoseconds(0, 0) < slow.nanoseconds(1, 0) == 9 * 10**18

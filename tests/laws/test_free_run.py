@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from threading import Event
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from commeff import Communicator, methods, topologies, train
+from commeff import Communicator, methods, scheduled, topologies, train
 from commeff.core.events import WaitsFor
 from commeff.experiments.tasks import Quadratic
 from commeff.training.free_run import free_run
@@ -18,11 +19,14 @@ from tests.laws.processes import on_processes
 
 N, STEPS = 3, 8
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.3)
+HALVING = scheduled(SGD, partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.5))
 METHODS = {
     "ad_psgd": lambda: methods.ad_psgd(SGD, topologies.complete(N), seed=2),
     "async_sgd": lambda: methods.async_sgd(SGD, patience=1.0),
     "quorum": lambda: methods.quorum_local_sgd(SGD, period=2, quorum=0.6),
     "grace": lambda: methods.quorum_local_sgd(SGD, period=2, quorum=1.0, grace=0.003),
+    "no grace": lambda: methods.quorum_local_sgd(HALVING, period=2, quorum=1.0, grace=0.0),
+    "schedule": lambda: methods.async_sgd(HALVING),
     "stale_dsgd": lambda: methods.stale_dsgd(SGD, topologies.complete(N)),
 }
 
@@ -56,7 +60,7 @@ def free(tmp_path_factory):
             uneven.order = Order(folder / f"{name}.csv", N, strategy.waits_for)
             summary = free_run(uneven, strategy, communicator, steps=STEPS, order=uneven.order.path)
             state = strategy.state_dict()["parts"]
-            found[name] = summary, state, communicator.ledger.payload_bytes
+            found[name] = summary, state, communicator.ledger.payload_bytes, strategy.local.lr
         return found
 
     return folder, on_processes(N, all_of_them)
@@ -72,7 +76,8 @@ def test_a_replay_gives_the_same_bits(free, name):
     summary = train(task(), strategy, communicator, steps=STEPS, event_clock=replay)
     memories = strategy.state_dict()["parts"]["parameters"]
     for rank, found in enumerate(ranks):
-        other, state, sent = found[name]
+        other, state, sent, rate = found[name]
+        assert rate == strategy.local.lr
         assert other["events"] == summary["events"]
         assert sent == communicator.ledger.payload_bytes
         assert other["train_loss"] == pytest.approx(summary["train_loss"], rel=1e-12)
@@ -94,6 +99,15 @@ def test_nobody_waited_for_the_slow_one(free):
             assert sum(int(event.finished[N - 1]) for event in events[: 5 * k]) < k + (k == 3)
         assert ranks[0][name][0]["samples"] >= STEPS * N
     assert OVER in (folder / "grace.csv").read_text()
+
+
+def test_nobody_says_twice_that_an_exchange_is_over(free):
+    """With a grace of no time neither: the order would fill with it while nothing happens."""
+    folder, _ = free
+    for name in ("grace", "no grace"):
+        lines = (folder / f"{name}.csv").read_text().splitlines()
+        said = [line.split(",")[0] for line in lines if line.startswith(OVER)]
+        assert 0 < max(map(said.count, said), default=0) <= N, name
 
 
 def test_an_order_is_read_as_it_grows(tmp_path):
@@ -132,6 +146,16 @@ def test_a_run_of_one_is_a_run(tmp_path):
     stuck, again = Stuck(workers=1, dimension=6, seed=1), tmp_path / "again.csv"
     with pytest.raises(TimeoutError, match="an event must come within"):
         free_run(stuck, methods.async_sgd(SGD), alone, steps=5, order=again, patience=0.05)
+
+
+def test_an_exchange_that_stands_still_ends_the_run(tmp_path, monkeypatch):
+    """As where another process is halted in it, which breaks no connection."""
+    strategy, goes_on = methods.async_sgd(SGD), Event()
+    monkeypatch.setattr(strategy, "step", lambda x, gradient, communicator: x if goes_on.wait() else None)
+    alone = Quadratic(workers=1, dimension=6, seed=1)
+    with pytest.raises(TimeoutError, match="an exchange must end within"):
+        free_run(alone, strategy, Communicator(1), steps=1, order=tmp_path / "order.csv", patience=0.05)
+    goes_on.set()
 
 
 class Stuck(Quadratic):
