@@ -62,7 +62,7 @@ language: install
 
 landscape: install
 	$(BIN)/python -m commeff.experiments.published.landscape run --data $(DATA)
-	$(BIN)/python -m commeff.experiments.published.landscape write
+	$(BIN)/python -m commeff.experiments.published.landscape write --data $(DATA)
 
 # Published tables at full scale, some minutes each; 3 says that a claim fails, which its page explains.
 CONVEX := bias_floors choco compressors diana ef21_floor ef21_rate local_steps momentum_bias scaffnew speed_up topologies

@@ -42,4 +42,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ValueError as refusal:
+        print(f"landscape: {refusal}", file=sys.stderr)
+        sys.exit(2)
