@@ -128,6 +128,11 @@ class Stateful:
         return next((found for _, part in self.parts() if (found := part.waits_for) is not None), None)
 
     @property
+    def taken(self) -> Tensor | None:
+        """(n,) the steps that each worker has taken, if its workers need not go in step."""
+        return next((found for _, part in self.parts() if (found := part.taken) is not None), None)
+
+    @property
     def unrest(self) -> tuple[str, ...]:
         """Why equal workers whose gradients are 0 move: its own reason, and those of its parts."""
         own = (self.restless,) if self.restless else ()

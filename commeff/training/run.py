@@ -249,8 +249,10 @@ class Run:
         resumed = checkpoints is not None and checkpoints.restore(self)
         if origin and not resumed:
             origin.restore(self)
-            if recorder:
-                recorder.begin(origin.rows())
+        if 0 < self.step < steps:
+            self._check_clock()
+        if origin and not resumed and recorder:
+            recorder.begin(origin.rows())
         if self.step > steps:
             raise ValueError(f"steps must be at least {self.step}, got {steps}: the checkpoint stands there")
         if recorder:
@@ -259,6 +261,19 @@ class Run:
                 reason = f"{recorder.path} lacks rows that the checkpoint has"
                 raise CheckpointRefused(f"{reason}; delete {recorder.path.parent} to start anew")
             recorder.rewind(self.step)  # what a killed run wrote after its last checkpoint will be written again
+
+    def _check_clock(self) -> None:
+        """Refuse to go on by a clock by which workers have taken other steps: they would exchange and draw amiss."""
+        taken = self.strategy.taken
+        if self.event_clock is None or taken is None:
+            return
+        counts = [*self.event_clock.events(self.step)[0].counts]
+        if counts and counts != taken.tolist():
+            raise CheckpointRefused(
+                "speeds must be those of the run that this one goes on from, got workers that have taken "
+                f"{taken.tolist()} steps there and {counts} by the clock at step {self.step}; give its speeds and "
+                "workers, or begin anew"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""

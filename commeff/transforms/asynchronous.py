@@ -41,6 +41,10 @@ class Asynchronous(Transform):
         return self._waits_for
 
     @property
+    def taken(self) -> Tensor | None:
+        return self.own
+
+    @property
     def cycle(self) -> int | None:
         return self._waits_for.period
 

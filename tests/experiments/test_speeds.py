@@ -69,6 +69,17 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_end_on_processes_too(tmp_path
             assert other[name] == pytest.approx(whole[name], rel=1e-5)
 
 
+def test_a_run_goes_on_from_one_of_its_own_speeds_alone(tmp_path: Path) -> None:
+    """By another clock its workers would come to exchanges when nobody else does."""
+    words = ("method=quorum_local_sgd", "method.period=3", "speeds=constant")
+    whole, half = run(tmp_path / "whole", *words, "straggler=3"), tmp_path / "half"
+    run(half, *words, "straggler=3", "steps=4")
+    assert run(tmp_path / "same", *words, "straggler=3", f"resume_from={half}")["events"] == whole["events"]
+    for others in ("straggler=2", "workers=3"):
+        with pytest.raises(ConfigError, match="speeds must be those of the run that this one goes on from"):
+            run(tmp_path / others, *words, "straggler=3", others, f"resume_from={half}")
+
+
 def test_a_file_says_how_long_steps_take(tmp_path: Path) -> None:
     trace = tmp_path / "steps.csv"
     trace.write_text("worker,seconds\n1,0.5\n1,2\n3,4.0\n")
