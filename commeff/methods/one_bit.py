@@ -102,7 +102,7 @@ def zero_one_adam(
     on, until step `freeze`; the step goes by the new v, and m_i by the same mean gradient, which is all that such a
     step sends, as in DeepSpeed. Where v is 0, x stays. All other steps before `freeze` average u_i; from then on every
     H-th, H doubling from 1 every `doubling` steps up to `longest`. Workers' x_i are equal after an average, up to
-    rounding.
+    rounding, with plain SGD.
 
     Memory: m_i, v, u_i, e_i at each worker, e at the server. Sends: g_i by all-reduce where v is updated; else, where
     workers meet, C to the server and from it.
@@ -112,8 +112,9 @@ def zero_one_adam(
     Parameters
     ----------
     optimizer
-        What steps along m_i / (sqrt(v) + eps): plain SGD, ``partial(torch.optim.SGD, lr=0.001)``; its lr is gamma, of
-        Adam's size, one for all coordinates.
+        What steps along m_i / (sqrt(v) + eps): SGD, ``partial(torch.optim.SGD, lr=0.001)``; its lr is gamma, of Adam's
+        size, one for all coordinates. No momentum, no weight decay: averages take back SGD's steps, and what another
+        optimizer moved besides keeps workers apart for good.
     compressor
         C; unless given signs with the scale |v| / sqrt(d), DeepSpeed's.
     freeze

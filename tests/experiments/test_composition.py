@@ -37,6 +37,8 @@ def test_the_table_says_what_the_parts_say(everything):
     assert rows["compressor=random_k"].startswith(f"{nowhere}; exact: RandomK(")
     assert "shared=True" in rows["compressor=random_k"]
     assert rows["optimizer=adamw"] == everywhere
+    assert rows["method=marina"] == rows["method=lasg"] == everywhere.replace("exact", "no")
+    assert rows["method=lag"] == everywhere
 
 
 def test_a_plug_in_is_in_it(everything):
