@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +21,37 @@ from commeff.experiments.run.store import IRRELEVANT
 if TYPE_CHECKING:
     from commeff.experiments.published.reproduce.observing import TableRun
 
-STUDIES = {  # what has no table: its title and cost; `published/NAME/report.py` compares, judges and writes
-    "peers": (
+OUTSIDE = 3  # exit code: a claim fails, or a number is off
+
+
+@dataclass(frozen=True)
+class Study:
+    """What has no table: it compares, judges and writes by itself.
+
+    Attributes
+    ----------
+    title, cost : for `--list`.
+    run : makes the page in a folder; gives its path, a line for each comparison, and the exit code.
+    """
+
+    title: str
+    cost: str
+    run: Callable[[Path], tuple[Path, list[str], int]]
+
+
+def _peers(out: Path) -> tuple[Path, list[str], int]:
+    from commeff.experiments.published.peers import report
+
+    return report.reproduce(out)
+
+
+STUDIES = {
+    "peers": Study(
         "Methods of ours beside those of torch, torchft, Flower and Bluefog, where these are installed",
         "half a minute, on 4 processes",
+        _peers,
     ),
 }
-OUTSIDE = 3  # exit code: a claim fails, or a number is off
 
 
 @dataclass(frozen=True)
@@ -101,8 +124,8 @@ def tables() -> list[dict[str, str]]:
         full = read_table(path)
         scales = [scale for scale in SCALES if scale != "reduced" or _has_reduced(path)]
         rows.append({"name": name, "title": full.title, "scales": " ".join(scales), "full costs": full.cost})
-    for name, (title, cost) in STUDIES.items():
-        rows.append({"name": name, "title": title, "scales": "full", "full costs": cost})
+    for name, study in STUDIES.items():
+        rows.append({"name": name, "title": study.title, "scales": "full", "full costs": study.cost})
     return rows
 
 
@@ -120,7 +143,7 @@ def dry_run(wanted: Wanted) -> list[str]:
     from commeff.experiments.published.reproduce.observing import TableRun, unmeasured
 
     if wanted.is_study:
-        return [": ".join(STUDIES[wanted.table])]
+        return [f"{STUDIES[wanted.table].title}: {STUDIES[wanted.table].cost}"]
     table = wanted.read()
     plan = TableRun(table, wanted.place, wanted.jobs)
     _check(plan)
@@ -137,8 +160,7 @@ def dry_run(wanted: Wanted) -> list[str]:
 def reproduce(wanted: Wanted) -> Reproduced:
     """Run what is not finished, judge, and write the page."""
     if wanted.is_study:
-        study = import_module(f"commeff.experiments.published.{wanted.table}.report")
-        return Reproduced(*study.reproduce(wanted.folder))
+        return Reproduced(*STUDIES[wanted.table].run(wanted.folder))
     table = wanted.read()
     from commeff.experiments.grid import command as grids
     from commeff.experiments.published.reproduce.observing import TableRun, measured, trained

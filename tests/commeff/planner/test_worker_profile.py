@@ -14,6 +14,7 @@ from commeff.cluster import Cluster, simulation
 from commeff.cluster.billing import message_bytes
 from commeff.compressors import Layout
 from commeff.core import Strategy
+from commeff.experiments.config.schema import node, takes
 from commeff.planner import Model, Policies, Policy, WorkerMethod, predict
 from commeff.planner.model_part import ModelPart
 from commeff.planner.worker_profile import WorkerProfile
@@ -37,18 +38,18 @@ def by_tensor(n: int) -> Strategy:
     return methods.mem_sgd(SGD, compressors.PerTensor(compressors.TopK(ratio=0.03)))
 
 
+UNBIASED = compressors.QSGD(levels=4)
 NEEDS = {  # what some methods cannot do without
     "d2": {"topology": lambda n: topologies.lazy(topologies.ring(n))},
-    "exact_diffusion": {"topology": "ring"},
-    "gradient_tracking": {"topology": "ring"},
     "hierarchical_dsgd": {"topology": hierarchy},
-    "diana": {"compressor": compressors.QSGD(levels=4)},
-    "choco": {"topology": "ring", "compressor": "scaled_sign"},
+    **{name: {"compressor": UNBIASED} for name in ("diana", "marina", "dcd_psgd", "ecd_psgd")},
 }
-COMPRESSED = ("compressed_sgd", "mem_sgd", "double_squeeze", "neolithic", "ef21", "ef21_sgdm", "sparse_loco")
-PARTS = {name: {"compressor": "top_k"} for name in COMPRESSED} | NEEDS
+USUAL = {"compressor": "top_k", "topology": "ring"}
+PARTS = {
+    name: {part: USUAL[part] for part in takes(node("method", name))} | NEEDS.get(name, {}) for name in methods.__all__
+}
 CASES = [
-    *(WorkerMethod(name, **PARTS.get(name, {})) for name in methods.__all__),
+    *(WorkerMethod(name, **parts) for name, parts in PARTS.items()),
     WorkerMethod("local_sgd", period=5),
     WorkerMethod("diloco", period=16),
     WorkerMethod("dsgd", degree=2),
