@@ -120,3 +120,12 @@ def equal_rates(options: Mapping[int, Mapping[str, Any]]) -> None:
             f"all parameter groups must have one learning rate, got {rates}: "
             "this method remembers in units of it; give all groups the same"
         )
+
+
+def plain_sgd(local: LocalStep, why: str) -> None:
+    """Refuse a local step that is not x - lr gradient, and says why it has to be."""
+    options = local.options.values()
+    extra = sorted({name for chosen in options for name in ("momentum", "weight_decay") if chosen.get(name)})
+    if local.kind != "SGD" or extra:
+        got = f"SGD with {' and '.join(extra)}" if local.kind == "SGD" else local.kind
+        raise ValueError(f"optimizer must be plain SGD, got {got}: {why}; choose SGD without momentum and weight decay")

@@ -24,6 +24,8 @@ LAYOUT = Layout.of([("matrix", (3, 3)), ("vector", (3,))])
 
 SMALL = {"period": 2, "rounds": 2, "rank": 1, "probability": 0.5}  # what shows all that a method does in a few steps
 SMALL |= {"k": 2, "chunk": 3, "ratio": 0.25, "warmup": 2, "freeze": 3, "kappa": 2, "doubling": 2}
+MOMENTUM = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
+PLAIN = partial(torch.optim.SGD, lr=0.05)  # for methods that refuse it
 BIASED, UNBIASED = (TopK(ratio=0.25), ScaledSign()), (Natural(),)
 
 Method = Callable[..., Strategy]
@@ -62,12 +64,11 @@ def cases(method: Method) -> Iterator[MethodCase]:
 
 def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[MethodCase]:
     hints = get_type_hints(method)
-    optimizer = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
     axes: dict[str, list[Any]] = {}
     for name, parameter in inspect.signature(method).parameters.items():
         hint = hints.get(name)
         if name == "optimizer":
-            axes[name] = [optimizer]
+            axes[name] = [MOMENTUM]
         elif hint is Compressor:
             axes[name] = list(compressors)
         elif hint is Topology:
@@ -88,12 +89,25 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
             if k != "optimizer" and not isinstance(v, (int, float, OfWorkers))
         ]
         case = MethodCase(f"{method.__name__}({', '.join(words)})", partial(_build, method, arguments))
+        if "optimizer" in arguments and not _takes_momentum(case):
+            arguments |= {"optimizer": PLAIN}
         strategy: object = case.build(WORKERS)
         assert isinstance(strategy, Strategy), (
             f"{case.name} gives a {type(strategy).__name__}: return Strategy(local, gradients=..., parameters=...)"
         )
         strategy.start(start(), LAYOUT, Communicator(workers=WORKERS))
         yield case
+
+
+def _takes_momentum(case: MethodCase) -> bool:
+    """Whether the method allows momentum in its optimizer, which some refuse."""
+    try:
+        strategy: object = case.build(WORKERS)
+        if isinstance(strategy, Strategy):
+            strategy.start(start(), LAYOUT, Communicator(workers=WORKERS))
+    except ValueError:
+        return False  # what else is wrong is refused again without it
+    return True
 
 
 def _build(method: Method, arguments: dict[str, Any], n: int) -> Strategy:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.factories import one_rate
+from commeff.core.factories import one_rate, plain_sgd
 from commeff.core.overlap import Stages
 from commeff.core.strategy import LocalStep, Transform, stages_of
 from commeff.transforms.averaging import Average
@@ -148,6 +148,7 @@ class ZeroOneAdam(Transform):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
         one_rate(self._local)
+        plain_sgd(self._local, "workers meet again by undoing what it has moved, which must be lr times the direction")
         self.momentum, self.variance, self.moved = (torch.zeros_like(v) for _ in range(3))
         self.rates = 0.0
 

@@ -65,7 +65,7 @@ METHODS = {
     "neolithic": lambda: methods.neolithic(SGD, TopK(k=2), rounds=2),
     "one_bit_adam": lambda: methods.one_bit_adam(SGD, warmup=2),
     "one_bit_adam sharded": lambda: methods.one_bit_adam(SGD, TopK(k=1), warmup=2, server="sharded"),
-    "zero_one_adam": lambda: methods.zero_one_adam(SGD, freeze=2, kappa=1, doubling=1, longest=2),
+    "zero_one_adam": lambda: methods.zero_one_adam(partial(SGD, momentum=0), freeze=2, kappa=1, doubling=1, longest=2),
     "neolithic sharded": lambda: methods.neolithic(SGD, ScaledSign(), server="sharded"),
     "ef21_sgdm": lambda: methods.ef21_sgdm(SGD, ScaledSign(), eta=0.3),
     "econtrol": lambda: methods.econtrol(SGD, TopK(k=3), eta=0.2),

@@ -235,3 +235,16 @@ def test_what_compressed_adam_needs_is_said():
         methods.zero_one_adam(SGD, longest=0)
     with pytest.raises(ValueError, match="server must be one of 'row', 'sharded', got 'ring'"):
         methods.one_bit_adam(SGD, server="ring")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "got"),
+    [
+        (partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1), "SGD with momentum and weight_decay"),
+        (partial(torch.optim.AdamW, lr=0.1), "AdamW"),
+    ],
+)
+def test_zero_one_adam_refuses_an_optimizer_whose_steps_cannot_be_taken_back(optimizer, got):
+    strategy, communicator = methods.zero_one_adam(optimizer), Communicator(workers=2)
+    with pytest.raises(ValueError, match=f"optimizer must be plain SGD, got {got}"):
+        strategy.start(torch.zeros(2, 3), Layout.flat(3), communicator)

@@ -27,7 +27,9 @@ from tests import owned
 WORKERS, STEPS = 2, 6
 MIDDLE, ENDS = 4, (1, 5)  # steps after which a run is stopped
 SCHEDULE = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2, 5], gamma=0.5)
-OPTIMIZER = scheduled(partial(torch.optim.SGD, lr=0.05, momentum=0.9), SCHEDULE)
+PLAIN = partial(torch.optim.SGD, lr=0.05)
+OPTIMIZER = scheduled(partial(PLAIN, momentum=0.9), SCHEDULE)
+WITHOUT_MOMENTUM = {"zero_one_adam": scheduled(PLAIN, SCHEDULE)}
 FUNCTIONS = inspect.getmembers(methods, inspect.isfunction)
 CATALOGUE = {name: f for name, f in FUNCTIONS if get_type_hints(f).get("return") is Strategy}
 
@@ -42,7 +44,8 @@ def variants():
         literals = {key: get_args(hint) for key, hint in hints.items() if get_origin(hint) is Literal}
         for compressor in compressors:
             for choice in next(iter(literals.values()), (None,)):
-                given = {"optimizer": OPTIMIZER, "compressor": compressor, "period": 3}
+                optimizer = WITHOUT_MOMENTUM.get(name, OPTIMIZER)
+                given = {"optimizer": optimizer, "compressor": compressor, "period": 3}
                 given |= {"warmup": 2, "freeze": 2, "kappa": 1, "doubling": 1, "longest": 2}
                 given |= {"topology": topologies.lazy(topologies.ring(WORKERS))} | dict.fromkeys(literals, choice)
                 wanted = {key: value for key, value in given.items() if key in inspect.signature(method).parameters}
