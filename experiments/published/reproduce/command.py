@@ -25,8 +25,8 @@ OUTSIDE = 3  # exit code: a claim fails, or a number is off
 
 
 @dataclass(frozen=True)
-class Study:
-    """What has no table: it compares, judges and writes by itself.
+class Comparison:
+    """Ours beside other libraries: it has no table, and compares, judges and writes by itself.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ def _peers(out: Path) -> tuple[Path, list[str], int]:
 
 
 STUDIES = {
-    "peers": Study(
+    "peers": Comparison(
         "Methods of ours beside those of torch, torchft, Flower and Bluefog, where these are installed",
         "half a minute, on 4 processes",
         _peers,
