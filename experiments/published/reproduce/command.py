@@ -25,7 +25,7 @@ OUTSIDE = 3  # exit code: a claim fails, or a number is off
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PeerComparison:
     """Ours beside other libraries: it has no table, and compares, judges and writes by itself.
 
     Attributes
@@ -46,7 +46,7 @@ def _peers(out: Path) -> tuple[Path, list[str], int]:
 
 
 STUDIES = {
-    "peers": Comparison(
+    "peers": PeerComparison(
         "Methods of ours beside those of torch, torchft, Flower and Bluefog, where these are installed",
         "half a minute, on 4 processes",
         _peers,
