@@ -113,8 +113,8 @@ def zero_one_adam(
     ----------
     optimizer
         What steps along m_i / (sqrt(v) + eps): SGD, ``partial(torch.optim.SGD, lr=0.001)``; its lr is gamma, of Adam's
-        size, one for all coordinates. No momentum, no weight decay: averages take back SGD's steps, and what another
-        optimizer moved besides keeps workers apart for good.
+        size, one for all coordinates. Anything but plain SGD is refused: averages take back its steps, and what
+        momentum or weight decay moved besides would keep workers apart for good.
     compressor
         C; unless given signs with the scale |v| / sqrt(d), DeepSpeed's.
     freeze

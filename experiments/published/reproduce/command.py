@@ -45,7 +45,7 @@ def _peers(out: Path) -> tuple[Path, list[str], int]:
     return report.reproduce(out)
 
 
-STUDIES = {
+COMPARISONS = {
     "peers": PeerComparison(
         "Methods of ours beside those of torch, torchft, Flower and Bluefog, where these are installed",
         "half a minute, on 4 processes",
@@ -73,12 +73,12 @@ class Wanted:
     @property
     def place(self) -> Path:
         """The store: all scales of a table share one."""
-        return self.store or Path("runs") / "reproduce" / (self.table if self.is_study else self.path.stem)
+        return self.store or Path("runs") / "reproduce" / (self.table if self.is_comparison else self.path.stem)
 
     @property
-    def is_study(self) -> bool:
-        """Whether it is one of STUDIES."""
-        return self.table in STUDIES
+    def is_comparison(self) -> bool:
+        """Whether it is one of COMPARISONS."""
+        return self.table in COMPARISONS
 
     @property
     def folder(self) -> Path:
@@ -92,14 +92,14 @@ class Wanted:
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is."""
-        if not self.is_study:
+        if not self.is_comparison:
             self.read()
         elif self.settings or self.scale != "full":
             given = self.settings[0] if self.settings else f"--scale {self.scale}"
             raise ValueError(f"{self.table} has no settings and one scale, full, got {given}; leave it out")
 
     def read(self) -> PublishedTable:
-        """The table; refuses settings that would change results. A study has none."""
+        """The table; refuses settings that would change results. A comparison has none."""
         bad = [word for word in self.settings if word.partition("=")[0] not in IRRELEVANT or "=" not in word]
         if bad:
             near = did_you_mean(bad[0].partition("=")[0], IRRELEVANT)
@@ -124,8 +124,8 @@ def tables() -> list[dict[str, str]]:
         full = read_table(path)
         scales = [scale for scale in SCALES if scale != "reduced" or _has_reduced(path)]
         rows.append({"name": name, "title": full.title, "scales": " ".join(scales), "full costs": full.cost})
-    for name, study in STUDIES.items():
-        rows.append({"name": name, "title": study.title, "scales": "full", "full costs": study.cost})
+    for name, each in COMPARISONS.items():
+        rows.append({"name": name, "title": each.title, "scales": "full", "full costs": each.cost})
     return rows
 
 
@@ -142,8 +142,8 @@ def dry_run(wanted: Wanted) -> list[str]:
     from commeff.experiments.grid import command as grids
     from commeff.experiments.published.reproduce.observing import TableRun, unmeasured
 
-    if wanted.is_study:
-        return [f"{STUDIES[wanted.table].title}: {STUDIES[wanted.table].cost}"]
+    if wanted.is_comparison:
+        return [f"{COMPARISONS[wanted.table].title}: {COMPARISONS[wanted.table].cost}"]
     table = wanted.read()
     plan = TableRun(table, wanted.place, wanted.jobs)
     _check(plan)
@@ -159,8 +159,8 @@ def dry_run(wanted: Wanted) -> list[str]:
 
 def reproduce(wanted: Wanted) -> Reproduced:
     """Run what is not finished, judge, and write the page."""
-    if wanted.is_study:
-        return Reproduced(*STUDIES[wanted.table].run(wanted.folder))
+    if wanted.is_comparison:
+        return Reproduced(*COMPARISONS[wanted.table].run(wanted.folder))
     table = wanted.read()
     from commeff.experiments.grid import command as grids
     from commeff.experiments.published.reproduce.observing import TableRun, measured, trained
