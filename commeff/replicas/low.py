@@ -67,8 +67,8 @@ class LowStacked(Stacked):
     def _check(self, model: nn.Module) -> None:
         if any(isinstance(part, _BatchNorm) for part in model.modules()):
             raise ValueError(
-                "precision must be fp32 for a model with BatchNorm, got 16 bits: its statistics are kept in 32; omit "
-                "precision=, or take a model with other norms"
+                "precision must be fp32 for a model with BatchNorm, got 16 bits: its statistics are kept in 32; give "
+                "precision=bf16_mixed, or take a model with other norms"
             )
 
     def load(self, x: Tensor) -> None:

@@ -21,6 +21,7 @@ Loss = Callable[..., Tensor]
 Batch = tuple[Tensor, ...]
 T = TypeVar("T")
 
+MIXED = "bf16_mixed"  # parameters in 32 bits, forward passes under autocast
 ENGINES = ("loop", "vmap")  # one model after the other, or all as one batched graph
 TOGETHER = 2**19  # parameters of the models that go backward together: beyond, arithmetic is what costs
 
@@ -241,12 +242,16 @@ def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     if precision != "fp32":
-        from commeff.replicas.low import LowStacked
-
         if engine != "loop":
             raise ValueError(
                 f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop"
             )
+        if precision == MIXED:
+            from commeff.replicas.mixed import MixedStacked
+
+            return MixedStacked
+        from commeff.replicas.low import LowStacked
+
         return partial(LowStacked, precision=precision)
     if engine == "vmap":
         from commeff.replicas.vmapped import Vmapped

@@ -63,8 +63,9 @@ def train(
         Model updates in all, those before a resume included.
     engine : {"loop", "vmap"}
         How the models of the hosted workers are run: one after the other, or as one batched graph.
-    precision : {"fp32", "bf16", "fp16"}
-        In which these models compute; what the method sees stays as they were made.
+    precision : {"fp32", "bf16", "fp16", "bf16_mixed"}
+        In which these models compute; what the method sees stays as they were made. "bf16_mixed" is `torch.autocast` of
+        forward passes, of whole models.
     worker : ShardedWorker, optional
         This process's piece of a worker, where workers lie on several processes; the communicator is then that of the
         processes that hold the same piece, and the strategy is `fitted` to it.

@@ -50,7 +50,7 @@ RUN: dict[str, tuple[Any, float]] = {
     "micro_batches": (int, 1),
     "recompute": (Literal["none", "selective", "full", "offloaded", "partitioned"], 0),
     "zero": (Literal[0, 1, 2, 3], 0),
-    "precision": (Literal["fp32", "bf16", "fp16"], 0),
+    "precision": (Literal["fp32", "bf16", "fp16", "bf16_mixed"], 0),
     "sequence": (bool, 0),
     "pieces": (Literal["own"] | None, 0),
     "collective": (Literal["auto", "all_reduce", "ring", "tree", "all_gather", "server"], 0),

@@ -74,6 +74,8 @@ def _whole(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _beside(config: Mapping[str, Any]) -> Iterator[str]:
     by_axis, size = degrees(config), mesh_size(config)
+    if config["precision"] == "bf16_mixed":
+        yield "precision must be fp32, bf16 or fp16 on a mesh, got bf16_mixed: it is of whole models; give bf16"
     if config["workers"] != by_axis["worker"]:
         yield _as_many(config)
     if config["nproc"] != size:

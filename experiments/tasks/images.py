@@ -21,6 +21,8 @@ MOST = 5_000  # ... and the most that are
 class Images(Samples):
     """Images (N, c, h, h) kept as bytes; a model is given (x / 255 - mean) / std. mean, std: (c, 1, 1), of one dtype.
 
+    A pixel's channels lie side by side in memory (torch.channels_last), as convolutions want them.
+
     >>> ones = torch.ones(1, 1, 1)
     >>> black = Images(torch.zeros(2, 1, 4, 4).byte(), torch.tensor([3, 5]), mean=ones / 2, std=ones)
     >>> inputs, targets = black.take(torch.tensor([[1], [0]]))
@@ -38,7 +40,8 @@ class Images(Samples):
 
     def prepared(self, inputs: Tensor) -> Tensor:
         """Bytes (..., c, h, h), scaled."""
-        return torch.addcmul(-self.mean / self.std, inputs.to(self.dtype), 1 / (255 * self.std))
+        pixels = inputs.flatten(0, -4).contiguous(memory_format=torch.channels_last).to(self.dtype)
+        return torch.addcmul(-self.mean / self.std, pixels, 1 / (255 * self.std)).unflatten(0, inputs.shape[:-3])
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner, Result
 
@@ -121,6 +122,13 @@ def test_a_gpu_without_a_peak_for_the_numbers_is_said_so() -> None:
     gpu = replace(place.cluster.gpu, peak_flops={"bf16": 1e12})
     with pytest.raises(ValueError, match="no peak for float32; give step_seconds"):
         Modeller().timeline(run.config, replace(place, cluster=replace(place.cluster, gpu=gpu)), 3)
+
+
+def test_a_run_in_16_bits_is_priced_at_their_peak() -> None:
+    (run,) = runs(["psgd"], seeds=1)
+    in_16 = {"task": run.config["task"], "precision": "bf16_mixed"}
+    assert (work(in_16).precision, work(in_16).dtype) == ("bf16", torch.float32)
+    assert work(run.config).precision == "fp32"
 
 
 def test_workers_fill_whole_nodes() -> None:

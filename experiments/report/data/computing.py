@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from commeff.experiments.config.clusters import Place
 from commeff.replicas import Stacked
 
 PRECISION = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+MULTIPLIED = {"bf16": "bf16", "bf16_mixed": "bf16", "fp16": "fp16"}  # in a run with this precision
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,13 @@ class Work:
         multiplication counting two. What is done element by element is not counted.
     layout : of the model's parameters.
     dtype : of them.
+    precision : of the numbers that are multiplied; None: one that no GPU has a peak for.
     """
 
     flops: int
     layout: Layout
     dtype: torch.dtype
+    precision: str | None
 
     def seconds(self, place: Place) -> float:
         """Modelled seconds of one minibatch on a place: as given, or FLOPs / (efficiency x peak).
@@ -45,7 +48,7 @@ class Work:
         """
         if place.step_seconds is not None:
             return place.step_seconds
-        precision, peaks = PRECISION.get(self.dtype), place.cluster.gpu.peak_flops
+        precision, peaks = self.precision, place.cluster.gpu.peak_flops
         if not self.flops:
             raise ValueError("its model has no matrix product or convolution whose FLOPs count; give step_seconds")
         if precision is None or precision not in peaks:
@@ -61,7 +64,8 @@ def work(config: Mapping[str, Any]) -> Work:
     >>> work({"task": task}).flops == 2 * (2 * 8 * 64 * 16 + 3 * 8 * 16 * 10)     # no gradient of the input images
     True
     """
-    return _counted(json.dumps({key: value for key, value in config["task"].items() if key != "seed"}, sort_keys=True))
+    counted = _counted(json.dumps({k: v for k, v in config["task"].items() if k != "seed"}, sort_keys=True))
+    return replace(counted, precision=MULTIPLIED.get(config.get("precision", "fp32"), counted.precision))
 
 
 @cache
@@ -71,4 +75,5 @@ def _counted(task_config: str) -> Work:
     model, batch = replicas.models[0], task.batch(0, [0])
     with torch.random.fork_rng(), FlopCounterMode(display=False) as counter:
         task.loss(model, *(part[0] for part in batch)).backward()
-    return Work(counter.get_total_flops(), replicas.layout, replicas.parameters.dtype)
+    dtype = replicas.parameters.dtype
+    return Work(counter.get_total_flops(), replicas.layout, dtype, PRECISION.get(dtype))

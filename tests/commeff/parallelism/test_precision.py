@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from functools import partial
 
@@ -15,7 +16,7 @@ from commeff.compressors import TopK
 from commeff.core import Keep, overflow
 from commeff.parallelism import Mesh
 from commeff.parallelism.precision import PRECISIONS, LossScale, precision
-from commeff.replicas import LowStacked
+from commeff.replicas import LowStacked, MixedStacked
 from commeff.replicas.stacked import engine_in
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.sharding import on_mesh
@@ -264,3 +265,40 @@ def test_an_unknown_precision_and_a_loss_without_scale_are_refused():
             optimizer.step()
 
     on_processes(1, member)
+
+
+class Convolutional(nn.Module):
+    """A convolution, batch statistics and a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+
+    def forward(self, images):
+        return self.layers(images)
+
+
+def test_mixed_precision_multiplies_in_16_bits_and_keeps_the_rest_in_32():
+    generator = torch.Generator().manual_seed(0)
+    batch = torch.randn(2, 16, 3, 8, 8, generator=generator), torch.randint(5, (2, 16), generator=generator)
+
+    def loss(model, images, labels):
+        return nn.functional.cross_entropy(model(images), labels)
+
+    computed = {}
+    for name in ("fp32", "bf16_mixed"):
+        torch.manual_seed(0)
+        model = Convolutional()
+        replicas = engine_in(name, "loop")(lambda: copy.deepcopy(model), range(2))  # noqa: B023
+        gradients, losses = replicas.compute(loss, [batch], 0)
+        computed[name] = gradients.clone()
+        assert gradients.dtype == losses.dtype == replicas.parameters.dtype == torch.float32
+        assert {b.dtype for n, b in replicas.buffers.items() if "running" in n} == {torch.float32}
+    exact, mixed = computed.values()
+    error = ((mixed - exact).norm() / exact.norm()).item()
+    assert 2**-12 < error < 2**-5  # bfloat16 rounds by 2^-9
+
+
+def test_mixed_precision_is_of_models_in_float32():
+    with pytest.raises(ValueError, match=r"bf16_mixed needs a model of float32, got float64: .* omit precision="):
+        MixedStacked(lambda: nn.Linear(2, 1).double(), range(1))
