@@ -37,6 +37,7 @@ bench: install
 	$(BIN)/commeff bench mix --csv results/bench_mix.csv
 	$(BIN)/commeff bench processes --csv results/bench_processes.csv
 	$(BIN)/commeff bench tensor --csv results/bench/tensor.csv
+	$(BIN)/commeff bench images --csv results/bench/images.csv
 	$(BIN)/commeff bench store --csv results/bench/store.csv
 
 # The other folders of results/; each skips what it finds finished in runs/.

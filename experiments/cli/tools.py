@@ -86,6 +86,12 @@ def tensor(csv: Csv = None, as_json: Json = False) -> None:
 
 
 @bench.command()
+def images(csv: Csv = None, as_json: Json = False) -> None:
+    """Measure 8 workers that train a ResNet against a plain loop over one model, in 32 and in 16 bits."""
+    _ratios("images", csv, as_json)
+
+
+@bench.command()
 def store(csv: Csv = None, as_json: Json = False) -> None:
     """Measure planning, status and reports of 5,000 runs that nobody trained, in CPU seconds; some minutes."""
     _ratios("store", csv, as_json)
