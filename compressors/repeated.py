@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from commeff.compressors.base import Compressor, Scope
@@ -15,6 +16,7 @@ from commeff.compressors.natural import Natural
 from commeff.compressors.quantised import QSGD
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sign import ScaledSign
+from commeff.compressors.sparse import Sparse, coordinates, scatter_to
 from commeff.compressors.topk import TopK
 
 
@@ -30,6 +32,11 @@ class RepeatedMessage(Compound):
         return total
 
     def add_to(self, out: Tensor, weights: Tensor) -> None:
+        """out += weights @ decode(); coordinates by sender, as one message with all of them would be added."""
+        chosen = [message for message in self.inner if isinstance(message, Sparse)]
+        if len(chosen) == len(self.forms) and not out.is_meta:
+            indices, values = (torch.cat(parts, 1) for parts in zip(*map(coordinates, chosen), strict=True))
+            return scatter_to(out, weights, indices, values)
         for message in self.inner:
             message.add_to(out, weights)
 

@@ -41,7 +41,12 @@ class Sparse(Compound, ABC):
         """out += weights @ decode(): a scatter of k numbers for every weight that is not 0."""
         if out.is_meta:
             return
-        scatter_to(out, weights, self.indices(), self.values.decode())
+        scatter_to(out, weights, *coordinates(self))
+
+
+def coordinates(message: Sparse) -> tuple[Tensor, Tensor]:
+    """The indices (w, k) of a message, and their values (w, k)."""
+    return message.indices(), message.values.decode()
 
 
 def scatter_to(out: Tensor, weights: Tensor, indices: Tensor, values: Tensor) -> None:

@@ -193,4 +193,6 @@ def _method(config: Mapping[str, Any], each: Callable[[str], AbstractContextMana
     with each("method"):
         check_version("method", config["method"])
         method = instantiate(config["method"], parts)
+        if config.get("accumulate") is not None:
+            method.accumulate = config["accumulate"]
     return method

@@ -61,6 +61,7 @@ RUN: dict[str, tuple[Any, float]] = {
     "device": (Literal["cpu", "cuda"], 0),
     "engine": (Literal["loop", "vmap"], 0),
     "threads": (int, 1),
+    "accumulate": (int | None, 1),
     "l2": (float, 0),
     "clip": (float | None, 0),
     "attack": (Literal["sign_flip", "noise", "a_little", "inner_product", "label_flip"] | None, 0),

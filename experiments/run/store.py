@@ -26,6 +26,7 @@ VERSION = 1  # of the store's layout
 # Keys that do not decide the result, wherever they stand.
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
 YOUNGER_RUN = {
+    "accumulate": None,
     "participation": 1.0,
     "dropout": 0.0,
     "availability": None,

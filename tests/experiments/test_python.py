@@ -139,3 +139,14 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         commeff.grid({"grid": [{"method": "psgd"}]})
     with pytest.raises(ValueError, match="without folders"):
         commeff.grid({"grid": [{"method": "psgd"}]}, name="../x", store=tmp_path)
+
+
+def test_neolithic_is_double_squeeze_of_as_many_numbers_on_as_many_minibatches(tmp_path: Path) -> None:
+    own = {"task": "digits", "model": "mlp", "workers": 4, "steps": 4, "evaluate_every": 2, "store": tmp_path}
+    parts = {"compressor": "top_k", "optimizer.lr": 0.1}
+    twice = commeff.run({**parts, "compressor.k": 200}, method="neolithic", **own)
+    once = commeff.run({**parts, "compressor.k": 400}, method="double_squeeze", accumulate=2, **own)
+    assert twice.summary["epoch"] == once.summary["epoch"]
+    pd.testing.assert_series_equal(twice.metrics["train_loss"], once.metrics["train_loss"], rtol=0, atol=0)
+    alone = commeff.run({**parts, "compressor.k": 400}, method="double_squeeze", **own)
+    assert not alone.metrics["train_loss"].equals(once.metrics["train_loss"])
