@@ -1,4 +1,4 @@
-"""`commeff bench images`: how fast 8 workers train a ResNet, beside a plain loop over one model with all their images."""
+"""`commeff bench images`: how fast 8 workers train a ResNet, beside a plain loop over one model."""
 
 from __future__ import annotations
 
