@@ -47,7 +47,7 @@ def task(model: str, workers: int, batch: int, augment: str) -> Vision:
 def plain(model: str, layout: torch.memory_format) -> Callable[[], None]:
     """A step of the loop that everybody writes: one model, one batch of all workers' images, one optimizer."""
     own = task(model, 1, WORKERS * BATCH, "none")
-    network = own.model().to(memory_format=layout)
+    network = own.model()
     optimizer = SGD(network.parameters())
     images, labels = (part[0] for part in own.batch(0, [0]))
     images = images.contiguous(memory_format=layout)
