@@ -34,6 +34,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 # Where each variant lies in the data folder, the first that is there; the JPEG files may be in the cache instead.
 PLACES: Mapping[str, tuple[str, ...]] = {
     "auto": (BATCHES, f"cifar-10-subset/{BATCHES}", JPEG),
+    "whole": (BATCHES, JPEG),
     "full": (BATCHES,),
     "subset": (f"cifar-10-subset/{BATCHES}", BATCHES),
     "jpeg": (JPEG,),
@@ -58,8 +59,9 @@ class CIFAR10(Vision, Settled):
     ----------
     data_dir : the folder that holds cifar-10-batches-py; None: the environment variable COMMEFF_DATA.
     variant : "full" (the official batches), "subset" (batches with fewer of the same images), "jpeg" (all images, as
-        JPEG files: `commeff data prepare cifar10_jpeg`) or "auto" (what is there, in this order). `label` says which;
-        the configuration of a run has the one that was found, so runs on different ones are different runs.
+        JPEG files: `commeff data prepare cifar10_jpeg`), "auto" (what is there, in this order) or "whole" (the same
+        without the subset). `label` says which; the configuration of a run has the one that was found, so runs on
+        different ones are different runs.
 
     The others are those of `Vision`.
 
@@ -69,7 +71,7 @@ class CIFAR10(Vision, Settled):
 
     >>> CIFAR10(workers=8, variant="small")
     Traceback (most recent call last):
-    ValueError: variant 'small' is not known: choose one of auto, full, subset, jpeg
+    ValueError: variant 'small' is not known: choose one of auto, whole, full, subset, jpeg
     """
 
     def __init__(
@@ -111,11 +113,11 @@ class CIFAR10(Vision, Settled):
 
     @classmethod
     def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """With the variant that is there in place of "auto"."""
-        if settings["variant"] != "auto":
+        """With the variant that is there in place of "auto" or "whole"."""
+        if settings["variant"] not in ("auto", "whole"):
             return dict(settings)
         try:
-            return {**settings, "variant": variant_of(locate("auto", settings["data_dir"]))}
+            return {**settings, "variant": variant_of(locate(settings["variant"], settings["data_dir"]))}
         except DataError:
             return dict(settings)
 
@@ -160,7 +162,7 @@ def from_batches(folder: Path, variant: str) -> ImageSet:
     *parts, test = (read(folder / name) for name in BATCH_FILES)
     train = merged(parts)
     complete = (len(train), len(test)) == FULL
-    if variant != "auto" and complete != (variant == "full"):
+    if variant != "auto" and complete != (variant in ("full", "whole")):
         raise DataError(
             f"{folder} holds {len(train):,} + {len(test):,} images, which is not variant={variant}: "
             f"use variant={'full' if complete else 'subset'}, or correct data_dir"

@@ -68,6 +68,10 @@ def written(folder: Path, **changes: object) -> str:
         ({"base": {"task": "quadratic", "stepz": 3}}, "unknown key 'stepz'; did you mean steps?"),
         ({"scales": {"small": {}}}, "scales has no use for 'small'"),
         ({"tune": {"over": "optimizer.lr", "by": "test_accuracy"}}, "tune must be as"),
+        ({"measure": "modelled"}, "has no cluster"),
+        ({"cluster": "ethernet_2g"}, "cluster: "),
+        ({"cluster": {"cluster": "ethernet_1g", "seconds": 1}}, "cluster: clusters has no use for 'seconds'"),
+        ({"cluster": {"cluster": "ethernet_1g", "parameters": 1e6}}, "step_seconds must be given with parameters"),
         (
             {
                 "grid": [{"name": "a", "optimizer.lr": [1, 2]}, {"name": "b", "optimizer.lr": [1]}],

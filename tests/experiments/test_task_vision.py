@@ -178,7 +178,8 @@ def test_a_cifar_folder_is_called_what_it_is(tmp_path: Path, monkeypatch: pytest
         CIFAR10(2, data_dir=f"{folder}/cifar-10-subset", variant="full")
     monkeypatch.setattr(cifar10_files, "FULL", (image_files.TRAIN, image_files.TEST))
     image_files.cifar10(tmp_path)
-    for variant, label in (("auto", "CIFAR-10"), ("full", "CIFAR-10"), ("subset", "CIFAR-10 subset (100/40)")):
+    named = dict.fromkeys(("auto", "whole", "full"), "CIFAR-10") | {"subset": "CIFAR-10 subset (100/40)"}
+    for variant, label in named.items():
         assert CIFAR10(2, data_dir=folder, variant=variant, model="linear").label == label
 
 

@@ -15,9 +15,9 @@ from commeff.experiments.config.method_words import strategy
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.published.landscape.evidence import TaskEvidence
 from commeff.experiments.published.landscape.spec import Landscape
+from commeff.experiments.report.data.computing import square_matrices
 from commeff.profiling import profile
 
-SIDE = 4096  # of the square matrices that a model of so many parameters is taken to consist of
 BYTES = 4  # of a number
 BESIDE = ("task", "workers", "steps", "seed", "evaluate_every", "checkpoint_every", "data_dir")  # keys of no method
 
@@ -90,10 +90,7 @@ def method_words(settings: Mapping[str, Any]) -> list[str]:
 
 def model_layout(evidence: TaskEvidence, parameters: float | None = None) -> Layout:
     """The layout of the evidence's model, or of square matrices that have so many parameters together, about."""
-    if parameters is None:
-        return Layout.of(evidence.shapes.items())
-    side = max(1, min(SIDE, round(parameters**0.5)))
-    return Layout.of([(f"matrix {i}", (side, side)) for i in range(max(1, round(parameters / side**2)))])
+    return Layout.of(evidence.shapes.items()) if parameters is None else square_matrices(parameters)
 
 
 def minibatch_seconds(

@@ -1,6 +1,7 @@
 """What formulas may name: labels and settings that are numbers, `let`, and constants of a case's parts.
 
-`task.NAME` is what the task's method `constants()` says, such as L and mu of `risk`; `topology.NAME` is rho, gap,
+`task.NAME` is what the task's method `constants()` says, such as L and mu of `risk`, or d of its model, or how many
+training samples it has; `topology.NAME` is rho, gap,
 lambda_min or degree of the first mixing matrix, or the period; `compressor.NAME` is delta or omega for the d of the
 task's model, or d.
 """
@@ -109,10 +110,13 @@ def task_of(config: str) -> Any:
 
 def _task_constants(config: str) -> Mapping[str, float]:
     task = task_of(config)
-    constants: Callable[[], Mapping[str, float]] | None = getattr(task, "constants", None)
-    if constants is None:
-        raise LanguageError(f"{type(task).__name__} has no method constants(), which says what a formula may name")
-    return constants()
+    constants: Callable[[], Mapping[str, float]] = getattr(task, "constants", dict)
+    return {"d": _numbers_of(task), **({"samples": float(task.size)} if task.size else {}), **constants()}
+
+
+def _numbers_of(task: Any) -> float:
+    """d of a task's model."""
+    return float(sum(parameter.numel() for parameter in task.model().parameters()))
 
 
 @cache
@@ -132,7 +136,7 @@ def _compressor_constants(config: str) -> Mapping[str, float]:
 
     both = json.loads(config)
     compressor = build.compressor(both)
-    d = sum(p.numel() for p in task_of(json.dumps({"task": both["task"]}, sort_keys=True)).model().parameters())
+    d = int(_numbers_of(task_of(json.dumps({"task": both["task"]}, sort_keys=True))))
     sizes = {"delta": compressor.delta(d), "omega": compressor.omega(d), "d": float(d)}
     return {name: float(size) for name, size in sizes.items() if size is not None}
 

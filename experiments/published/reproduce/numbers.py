@@ -41,7 +41,8 @@ def compare(results: Results) -> list[Comparison]:
         for result in results.named(printed.variant, dict(printed.where)):
             values = result.values(partial(of_metric, printed.of)).values()
             ours, theirs = estimate(values), formula_of(table, result.case, printed.value)
-            verdict = _verdict(table.tolerance, theirs, ours) if ours and enough else NOT_COMPARABLE
+            fit = enough and all(seen.comparable for seen in result.seen.values())
+            verdict = _verdict(table.tolerance, theirs, ours) if ours and fit else NOT_COMPARABLE
             found.append(Comparison(printed, result.labels, theirs, ours, verdict))
     return _ranked(found) if table.tolerance.kind == "rank" else found
 

@@ -17,6 +17,7 @@ from commeff.experiments.grid.command import Request
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.published.reproduce.constants import resolved
 from commeff.experiments.published.reproduce.language import LanguageError
+from commeff.experiments.published.reproduce.pricing import Pricing
 from commeff.experiments.published.reproduce.quantities import Observation
 from commeff.experiments.published.reproduce.results import CaseResult, Results, choose
 from commeff.experiments.published.reproduce.table import Case, PublishedTable
@@ -53,6 +54,11 @@ class TableRun:
         case, settings = self.table.cases[number], self.settings[number]
         return {key: settings.get(key, case.labels[key]) for key in self.table.swept if key in case.labels}
 
+    @cached_property
+    def pricing(self) -> Pricing:
+        """What adds modelled seconds and the bytes of each direction."""
+        return Pricing(self.table.cluster, self.table.metrics)
+
     @property
     def request(self) -> Request:
         """The grid of all cases; its file is written into the store."""
@@ -85,7 +91,8 @@ def trained(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
             if record.state in FINISHED:
                 numbers = {name: value for name, value in record.summary.items() if _is_number(value)}
                 finals = numbers | ({"consensus_distance": record.final("consensus_distance")})
-                seen[seed] = Observation(finals, record.curve, record.state, run)
+                own = Observation(finals, record.curve, record.state, run, plan.table.is_theirs(record.config))
+                seen[seed] = plan.pricing.priced(record.config, own)
                 _add(machines, record.environment)
             else:
                 missing.append(f"{words_of(case, plan.labels(number))} seed {seed} is {record.state}")
@@ -107,6 +114,10 @@ def measured(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
         seen = {}
         for seed in plan.table.seeds:
             config = compose([*(f"{key}={value}" for key, value in settings.items()), f"seed={seed}"])
+            if plan.table.measure == "modelled":  # in no time, so that it need not be kept
+                seen[seed] = Observation(plan.pricing.planned(config))
+                _add(machines, machine)
+                continue
             key = json.dumps([VERSION, plan.table.measure, config], sort_keys=True)
             file = plan.store / "measured" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
             content = _kept(file)

@@ -17,6 +17,7 @@ from commeff.experiments.published.reproduce.numbers import NOT_COMPARABLE, OFF,
 from commeff.experiments.published.reproduce.observing import commits
 from commeff.experiments.published.reproduce.quantities import of_metric
 from commeff.experiments.published.reproduce.results import CaseResult, Results
+from commeff.experiments.published.reproduce.statements import TableCluster
 from commeff.experiments.published.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
 from commeff.experiments.report.data.statistics import Estimate
 from commeff.files import regular
@@ -45,7 +46,7 @@ def write(
         "",
         *([table.about, ""] if table.about else []),
         *_claims(verdicts),
-        *_numbers(compared),
+        *_numbers(compared, results),
         *(["![figure](figure.png)", ""] if table.figure else []),
         *_measured(results),
         *_settings(table.settings, table.open),
@@ -96,7 +97,7 @@ def _claims(verdicts: Sequence[ClaimVerdict]) -> Iterator[str]:
             yield from (f"`{text}`: {because}", "")
 
 
-def _numbers(compared: Sequence[Comparison]) -> Iterator[str]:
+def _numbers(compared: Sequence[Comparison], results: Results) -> Iterator[str]:
     if not compared:
         return
     yield from ("## Numbers", "", "| variant | of | theirs | ours | difference | verdict | source |")
@@ -110,9 +111,18 @@ def _numbers(compared: Sequence[Comparison]) -> Iterator[str]:
         right = f"{theirs} | {_estimate(one.ours)} | {difference} | **{one.verdict}**"
         yield f"| {left} | {right} | {markdown_text(one.printed.source)} |"
     yield ""
+    yield from _other_runs(results)
     explained = dict.fromkeys(c.printed.because for c in compared if c.verdict == OFF and c.printed.because)
     for because in explained:
         yield from (because, "")
+
+
+def _other_runs(results: Results) -> Iterator[str]:
+    """Says that printed numbers are of other runs, if they are."""
+    table, seen = results.table, [seen for case in results.cases for seen in case.seen.values()]
+    if seen and not all(each.comparable for each in seen):
+        words = ", ".join(f"{key}={value}" for key, value in table.comparable.items())
+        yield from (f"Printed numbers are of runs with `{words}`, which ours are not: only claims get a verdict.", "")
 
 
 def _estimate(ours: Estimate | None) -> str:
@@ -157,10 +167,21 @@ def _settings(settings: Mapping[str, str], left_open: Mapping[str, str]) -> Iter
 def _origin(results: Results, machines: Sequence[Mapping[str, str]], command: str) -> Iterator[str]:
     table = results.table
     yield from ("## Made by", "", f"- `{command}`", f"- scale {table.scale}, seeds {', '.join(map(str, table.seeds))}")
+    if table.cluster is not None:
+        yield f"- {_cluster(table.cluster)}"
     hardware = {f"{m['cpu']}, {m['cores']} cores, GPU {m['gpus']}, torch {m['torch']}" for m in machines}
     yield from (f"- {line}" for line in sorted(hardware))
     if machines:
         yield f"- commit {commits(machines)}"
+
+
+def _cluster(where: TableCluster) -> str:
+    """The cluster of a table, in words."""
+    place = where.place
+    given = f"{place.step_seconds:g} s of computing a step" if place.step_seconds is not None else ""
+    counted = f"computing at {place.efficiency:.0%} of {place.cluster.gpu.name}'s peak"
+    model = f", messages of a model of {where.parameters:g} parameters" if where.parameters else ""
+    return f"modelled seconds: on {place.name}, {given or counted}{model}; nothing of them is measured"
 
 
 def _values(results: Results) -> pd.DataFrame:

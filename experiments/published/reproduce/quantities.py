@@ -9,8 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from commeff.experiments.published.reproduce.formulas import evaluate
-from commeff.experiments.published.reproduce.language import Call, Expression, LanguageError, Name
+from commeff.experiments.published.reproduce.formulas import combine, evaluate
+from commeff.experiments.published.reproduce.language import (
+    Arithmetic,
+    Call,
+    Expression,
+    LanguageError,
+    Literal,
+    Name,
+)
 
 TAIL = 0.25  # the part of a curve that is its floor
 DOWN_TO = 1e-12  # of its first value: below, a curve may be rounding
@@ -18,12 +25,16 @@ DOWN_TO = 1e-12  # of its first value: below, a curve may be rounding
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """A case with one seed: numbers at the end, and the curve over steps, which may be empty."""
+    """A case with one seed: numbers at the end, and the curve over steps, which may be empty.
+
+    `comparable`: whether the run has what the table's printed numbers are of.
+    """
 
     finals: Mapping[str, float]
     curve: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     state: str = "done"
     run: str = ""
+    comparable: bool = True
 
     def final(self, metric: str) -> float:
         """The number at the end; infinite where the run diverged."""
@@ -110,7 +121,7 @@ def quantity(call: str, seen: Observation, metric: str, numbers: list[float], na
 
 
 def of_metric(tree: Expression, seen: Observation) -> float:
-    """A quantity written with a metric in it: gap, floor(gap), to(gap, 1e-6, of=step).
+    """A quantity written with metrics in it: gap, floor(gap), to(gap, 1e-6, of=step), sent_bytes / epoch.
 
     >>> from commeff.experiments.published.reproduce.language import parse_formula
     >>> of_metric(parse_formula("final(gap)"), Observation({"gap": 0.5}))
@@ -118,6 +129,11 @@ def of_metric(tree: Expression, seen: Observation) -> float:
     """
     if isinstance(tree, Name):
         return seen.final(tree.text)
+    if isinstance(tree, Literal):
+        return tree.value / 100 if tree.percent else tree.value
+    if isinstance(tree, Arithmetic):
+        left, right = of_metric(tree.left, seen), of_metric(tree.right, seen)
+        return combine(tree.sign, left, right) if right or tree.sign != "/" else math.nan
     if isinstance(tree, Call) and tree.function in ("final", "floor", "least", "rate", "to") and tree.arguments:
         metric, *rest = tree.arguments
         if isinstance(metric, Name):

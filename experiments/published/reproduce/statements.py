@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.grid.plan.spec import text
@@ -22,6 +23,9 @@ from commeff.experiments.published.reproduce.language import (
     walk,
 )
 
+if TYPE_CHECKING:
+    from commeff.experiments.config.clusters import Place
+
 CLAIM_KEYS = ("claim", "of", "each", "where", "from", "source", "because")
 NUMBER_KEYS = ("variant", "where", "of", "value", "spread", "source", "from", "because")
 FIGURE_KEYS = ("x", "y", "lines", "panels", "log")
@@ -29,6 +33,8 @@ TOLERANCES = ("absolute", "relative", "rank")
 RELATIONS = ("below", "above", "within", "equal", "order")  # calls that are claims by themselves
 QUANTITIES = ("final", "floor", "least", "rate", "to")  # calls on a variant, or in slope on a metric
 SCALES = ("smoke", "reduced", "full")
+SECONDS = ("modelled_seconds", "modelled_hours")  # on the table's cluster
+BYTES = ("sent_bytes", "received_bytes")  # by a worker
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,14 @@ class Tolerance:
 
     kind: str
     by: float
+
+
+@dataclass(frozen=True)
+class TableCluster:
+    """Where runs are modelled, and how many parameters their models are taken to have; None: their own."""
+
+    place: Place
+    parameters: float | None
 
 
 @dataclass(frozen=True)
@@ -226,6 +240,26 @@ def read_tolerance(node: Any, faults: list[str]) -> Tolerance:
         faults.append(f"tolerance.by must be a number or a percentage, got {node.get('by')!r}")
         return Tolerance("relative", 0.05)
     return Tolerance(node["kind"], value)
+
+
+def read_cluster(node: Any, folder: Path, faults: list[str]) -> TableCluster | None:
+    """The cluster of the key `cluster`; its file is looked for from `folder`. None where the table names none."""
+    from commeff.experiments.config.clusters import entries, read_place
+
+    if node is None:
+        return None
+    own = dict(node) if isinstance(node, dict) else {"cluster": node}
+    parameters = own.pop("parameters", None)
+    if parameters is not None and "step_seconds" not in own:
+        faults.append("cluster.step_seconds must be given with parameters: FLOPs are those of the run's own model")
+    try:
+        if parameters is not None and not float(parameters) >= 1:
+            faults.append(f"cluster.parameters must be at least 1, got {parameters!r}")
+        (entry,) = entries([own], folder)
+        return TableCluster(read_place(entry), None if parameters is None else float(parameters))
+    except (OSError, TypeError, ValueError) as error:
+        faults.append(f"cluster: {error}")
+        return None
 
 
 def read_figure(node: Any, faults: list[str]) -> FigureWords | None:

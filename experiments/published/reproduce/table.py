@@ -11,13 +11,22 @@ from typing import Any
 from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.grid.plan.files import read_mapping
 from commeff.experiments.grid.plan.spec import text
-from commeff.experiments.published.reproduce.language import Expression, LanguageError, parse_formula
+from commeff.experiments.published.reproduce.language import (
+    Call,
+    Expression,
+    LanguageError,
+    Name,
+    parse_formula,
+    walk,
+)
 from commeff.experiments.published.reproduce.statements import (
     Claim,
     FigureWords,
     PrintedNumber,
+    TableCluster,
     Tolerance,
     read_claims,
+    read_cluster,
     read_figure,
     read_numbers,
     read_tolerance,
@@ -26,11 +35,12 @@ from commeff.experiments.published.reproduce.statements import (
 TABLES = Path(__file__).parents[1] / "tables"
 KEYS = (
     *("title", "paper", "about", "settings", "open", "measure", "parameters", "let", "base", "grid", "exclude"),
-    *("seeds", "tune", "of", "show", "tolerance", "numbers", "claims", "figure", "scales", "cost"),
+    *("seeds", "tune", "cluster", "of", "show", "tolerance", "numbers", "comparable", "claims"),
+    *("figure", "scales", "cost"),
 )
 SCALES = ("smoke", "reduced", "full")
-MEASURES = ("training", "consensus", "compression")
-EXACT = ("consensus",)  # what no seed changes
+MEASURES = ("training", "consensus", "compression", "modelled")
+EXACT = ("consensus", "modelled")  # what no seed changes
 CHOSEN_BY = ("val_accuracy", "val_loss", "train_loss")
 MOST_CASES = 2_000
 NAMED = ("method", "topology", "compressor")
@@ -79,10 +89,12 @@ class PublishedTable:
     cases: tuple[Case, ...]
     seeds: tuple[int, ...]
     tune: tuple[str, str] | None
+    cluster: TableCluster | None
     of: str
     show: tuple[str, ...]
     tolerance: Tolerance
     numbers: tuple[PrintedNumber, ...]
+    comparable: Mapping[str, str]
     claims: tuple[Claim, ...]
     figure: FigureWords | None
     cost: str
@@ -98,6 +110,19 @@ class PublishedTable:
         """Whether no seed changes what is measured."""
         return self.measure in EXACT
 
+    def is_theirs(self, config: Mapping[str, Any]) -> bool:
+        """Whether a run's configuration has what printed numbers are of, such as the whole data set."""
+        return all(_found(config, key.split(".")) == value for key, value in self.comparable.items())
+
+    @property
+    def metrics(self) -> set[str]:
+        """All that claims, numbers, figure and `show` may speak of: names of numbers, among others."""
+        trees = [*(claim.tree for claim in self.claims), *(number.of for number in self.numbers)]
+        drawn = [self.figure.y, Name(self.figure.x)] if self.figure else []
+        parts = [part for tree in (*trees, *drawn, *map(parse_formula, self.show)) for part in walk(tree)]
+        inner = [part for call in parts if isinstance(call, Call) for part in call.named.values()]
+        return {part.text for part in (*parts, *inner) if isinstance(part, Name)} | {c.of for c in self.claims}
+
     @property
     def swept(self) -> list[str]:
         """The labels that differ among cases; not those parts that the name of a variant says already."""
@@ -108,6 +133,14 @@ class PublishedTable:
     def _varies(self, key: str) -> bool:
         """Whether one variant has several values of a label."""
         return len({(c.name, c.labels.get(key)) for c in self.cases}) > len({c.name for c in self.cases})
+
+
+def _found(config: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """A value of a configuration as text; "" where there is none."""
+    node: Any = config
+    for key in keys:
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return "" if node is None else text(node)
 
 
 def built_in_tables() -> dict[str, Path]:
@@ -151,6 +184,8 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
     measure = str(raw.get("measure", MEASURES[0]))
     if measure not in MEASURES:
         faults.append(f"measure must be one of {', '.join(MEASURES)}, got {measure!r}{did_you_mean(measure, MEASURES)}")
+    if measure == "modelled" and raw.get("cluster") is None:
+        faults.append(f"{path.name} has no cluster, on which it could model runs; give `cluster: NAME or FILE`")
     parameters = _names(raw, "parameters", faults)
     let = _formulas(raw, faults)
     base = _mapping(raw, "base", faults)
@@ -177,10 +212,12 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
         cases=tuple(cases),
         seeds=tuple(seeds),
         tune=tune,
+        cluster=read_cluster(raw.get("cluster"), path.parent, faults),
         of=of,
         show=tuple(map(str, raw.get("show") or [of])),
         tolerance=read_tolerance(raw.get("tolerance"), faults),
         numbers=read_numbers(raw.get("numbers"), of, names, faults),
+        comparable={key: text(value) for key, value in _mapping(raw, "comparable", faults).items()},
         claims=read_claims(raw.get("claims"), of, names, faults),
         figure=read_figure(raw.get("figure"), faults),
         cost=_words(raw, "cost", faults).get(scale, ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,6 +17,7 @@ from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place
 from commeff.replicas import Stacked
 
+SIDE = 4096  # at most, of the square matrices that a model of so many parameters is taken to consist of
 PRECISION = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 MULTIPLIED = {"bf16": "bf16", "bf16_mixed": "bf16", "fp16": "fp16"}  # in a run with this precision
 
@@ -55,6 +57,17 @@ class Work:
             words = str(self.dtype).removeprefix("torch.")
             raise ValueError(f"{place.cluster.gpu.name} has no peak for {words}; give step_seconds")
         return self.flops / (place.efficiency * peaks[precision])
+
+
+def square_matrices(parameters: float) -> Layout:
+    """The layout of a model that has so many parameters, about: square matrices, of which nothing else is known.
+
+    >>> square_matrices(25.5e6).d
+    25504082
+    """
+    count = math.ceil(parameters / SIDE**2)
+    side = round(math.sqrt(parameters / count))
+    return Layout.of([(f"matrix {i}", (side, side)) for i in range(count)])
 
 
 def work(config: Mapping[str, Any]) -> Work:

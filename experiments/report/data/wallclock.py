@@ -19,6 +19,7 @@ import torch
 from commeff.cluster.billing import Billing
 from commeff.cluster.modelled import Modelled, modelled, modelled_present
 from commeff.communicator import Communicator
+from commeff.compressors import Layout
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.clusters import Place, read_places
@@ -95,9 +96,15 @@ class Wallclock:
 
 
 class Modeller:
-    """Turns configurations into timelines; profiles are made once for each different configuration."""
+    """Turns configurations into timelines; profiles are made once for each different configuration.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    layout : of another model than the run's, whose messages are sent in place of its own; None: its own.
+    """
+
+    def __init__(self, layout: Layout | None = None) -> None:
+        self._layout = layout
         self._profiles: dict[str, tuple[Strategy, Profile]] = {}
         self._attendances: dict[str, Attended] = {}
 
@@ -108,7 +115,7 @@ class Modeller:
             strategy, task = build.strategy(config), work(config)
             found = profile(
                 strategy,
-                task.layout,
+                self._layout or task.layout,
                 config["workers"],
                 seed=config.get("seed", 0),
                 collective=config.get("collective", "auto"),
@@ -138,12 +145,13 @@ class Modeller:
         key = json.dumps({**config, "steps": steps}, default=str)
         if key not in self._attendances:
             (strategy, sent), task, n = self.profile(config), work(config), config["workers"]
-            strategy.start(torch.empty(n, task.layout.d, dtype=task.dtype, device="meta"), task.layout, Communicator(n))
+            layout = self._layout or task.layout
+            strategy.start(torch.empty(n, layout.d, dtype=task.dtype, device="meta"), layout, Communicator(n))
             who = participation(config, strategy)
             assert who is not None
             self._attendances[key] = attended(
                 strategy,
-                task.layout,
+                layout,
                 sent,
                 who.present,
                 steps,

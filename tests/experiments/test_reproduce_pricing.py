@@ -1,0 +1,99 @@
+"""Modelled hours and bytes of each direction in tables of `commeff reproduce`, and numbers of other runs than ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from commeff.cluster import Cluster
+from commeff.cluster.simulation import gossip, ring
+from commeff.experiments.published.reproduce.language import parse_formula
+from commeff.experiments.published.reproduce.numbers import NOT_COMPARABLE, OK, compare
+from commeff.experiments.published.reproduce.observing import TableRun, measured, trained
+from commeff.experiments.published.reproduce.page import write
+from commeff.experiments.published.reproduce.quantities import Observation, of_metric
+from commeff.experiments.published.reproduce.table import PublishedTable, read_table
+from commeff.topologies import exponential
+from tests.experiments.test_reproduce import run_here
+
+STEPS, COMPUTE, NUMBERS, WORKERS = 6, 0.25, 400, 4
+BASE = {"task": "quadratic", "task.dimension": 20, "workers": WORKERS, "steps": STEPS, "evaluate_every": 3}
+GRID = [
+    {"name": "psgd", "method": "psgd", "collective": "ring"},
+    {"name": "gossip", "method": "dsgd", "topology": "exponential"},
+    {"name": "squeezed", "method": "double_squeeze", "compressor": "top_k", "compressor.k": 2},
+    {"name": "threshold", "method": "mem_sgd", "compressor": "threshold", "compressor.value": 0.5},
+]
+PER_STEP = {  # of 20 numbers of 8 bytes; two numbers travel with two indices of 5 bits
+    "psgd": "2 * (workers - 1) / workers * task.d * 8",
+    "gossip": "2 * task.d * 8",
+    "squeezed": "2 * 8 + 2",
+}
+CLUSTER = {"cluster": "ethernet_1g", "step_seconds": COMPUTE, "parameters": NUMBERS}
+
+
+def table(folder: Path, **changes: object) -> PublishedTable:
+    content = {
+        "paper": "nobody",
+        "base": BASE | {"optimizer.lr": 0.01, "bucket_mb": 0},
+        "grid": GRID,
+        "cluster": CLUSTER,
+        "show": ["modelled_hours", "sent_bytes / steps"],
+        "numbers": [
+            {"variant": name, "of": f"{way}_bytes / steps", "value": value, "from": "smoke"}
+            for name, value in PER_STEP.items()
+            for way in ("sent", "received")
+        ],
+    }
+    (folder / "mine.yaml").write_text(yaml.safe_dump(content | changes))
+    return read_table(folder / "mine.yaml")
+
+
+def test_hours_are_of_the_cluster_and_bytes_have_directions(tmp_path: Path) -> None:
+    plan = TableRun(table(tmp_path), tmp_path / "store", 1)
+    run_here(plan.request)
+    results, _ = trained(plan)
+    assert [one.verdict for one in compare(results)] == [OK] * 6
+    ends = {case.case.name: case.seen[0] for case in results.cases}
+    assert "sent_bytes" not in ends["threshold"].finals
+    cluster, size = Cluster.named("ethernet_1g", gpus=WORKERS), 8.0 * NUMBERS
+    sending = {"psgd": ring(cluster, WORKERS, size), "gossip": gossip(cluster, exponential(WORKERS).at(0), size)}
+    for name, seconds in sending.items():
+        whole = STEPS * (COMPUTE + seconds)
+        assert ends[name].final("modelled_seconds") == pytest.approx(whole)
+        assert ends[name].final("modelled_hours") == pytest.approx(whole / 3600)
+        assert [*ends[name].curve["modelled_seconds"]] == pytest.approx([0.5 * whole, whole])
+
+
+def test_what_nobody_trains_is_modelled(tmp_path: Path) -> None:
+    entry = {"name": "psgd", "method": "psgd", "collective": "ring", "workers": [2, 4]}
+    wanted = table(tmp_path, measure="modelled", grid=[entry], claims=["psgd > 0"], numbers=[], of="modelled_hours")
+    results, machines = measured(TableRun(wanted, tmp_path / "store", 1))
+    assert machines
+    for case in results.cases:
+        n, seen = int(case.labels["workers"]), case.seen[0]
+        sending = ring(Cluster.named("ethernet_1g", gpus=n), n, 8.0 * NUMBERS)
+        assert seen.final("communication_ms") == pytest.approx(1e3 * sending)
+        assert seen.final("modelled_hours") == pytest.approx(STEPS * (COMPUTE + sending) / 3600)
+
+
+def test_numbers_of_other_runs_than_ours_are_not_comparable(tmp_path: Path) -> None:
+    for zeta, verdict in ((1.0, OK), (2.0, NOT_COMPARABLE)):
+        (tmp_path / verdict).mkdir()
+        plan = TableRun(table(tmp_path / verdict, comparable={"task.zeta": zeta}), tmp_path / "store", 1)
+        run_here(plan.request)
+        results, machines = trained(plan)
+        compared = compare(results)
+        assert {one.verdict for one in compared} == {verdict}
+        page = write(results, [], compared, machines, "", tmp_path / verdict).read_text()
+        assert ("Printed numbers are of runs with `task.zeta=2.0`" in page) == (verdict == NOT_COMPARABLE)
+        assert "on ethernet_1g, 0.25 s of computing a step, messages of a model of 400 parameters" in page
+
+
+def test_quantities_take_arithmetic() -> None:
+    seen = Observation({"sent_bytes": 12.0, "epoch": 4.0, "none": 0.0}, pd.DataFrame({"step": [1.0], "loss": [2.0]}))
+    assert of_metric(parse_formula("sent_bytes / epoch + least(loss) * 50%"), seen) == 4.0
+    assert of_metric(parse_formula("sent_bytes / none"), seen) != 0.0
