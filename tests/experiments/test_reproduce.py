@@ -30,6 +30,10 @@ OWN = {
 }
 
 
+TUNE = {"over": "optimizer.lr", "by": "val_loss"}
+TUNED: dict[str, object] = {"grid": [{"name": name, "optimizer.lr": [0.1, 0.2]} for name in "ab"], "claims": ["a < 1"]}
+
+
 def commeff(*words: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, ["reproduce", *words])
     return result.exit_code, result.output
@@ -72,6 +76,22 @@ def written(folder: Path, **changes: object) -> str:
         ({"cluster": "ethernet_2g"}, "cluster: "),
         ({"cluster": {"cluster": "ethernet_1g", "seconds": 1}}, "cluster: clusters has no use for 'seconds'"),
         ({"cluster": {"cluster": "ethernet_1g", "parameters": 1e6}}, "step_seconds must be given with parameters"),
+        (TUNED | {"tune": {"over": "optimizer.lrs", "by": "val_loss"}}, "tune.over names 'optimizer.lrs', of which"),
+        (
+            TUNED | {"tune": TUNE | {"seeds": [100, 2]}},
+            "tune.seeds must be others than the table's seeds, got 2",
+        ),
+        (TUNED | {"tune": TUNE | {"seeds": 100}}, "tune.seeds must be a list of different whole numbers"),
+        (TUNED | {"tune": TUNE | {"seed": [100]}}, "tune has no use for 'seed'; did you mean seeds?"),
+        (TUNED | {"tune": TUNE | {"settings": {"steps": 5}}}, "tune.settings needs tune.seeds"),
+        (TUNED | {"tune": TUNE | {"seeds": [100], "settings": {"seed": 5}}}, "tune.settings must leave seed out"),
+        (TUNED | {"tune": TUNE | {"seeds": [100], "settings": {"stepz": 5}}}, "did you mean steps?"),
+        (TUNED | {"tune": TUNE | {"seeds": [100], "settings": 5}}, "tune.settings must hold settings"),
+        (TUNED | {"tune": TUNE | {"seeds": [100], "settings": {"steps": "=x"}}}, "'x' is no number there"),
+        (TUNED | {"tune": TUNE | {"by": "val_accuracy"}}, "tune.by: quadratic measures no val_accuracy"),
+        (TUNED | {"tune": TUNE, "measure": "consensus"}, "tune must be left out where measure is consensus"),
+        ({"scales": {"full": {"keep": ["a"]}}}, "keep must hold labels and the values that stay"),
+        ({"scales": {"full": {"seeds": [[0], 1, 2]}}}, "the seeds of scale full must be among"),
         (
             {
                 "grid": [{"name": "a", "optimizer.lr": [1, 2]}, {"name": "b", "optimizer.lr": [1]}],

@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from commeff.experiments.published.reproduce.choosing import choose
 from commeff.experiments.published.reproduce.judging import judge
 from commeff.experiments.published.reproduce.language import LanguageError
 from commeff.experiments.published.reproduce.numbers import compare
 from commeff.experiments.published.reproduce.page import headline
 from commeff.experiments.published.reproduce.quantities import Observation, floor, rate, to
-from commeff.experiments.published.reproduce.results import CaseResult, Results, choose
+from commeff.experiments.published.reproduce.results import CaseResult, Results
 from commeff.experiments.published.reproduce.table import read_table
 from commeff.experiments.published.reproduce.verdicts import FAILS, HOLDS, UNTOLD
 

@@ -12,9 +12,10 @@ from commeff.cluster import Cluster
 from commeff.cluster.simulation import gossip, ring
 from commeff.experiments.published.reproduce.language import parse_formula
 from commeff.experiments.published.reproduce.numbers import NOT_COMPARABLE, OK, compare
-from commeff.experiments.published.reproduce.observing import TableRun, measured, trained
+from commeff.experiments.published.reproduce.observing import TableRun, measured
 from commeff.experiments.published.reproduce.page import write
 from commeff.experiments.published.reproduce.quantities import Observation, of_metric
+from commeff.experiments.published.reproduce.results import Results
 from commeff.experiments.published.reproduce.table import PublishedTable, read_table
 from commeff.topologies import exponential
 from tests.experiments.test_reproduce import run_here
@@ -54,8 +55,8 @@ def table(folder: Path, **changes: object) -> PublishedTable:
 
 def test_hours_are_of_the_cluster_and_bytes_have_directions(tmp_path: Path) -> None:
     plan = TableRun(table(tmp_path), tmp_path / "store", 1)
-    run_here(plan.request)
-    results, _ = trained(plan)
+    run_here(plan.reported().request)
+    results = Results(plan.table, plan.reported().results().cases)
     assert [one.verdict for one in compare(results)] == [OK] * 6
     ends = {case.case.name: case.seen[0] for case in results.cases}
     assert "sent_bytes" not in ends["threshold"].finals
@@ -84,11 +85,12 @@ def test_numbers_of_other_runs_than_ours_are_not_comparable(tmp_path: Path) -> N
     for zeta, verdict in ((1.0, OK), (2.0, NOT_COMPARABLE)):
         (tmp_path / verdict).mkdir()
         plan = TableRun(table(tmp_path / verdict, comparable={"task.zeta": zeta}), tmp_path / "store", 1)
-        run_here(plan.request)
-        results, machines = trained(plan)
+        run_here(plan.reported().request)
+        found = plan.reported().results()
+        results = Results(plan.table, found.cases)
         compared = compare(results)
         assert {one.verdict for one in compared} == {verdict}
-        page = write(results, [], compared, machines, "", tmp_path / verdict).read_text()
+        page = write(results, [], compared, found.machines, "", tmp_path / verdict).read_text()
         assert ("Printed numbers are of runs with `task.zeta=2.0`" in page) == (verdict == NOT_COMPARABLE)
         assert "on ethernet_1g, 0.25 s of computing a step, messages of a model of 400 parameters" in page
 

@@ -116,11 +116,12 @@ def measured(config: Mapping[str, Any]) -> tuple[str, ...] | None:
         ours: Any = locate(node("task", task)["_target_"])
         if all(getattr(kind, part, None) is getattr(ours, part, None) for part in ("evaluate", "measures")):
             classes = getattr(kind, "hits", None) is not Supervised.hits
-            return tuple(name for name in _names(task) if classes or name != "val_accuracy")
+            return tuple(name for name in measured_by_name(task) if classes or name != "val_accuracy")
     return None
 
 
-def _names(task: str) -> tuple[str, ...]:
+def measured_by_name(task: str) -> tuple[str, ...]:
+    """What stands in every row of a run of one of our tasks, as far as its name says it."""
     return (*OTHERS.get(task, CLASSES), *ALWAYS)
 
 
@@ -133,7 +134,7 @@ def unmeasured(grid: Grid, cells: Sequence[Cell]) -> list[str]:
 def unmeasured_by_name(grid: Grid) -> list[str]:
     """The same as far as the names of tasks say it, without importing any."""
     tasks = {point.settings.get("task") for point in grid.points}
-    return _lines(grid, [_names(str(task)) for task in tasks]) if tasks <= {*built_in("task")} else []
+    return _lines(grid, [measured_by_name(str(task)) for task in tasks]) if tasks <= {*built_in("task")} else []
 
 
 def _lines(grid: Grid, each: Sequence[tuple[str, ...]]) -> list[str]:

@@ -1,8 +1,9 @@
 """`commeff reproduce`: a published table as a grid of runs, the numbers printed there, and claims that are judged.
 
 - `language`: expressions and claims, parsed; nothing else is ever evaluated.
-- `table`: what a YAML file says, and its cases: what is run or measured.
+- `table`: what a YAML file says; `cases`: what is run or measured; `tuning`: which values are tried to choose one.
 - `constants`: what theorems call L, mu, delta, rho, computed from the parts of a case.
+- `runs`: what trains, in two stages if values are chosen; `choosing`: the best of them.
 - `results`: a case's results over its seeds; `quantities`: the floor, rate, or bytes to a level of a curve.
 - `judging`: a claim and the results make a verdict.
 - `measures`: tables that need no training.

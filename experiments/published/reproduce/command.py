@@ -9,13 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commeff.experiments.config.schema import ConfigError, did_you_mean
-from commeff.experiments.published.reproduce.table import (
-    SCALES,
-    PublishedTable,
-    built_in_tables,
-    find_table,
-    read_table,
-)
+from commeff.experiments.published.reproduce.statements import SCALES
+from commeff.experiments.published.reproduce.table import PublishedTable, built_in_tables, find_table, read_table
 from commeff.experiments.run.store import IRRELEVANT
 
 if TYPE_CHECKING:
@@ -151,10 +146,17 @@ def dry_run(wanted: Wanted) -> list[str]:
     lines = [f"{table.title}: {len(table.cases)} cases, seeds {', '.join(map(str, table.seeds))}, {table.measure}"]
     if table.measure != "training":
         return [*lines, f"{unmeasured(plan)} measurements at most", *stated]
-    request = plan.request
-    grids.check(request)
-    _, cost = grids.dry_run(request)
-    return [*lines, cost, *stated]
+    from commeff.experiments.published.reproduce.runs import stages
+
+    every = stages(plan)
+    for stage in every:
+        grids.check(stage.request)
+    cells = [grids.prepare(stage.request)[1] for stage in every]
+    known = [cell for stage in cells for cell in stage]
+    costs = [grids.cost(own, known, wanted.jobs) for own in cells]
+    if table.tune is not None and len(costs) > 1:
+        costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
+    return [*lines, *costs, *stated]
 
 
 def reproduce(wanted: Wanted) -> Reproduced:
@@ -162,22 +164,19 @@ def reproduce(wanted: Wanted) -> Reproduced:
     if wanted.is_comparison:
         return Reproduced(*COMPARISONS[wanted.table].run(wanted.folder))
     table = wanted.read()
-    from commeff.experiments.grid import command as grids
-    from commeff.experiments.published.reproduce.observing import TableRun, measured, trained
+    from commeff.experiments.published.reproduce.observing import TableRun, measured
 
     plan = TableRun(table, wanted.place, wanted.jobs)
     _check(plan)
-    code = 0
     if table.measure == "training":
-        request = plan.request
-        grids.check(request)
-        outcome = grids.run(request)
-        if outcome.interrupted:
-            return Reproduced(None, ["interrupted; the same command goes on"], 130)
-        code = outcome.exit_code
-        results, machines = trained(plan)
+        from commeff.experiments.published.reproduce.runs import train
+
+        trained = train(plan)
+        if trained.results is None:
+            return Reproduced(None, trained.lines, trained.exit_code)
+        results, machines, code = trained.results, trained.machines, trained.exit_code
     else:
-        results, machines = measured(plan)
+        (results, machines), code = measured(plan), 0
 
     from commeff.experiments.published.reproduce.judging import judge
     from commeff.experiments.published.reproduce.language import LanguageError
@@ -203,15 +202,15 @@ def reproduce(wanted: Wanted) -> Reproduced:
 
 def _check(plan: TableRun) -> None:
     """Refuse what can be seen before anything runs: claims of several cases, and formulas of numbers."""
+    from commeff.experiments.published.reproduce.choosing import check_by, choose
     from commeff.experiments.published.reproduce.judging import check
     from commeff.experiments.published.reproduce.language import LanguageError
     from commeff.experiments.published.reproduce.numbers import compare
-    from commeff.experiments.published.reproduce.results import CaseResult, choose
 
-    labels = [plan.labels(number) for number in range(len(plan.table.cases))]
-    planned = [CaseResult(case, {}, own) for case, own in zip(plan.table.cases, labels, strict=True)]
+    if plan.table.tune is not None:
+        check_by(plan.table.tune, plan.settings)
     try:
-        results = choose(plan.table, planned)
+        results = choose(plan.table, plan.planned)
         check(results)
         compare(results)
     except LanguageError as error:

@@ -14,9 +14,10 @@ from functools import cache
 from typing import Any
 
 from commeff.experiments.config.schema import did_you_mean
+from commeff.experiments.published.reproduce.cases import Case
 from commeff.experiments.published.reproduce.formulas import evaluate
 from commeff.experiments.published.reproduce.language import Expression, LanguageError, parse_formula
-from commeff.experiments.published.reproduce.table import Case, PublishedTable
+from commeff.experiments.published.reproduce.table import PublishedTable
 
 DIGITS = 6  # of a number that a formula puts into a setting: libraries differ in the last digits
 PARTS = ("task", "topology", "compressor")
@@ -34,10 +35,11 @@ def resolved(table: PublishedTable, case: Case) -> dict[str, str]:
     ------
     LanguageError : for a name that means nothing there.
     """
-    return {key: _worked_out(table, case, key, value) for key, value in case.settings.items()}
+    return {key: worked_out(table, case, key, value) for key, value in case.settings.items()}
 
 
-def _worked_out(table: PublishedTable, case: Case, key: str, value: str, parts: bool = True) -> str:
+def worked_out(table: PublishedTable, case: Case, key: str, value: str, parts: bool = True) -> str:
+    """A value as it is written into a setting of a case; without `parts`, formulas may name none of them."""
     if not is_formula(value):
         return value
     text = value[1:].strip()
@@ -83,7 +85,7 @@ def _of_parts(table: PublishedTable, case: Case, part: str) -> Mapping[str, floa
     plain = {}
     for key, value in case.settings.items():
         try:
-            plain[key] = _worked_out(table, case, key, value, parts=False)
+            plain[key] = worked_out(table, case, key, value, parts=False)
         except LanguageError:
             continue
     return _computed(part, tuple(f"{key}={value}" for key, value in plain.items()), table.seeds[0])

@@ -1,4 +1,4 @@
-"""Running and measuring the cases of a table, by a grid and its store: what is finished is not repeated."""
+"""Running and measuring the cases of a table, by grids and their store: what is finished is not repeated."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import yaml
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.command import Request
 from commeff.experiments.grid.local.scheduler import Limits
-from commeff.experiments.published.reproduce.constants import resolved
+from commeff.experiments.published.reproduce.cases import Case
+from commeff.experiments.published.reproduce.constants import resolved, worked_out
 from commeff.experiments.published.reproduce.language import LanguageError
 from commeff.experiments.published.reproduce.pricing import Pricing
 from commeff.experiments.published.reproduce.quantities import Observation
-from commeff.experiments.published.reproduce.results import CaseResult, Results, choose
-from commeff.experiments.published.reproduce.table import Case, PublishedTable
+from commeff.experiments.published.reproduce.results import CaseResult, Results, TunedChoice
+from commeff.experiments.published.reproduce.table import PublishedTable
 from commeff.experiments.run.store import FINISHED, replace, stamp
 
 VERSION = 2  # of what measurements mean
@@ -38,16 +39,7 @@ class TableRun:
     @cached_property
     def settings(self) -> list[dict[str, str]]:
         """Of each case."""
-        faults: dict[str, None] = {}
-        found = []
-        for case in self.table.cases:
-            try:
-                found.append(resolved(self.table, case))
-            except LanguageError as error:
-                faults[str(error)] = None
-        if faults:
-            raise ConfigError(list(faults))
-        return found
+        return self._resolved({})
 
     def labels(self, number: int) -> dict[str, str]:
         """The labels of a case that differ among cases, formulas worked out."""
@@ -60,44 +52,117 @@ class TableRun:
         return Pricing(self.table.cluster, self.table.metrics)
 
     @property
+    def tuning(self) -> TableStage | None:
+        """The runs that only choose; None where there are none."""
+        tune = self.table.tune
+        if tune is None or not tune.seeds:
+            return None
+        numbers = tuple(range(len(self.table.cases)))
+        return TableStage(self, "_tuning", numbers, self._resolved(tune.settings), tune.seeds)
+
+    def reported(self, choices: Sequence[TunedChoice] | None = None) -> TableStage:
+        """The runs that are judged: of all cases, or of those that were chosen."""
+        chosen = None if choices is None else {id(choice.best.case) for choice in choices}
+        numbers = [n for n, case in enumerate(self.table.cases) if chosen is None or id(case) in chosen]
+        return TableStage(self, "", tuple(numbers), self.settings, self.table.seeds)
+
+    @cached_property
+    def planned(self) -> list[CaseResult]:
+        """The cases without any results."""
+        return [CaseResult(case, {}, self.labels(number)) for number, case in enumerate(self.table.cases)]
+
+    def _resolved(self, changes: Mapping[str, str]) -> list[dict[str, str]]:
+        """The settings of each case; the formulas of changes know those without them."""
+        faults: dict[str, None] = {}
+        found = []
+        for case in self.table.cases:
+            try:
+                changed = {key: worked_out(self.table, case, key, value) for key, value in changes.items()}
+                found.append(resolved(self.table, case) | changed)
+            except LanguageError as error:
+                faults[str(error)] = None
+        if faults:
+            raise ConfigError(list(faults))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class TableStage:
+    """Runs of cases with seeds: a grid in the store of a table.
+
+    Attributes
+    ----------
+    plan : of the table.
+    suffix : of the grid's name.
+    numbers : of the cases.
+    settings : of every case of the table.
+    seeds : with which each runs.
+    """
+
+    plan: TableRun
+    suffix: str
+    numbers: tuple[int, ...]
+    settings: Sequence[Mapping[str, str]]
+    seeds: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the grid."""
+        return f"{self.plan.table.name}_{self.plan.table.scale}{self.suffix}"
+
+    @property
+    def title(self) -> str:
+        """Of the grid."""
+        table = self.plan.table
+        return f"{table.title}: {table.tune.over}" if table.tune and self.suffix else table.title
+
+    @property
     def request(self) -> Request:
-        """The grid of all cases; its file is written into the store."""
-        name = f"{self.table.name}_{self.table.scale}"
-        entries = [{"name": c.name, **s} for c, s in zip(self.table.cases, self.settings, strict=True)]
+        """The grid; its file is written into the store."""
+        entries = [{"name": self.plan.table.cases[n].name, **self.settings[n]} for n in self.numbers]
         unique = list({json.dumps(entry, sort_keys=True): entry for entry in entries}.values())
-        content = {"title": self.table.title, "seeds": list(self.table.seeds), "grid": unique}
-        stamp(self.store)
-        (self.store / "tables").mkdir(exist_ok=True)
-        file = self.store / "tables" / f"{name}.yaml"
+        content = {"title": self.title, "seeds": list(self.seeds), "grid": unique}
+        stamp(self.plan.store)
+        (self.plan.store / "tables").mkdir(exist_ok=True)
+        file = self.plan.store / "tables" / f"{self.name}.yaml"
         replace(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
-        return Request(file, store=self.store, limits=Limits(self.jobs))
+        return Request(file, store=self.plan.store, limits=Limits(self.plan.jobs))
+
+    def results(self) -> StageResults:
+        """As the store has them."""
+        from commeff.experiments.config.compose import compose
+        from commeff.experiments.report.data.records import read_record
+        from commeff.experiments.run.store import run_id
+
+        grid = json.loads((self.plan.store / "grids" / f"{self.name}.json").read_text())
+        runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid["cells"]}
+        results, machines, missing = [], dict[str, dict[str, str]](), list[str]()
+        for number in self.numbers:
+            case, seen = self.plan.table.cases[number], dict[int, Observation]()
+            for seed in self.seeds:
+                words = [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
+                run = runs.get((frozenset(words), seed)) or run_id(compose(words))
+                record = read_record(self.plan.store / run)
+                if record.state in FINISHED:
+                    numbers = {name: value for name, value in record.summary.items() if _is_number(value)}
+                    finals = numbers | ({"consensus_distance": record.final("consensus_distance")})
+                    theirs = self.plan.table.is_theirs(record.config)
+                    own = Observation(finals, record.curve, record.state, run, theirs)
+                    seen[seed] = own if self.suffix else self.plan.pricing.priced(record.config, own)
+                    _add(machines, record.environment)
+                else:
+                    missing.append(f"{words_of(case, self.plan.labels(number))} seed {seed} is {record.state}")
+            results.append(CaseResult(case, seen, self.plan.labels(number)))
+        return StageResults(results, missing, list(machines.values()))
 
 
-def trained(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
-    """The results of a training table as its store has them, and the machines that they are from."""
-    from commeff.experiments.config.compose import compose
-    from commeff.experiments.report.data.records import read_record
-    from commeff.experiments.run.store import run_id
+@dataclass(frozen=True)
+class StageResults:
+    """What the runs of a stage came to: results of its cases, what is not finished, and on which machines they ran."""
 
-    grid = json.loads((plan.store / "grids" / f"{plan.table.name}_{plan.table.scale}.json").read_text())
-    runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid["cells"]}
-    results, machines, missing = [], dict[str, dict[str, str]](), list[str]()
-    for number, (case, settings) in enumerate(zip(plan.table.cases, plan.settings, strict=True)):
-        seen = {}
-        for seed in plan.table.seeds:
-            words = [*(f"{key}={value}" for key, value in settings.items()), f"seed={seed}"]
-            run = runs.get((frozenset(words), seed)) or run_id(compose(words))
-            record = read_record(plan.store / run)
-            if record.state in FINISHED:
-                numbers = {name: value for name, value in record.summary.items() if _is_number(value)}
-                finals = numbers | ({"consensus_distance": record.final("consensus_distance")})
-                own = Observation(finals, record.curve, record.state, run, plan.table.is_theirs(record.config))
-                seen[seed] = plan.pricing.priced(record.config, own)
-                _add(machines, record.environment)
-            else:
-                missing.append(f"{words_of(case, plan.labels(number))} seed {seed} is {record.state}")
-        results.append(CaseResult(case, seen, plan.labels(number)))
-    return choose(plan.table, results, missing), list(machines.values())
+    cases: list[CaseResult]
+    missing: list[str]
+    machines: list[dict[str, str]]
 
 
 def measured(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
@@ -129,7 +194,7 @@ def measured(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
             _add(machines, content["machine"])
             seen[seed] = Observation({name: float(value) for name, value in content["numbers"].items()})
         results.append(CaseResult(case, seen, plan.labels(number)))
-    return choose(plan.table, results), list(machines.values())
+    return Results(plan.table, results), list(machines.values())
 
 
 def unmeasured(plan: TableRun) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from commeff.experiments.escape import markdown_text
+from commeff.experiments.published.reproduce.choosing import value_of
 from commeff.experiments.published.reproduce.figure import draw
 from commeff.experiments.published.reproduce.judging import ClaimVerdict
 from commeff.experiments.published.reproduce.language import parse_formula
@@ -49,6 +50,7 @@ def write(
         *_numbers(compared, results),
         *(["![figure](figure.png)", ""] if table.figure else []),
         *_measured(results),
+        *_tried(results),
         *_settings(table.settings, table.open),
         *_origin(results, machines, command),
     ]
@@ -145,12 +147,44 @@ def _measured(results: Results) -> Iterator[str]:
         yield f"| {' | '.join(map(markdown_text, cells))} |"
     yield ""
     yield from ("± is half a 95 % interval over seeds; differences in claims are paired by seed.", "")
-    if table.tune is not None:
-        yield from (f"`{table.tune[0]}` is that of the best {table.tune[1]}; all variants tried as many values.", "")
     for warning in (*results.warnings, *results.missing):
         yield f"- {markdown_text(warning)}"
     if results.warnings or results.missing:
         yield ""
+
+
+def _tried(results: Results) -> Iterator[str]:
+    """Of each variant the values of the tuned label, what they came to on validation data, and which is reported."""
+    tune, seeds = results.table.tune, results.table.seeds
+    if tune is None or not results.choices:
+        return
+    where = f"the runs of seeds {_listed(seeds)}"
+    if tune.seeds:
+        changed = "".join(f", `{key}: {value}`" for key, value in tune.settings.items())
+        where = f"runs that only choose, seed {_listed(tune.seeds)}{changed}"
+    yield from ("## Tuning", "", f"`{tune.over}` is that of the best {tune.by} in {where}.", "")
+    yield from ("All variants tried as many values.", "")
+    labels = [choice.best.labels for choice in results.choices]
+    keys = [key for key in results.table.swept if key != tune.over and any(key in own for own in labels)]
+    yield f"| {' | '.join(map(markdown_text, ['variant', *keys, f'{tune.over}: {tune.by}', 'chosen']))} |"
+    yield f"|:--|{'--:|' * len(keys)}:--|--:|"
+    for choice in results.choices:
+        pairs = zip(choice.tried, choice.means, strict=True)
+        tried = [f"{value_of(tune.over, case)}: {_mean(case, mean)}" for case, mean in pairs]
+        own = (choice.best.labels.get(key, "") for key in keys)
+        cells = [choice.best.case.name, *own, ", ".join(tried), value_of(tune.over, choice.best)]
+        yield f"| {' | '.join(map(markdown_text, cells))} |"
+    yield ""
+
+
+def _mean(case: CaseResult, mean: float) -> str:
+    if not math.isnan(mean):
+        return f"{mean:.5g}"
+    return "diverged" if any(seen.state == "diverged" for seen in case.seen.values()) else "–"
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def _states(result: CaseResult) -> str:

@@ -1,16 +1,15 @@
-"""What every case of a table came to: its observations by seed, tuned keys at the value that validation chose."""
+"""What every case of a table came to: its observations by seed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from commeff.experiments.published.reproduce.cases import Case
 from commeff.experiments.published.reproduce.language import LanguageError
 from commeff.experiments.published.reproduce.quantities import Observation
-from commeff.experiments.published.reproduce.table import Case, PublishedTable
-from commeff.experiments.report.data.statistics import best, estimate
-from commeff.experiments.report.data.variants import is_number
+from commeff.experiments.published.reproduce.table import PublishedTable
 
 Seeds = Mapping[int, float]
 
@@ -30,6 +29,27 @@ class CaseResult:
 
 
 @dataclass(frozen=True, eq=False)
+class TunedChoice:
+    """The cases of a variant that differ in the tuned label alone, and which of them is the best.
+
+    Attributes
+    ----------
+    tried : with the runs that chose.
+    means : of the validation metric over their seeds, NaN where a run diverged.
+    pick : the place of the best.
+    """
+
+    tried: Sequence[CaseResult]
+    means: Sequence[float]
+    pick: int
+
+    @property
+    def best(self) -> CaseResult:
+        """The case that was chosen."""
+        return self.tried[self.pick]
+
+
+@dataclass(frozen=True, eq=False)
 class Results:
     """All cases of a table, those that were not chosen left out; `warnings` are about what was chosen."""
 
@@ -37,6 +57,7 @@ class Results:
     cases: Sequence[CaseResult]
     warnings: Sequence[str] = ()
     missing: Sequence[str] = ()
+    choices: Sequence[TunedChoice] = ()
 
     def named(self, name: str, where: Mapping[str, str]) -> list[CaseResult]:
         """The cases of a variant that have these labels, as far as the variant has them at all."""
@@ -53,41 +74,3 @@ class Results:
                 f"or {name}[{keys[0]}={found[0].case.label(keys[0])}]"
             )
         return found[0] if found else None
-
-
-def choose(table: PublishedTable, results: Sequence[CaseResult], missing: Sequence[str] = ()) -> Results:
-    """The cases at the tuned values whose mean over the seeds is the best on validation data."""
-    if table.tune is None:
-        return Results(table, results, (), missing)
-    over, by = table.tune
-    groups: dict[tuple[object, ...], list[CaseResult]] = {}
-    for result in results:
-        fixed = tuple(sorted((k, v) for k, v in result.case.labels.items() if k != over))
-        groups.setdefault((result.case.name, *fixed), []).append(result)
-    chosen, warnings = [], []
-    for tried in groups.values():
-        means = [_mean(each.values(lambda seen: seen.final(by)).values()) for each in tried]
-        pick = tried[best([-math.inf if by.endswith("accuracy") and math.isnan(m) else m for m in means], by)]
-        chosen.append(pick)
-        warnings += _edge(over, tried, pick)
-    return Results(table, chosen, warnings, missing)
-
-
-def _mean(values: Iterable[float]) -> float:
-    """Of the seeds; a run that diverged counts as one that cannot be chosen."""
-    found = list(values)
-    if any(math.isinf(value) for value in found):
-        return math.nan
-    mean = estimate(found)
-    return mean.mean if mean else math.nan
-
-
-def _edge(over: str, tried: Sequence[CaseResult], pick: CaseResult) -> list[str]:
-    texts = [result.labels.get(over, result.case.labels.get(over)) for result in tried]
-    values = sorted({float(text) for text in texts if text is not None and is_number(text)})
-    own = pick.labels.get(over, pick.case.labels.get(over))
-    if len(values) < 2 or own is None or not is_number(own) or float(own) not in (values[0], values[-1]):
-        return []
-    side = "smallest" if float(own) == values[0] else "largest"
-    others = [f"{k}={v}" for k, v in pick.labels.items() if k != over]
-    return [f"{' '.join([pick.case.name, *others])}: best {over} {own} is the {side} tried; try more on that side"]

@@ -1,0 +1,81 @@
+"""The cases of a table: the combinations of every entry of its grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from commeff.experiments.grid.plan.spec import text
+
+MOST_CASES = 2_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table's grid: what is run, with every seed, or measured.
+
+    Attributes
+    ----------
+    name : of the variant, as claims call it.
+    labels : parameters and settings of the grid's entry, by key.
+    settings : of the run; a value that begins with = is a formula.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    settings: Mapping[str, str]
+
+    def has(self, where: Mapping[str, str]) -> bool:
+        """Whether the case has all these labels, under their keys or the ends of their keys."""
+        return all(self.label(key) == value for key, value in where.items())
+
+    def label(self, key: str) -> str | None:
+        """The value of a label, by its key or the end of its key."""
+        if key in self.labels:
+            return self.labels[key]
+        return next((value for own, value in self.labels.items() if own.endswith(f".{key}")), None)
+
+
+def read_cases(
+    raw: Mapping[str, Any], base: Mapping[str, str], added: Mapping[str, str], parameters: list[str], faults: list[str]
+) -> Iterator[Case]:
+    """The combinations of every entry of the grid, less what is excluded; `added` overrides settings."""
+    entries, excluded = raw.get("grid") or [], raw.get("exclude") or []
+    if not isinstance(entries, list) or not entries or not all(isinstance(e, dict) for e in [*entries, *excluded]):
+        faults.append("grid and exclude must be lists of settings, such as [{name: psgd, method: psgd}]")
+        return
+    rules = [{str(key): values_of(value) for key, value in rule.items()} for rule in excluded]
+    axes = [{str(k): values_of(v) for k, v in entry.items() if k != "name"} for entry in entries]
+    if sum(_size(each) for each in axes) > MOST_CASES:
+        faults.append(f"grid must have at most {MOST_CASES:,} cases, got more; sweep less")
+        return
+    for number, (entry, own) in enumerate(zip(entries, axes, strict=True), 1):
+        if "name" not in entry and "method" not in own:
+            faults.append(f"grid: entry {number} has no name, by which claims call it; add `name: ...`")
+        for values in product(*own.values()):
+            labels = dict(zip(own, values, strict=True))
+            name = str(entry.get("name") or labels.get("method"))
+            settings = {**base, **{k: v for k, v in labels.items() if k not in parameters}}
+            settings |= {key: value for key, value in added.items() if key not in parameters}
+            case = Case(name, labels | {k: v for k, v in added.items() if k in labels}, settings)
+            if not any(all(case.label(key) in allowed for key, allowed in rule.items()) for rule in rules):
+                yield case
+
+
+def _size(axes: Mapping[str, list[str]]) -> int:
+    size = 1
+    for values in axes.values():
+        size *= len(values)
+    return size
+
+
+def kept(case: Case, keep: Mapping[str, list[str]]) -> bool:
+    """Whether a scale keeps a case: none of its labels has another value than those named."""
+    return all((case.name if key == "name" else case.label(key)) in (None, *allowed) for key, allowed in keep.items())
+
+
+def values_of(value: Any) -> list[str]:
+    """One value or a list of them, as text."""
+    return [text(each) for each in (value if isinstance(value, list) else [value])]

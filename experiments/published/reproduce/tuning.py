@@ -1,0 +1,105 @@
+"""The `tune` of a table: which setting every variant tries values of, and by what, with which seeds one is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from commeff.experiments.config.schema import did_you_mean
+from commeff.experiments.published.reproduce.cases import Case
+from commeff.experiments.published.reproduce.sections import are_seeds, read_settings
+
+KEYS = ("over", "by", "seeds", "settings")
+CHOSEN_BY = ("val_accuracy", "val_loss", "train_loss")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How values are chosen.
+
+    Attributes
+    ----------
+    over : the label that every variant tries values of.
+    by : the metric on validation data that chooses.
+    seeds : of the runs that are only for choosing; () where all values run with the table's own seeds.
+    settings : in which these runs differ; formulas know the run that is reported.
+    """
+
+    over: str
+    by: str
+    seeds: tuple[int, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def groups(self, items: Iterable[tuple[Case, T]]) -> list[list[T]]:
+        """What belongs to the cases, together where these differ in nothing but the tuned label."""
+        found: dict[tuple[Any, ...], list[T]] = {}
+        for case, item in items:
+            others = sorted((key, value) for key, value in case.labels.items() if key != self.over)
+            found.setdefault((case.name, *others), []).append(item)
+        return list(found.values())
+
+
+def middle_of_each(tuning: Tuning, cases: Sequence[Case]) -> list[Case]:
+    """One case of each group: what a scale runs at which nothing is chosen."""
+    return [group[len(group) // 2] for group in tuning.groups((case, case) for case in cases)]
+
+
+def read_tuning(node: Any, cases: Sequence[Case], seeds: Iterable[int], faults: list[str]) -> Tuning | None:
+    """The `tune` of a file; every variant must try as many values, and no seed may both choose and be reported.
+
+    Parameters
+    ----------
+    node : what the file says.
+    cases : of the whole table.
+    seeds : all seeds of the table.
+    faults : takes what is wrong.
+    """
+    if node is None:
+        return None
+    if not isinstance(node, dict) or not {"over", "by"} <= set(node) or node["by"] not in CHOSEN_BY:
+        faults.append(f"tune must be as {{over: optimizer.lr, by: val_loss}}, by one of {CHOSEN_BY}, got {node!r}")
+        return None
+    faults += [f"tune has no use for {key!r}{did_you_mean(str(key), KEYS)}" for key in node if key not in KEYS]
+    over = str(node["over"])
+    labels = dict.fromkeys(key for case in cases for key in case.labels)
+    if cases and over not in labels:
+        near = did_you_mean(over, labels)
+        faults.append(f"tune.over names {over!r}, of which no entry of the grid tries values{near}")
+    tuning = Tuning(over, node["by"], _seeds(node, seeds, faults), _settings(node, over, faults))
+    groups = tuning.groups((case, case) for case in cases)
+    if groups:
+        least, most = (pick(groups, key=lambda group: sum(over in c.labels for c in group)) for pick in (min, max))
+        few, many = (sum(over in case.labels for case in group) for group in (least, most))
+        if few < many:
+            faults.append(
+                f"tune: {least[0].name} tries {few} values of {over}, {most[0].name} tries {many}: "
+                "give each method as many"
+            )
+    return tuning
+
+
+def _seeds(node: Mapping[str, Any], seeds: Iterable[int], faults: list[str]) -> tuple[int, ...]:
+    own = node.get("seeds")
+    if own is None:
+        return ()
+    if not are_seeds(own):
+        faults.append(f"tune.seeds must be a list of different whole numbers, such as [100], got {own!r}")
+        return ()
+    shared = sorted({*own} & {*seeds})
+    if shared:
+        faults.append(
+            f"tune.seeds must be others than the table's seeds, got {', '.join(map(str, shared))} in both: "
+            "a seed that chooses says too much good of what it has chosen; give others, such as [100]"
+        )
+    return tuple(own)
+
+
+def _settings(node: Mapping[str, Any], over: str, faults: list[str]) -> dict[str, str]:
+    settings = read_settings(node, "settings", faults, "tune.settings")
+    if settings and not node.get("seeds"):
+        faults.append("tune.settings needs tune.seeds: runs that are also reported are as the table has them")
+    own = [key for key in ("seed", over) if key in settings]
+    faults += [f"tune.settings must leave {key} out: tune sets it itself" for key in own]
+    return settings
