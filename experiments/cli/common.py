@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import entry_points
@@ -35,6 +37,27 @@ Plugins = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Store = Annotated[Path, typer.Option("--store", help="The folder that holds one folder a run.")]
+
+
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        "--minutes",
+        help="After so many begin no more, stop what runs with checkpoints, and say what is left.  [default: no limit]",
+        show_default=False,
+    ),
+]
+
+
+def deadline(minutes: float | None) -> float:
+    """When `time.monotonic()` says that so many minutes from now are over; infinite without any.
+
+    >>> deadline(None)
+    inf
+    """
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"--minutes must be more than 0, got {minutes:g}; leave it out to go on until all is done")
+    return math.inf if minutes is None else time.monotonic() + 60 * minutes
 
 
 @contextmanager

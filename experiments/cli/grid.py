@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report
+from commeff.experiments.cli.common import Json, Minutes, Plugins, Settings, adopted, deadline, refusals, report
 from commeff.experiments.cli.report import show
 from commeff.experiments.escape import one_line
 
@@ -28,6 +28,7 @@ def grid(
         typer.Option("-j", "--jobs", help="Processes at a time.  [default: one a core]", show_default=False),
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a cell may take; 0: no limit.")] = 0.0,
+    minutes: Minutes = None,
     max_failures: Annotated[
         int, typer.Option("--max-failures", help="Begin no more cells after so many failures; 0: go on.")
     ] = 0,
@@ -101,7 +102,7 @@ def grid(
             adopted(plugin),
             only or [],
             shard,
-            Limits(cores() if jobs is None else jobs, timeout, max_failures),
+            Limits(cores() if jobs is None else jobs, timeout, max_failures, deadline(minutes)),
             launch=as_step if launcher == "srun" else None,
             max_cells=max_cells,
         )
@@ -116,7 +117,9 @@ def grid(
             return
         outcome = command.collect(request) if collect else command.run(request)
     typer.echo(", ".join(f"{count} {state}" for state, count in outcome.counts.items()), err=True)
-    if report_at_end and not outcome.interrupted:
+    if outcome.left:
+        typer.echo(command.standing(outcome.cells, request.limits.jobs), err=True)
+    if report_at_end and not outcome.interrupted and not outcome.left:
         with refusals():
             from commeff.experiments.report.write.writing import write_report
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Settings, refusals, try_folder
+from commeff.experiments.cli.common import Json, Minutes, Settings, deadline, refusals, try_folder
 from commeff.experiments.escape import visible
 
 
@@ -31,6 +31,7 @@ def reproduce(
     jobs: Annotated[
         int | None, typer.Option("-j", "--jobs", help="Processes at a time.  [default: one a core]", show_default=False)
     ] = None,
+    minutes: Minutes = None,
     as_json: Json = False,
 ) -> None:
     """Run a published table and judge its claims: theirs, ours, the difference, a verdict for each claim.
@@ -41,10 +42,11 @@ def reproduce(
     * `commeff reproduce peers` our methods beside those of other libraries that are installed, on the same processes
     * `commeff reproduce mine.yaml --dry-run` a table of your own: docs/reproduce.md
 
-    The same command again goes on where it was stopped. A claim holds, fails, or cannot be told at this scale; a number
-    is ok, off or not comparable. Exit code 3: a claim fails or a number is off.
+    The same command again goes on where it was stopped, as --minutes does. A claim holds, fails, or cannot be told at
+    this scale; a number is ok, off or not comparable. Exit code 3: a claim fails or a number is off.
     """
     with refusals():
+        from commeff.experiments.grid.local.scheduler import Limits
         from commeff.experiments.published.reproduce import command
         from commeff.experiments.run.system import cores
 
@@ -55,7 +57,8 @@ def reproduce(
             raise ValueError("TABLE must be given: a name of `commeff reproduce --list`, or a file of your own")
         if jobs is not None and jobs < 1:
             raise ValueError(f"-j must be at least 1, got {jobs}")
-        wanted = command.Wanted(table, scale, store, out, jobs or cores(), tuple(settings or ()))
+        limits = Limits(jobs or cores(), deadline=deadline(minutes))
+        wanted = command.Wanted(table, scale, store, out, limits, tuple(settings or ()))
         wanted.check()
         try_folder("--out", wanted.folder)
         if dry_run:

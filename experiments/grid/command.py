@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +18,12 @@ from commeff.experiments.grid.local.view import Watch, clock
 from commeff.experiments.grid.plan.cell_list import SUFFIX, CellList, changed, read_cells
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.grid.plan.estimate import check_space, rates, seconds_of, store_faults, total
-from commeff.experiments.grid.plan.spec import MAX_CELLS, Grid, read_grid, text
+from commeff.experiments.grid.plan.spec import MAX_CELLS, read_grid
+from commeff.experiments.grid.plan.subset import keep_only, keep_shard, only_faults, shard_faults
 from commeff.experiments.run.store import FINISHED, STATES, RunFolder, replace, stamp
 
 MOST_JOBS = 1024
 VERSION = 1  # of grids/NAME.json
-KEEPS_NONE = f"--only {{}} keeps no cell; give key=value, a state ({', '.join(STATES)}) or a run"
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The states of the requested cells; `interrupted`: somebody stopped the runner."""
+    """The states of the requested cells; `interrupted`: somebody stopped the runner; `left`: what time was over for."""
 
     cells: Sequence[Cell]
     states: dict[str, str]
     interrupted: bool = False
+    left: Collection[str] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -93,10 +93,10 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """130 interrupted, 1 if a cell failed or is missing, 0 if all are finished."""
+        """130 interrupted, 1 if a cell failed or is missing, 0 if all are finished or left over."""
         if self.interrupted:
             return 130
-        return 0 if all(state in FINISHED for state in self.states.values()) else 1
+        return 0 if all(state in FINISHED or run in self.left for run, state in self.states.items()) else 1
 
 
 def check(request: Request) -> None:
@@ -107,25 +107,14 @@ def check(request: Request) -> None:
         return
     from commeff.experiments.grid.plan.expand import check_settings, unmeasured_by_name  # with hydra
 
-    options = [*_limit_faults(request.limits), *_shard_faults(request.shard)]
+    options = [*_limit_faults(request.limits), *shard_faults(request.shard)]
     grid = read_grid(request.file, request.overrides, request.max_cells)
-    options += [*_only_faults(grid, request.only), *unmeasured_by_name(grid)]
+    options += [*only_faults(grid, request.only), *unmeasured_by_name(grid)]
     faults, some_good = check_settings(grid, request.choices, every=bool(options))
     if faults and not some_good:
         raise ConfigError([*options, *faults, *store_faults(request.place)])
     if options and not faults:
         raise ConfigError(options)
-
-
-def _only_faults(grid: Grid, rules: Sequence[str]) -> list[str]:
-    """Rules that keep no cell, as far as the settings of the file say."""
-    every = [point.settings for point in grid.points]
-    pairs = [(rule, *rule.partition("=")[::2]) for rule in rules if "=" in rule]
-    return [
-        KEEPS_NONE.format(rule)
-        for rule, key, value in pairs
-        if all(settings.get(key, value) != value for settings in every)
-    ]
 
 
 def _limit_faults(limits: Limits) -> list[str]:
@@ -143,7 +132,7 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
     chosen: list[Cell] = []
     try:
         cells = _cells(request, rehearsed)
-        chosen = _shard(_only(cells, request.only), request.shard)
+        chosen = keep_shard(keep_only(cells, request.only), request.shard)
         if request.listed and rehearsed:
             faults += [*changed(chosen), *store_faults(request.place)]
         if rehearsed and not faults:
@@ -199,6 +188,18 @@ def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
     return rows, cost(chosen, cells, request.limits.jobs)
 
 
+def standing(cells: Sequence[Cell], jobs: int) -> str:
+    """How many are done, and what the others will take by the seconds of all that have begun, in words."""
+    left = [cell for cell in cells if not cell.finished]
+    done = f"{len(cells) - len(left)} of {len(cells)} runs done"
+    if not left:
+        return done
+    begun = sum(RunFolder(cell.folder).read("status.json").get("step", 0) > 0 for cell in left)
+    seconds = total(left, rates(cells), jobs)
+    hours = f", about {clock(seconds)} with -j {jobs}" if seconds else ""
+    return f"{done}, {len(left)} left ({begun} of them begun){hours}; the same command goes on"
+
+
 def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
     """What remains to do, in words."""
     unfinished = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
@@ -223,7 +224,8 @@ def run(request: Request) -> Outcome:
         scheduler.run(unfinished, watch)
     outcome = _outcome(chosen)
     interrupted = scheduler.interrupts > 0 and outcome.exit_code != 0
-    return Outcome(chosen, outcome.states | {k: v for k, v in scheduler.states.items() if v in BAD}, interrupted)
+    states = outcome.states | {k: v for k, v in scheduler.states.items() if v in BAD}
+    return Outcome(chosen, states, interrupted, frozenset(scheduler.left))
 
 
 def collect(request: Request) -> Outcome:
@@ -262,40 +264,3 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
 
 def _outcome(cells: Sequence[Cell]) -> Outcome:
     return Outcome(cells, {cell.folder.name: RunFolder(cell.folder).state for cell in cells})
-
-
-def _only(cells: Sequence[Cell], rules: Sequence[str]) -> list[Cell]:
-    """The cells that every rule keeps: key=value, a state, or the beginning of a run's name."""
-    for rule in rules:
-        key, equals, value = rule.partition("=")
-        if equals:
-            chosen = [cell for cell in cells if cell.settings.get(key, text(cell.config.get(key))) == value]
-        elif rule in STATES:
-            chosen = [cell for cell in cells if RunFolder(cell.folder).state == rule]
-        else:
-            chosen = [cell for cell in cells if cell.folder.name.startswith(rule) or cell.folder.name.endswith(rule)]
-        if not chosen and cells and rule not in STATES:
-            raise ConfigError([KEEPS_NONE.format(rule)])
-        cells = chosen
-    return list(cells)
-
-
-def _shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
-    """Every n-th cell, beginning with the i-th.
-
-    >>> _shard([], "4/3")
-    Traceback (most recent call last):
-    commeff.experiments.config.schema.ConfigError: --shard must be i/n with i from 1 to n, such as 1/4, got 4/3
-    """
-    if shard is None:
-        return list(cells)
-    if faults := _shard_faults(shard):
-        raise ConfigError(faults)
-    place, count = map(int, shard.split("/"))
-    return list(cells)[place - 1 :: count]
-
-
-def _shard_faults(shard: str | None) -> list[str]:
-    match = re.fullmatch(r"(\d+)/(\d+)", shard or "1/1")
-    good = match is not None and 1 <= int(match[1]) <= int(match[2])
-    return [] if good else [f"--shard must be i/n with i from 1 to n, such as 1/4, got {shard}"]

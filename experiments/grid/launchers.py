@@ -15,6 +15,7 @@ from commeff.experiments.config.schema import ConfigError
 LAUNCHERS = ("local", "srun", "sbatch")
 REFUSED = {  # by sbatch
     "-j": "cells that run here; under sbatch array_limit and cells_per_task of the site file say how many run",
+    "--minutes": "cells that run here; under sbatch the time of the site file ends a task, which goes on",
     "--max-failures": "one runner; the tasks of an array do not know of each other, so leave it out",
     "--collect": "what has run; leave --launcher out",
     "--dry-run": "cells that run here; leave --launcher out, the cells are the same",

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -23,7 +20,7 @@ from commeff.communicator.wire.group import backend, from_first, is_first
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import Parts, build
-from commeff.experiments.config.contained import ProcessEnding, contained, interrupt, is_interrupt
+from commeff.experiments.config.contained import ProcessEnding, contained, is_interrupt
 from commeff.experiments.config.meshes import degrees
 from commeff.experiments.config.registry import foreign, targets_in
 from commeff.experiments.config.rehearsal import (
@@ -36,6 +33,7 @@ from commeff.experiments.config.rehearsal import (
 from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
+from commeff.experiments.run.heartbeat import Heartbeat, stop_on_signals
 from commeff.experiments.run.held import held_bytes
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
@@ -54,7 +52,6 @@ from commeff.training.task import Task
 from commeff.training.trainer import train
 
 COLLECT = 700, 10, 10  # when Python looks for garbage by itself; commands that only import look more seldom
-STATUS_INTERVAL = 5.0  # seconds between two writes of progress into status.json
 
 
 class RunFailed(RuntimeError):
@@ -189,16 +186,16 @@ def supervise(
     run: RunFolder, steps: int, work: Callable[[Progress, Stop], dict[str, Any]], progress: Progress, stop: Stop
 ) -> dict[str, Any]:
     """Do the work of a run that this process holds, and keep its folder current: state, summary or error."""
-    start = time.monotonic()
+    beat = Heartbeat(run, steps, progress, run.read("status.json").get("wall", 0.0))
     try:
         (run.path / "error.txt").unlink(missing_ok=True)
-        run.mark("running", step=0, steps=steps)
-        summary = work(_Heartbeat(run, steps, progress), stop)
+        run.mark("running", step=0, steps=steps, wall=beat.wall)
+        summary = work(beat, stop)
         if summary["state"] == "stopped":
             summary |= {"state": "killed"}
         else:
             run.write("summary.json", summary)
-        wall = max(time.monotonic() - start, summary.get("seconds", 0.0))
+        wall = max(beat.wall, summary.get("seconds", 0.0))
         why = {"reason": summary["reason"]} if "reason" in summary else {}
         run.mark(summary["state"], step=summary["steps"], steps=steps, **why, wall=wall)
     except CheckpointRefused as error:
@@ -291,42 +288,3 @@ class _ReadByFirst(Checkpoints):
 
     def load(self, run: str = "") -> dict[str, Any] | None:
         return from_first(partial(super().load, run))
-
-
-@dataclass
-class _Heartbeat:
-    """Passes progress on, and writes it into status.json every few seconds."""
-
-    run: RunFolder
-    steps: int
-    progress: Progress
-    last: float = 0.0
-
-    def __call__(self, step: int, row: dict[str, Any]) -> None:
-        if time.monotonic() - self.last > STATUS_INTERVAL:
-            self.run.mark("running", step=step, steps=self.steps)
-            self.last = time.monotonic()
-        self.progress(step, row)
-
-
-@contextmanager
-def stop_on_signals(stop: Stop, again: bool = True) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM request a stop after the step under way, and a second SIGINT stop at once.
-
-    Parameters
-    ----------
-    stop : what the first signal sets.
-    again : False where a second SIGINT means nothing: launchers repeat what the terminal has sent already.
-    """
-
-    def request(number: int, frame: FrameType | None) -> None:
-        stop.requested = True
-        if again:
-            signal.signal(signal.SIGINT, interrupt)
-
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

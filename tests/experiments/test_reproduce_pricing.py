@@ -10,6 +10,7 @@ import yaml
 
 from commeff.cluster import Cluster
 from commeff.cluster.simulation import gossip, ring
+from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.published.reproduce.language import parse_formula
 from commeff.experiments.published.reproduce.numbers import NOT_COMPARABLE, OK, compare
 from commeff.experiments.published.reproduce.observing import TableRun, measured
@@ -54,7 +55,7 @@ def table(folder: Path, **changes: object) -> PublishedTable:
 
 
 def test_hours_are_of_the_cluster_and_bytes_have_directions(tmp_path: Path) -> None:
-    plan = TableRun(table(tmp_path), tmp_path / "store", 1)
+    plan = TableRun(table(tmp_path), tmp_path / "store", Limits(1))
     run_here(plan.reported().request)
     results = Results(plan.table, plan.reported().results().cases)
     assert [one.verdict for one in compare(results)] == [OK] * 6
@@ -72,7 +73,7 @@ def test_hours_are_of_the_cluster_and_bytes_have_directions(tmp_path: Path) -> N
 def test_what_nobody_trains_is_modelled(tmp_path: Path) -> None:
     entry = {"name": "psgd", "method": "psgd", "collective": "ring", "workers": [2, 4]}
     wanted = table(tmp_path, measure="modelled", grid=[entry], claims=["psgd > 0"], numbers=[], of="modelled_hours")
-    results, machines = measured(TableRun(wanted, tmp_path / "store", 1))
+    results, machines = measured(TableRun(wanted, tmp_path / "store", Limits(1)))
     assert machines
     for case in results.cases:
         n, seen = int(case.labels["workers"]), case.seen[0]
@@ -84,7 +85,7 @@ def test_what_nobody_trains_is_modelled(tmp_path: Path) -> None:
 def test_numbers_of_other_runs_than_ours_are_not_comparable(tmp_path: Path) -> None:
     for zeta, verdict in ((1.0, OK), (2.0, NOT_COMPARABLE)):
         (tmp_path / verdict).mkdir()
-        plan = TableRun(table(tmp_path / verdict, comparable={"task.zeta": zeta}), tmp_path / "store", 1)
+        plan = TableRun(table(tmp_path / verdict, comparable={"task.zeta": zeta}), tmp_path / "store", Limits(1))
         run_here(plan.reported().request)
         found = plan.reported().results()
         results = Results(plan.table, found.cases)

@@ -6,6 +6,7 @@ finished or free.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -52,11 +53,20 @@ class View(Protocol):
 
 @dataclass
 class Limits:
-    """-j (processes at a time), --timeout (seconds a cell, 0: none) and --max-failures (0: any number)."""
+    """-j (processes at a time), --timeout (seconds a cell, 0: none) and --max-failures (0: any number).
+
+    `deadline`: when time.monotonic() says it, nothing more begins, and what runs stops with a checkpoint.
+    """
 
     jobs: int
     timeout: float = 0.0
     max_failures: int = 0
+    deadline: float = math.inf
+
+    @property
+    def over(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.monotonic() > self.deadline
 
     def admit(self, cell: Cell, running: Sequence[Cell]) -> bool:
         """Whether -j has room for all processes of a cell. The cells after it wait too: else it might wait for ever.
@@ -78,7 +88,7 @@ class _Running:
 
 
 class Scheduler:
-    """Runs cells until all have ended, failures are too many, or somebody presses Ctrl-C.
+    """Runs cells until all have ended, failures are too many, time is over, or somebody presses Ctrl-C.
 
     The first Ctrl-C (or SIGTERM) stops every cell with a checkpoint; the second ends them at once.
 
@@ -93,6 +103,7 @@ class Scheduler:
     ----------
     states : of every cell that has ended, by run.
     interrupts : how many signals to stop have come.
+    left : the runs that the deadline has left over, with a checkpoint or before they began.
     """
 
     def __init__(
@@ -102,6 +113,7 @@ class Scheduler:
         self._launch, self._plugins = launch, tuple(plugins)
         self.states: dict[str, str] = {}
         self.interrupts = 0
+        self.left: set[str] = set()
         self._oom_kills = count_oom_kills()
         self._gpus: Gpus | None = None  # counted once a cell needs one
         self._running: list[_Running] = []
@@ -124,6 +136,7 @@ class Scheduler:
                             if not self._ended_elsewhere(cell):
                                 (elsewhere if RunFolder(cell.folder).busy else waiting).append(cell)
                     if not self._goes_on and not self._running:
+                        self.left |= {cell.folder.name for cell in (*waiting, *elsewhere) if self.limits.over}
                         break
                     self._watch(elsewhere)
                     self._view.tick(len(waiting), len(elsewhere))
@@ -134,8 +147,8 @@ class Scheduler:
 
     @property
     def _goes_on(self) -> bool:
-        most = self.limits.max_failures
-        return not self.interrupts and not (most and sum(s in BAD for s in self.states.values()) >= most)
+        most, failed = self.limits.max_failures, sum(state in BAD for state in self.states.values())
+        return not (self.interrupts or self.limits.over or (most and failed >= most))
 
     def _has_room(self, cell: Cell) -> bool:
         return self.limits.admit(cell, [running.cell for running in self._running])
@@ -199,7 +212,7 @@ class Scheduler:
     def _stop_if_due(self, running: _Running) -> None:
         now, limit = time.monotonic(), self.limits.timeout
         late = bool(limit) and now - running.start > limit
-        if (late or self.interrupts) and running.stop is None:
+        if (late or self.interrupts or self.limits.over) and running.stop is None:
             running.stop, running.late = now, late
             with suppress(OSError):
                 running.connection.send("stop")
@@ -219,6 +232,10 @@ class Scheduler:
             self._view.released(running.cell)
             return
         state, facts = folder.state, {}
+        if state == "killed" and not code and running.stop is not None and not running.late and not self.interrupts:
+            self.left.add(running.cell.folder.name)
+            self._view.ended(running.cell, "stopped", time.monotonic() - running.start, "")
+            return
         if running.late and state not in FINISHED:
             state, facts = "timeout", {"error": f"longer than {self.limits.timeout:g} s; it goes on from a checkpoint"}
         elif state in ("queued", "running") or (state == "killed" and code):
@@ -228,9 +245,8 @@ class Scheduler:
         if facts:
             with suppress(OSError), folder.claimed() as own:
                 if own and folder.state not in FINISHED:
-                    folder.mark(
-                        state, **{key: folder.read("status.json").get(key) for key in ("step", "steps")}, **facts
-                    )
+                    status = folder.read("status.json")
+                    folder.mark(state, **{key: status.get(key) for key in ("step", "steps", "wall")}, **facts)
         self._end(running.cell, state, time.monotonic() - running.start, facts.get("error", ""))
 
     def _end(self, cell: Cell, state: str, seconds: float, error: str = "") -> None:

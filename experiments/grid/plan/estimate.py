@@ -12,7 +12,7 @@ from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.run.store import FINISHED, RunFolder, check_version
+from commeff.experiments.run.store import RunFolder, check_version
 
 KINDS: tuple[tuple[str, ...], ...] = (  # nearest first
     ("task", "workers", "nproc", "method"),
@@ -23,22 +23,20 @@ KINDS: tuple[tuple[str, ...], ...] = (  # nearest first
 
 
 def seconds_of(cell: Cell, per_step: Mapping[str, float]) -> float | None:
-    """Seconds of a cell: its steps times the mean seconds a step of the finished cells that are most like it."""
+    """Seconds that a cell will still take: its steps left times the mean seconds a step of the cells most like it."""
     for kind in KINDS:
         seconds = per_step.get(_kind(cell.config, kind))
         if seconds is not None:
-            return seconds * cell.config["steps"]
+            begun = RunFolder(cell.folder).read("status.json").get("step", 0)
+            return seconds * max(0, cell.config["steps"] - begun)
     return None
 
 
 def rates(cells: Iterable[Cell]) -> dict[str, float]:
-    """Mean wall-clock seconds a step of the finished cells, by what they have in common."""
+    """Mean wall-clock seconds a step of the cells that are finished or begun, by what they have in common."""
     by_kind: dict[str, list[float]] = {}
     for cell in cells:
-        folder = RunFolder(cell.folder)
-        if folder.state not in FINISHED:
-            continue
-        status = folder.read("status.json")
+        status = RunFolder(cell.folder).read("status.json")
         if status.get("step") and status.get("wall"):
             for kind in KINDS:
                 by_kind.setdefault(_kind(cell.config, kind), []).append(status["wall"] / status["step"])

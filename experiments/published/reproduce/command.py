@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.published.reproduce.statements import SCALES
 from commeff.experiments.published.reproduce.table import PublishedTable, built_in_tables, find_table, read_table
 from commeff.experiments.run.store import IRRELEVANT
@@ -57,7 +58,7 @@ class Wanted:
     scale: str = "full"
     store: Path | None = None
     out: Path | None = None
-    jobs: int = 1
+    limits: Limits = field(default_factory=lambda: Limits(jobs=1))
     settings: Sequence[str] = ()
 
     @property
@@ -140,7 +141,7 @@ def dry_run(wanted: Wanted) -> list[str]:
     if wanted.is_comparison:
         return [f"{COMPARISONS[wanted.table].title}: {COMPARISONS[wanted.table].cost}"]
     table = wanted.read()
-    plan = TableRun(table, wanted.place, wanted.jobs)
+    plan = TableRun(table, wanted.place, wanted.limits)
     _check(plan)
     stated = [f"stated for this scale: {table.cost}"] if table.cost else []
     lines = [f"{table.title}: {len(table.cases)} cases, seeds {', '.join(map(str, table.seeds))}, {table.measure}"]
@@ -153,7 +154,7 @@ def dry_run(wanted: Wanted) -> list[str]:
         grids.check(stage.request)
     cells = [grids.prepare(stage.request)[1] for stage in every]
     known = [cell for stage in cells for cell in stage]
-    costs = [grids.cost(own, known, wanted.jobs) for own in cells]
+    costs = [grids.cost(own, known, wanted.limits.jobs) for own in cells]
     if table.tune is not None and len(costs) > 1:
         costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
     return [*lines, *costs, *stated]
@@ -166,7 +167,7 @@ def reproduce(wanted: Wanted) -> Reproduced:
     table = wanted.read()
     from commeff.experiments.published.reproduce.observing import TableRun, measured
 
-    plan = TableRun(table, wanted.place, wanted.jobs)
+    plan = TableRun(table, wanted.place, wanted.limits)
     _check(plan)
     if table.measure == "training":
         from commeff.experiments.published.reproduce.runs import train

@@ -30,11 +30,11 @@ FACTS = ("cpu", "cores", "gpus", "python", "torch", "commit")  # of a machine th
 
 @dataclass(frozen=True)
 class TableRun:
-    """A table, its cases with their formulas worked out, and where they run."""
+    """A table, its cases with their formulas worked out, and where and until when they run."""
 
     table: PublishedTable
     store: Path
-    jobs: int
+    limits: Limits
 
     @cached_property
     def settings(self) -> list[dict[str, str]]:
@@ -126,7 +126,7 @@ class TableStage:
         (self.plan.store / "tables").mkdir(exist_ok=True)
         file = self.plan.store / "tables" / f"{self.name}.yaml"
         replace(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
-        return Request(file, store=self.plan.store, limits=Limits(self.plan.jobs))
+        return Request(file, store=self.plan.store, limits=self.plan.limits)
 
     def results(self) -> StageResults:
         """As the store has them."""

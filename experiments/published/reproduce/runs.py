@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from commeff.experiments.grid import command as grids
+from commeff.experiments.grid.local.scheduler import BAD
 from commeff.experiments.published.reproduce.choosing import check_measured, choices_of, choose, warnings_of
 from commeff.experiments.published.reproduce.observing import TableRun, TableStage
 from commeff.experiments.published.reproduce.results import Results
-
-INTERRUPTED = 130  # exit code
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,8 @@ def train(plan: TableRun) -> Trained:
     tune, choices, machines = plan.table.tune, None, list[dict[str, str]]()
     if tune is not None and plan.tuning is not None:
         outcome = grids.run(plan.tuning.request)
-        if outcome.interrupted:
-            return _interrupted()
+        if outcome.interrupted or outcome.left:
+            return _stopped(plan, outcome)
         found = plan.tuning.results()
         if found.missing:
             why = "nothing is chosen before all runs that tune are done; the same command tries them again"
@@ -39,8 +38,8 @@ def train(plan: TableRun) -> Trained:
         choices, machines = choices_of(tune, found.cases), found.machines
         check_measured(tune, choices)
     outcome = grids.run(plan.reported(choices).request)
-    if outcome.interrupted:
-        return _interrupted()
+    if outcome.interrupted or outcome.left:
+        return _stopped(plan, outcome)
     found = plan.reported(choices).results()
     machines += [machine for machine in found.machines if machine not in machines]
     if tune is None or choices is None:
@@ -60,5 +59,10 @@ def stages(plan: TableRun) -> list[TableStage]:
     return [plan.tuning, plan.reported(choices_of(plan.table.tune, known))]
 
 
-def _interrupted() -> Trained:
-    return Trained(None, (), ["interrupted; the same command goes on"], INTERRUPTED)
+def _stopped(plan: TableRun, outcome: grids.Outcome) -> Trained:
+    """Before all is done: what is left, of both stages."""
+    if outcome.interrupted:
+        return Trained(None, (), ["interrupted; the same command goes on"], outcome.exit_code)
+    cells = [cell for stage in stages(plan) for cell in grids.prepare(stage.request, rehearsed=False)[1]]
+    failed = [f"{run} is {state}" for run, state in outcome.states.items() if state in BAD and run not in outcome.left]
+    return Trained(None, (), [*failed, grids.standing(cells, plan.limits.jobs)], outcome.exit_code)
