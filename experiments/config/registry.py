@@ -20,6 +20,7 @@ OURS = (  # packages whose public names are parts
     "commeff.experiments.tasks",
     "commeff.methods",
     "commeff.optimizers",
+    "commeff.schedules",
     "commeff.topologies",
     "commeff.transforms",
 )

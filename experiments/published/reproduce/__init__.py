@@ -4,7 +4,8 @@
 - `table`: what a YAML file says; `cases`: what is run or measured; `tuning`: which values are tried to choose one.
 - `constants`: what theorems call L, mu, delta, rho, computed from the parts of a case.
 - `runs`: what trains, in two stages if values are chosen; `choosing`: the best of them.
-- `results`: a case's results over its seeds; `quantities`: the floor, rate, or bytes to a level of a curve.
+- `results`: a case's results over its seeds; `quantities`: the floor, rate, or bytes to a level of a curve;
+  `beside`: those of a case beside another.
 - `judging`: a claim and the results make a verdict.
 - `measures`: tables that need no training.
 - `page`, `figure`, `command`: what is written, and who runs it.

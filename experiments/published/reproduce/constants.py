@@ -23,6 +23,10 @@ DIGITS = 6  # of a number that a formula puts into a setting: libraries differ i
 PARTS = ("task", "topology", "compressor")
 
 
+class MissingPart(LanguageError):
+    """A formula names a part that the method of the case does not take."""
+
+
 def is_formula(value: str) -> bool:
     """Whether a setting's value is a formula."""
     return value.startswith("=")
@@ -97,7 +101,7 @@ def _computed(part: str, words: tuple[str, ...], seed: int) -> Mapping[str, floa
 
     config = compose([*words, f"seed={seed}"])
     if part not in config:
-        raise LanguageError(f"the method has no {part}")
+        raise MissingPart(f"the method has no {part}")
     wanted = {part: config[part]} | ({"task": config["task"]} if part == "compressor" else {})
     return COMPUTED[part](json.dumps(wanted, sort_keys=True))
 

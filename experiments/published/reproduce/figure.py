@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from commeff.experiments.published.reproduce.beside import of_case
 from commeff.experiments.published.reproduce.constants import constant
 from commeff.experiments.published.reproduce.language import LanguageError, Name
 from commeff.experiments.published.reproduce.numbers import in_words
-from commeff.experiments.published.reproduce.quantities import of_metric
 from commeff.experiments.published.reproduce.results import CaseResult, Results
 from commeff.experiments.published.reproduce.statements import FigureWords
 from commeff.experiments.report.data.statistics import t_quantile
@@ -89,7 +89,7 @@ def _points(results: Results, cases: Sequence[CaseResult], words: FigureWords) -
                 rows.append((x, *_interval([float(curve[words.y.text].iloc[place]) for curve in shared])))
             continue
         x = _place(results, case, words.x)
-        rows.append((x, *_interval([of_metric(words.y, seen) for seen in case.seen.values()])))
+        rows.append((x, *_interval([*of_case(results, case, words.y).values()])))
     return np.array(sorted(row for row in rows if all(map(math.isfinite, row))), dtype=float).reshape(-1, 3)
 
 

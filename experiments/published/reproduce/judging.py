@@ -10,10 +10,11 @@ from itertools import pairwise, product
 
 import numpy as np
 
+from commeff.experiments.published.reproduce.beside import of_case, onsets
 from commeff.experiments.published.reproduce.constants import constant
 from commeff.experiments.published.reproduce.formulas import CONSTANTS, FUNCTIONS, apply, combine
 from commeff.experiments.published.reproduce.language import Call, Expression, LanguageError, Literal, Name, walk
-from commeff.experiments.published.reproduce.quantities import of_metric, quantity, slope
+from commeff.experiments.published.reproduce.quantities import quantity, slope
 from commeff.experiments.published.reproduce.results import CaseResult, Results
 from commeff.experiments.published.reproduce.statements import QUANTITIES, SCALES, Claim
 from commeff.experiments.published.reproduce.verdicts import (
@@ -171,7 +172,7 @@ class Judgement:
 
     def _result(self, tree: Expression) -> CaseResult:
         if not isinstance(tree, Name):
-            raise LanguageError(f"{self.claim.text!r}: a variant must stand in equal")
+            raise LanguageError(f"{self.claim.text!r}: a variant must stand in equal and onset")
         found = self.results.one(tree.text, {**self.where, **dict(tree.where)})
         if found is None or not found.seen:
             raise AbsentError(f"{tree.text} was not run at this scale")
@@ -192,6 +193,8 @@ class Judgement:
     def _called(self, call: Call) -> Value:
         if call.function == "slope":
             return self._slope(call)
+        if call.function == "onset":
+            return self._onset(call)
         first = call.arguments[0]
         if call.function in QUANTITIES and isinstance(first, Name) and first.text in self.names:
             numbers = [self._number(part) for part in call.arguments[1:]]
@@ -209,6 +212,14 @@ class Judgement:
             found = each(lambda a, b: apply(call.function, [a, b]), found, other)
         return found
 
+    def _onset(self, call: Call) -> Value:
+        """For each seed that both variants have run: onset(dsgd, psgd, 2)."""
+        first, second = map(self._result, call.arguments[:2])
+        found = onsets(first, second, self.claim.of, self._number(call.arguments[2]))
+        if not found:
+            raise AbsentError(f"{first.case.name} and {second.case.name} have no {self.claim.of} at the same steps")
+        return found
+
     def _slope(self, call: Call) -> Value:
         """For each seed, of a line through all cases of a variant: slope(log floor(gap), log lr, dsgd)."""
         y, x = call.arguments[:2]
@@ -221,14 +232,17 @@ class Judgement:
         points: dict[int, list[tuple[float, float]]] = {}
         for result in found:
             place = _transformed(x, partial(self._label, result))
-            for seed, seen in result.seen.items():
-                height = _transformed(y, partial(of_metric, seen=seen))
+            for seed in result.seen:
+                height = _transformed(y, partial(self._height, result, seed))
                 points.setdefault(seed, []).append((place, height))
         slopes = {seed: slope(*np.array(each, dtype=float).T) for seed, each in points.items()}
         good = {seed: value for seed, value in slopes.items() if math.isfinite(value)}
         if not good:
             raise AbsentError("a slope needs two cases with finite numbers")
         return good
+
+    def _height(self, result: CaseResult, seed: int, tree: Expression) -> float:
+        return of_case(self.results, result, tree).get(seed, math.nan)
 
     def _label(self, result: CaseResult, tree: Expression) -> float:
         if not isinstance(tree, Name):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
+from commeff.experiments.published.reproduce.beside import of_case
 from commeff.experiments.published.reproduce.constants import formula_of
 from commeff.experiments.published.reproduce.language import Call, Expression, Literal, Name
-from commeff.experiments.published.reproduce.quantities import of_metric
 from commeff.experiments.published.reproduce.results import Results
 from commeff.experiments.published.reproduce.statements import SCALES, PrintedNumber, Tolerance
 from commeff.experiments.report.data.statistics import Estimate, estimate
@@ -39,7 +38,7 @@ def compare(results: Results) -> list[Comparison]:
     for printed in table.numbers:
         enough = SCALES.index(table.scale) >= SCALES.index(printed.least_scale)
         for result in results.named(printed.variant, dict(printed.where)):
-            values = result.values(partial(of_metric, printed.of)).values()
+            values = of_case(results, result, printed.of).values()
             ours, theirs = estimate(values), formula_of(table, result.case, printed.value)
             fit = enough and all(seen.comparable for seen in result.seen.values())
             verdict = _verdict(table.tolerance, theirs, ours) if ours and fit else NOT_COMPARABLE

@@ -19,7 +19,7 @@ from commeff.experiments.published.reproduce.cases import Case
 from commeff.experiments.published.reproduce.constants import resolved, worked_out
 from commeff.experiments.published.reproduce.language import LanguageError
 from commeff.experiments.published.reproduce.pricing import Pricing
-from commeff.experiments.published.reproduce.quantities import Observation
+from commeff.experiments.published.reproduce.quantities import Observation, derived
 from commeff.experiments.published.reproduce.results import CaseResult, Results, TunedChoice
 from commeff.experiments.published.reproduce.table import PublishedTable
 from commeff.experiments.run.store import FINISHED, replace, stamp
@@ -148,7 +148,8 @@ class TableStage:
                     finals = numbers | ({"consensus_distance": record.final("consensus_distance")})
                     theirs = self.plan.table.is_theirs(record.config)
                     own = Observation(finals, record.curve, record.state, run, theirs)
-                    seen[seed] = own if self.suffix else self.plan.pricing.priced(record.config, own)
+                    priced = own if self.suffix else self.plan.pricing.priced(record.config, own)
+                    seen[seed] = derived(priced, self.plan.table.derived)
                     _add(machines, record.environment)
                 else:
                     missing.append(f"{words_of(case, self.plan.labels(number))} seed {seed} is {record.state}")
@@ -180,7 +181,7 @@ def measured(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
         for seed in plan.table.seeds:
             config = compose([*(f"{key}={value}" for key, value in settings.items()), f"seed={seed}"])
             if plan.table.measure == "modelled":  # in no time, so that it need not be kept
-                seen[seed] = Observation(plan.pricing.planned(config))
+                seen[seed] = derived(Observation(plan.pricing.planned(config)), plan.table.derived)
                 _add(machines, machine)
                 continue
             key = json.dumps([VERSION, plan.table.measure, config], sort_keys=True)
@@ -192,7 +193,8 @@ def measured(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
                 content["machine"] = {fact: machine[fact] for fact in FACTS}
                 replace(file, json.dumps(content, indent=1) + "\n", shared=True)
             _add(machines, content["machine"])
-            seen[seed] = Observation({name: float(value) for name, value in content["numbers"].items()})
+            numbers = {name: float(value) for name, value in content["numbers"].items()}
+            seen[seed] = derived(Observation(numbers), plan.table.derived)
         results.append(CaseResult(case, seen, plan.labels(number)))
     return Results(plan.table, results), list(machines.values())
 

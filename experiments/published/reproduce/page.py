@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from commeff.experiments.escape import markdown_text
+from commeff.experiments.published.reproduce.beside import of_case
 from commeff.experiments.published.reproduce.choosing import value_of
 from commeff.experiments.published.reproduce.figure import draw
 from commeff.experiments.published.reproduce.judging import ClaimVerdict
 from commeff.experiments.published.reproduce.language import parse_formula
 from commeff.experiments.published.reproduce.numbers import NOT_COMPARABLE, OFF, OK, Comparison, in_words
 from commeff.experiments.published.reproduce.observing import commits
-from commeff.experiments.published.reproduce.quantities import of_metric
 from commeff.experiments.published.reproduce.results import CaseResult, Results
 from commeff.experiments.published.reproduce.statements import TableCluster
 from commeff.experiments.published.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
@@ -142,7 +141,7 @@ def _measured(results: Results) -> Iterator[str]:
     yield from ("## Measured", "", f"| {' | '.join(map(markdown_text, heads))} |")
     yield f"|:--|{'--:|' * (len(heads) - 1)}"
     for result in results.cases:
-        numbers = [shown(result.values(partial(of_metric, tree))) if result.seen else "–" for tree in shows]
+        numbers = [shown(of_case(results, result, tree)) if result.seen else "–" for tree in shows]
         cells = [result.case.name, *(result.labels.get(key, "") for key in keys), _states(result), *numbers]
         yield f"| {' | '.join(map(markdown_text, cells))} |"
     yield ""
@@ -223,7 +222,8 @@ def _values(results: Results) -> pd.DataFrame:
     shows = [(text, parse_formula(text)) for text in results.table.show]
     rows = []
     for result in results.cases:
+        shown_by_seed = {text: of_case(results, result, tree) for text, tree in shows}
         for seed, seen in sorted(result.seen.items()):
-            found = {text: of_metric(tree, seen) for text, tree in shows}
+            found = {text: values.get(seed, math.nan) for text, values in shown_by_seed.items()}
             rows.append({"variant": result.case.name, **result.labels, "seed": seed, "state": seen.state} | found)
     return pd.DataFrame(rows)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
-from commeff.experiments.published.reproduce.formulas import combine, evaluate
+from commeff.experiments.published.reproduce.formulas import CONSTANTS, combine, evaluate
 from commeff.experiments.published.reproduce.language import (
     Arithmetic,
     Call,
@@ -17,6 +17,7 @@ from commeff.experiments.published.reproduce.language import (
     LanguageError,
     Literal,
     Name,
+    walk,
 )
 
 TAIL = 0.25  # the part of a curve that is its floor
@@ -95,6 +96,53 @@ def to(seen: Observation, metric: str, level: float, of: str = "wire_bytes") -> 
     return float(seen.curve[of][good].iloc[0]) if good.any() else math.inf
 
 
+def onset(seen: Observation, beside: Observation, metric: str, factor: float) -> float:
+    """The first evaluated step from which on the metric is at most `factor` times another run's at the same step (an
+    accuracy: at least the other's over `factor`); infinite if never.
+
+    >>> step, slow, fast = [10, 20, 30, 40], [9.0, 2.0, 3.0, 1.1], [1.0, 1.0, 1.0, 1.0]
+    >>> runs = [Observation({}, pd.DataFrame({"step": step, "gap": gap})) for gap in (slow, fast)]
+    >>> onset(*runs, "gap", 2.5), onset(*runs, "gap", 1.05)
+    (40.0, inf)
+    """
+    if not factor > 1:
+        raise LanguageError(f"the factor of onset must be more than 1, got {factor:g}: it is how far apart is near")
+    both = seen.column(metric).merge(beside.column(metric), on="step", suffixes=("", " beside"))
+    if not len(both) or beside.state == "diverged":
+        return math.nan
+    ours, theirs = both[metric], both[f"{metric} beside"]
+    far = both["step"][ours < theirs / factor if metric.endswith("accuracy") else ours > factor * theirs]
+    after = both["step"][both["step"] > far.max()] if len(far) else both["step"]
+    return float(after.iloc[0]) if len(after) and seen.state != "diverged" else math.inf
+
+
+def derived(seen: Observation, metrics: Mapping[str, Expression]) -> Observation:
+    """With metrics that are formulas of recorded ones, at the end and along the curve.
+
+    >>> from commeff.experiments.published.reproduce.language import parse_formula
+    >>> both = Observation({"a": 3.0, "b": 4.0}, pd.DataFrame({"step": [1], "a": [6.0], "b": [8.0]}))
+    >>> found = derived(both, {"c": parse_formula("sqrt(a ^ 2 + b ^ 2)")})
+    >>> found.final("c"), list(found.curve["c"])
+    (5.0, [10.0])
+    """
+    if not metrics:
+        return seen
+    finals, curve = dict(seen.finals), seen.curve.copy()
+    for name, tree in metrics.items():
+        finals[name] = _formula(tree, finals)
+        if len(curve):
+            curve[name] = [_formula(tree, row) for row in curve.to_dict("records")]
+    return replace(seen, finals=finals, curve=curve)
+
+
+def _formula(tree: Expression, numbers: Mapping[str, float]) -> float:
+    """NaN where a number is missing."""
+    names = {part.text for part in walk(tree) if isinstance(part, Name)} - CONSTANTS.keys()
+    if not names <= numbers.keys() or any(math.isnan(numbers[name]) for name in names):
+        return math.nan
+    return evaluate(tree, numbers.__getitem__)
+
+
 def slope(x: np.ndarray, y: np.ndarray) -> float:
     """Of the straight line of least squares; NaN where there is none.
 
@@ -138,7 +186,9 @@ def of_metric(tree: Expression, seen: Observation) -> float:
         metric, *rest = tree.arguments
         if isinstance(metric, Name):
             return quantity(tree.function, seen, metric.text, [evaluate(part, _nothing) for part in rest], tree.named)
-    raise LanguageError("a quantity is a metric, or final, floor, least, rate or to of one, such as floor(val_loss)")
+    raise LanguageError(
+        "a quantity is a metric, or final, floor, least, rate, to or onset of one, such as floor(val_loss)"
+    )
 
 
 def _nothing(name: str) -> float:

@@ -66,14 +66,14 @@ def read_names(raw: Mapping[str, Any], part: str, faults: list[str]) -> list[str
     return [str(name) for name in node]
 
 
-def read_formulas(raw: Mapping[str, Any], faults: list[str]) -> dict[str, Expression]:
-    """The formulas of `let`, by name."""
+def read_formulas(raw: Mapping[str, Any], part: str, faults: list[str]) -> dict[str, Expression]:
+    """The formulas of a part, by name."""
     found = {}
-    for key, value in read_words(raw, "let", faults).items():
+    for key, value in read_words(raw, part, faults).items():
         try:
             found[key] = parse_formula(value)
         except LanguageError as error:
-            faults.append(f"let.{key}: {error}")
+            faults.append(f"{part}.{key}: {error}")
     return found
 
 

@@ -31,7 +31,7 @@ NUMBER_KEYS = ("variant", "where", "of", "value", "spread", "source", "from", "b
 FIGURE_KEYS = ("x", "y", "lines", "panels", "log")
 TOLERANCES = ("absolute", "relative", "rank")
 RELATIONS = ("below", "above", "within", "equal", "order")  # calls that are claims by themselves
-QUANTITIES = ("final", "floor", "least", "rate", "to")  # calls on a variant, or in slope on a metric
+QUANTITIES = ("final", "floor", "least", "rate", "to", "onset")  # calls on a variant, or in slope on a metric
 SCALES = ("smoke", "reduced", "full")
 SECONDS = ("modelled_seconds", "modelled_hours")  # on the table's cluster
 BYTES = ("sent_bytes", "received_bytes")  # by a worker
@@ -126,6 +126,7 @@ def check_claim(tree: Statement, names: Sequence[str]) -> None:
     alone = tree.relation is None
     if alone and not (isinstance(tree.left, Call) and tree.left.function in RELATIONS):
         raise LanguageError(f"a claim is one of {', '.join(f'{r}(...)' for r in RELATIONS)} or has <, <=, >, >= or =")
+    of_metrics = _of_metrics(tree)
     for part in walk(tree):
         if not isinstance(part, Call):
             continue
@@ -136,6 +137,7 @@ def check_claim(tree: Statement, names: Sequence[str]) -> None:
         if part.function in RELATIONS and (not alone or part is not tree.left):
             raise LanguageError(f"{part.function}(...) is a claim of its own and no part of another")
         _check_call(part)
+        _check_quantity(part, names, id(part) in of_metrics)
     variants = [part for part in _variants(tree) if part.text in names or part.text == "others"]
     if not variants and not _over_all(tree):
         said = ", ".join(dict.fromkeys(part.text for part in _variants(tree)))
@@ -162,6 +164,7 @@ def _check_call(call: Call) -> None:
         "least": (1, 1, set()),
         "rate": (1, 1, {"down_to"}),
         "to": (2, 2, {"of"}),
+        "onset": (3, 3, set()),
         "slope": (2, 3, set()),
     }
     least, most, named = allowed.get(call.function, (1, 9, set()))
@@ -174,13 +177,31 @@ def _check_call(call: Call) -> None:
         raise LanguageError("the third argument of equal is `bits` or a metric")
 
 
-def _variants(tree: Statement) -> Iterator[Name]:
-    """The names that can be variants: not the metrics and labels of slope, nor what equal compares."""
+def _check_quantity(call: Call, names: Sequence[str], of_metric: bool) -> None:
+    """Refuse a quantity of what is no variant; in slope it is one of a metric."""
+    known = [] if of_metric or call.function not in QUANTITIES else call.arguments[:1]
+    known = [*known, *(call.arguments[1:2] if call.function == "onset" else [])]
+    for part in known:
+        if not (isinstance(part, Name) and (part.text in names or part.text == "others")):
+            text = part.text if isinstance(part, Name) else "a number"
+            near = did_you_mean(text, names)
+            raise LanguageError(f"{call.function} wants a variant, one of {', '.join(names)}, got {text}{near}")
+
+
+def _of_metrics(tree: Statement) -> set[int]:
+    """The parts that speak of metrics and labels: those of slope, and what equal compares."""
     hidden: set[int] = set()
     for part in walk(tree):
         if isinstance(part, Call) and part.function in ("slope", "equal"):
             metrics = part.arguments[:2] if part.function == "slope" else part.arguments[2:]
             hidden |= {id(inner) for metric in metrics for inner in walk(metric)}
+    return hidden
+
+
+def _variants(tree: Statement) -> Iterator[Name]:
+    """The names that can be variants."""
+    hidden = _of_metrics(tree)
+    for part in walk(tree):
         if isinstance(part, Call):
             hidden |= {id(value) for value in part.named.values()}
         if isinstance(part, Name) and id(part) not in hidden:

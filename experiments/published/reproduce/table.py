@@ -37,8 +37,8 @@ from commeff.experiments.published.reproduce.tuning import Tuning, middle_of_eac
 
 TABLES = Path(__file__).parents[1] / "tables"
 KEYS = (
-    *("title", "paper", "about", "settings", "open", "measure", "parameters", "let", "base", "grid", "exclude"),
-    *("seeds", "tune", "cluster", "of", "show", "tolerance", "numbers", "comparable", "claims"),
+    *("title", "paper", "about", "settings", "open", "measure", "parameters", "let", "metrics", "base", "grid"),
+    *("exclude", "seeds", "tune", "cluster", "of", "show", "tolerance", "numbers", "comparable", "claims"),
     *("figure", "scales", "cost"),
 )
 MEASURES = ("training", "consensus", "compression", "modelled")
@@ -48,7 +48,7 @@ NAMED = ("method", "topology", "compressor")
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table file at one scale. `swept` are the labels that tell its cases apart."""
+    """A table file at one scale. `swept` are the labels that tell its cases apart, `derived` metrics that are formulas."""
 
     path: Path
     scale: str
@@ -59,6 +59,7 @@ class PublishedTable:
     open: Mapping[str, str]
     measure: str
     let: Mapping[str, Expression]
+    derived: Mapping[str, Expression]
     cases: tuple[Case, ...]
     seeds: tuple[int, ...]
     tune: Tuning | None
@@ -91,6 +92,7 @@ class PublishedTable:
     def metrics(self) -> set[str]:
         """All that claims, numbers, figure and `show` may speak of: names of numbers, among others."""
         trees = [*(claim.tree for claim in self.claims), *(number.of for number in self.numbers)]
+        trees += self.derived.values()
         drawn = [self.figure.y, Name(self.figure.x)] if self.figure else []
         parts = [part for tree in (*trees, *drawn, *map(parse_formula, self.show)) for part in walk(tree)]
         inner = [part for call in parts if isinstance(call, Call) for part in call.named.values()]
@@ -160,7 +162,6 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
     if measure == "modelled" and raw.get("cluster") is None:
         faults.append(f"{path.name} has no cluster, on which it could model runs; give `cluster: NAME or FILE`")
     parameters = read_names(raw, "parameters", faults)
-    let = read_formulas(raw, faults)
     base = read_settings(raw, "base", faults)
     added = read_settings(own, "", faults) | dict(word.split("=", 1) for word in overrides)
     full = [*read_cases(raw, base, {}, parameters, faults)]
@@ -185,7 +186,8 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
         settings=read_words(raw, "settings", faults),
         open=read_words(raw, "open", faults),
         measure=measure,
-        let=let,
+        let=read_formulas(raw, "let", faults),
+        derived=read_formulas(raw, "metrics", faults),
         cases=tuple(cases),
         seeds=tuple(seeds),
         tune=tune,
