@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from commeff.experiments.published.reproduce.beside import of_case
 from commeff.experiments.published.reproduce.choosing import choose
 from commeff.experiments.published.reproduce.judging import judge
-from commeff.experiments.published.reproduce.language import LanguageError
+from commeff.experiments.published.reproduce.language import LanguageError, parse_formula
 from commeff.experiments.published.reproduce.numbers import compare
 from commeff.experiments.published.reproduce.page import headline
-from commeff.experiments.published.reproduce.quantities import Observation, floor, rate, to
+from commeff.experiments.published.reproduce.quantities import Observation, derived, floor, onset, rate, to
 from commeff.experiments.published.reproduce.results import CaseResult, Results
 from commeff.experiments.published.reproduce.table import read_table
 from commeff.experiments.published.reproduce.verdicts import FAILS, HOLDS, UNTOLD
@@ -43,7 +44,7 @@ def results(
     cases = [
         CaseResult(
             case,
-            dict(enumerate(seen[case.name, case.labels["optimizer.lr"]])),
+            {n: derived(each, table.derived) for n, each in enumerate(seen[case.name, case.labels["optimizer.lr"]])},
             {key: case.labels[key] for key in table.swept},
         )
         for case in table.cases
@@ -146,6 +147,62 @@ def test_quantities_of_a_curve() -> None:
     assert to(seen, "gap", 0.1) == 100 * 25
     assert to(seen, "gap", 1e-9) == math.inf
     assert math.isnan(floor(seen, "nothing"))
+
+
+def late(until: float) -> pd.DataFrame:
+    """Four times as large as 0.9^k, and half as much more from a step on."""
+    return pd.DataFrame({"step": STEPS, "gap": np.where(until > STEPS, 4.0, 1.5) * 0.9**STEPS, "wire_bytes": STEPS})
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ("onset(slow, best, 2) <= 50", HOLDS),
+        ("onset(slow, best, 2) < 50", FAILS),
+        ("onset(slow, best, 5) = 5", HOLDS),
+        ("onset(slow, best, 1.2) > 1e9", HOLDS),
+        ("order(onset(quick, best, 2), onset(slow, best, 2))", HOLDS),
+        ("below(onset(slow, best, 2), onset(quick, best, 2))", FAILS),
+        ("below(onset(slow, best, 1.2), onset(quick, best, 1.2))", UNTOLD),
+        ("above(onset(slow, best, 2), others)", HOLDS),
+    ],
+)
+def test_an_onset_is_the_step_from_which_a_curve_stays_near_another(claim: str, expected: str, tmp_path: Path) -> None:
+    def runs(*starts: float) -> list[Observation]:
+        return [Observation({}, late(start)) for start in starts]
+
+    best = [Observation({}, curve(0.9))] * 3
+    assert verdict(tmp_path, claim, slow=runs(50, 50, 50), quick=runs(20, 25, 30), best=best) == expected
+
+
+def test_an_onset_needs_shared_steps_and_a_run_that_did_not_diverge() -> None:
+    best, near = Observation({}, curve(0.9)), Observation({}, late(20))
+    assert onset(near, best, "gap", 2) == 20
+    assert onset(near, Observation({}, curve(0.9)[2:]), "gap", 2) == 20
+    assert math.isnan(onset(near, Observation({}, curve(0.9)[:0]), "gap", 2))
+    assert math.isnan(onset(near, Observation({}, curve(0.9), state="diverged"), "gap", 2))
+    assert onset(Observation({}, late(20), state="diverged"), best, "gap", 2) == math.inf
+    with pytest.raises(LanguageError, match="more than 1, got 1"):
+        onset(near, best, "gap", 1)
+    rising = [Observation({}, c.assign(accuracy=1 - c["gap"])) for c in (late(20), curve(0.9))]
+    assert onset(*rising, "accuracy", 1.02) == 35  # the first with 1 - 1.5 x 0.9^k >= (1 - 0.9^k) / 1.02
+
+
+def test_what_is_shown_may_stand_beside_another_variant_or_be_a_formula(tmp_path: Path) -> None:
+    slow = {("slow", lr): [Observation({}, late(start))] * 3 for lr, start in (("0.1", 50), ("0.2", 60))}
+    best = {("best", lr): [Observation({}, curve(0.9))] * 3 for lr in ("0.1", "0.2")}
+    let = {"twice": "2 * lr", "gap_of": "topology.gap"}
+    found = results(tmp_path, ["slow > best[lr=0.1]"], slow | best, let=let, metrics={"root": "sqrt(gap)"})
+    for case, at, lr in zip(found.named("slow", {}), (50, 60), (0.1, 0.2), strict=True):
+        assert of_case(found, case, parse_formula("onset(gap, best, 2)")) == dict.fromkeys(range(3), at)
+        assert of_case(found, case, parse_formula("onset(root, best, 2)")) == dict.fromkeys(range(3), 5)
+        assert of_case(found, case, parse_formula("twice"))[0] == pytest.approx(2 * lr)
+        assert of_case(found, case, parse_formula("gap_of")) == {}  # parallel SGD has no topology
+    assert of_case(found, found.named("best", {})[0], parse_formula("onset(gap, best, 2)")) == {}
+    slopes = judge(results(tmp_path, ["slope(onset(gap, best, 2), lr, slow) = 100"], slow | best))
+    assert [one.verdict for one in slopes] == [HOLDS]
+    with pytest.raises(LanguageError, match="onset takes a metric, a variant and a factor"):
+        of_case(found, found.cases[0], parse_formula("onset(gap, 2)"))
 
 
 @pytest.mark.parametrize(("power", "expected"), [(2.0, HOLDS), (1.0, FAILS)])

@@ -21,6 +21,8 @@ CLAIMS = [
     "rate(a, down_to=1e-6) <= 1 - gamma * mu",
     "order(a, b, 'one peer')",
     "to(a, 1e-6, of=step) < 2 * to(b, 1e-6, of=step)",
+    "order(onset(a, b, 1.25), onset('one peer', b[n=4], 2))",
+    "slope(log onset(gap, b, 2), log n, a) <= 1",
 ]
 REFUSED = [
     "",
@@ -46,6 +48,12 @@ REFUSED = [
     "a < 1" + " + 1" * 200,
     "a; b",
     "equal(a, b, 3)",
+    "onset(a, b) < 3",
+    "onset(a, c, 2) < 3",
+    "onset(c, a, 2) < 3",
+    "onset(a, 2, b) < 3",
+    "slope(log onset(gap, c, 2), log n, a) <= 1",
+    "rate(c) < rate(a)",
 ]
 
 

@@ -48,7 +48,7 @@ NAMED = ("method", "topology", "compressor")
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table file at one scale. `swept` are the labels that tell its cases apart, `derived` metrics that are formulas."""
+    """A table file at one scale. `swept`: labels that tell its cases apart; `derived`: metrics that are formulas."""
 
     path: Path
     scale: str
