@@ -66,6 +66,7 @@ YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
     "commeff.compressors.PerTensor": {"below": 0, "rules": []},
     "commeff.compressors.ScaledSign": {"scale": "l1"},
     "commeff.compressors.TopK": {"coded": False},
+    "commeff.experiments.tasks.Quadratic": {"columns": 1},
 }
 NAMES = ("resume_from",)  # of these folders only the name decides
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")

@@ -15,14 +15,15 @@ from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 
 
 class PointModel(nn.Module):
-    """A bare point x in R^d, started at zero. forward: F(x) of each (curvature, centre, noise), (b, d) each -> (b,)."""
+    """A bare point x of d numbers, zero at first. forward: F(x) of each (curvature, centre, noise), (b, d) -> (b,)."""
 
-    def __init__(self, dimension: int) -> None:
+    def __init__(self, *shape: int) -> None:
         super().__init__()
-        self.x = nn.Parameter(torch.zeros(dimension))
+        self.x = nn.Parameter(torch.zeros(*shape))
 
     def forward(self, curvature: Tensor, centre: Tensor, noise: Tensor) -> Tensor:
-        return (0.5 * curvature * (self.x - centre).square() + noise * self.x).sum(-1)
+        x = self.x.flatten()
+        return (0.5 * curvature * (x - centre).square() + noise * x).sum(-1)
 
 
 class Quadratic:
@@ -43,6 +44,7 @@ class Quadratic:
     zeta : heterogeneity, zeta^2 = (1/n) sum_i |grad f_i(x*)|^2. One worker has none.
     sigma : gradient noise, E|xi|^2 = sigma^2, xi Gaussian and a pure function of (seed, step, worker).
     dtype : "float32" or "float64".
+    columns : more than 1 make x a matrix of so many, for methods that see matrices; d must be a multiple.
 
     evaluate gives train_loss = f(x), val_loss = f(x) - f(x*) = 1/2 (x - x*)^T mean(A) (x - x*) without cancellation,
     distance = |x - x*|. A batch is (A_i, b_i, xi), each (w, 1, d).
@@ -63,11 +65,17 @@ class Quadratic:
         zeta: float = 1.0,
         sigma: float = 0.0,
         dtype: str = "float64",
+        columns: int = 1,
     ) -> None:
-        at_least(1, workers=workers, dimension=dimension, condition=condition)
+        at_least(1, workers=workers, dimension=dimension, condition=condition, columns=columns)
         at_least(0, seed=seed, zeta=zeta, sigma=sigma)
         self.workers, self.size = workers, 0
         self.dtype = choose("dtype", dtype, DTYPES)
+        if dimension % columns:
+            raise ValueError(
+                f"columns must divide dimension, got {columns} and {dimension}: x is a matrix of them; give another"
+            )
+        self._shape = (dimension // columns, columns) if columns > 1 else (dimension,)
         self._seed, self._scale = seed, sigma / dimension**0.5
 
         rng = np.random.default_rng(seed)
@@ -87,7 +95,7 @@ class Quadratic:
 
     def model(self) -> nn.Module:
         """The point x = 0."""
-        return PointModel(self.optimum.numel()).to(self.dtype)
+        return PointModel(*self._shape).to(self.dtype)
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """(A_i, b_i, xi_i) of `workers` at `step`, each (w, 1, d)."""

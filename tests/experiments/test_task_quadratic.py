@@ -112,3 +112,13 @@ def test_fixed_point_of_gossip_with_equal_curvatures() -> None:
 def test_refusals(wrong: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Quadratic(**wrong)
+
+
+def test_columns_only_shape_the_point() -> None:
+    vector, matrix = Quadratic(4, 1, 6, zeta=3.0, sigma=1.0), Quadratic(4, 1, 6, zeta=3.0, sigma=1.0, columns=2)
+    assert [p.shape for task in (vector, matrix) for p in task.model().parameters()] == [(6,), (3, 2)]
+    x = torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(gradients(vector, x, 5), gradients(matrix, x, 5))
+    assert vector.evaluate(at(vector, x)) == matrix.evaluate(at(matrix, x))
+    with pytest.raises(ValueError, match="columns must divide dimension, got 4 and 6"):
+        Quadratic(4, 1, 6, columns=4)

@@ -1,4 +1,4 @@
-"""What tables measure without training a model: how fast topologies average, and how far compressors are off.
+"""What tables measure without training a model: how fast workers agree, and how far compressors are off.
 
 A measurement is a function of a resolved configuration, as `train` would have it, and gives numbers by name.
 """
@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.experiments.config import build
+from commeff.transforms import PowerSGD
 
 EXACT = 1e-10  # the part of a disagreement that is none
 LONGEST = 4_000  # steps
 DRAWS = 64  # vectors that a compressor is tried on
+MATRICES = 32  # that PowerSGD is tried on
 
 
 def consensus(config: Mapping[str, Any]) -> dict[str, float]:
@@ -81,7 +84,75 @@ def compression(config: Mapping[str, Any]) -> dict[str, float]:
     return found | ({"bound": 1 - delta, "delta": delta} if delta is not None else {})
 
 
+def gossip(config: Mapping[str, Any]) -> dict[str, float]:
+    """Of the method: `steps` steps without gradients from Gaussian rows of d = task.dimension numbers.
+
+    With D_t = sum_i |x_i - mean|^2 after t steps: rate = the factor a step by which D falls, over the second half of
+    the steps; worst = the largest (D_t / E_0)^(1/t), where E_0 = D_0 + sum_i |x_i|^2 also counts public copies that
+    begin at zero; per_digit = steps, and bytes_per_digit = payload, in which D falls to a tenth; drift = how far the
+    mean went, relative to its norm.
+    """
+    strategy, n, d = build.strategy(config), int(config["workers"]), int(config["task"]["dimension"])
+    communicator = Communicator(workers=n, seed=int(config["seed"]))
+    x = torch.randn(n, d, generator=torch.Generator().manual_seed(int(config["seed"])), dtype=torch.float64)
+    mean, still = x.mean(0), torch.zeros_like(x)
+    apart = [float((x - mean).square().sum())]
+    start = apart[0] + float(x.square().sum())
+    strategy.start(x.clone(), Layout.flat(d), communicator)
+    for communicator.step in range(int(config["steps"])):
+        x = strategy.step(x, still, communicator)
+        apart.append(float((x - x.mean(0)).square().sum()))
+        if not EXACT**2 < apart[-1] / apart[0] < 1 / EXACT:  # below, what is left is rounding; above, it diverges
+            break
+    errors, half = np.array(apart), len(apart) // 2
+    rate = float((errors[-1] / errors[half]) ** (1 / max(1, len(apart) - 1 - half)))
+    found = {"rate": rate, "drift": float((x.mean(0) - mean).norm() / mean.norm())}
+    found |= {"worst": float(((errors[1:] / start) ** (1 / np.arange(1, len(errors)))).max())}
+    found |= {"per_digit": -math.log(10) / math.log(rate) if 0 < rate < 1 else math.inf}
+    sent = communicator.ledger.payload_bytes / (communicator.step + 1)
+    return found | {"bytes_per_digit": sent * found["per_digit"]}
+
+
+def low_rank(config: Mapping[str, Any]) -> dict[str, float]:
+    """Of PowerSGD: the error of P Q^T after `steps` rounds on one matrix, each from the last Q, nothing fed back.
+
+    error = mean of |P Q^T - M|^2 / |M|^2 over Gaussian matrices M of the shape of the task's parameter, best = that of
+    the nearest matrix of rank r, by its singular values, nearer = how many of the M have an error below that; heavy_...
+    the same over M of singular values 1, 1/2, 1/3 and so on. bound holds from one round on, in the mean over the first
+    Q: the least of (1 + k / (r - k - 1)) times the best error of rank k, 2 <= k <= r - 2 (arXiv 0909.4061, theorem
+    10.5), or 1.
+    """
+    transform = build.strategy({**config, "bucket_mb": 0}).gradients  # in one piece
+    shapes = [tuple(p.shape) for p in build.task(config).model().parameters()]
+    if not isinstance(transform, PowerSGD) or len(shapes) != 1 or len(shapes[0]) != 2:
+        raise ValueError(
+            "low_rank must have method=power_sgd and a task of one matrix, such as quadratic: give task.columns"
+        )
+    rank, seed, layout = transform.rank, int(config["seed"]), Layout.of([("x", shapes[0])])
+    generator, found = torch.Generator().manual_seed(seed), dict[str, list[float]]()
+    for draw in range(MATRICES):
+        normal = torch.randn(shapes[0], generator=generator, dtype=torch.float64)
+        left, sizes, right = torch.linalg.svd(normal, full_matrices=False)
+        heavy = 1 / torch.arange(1, len(sizes) + 1, dtype=torch.float64)
+        for kind, matrix, spectrum in (("", normal, sizes), ("heavy_", left * heavy @ right, heavy)):
+            communicator = Communicator(workers=1, seed=MATRICES * seed + draw)
+            v = matrix.reshape(1, -1)
+            transform.start(torch.zeros_like(v), layout, communicator)
+            for communicator.step in range(int(config["steps"])):
+                transform.error.zero_()
+                out = transform(v, communicator)
+            tails = [float(spectrum[k:].square().sum() / spectrum.square().sum()) for k in range(rank + 1)]
+            numbers = {"error": float((out - v).square().sum() / v.square().sum()), "best": tails[rank]}
+            numbers["bound"] = min((1 + k / max(1, rank - k - 1)) * tails[k] for k in (0, *range(2, rank - 1)))
+            numbers["nearer"] = MATRICES * float(numbers["error"] < (1 - EXACT) * numbers["best"])
+            for name, number in numbers.items():
+                found.setdefault(kind + name, []).append(number)
+    return {name: float(np.mean(numbers)) for name, numbers in found.items()}
+
+
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, float]]] = {
     "consensus": consensus,
     "compression": compression,
+    "gossip": gossip,
+    "low_rank": low_rank,
 }

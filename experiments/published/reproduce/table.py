@@ -41,7 +41,7 @@ KEYS = (
     *("exclude", "seeds", "tune", "cluster", "of", "show", "tolerance", "numbers", "comparable", "claims"),
     *("figure", "scales", "cost"),
 )
-MEASURES = ("training", "consensus", "compression", "modelled")
+MEASURES = ("training", "consensus", "compression", "gossip", "low_rank", "modelled")
 EXACT = ("consensus", "modelled")  # what no seed changes
 NAMED = ("method", "topology", "compressor")
 
