@@ -19,6 +19,7 @@ from commeff.experiments.published.reproduce.language import LanguageError
 from commeff.experiments.published.reproduce.table import built_in_tables, read_table
 from commeff.experiments.run.runner import run_one
 from tests import owned
+from tests.experiments.image_files import cifar10
 
 DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 OWN = {
@@ -153,7 +154,9 @@ def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     data |= {case.labels["data"] for case in table.cases if "data" in case.labels} - {"synthetic"}
     if data and not (DATA / "libsvm").is_dir():
         pytest.skip(f"no LIBSVM files in {DATA}: set COMMEFF_DATA to the data folder")
-    words = [name, "--scale", "smoke", "--store", str(tmp_path), "--out", str(tmp_path / "page"), f"data_dir={DATA}"]
+    images = any(case.settings.get("task") == "cifar10" for case in table.cases)
+    folder = cifar10(tmp_path / "images") if images else DATA
+    words = [name, "--scale", "smoke", "--store", str(tmp_path), "--out", str(tmp_path / "page"), f"data_dir={folder}"]
     code, told = commeff(*words)
     assert code == 0, told
     page = (tmp_path / "page" / "report.md").read_text()

@@ -83,9 +83,11 @@ def test_what_nobody_trains_is_modelled(tmp_path: Path) -> None:
 
 
 def test_numbers_of_other_runs_than_ours_are_not_comparable(tmp_path: Path) -> None:
+    numbers = [{"variant": "gossip", "of": "sent_bytes / steps", "value": PER_STEP["gossip"]}]
     for zeta, verdict in ((1.0, OK), (2.0, NOT_COMPARABLE)):
         (tmp_path / verdict).mkdir()
-        plan = TableRun(table(tmp_path / verdict, comparable={"task.zeta": zeta}), tmp_path / "store", Limits(1))
+        other = table(tmp_path / verdict, comparable={"task.zeta": zeta}, numbers=numbers)
+        plan = TableRun(other, tmp_path / "store", Limits(1))
         run_here(plan.reported().request)
         found = plan.reported().results()
         results = Results(plan.table, found.cases)
@@ -94,6 +96,12 @@ def test_numbers_of_other_runs_than_ours_are_not_comparable(tmp_path: Path) -> N
         page = write(results, [], compared, found.machines, "", tmp_path / verdict).read_text()
         assert ("Printed numbers are of runs with `task.zeta=2.0`" in page) == (verdict == NOT_COMPARABLE)
         assert "on ethernet_1g, 0.25 s of computing a step, messages of a model of 400 parameters" in page
+
+
+def test_numbers_of_an_earlier_scale_are_of_any_data(tmp_path: Path) -> None:
+    plan = TableRun(table(tmp_path, comparable={"task.zeta": 2.0}), tmp_path / "store", Limits(1))
+    run_here(plan.reported().request)
+    assert {one.verdict for one in compare(Results(plan.table, plan.reported().results().cases))} == {OK}
 
 
 def test_quantities_take_arithmetic() -> None:

@@ -40,7 +40,8 @@ def compare(results: Results) -> list[Comparison]:
         for result in results.named(printed.variant, dict(printed.where)):
             values = of_case(results, result, printed.of).values()
             ours, theirs = estimate(values), formula_of(table, result.case, printed.value)
-            fit = enough and all(seen.comparable for seen in result.seen.values())
+            of_any_data = printed.least_scale != SCALES[-1]  # bytes, for example
+            fit = enough and (of_any_data or all(seen.comparable for seen in result.seen.values()))
             verdict = _verdict(table.tolerance, theirs, ours) if ours and fit else NOT_COMPARABLE
             found.append(Comparison(printed, result.labels, theirs, ours, verdict))
     return _ranked(found) if table.tolerance.kind == "rank" else found
