@@ -12,7 +12,7 @@ KILLS ?= 60
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 language landscape splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 language landscape convex gpu splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -70,6 +70,19 @@ CONVEX := bias_floors choco compressors diana ef21_floor ef21_rate local_steps m
 	power_sgd choco_gamma
 convex: install
 	for t in $(CONVEX); do $(BIN)/commeff reproduce $$t --out results/convex/$$t data_dir=$(DATA) || [ $$? = 3 ] || exit 1; done
+
+# Full scale of the tables whose cost names a GPU, in pieces of ten minutes on one: again until nothing is left. Where
+# commeff is not installed: `make gpu COMMEFF="python3 -m commeff"`, see docs/reproduce.md.
+GPU_TABLES := $(notdir $(basename $(shell grep -lE '^(cost:.*| +)full: .*GPU' experiments/published/tables/*.yaml)))
+GPU_MINUTES ?= 9
+GPU_JOBS ?= 4
+COMMEFF ?= $(BIN)/commeff
+gpu: $(if $(filter $(BIN)/commeff,$(COMMEFF)),install)
+	@left() { for t in $(GPU_TABLES); do [ -f results/gpu/$$t/report.md ] || echo $$t; done; }; next=$$(left | head -n 1); \
+	[ -n "$$next" ] || { echo "nothing is left of: $(GPU_TABLES)"; exit 0; }; \
+	$(COMMEFF) reproduce $$next device=cuda data_dir=$(DATA) -j $(GPU_JOBS) --minutes $(GPU_MINUTES) --out results/gpu/$$next; code=$$?; \
+	[ $$code != 1 ] || rm -f results/gpu/$$next/report.md; \
+	echo "left:" $$(left); [ $$code = 3 ] || exit $$code
 
 splitting: install
 	$(BIN)/python -m commeff.experiments.published.splitting

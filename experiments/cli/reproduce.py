@@ -70,7 +70,8 @@ def reproduce(
     else:
         for line in done.lines:
             typer.echo(visible(line))
-        typer.echo(f"page: {done.page}" if done.page else "")
+        if done.page:
+            typer.echo(f"page: {done.page}")
     raise typer.Exit(done.exit_code)
 
 

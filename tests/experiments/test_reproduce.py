@@ -119,11 +119,24 @@ def test_a_bad_table_is_refused(changes: dict[str, object], said: str, tmp_path:
         (["bias_floors", "--scale", "reduced"], "has no scale reduced"),
         (["bias_floors", "steps=3"], "'steps=3': a table's settings are its own"),
         (["bias_floors", "-j", "0"], "-j must be at least 1"),
+        (["bias_floors", "devise=cuda"], "did you mean device?"),
     ],
 )
 def test_bad_words_are_refused(words: list[str], said: str) -> None:
     code, told = commeff(*words)
     assert (code, said in told) == (2, True), told
+
+
+def test_gpus_are_named_by_list_and_refused_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    code, told = commeff(written(tmp_path), "device=cuda", "--store", str(tmp_path / "store"))
+    assert (code, told) == (2, "commeff: device=cuda: there is no NVIDIA GPU here; go where one is, or leave it out\n")
+    where = {path.stem: read_table(path).cost for path in built_in_tables().values()}
+    for line in filter(None, commeff("--list")[1].splitlines()[1:]):
+        name = line.split()[0]
+        assert ("  GPU  " in line) == ("GPU" in where.get(name, ""))
 
 
 def test_every_claim_and_number_of_a_shipped_table_has_a_source() -> None:

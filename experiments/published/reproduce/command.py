@@ -17,6 +17,7 @@ from commeff.experiments.run.store import IRRELEVANT
 if TYPE_CHECKING:
     from commeff.experiments.published.reproduce.observing import TableRun
 
+GIVEN = (*IRRELEVANT, "device")  # settings that the command may give
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
 
 
@@ -52,7 +53,10 @@ COMPARISONS = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """The arguments of `commeff reproduce`; `settings` change no result."""
+    """The arguments of `commeff reproduce`; `settings` are of GIVEN.
+
+    They change no result but for `device`, which changes its last digits: runs on a GPU have names of their own.
+    """
 
     table: str
     scale: str = "full"
@@ -84,7 +88,8 @@ class Wanted:
     @property
     def command(self) -> str:
         """What makes the page again; where data lie is everybody's own."""
-        return shlex.join(["commeff", "reproduce", self.table, "--scale", self.scale])
+        device = [word for word in self.settings if word.startswith("device=")]
+        return shlex.join(["commeff", "reproduce", self.table, *device, "--scale", self.scale])
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is."""
@@ -96,10 +101,10 @@ class Wanted:
 
     def read(self) -> PublishedTable:
         """The table; refuses settings that would change results. A comparison has none."""
-        bad = [word for word in self.settings if word.partition("=")[0] not in IRRELEVANT or "=" not in word]
+        bad = [word for word in self.settings if word.partition("=")[0] not in GIVEN or "=" not in word]
         if bad:
-            near = did_you_mean(bad[0].partition("=")[0], IRRELEVANT)
-            own = f"{bad[0]!r}: a table's settings are its own, but for {', '.join(IRRELEVANT)}{near}"
+            near = did_you_mean(bad[0].partition("=")[0], GIVEN)
+            own = f"{bad[0]!r}: a table's settings are its own, but for {', '.join(GIVEN)}{near}"
             raise ConfigError([f"{own}; copy {self.path.name} and change the copy"])
         return read_table(self.path, self.scale, self.settings)
 
@@ -114,14 +119,16 @@ class Reproduced:
 
 
 def tables() -> list[dict[str, str]]:
-    """The tables that come with commeff: name, title, scales and what they cost."""
+    """The tables that come with commeff: name, title, scales, what full scale costs and where it runs."""
     rows = []
     for name, path in built_in_tables().items():
         full = read_table(path)
         scales = [scale for scale in SCALES if scale != "reduced" or _has_reduced(path)]
-        rows.append({"name": name, "title": full.title, "scales": " ".join(scales), "full costs": full.cost})
+        device = "GPU" if "GPU" in full.cost else "CPU"
+        row = {"name": name, "title": full.title, "scales": " ".join(scales), "full on": device}
+        rows.append(row | {"full costs": full.cost})
     for name, each in COMPARISONS.items():
-        rows.append({"name": name, "title": each.title, "scales": "full", "full costs": each.cost})
+        rows.append({"name": name, "title": each.title, "scales": "full", "full on": "CPU", "full costs": each.cost})
     return rows
 
 
