@@ -26,7 +26,7 @@ OURS = (  # packages whose public names are parts
 )
 TORCH = {  # what the configuration's own files name of torch
     "torch.optim": ("SGD", "Adam", "AdamW", "Adagrad", "RAdam", "NAdam", "Adafactor"),
-    "torch.optim.lr_scheduler": ("ConstantLR", "CosineAnnealingLR", "MultiStepLR"),
+    "torch.optim.lr_scheduler": ("ConstantLR", "CosineAnnealingLR", "MultiStepLR", "OneCycleLR"),
 }
 FIRST_PARTY = ("commeff", "torch")
 ONCE_APART = ("compressors", "experiments", "topologies")  # were packages beside commeff; run names still say so

@@ -55,7 +55,7 @@ def built_in(group: str) -> list[str]:
     """The choices of a group.
 
     >>> built_in("schedule")
-    ['constant', 'cosine', 'inverse_time', 'multi_step']
+    ['constant', 'cosine', 'inverse_time', 'multi_step', 'one_cycle']
     """
     return [*_names(group)]
 
