@@ -22,6 +22,7 @@ from tests import owned
 from tests.experiments.image_files import cifar10
 
 DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+FOLDERS = {"language": "tinyshakespeare"}  # of tasks that cannot do without
 OWN = {
     "paper": "nobody",
     "base": {"task": "quadratic", "workers": 4, "steps": 40, "optimizer.lr": 0.1, "checkpoint_every": 5},
@@ -165,11 +166,14 @@ def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     table = read_table(built_in_tables()[name], "smoke")
     data = {case.settings.get("task.data") for case in table.cases} - {None, "synthetic", "=data"}
     data |= {case.labels["data"] for case in table.cases if "data" in case.labels} - {"synthetic"}
-    if data and not (DATA / "libsvm").is_dir():
-        pytest.skip(f"no LIBSVM files in {DATA}: set COMMEFF_DATA to the data folder")
+    folders = {"libsvm"} if data else set()
+    folders |= {FOLDERS[task] for case in table.cases if (task := case.settings.get("task")) in FOLDERS}
+    for folder in folders:
+        if not (DATA / folder).is_dir():
+            pytest.skip(f"no {folder} in {DATA}: set COMMEFF_DATA to the data folder")
     images = any(case.settings.get("task") == "cifar10" for case in table.cases)
-    folder = cifar10(tmp_path / "images") if images else DATA
-    words = [name, "--scale", "smoke", "--store", str(tmp_path), "--out", str(tmp_path / "page"), f"data_dir={folder}"]
+    place = cifar10(tmp_path / "images") if images else DATA
+    words = [name, "--scale", "smoke", "--store", str(tmp_path), "--out", str(tmp_path / "page"), f"data_dir={place}"]
     code, told = commeff(*words)
     assert code == 0, told
     page = (tmp_path / "page" / "report.md").read_text()

@@ -123,7 +123,8 @@ def _other_runs(results: Results) -> Iterator[str]:
     table, seen = results.table, [seen for case in results.cases for seen in case.seen.values()]
     if seen and not all(each.comparable for each in seen):
         words = ", ".join(f"{key}={value}" for key, value in table.comparable.items())
-        yield from (f"Printed numbers are of runs with `{words}`, which ours are not: only claims and formulas get a verdict.", "")
+        yield f"Printed numbers are of runs with `{words}`, which ours are not: only claims and formulas get a verdict."
+        yield ""
 
 
 def _estimate(ours: Estimate | None) -> str:

@@ -1,24 +1,22 @@
 """Numbers of a run that no clock measured: seconds on the table's cluster, and the bytes of each direction.
 
 `modelled_seconds` and `modelled_hours` are those of `commeff report --cluster`; `sent_bytes` and `received_bytes` are
-what collectives move from and to a worker, by the profile of the run's method. A run whose ledger says another sum than
-its profile has no such bytes: what it sends depends on values.
+what collectives move from and to a worker. Both are by the profile of the run's method: a run whose ledger says another
+sum than its profile has neither, since what it sends depends on values.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-
-import pandas as pd
 
 from commeff.experiments.published.reproduce.quantities import Observation
 from commeff.experiments.published.reproduce.statements import BYTES, SECONDS, TableCluster
 from commeff.experiments.report.data.computing import square_matrices
 from commeff.experiments.report.data.wallclock import Modeller
-from commeff.profiling import Profile
+from commeff.profiling import Operation
 
 HOUR = 3600.0
 OTHER_WAY = {"sent_bytes": "from_server", "received_bytes": "to_server"}  # what they leave out
@@ -35,7 +33,7 @@ class Pricing:
     """
 
     def __init__(self, cluster: TableCluster | None, wanted: Collection[str]) -> None:
-        self._cluster, self._seconds = cluster, bool(set(SECONDS) & set(wanted))
+        self._cluster, self._seconds = cluster, cluster is not None and bool(set(SECONDS) & set(wanted))
         self._bytes = bool(set(BYTES) & set(wanted))
         self._own = self._there = Modeller()
         if cluster and cluster.parameters:
@@ -49,15 +47,21 @@ class Pricing:
         ValueError
             If the run's method cannot be profiled, or not be priced on the cluster.
         """
-        finals, curve = dict(seen.finals), seen.curve
-        if self._cluster and self._seconds and not curve.empty:
-            ends = self._there.timeline(config, self._cluster.place, int(curve["step"].max())).by_step
-            seconds = [0.0, *map(float, ends)]
-            curve = curve.assign(modelled_seconds=[seconds[int(step)] for step in curve["step"]])
+        curve = seen.curve
+        if curve.empty or not (self._seconds or self._bytes):
+            return seen
+        steps = int(curve["step"].max())
+        sent = self._own.profile(config)[1]
+        operations = [operation for step in range(steps) for operation in sent.operations(step)]
+        whole = math.fsum(operation.wire_bytes for operation in operations)
+        if abs(whole - float(curve["wire_bytes"].iloc[-1])) > SAME * whole:
+            return seen
+        finals = dict(seen.finals) | (directions(operations) if self._bytes else {})
+        if self._cluster is not None and self._seconds:
+            ends = [0.0, *map(float, self._there.timeline(config, self._cluster.place, steps).by_step)]
+            curve = curve.assign(modelled_seconds=[ends[int(step)] for step in curve["step"]])
             curve = curve.assign(modelled_hours=curve["modelled_seconds"] / HOUR)
             finals |= {name: float(curve[name].iloc[-1]) for name in SECONDS}
-        if self._bytes and not curve.empty:
-            finals |= directions(self._own.profile(config)[1], curve)
         return replace(seen, finals=finals, curve=curve)
 
     def planned(self, config: Mapping[str, Any]) -> dict[str, float]:
@@ -73,12 +77,13 @@ class Pricing:
         }
 
 
-def directions(sent: Profile, curve: pd.DataFrame) -> dict[str, float]:
-    """What a worker sends and receives until the end of a curve, which has the sum of both in `wire_bytes`."""
-    operations = [operation for step in range(int(curve["step"].max())) for operation in sent.operations(step)]
-    whole = math.fsum(operation.wire_bytes for operation in operations)
-    if abs(whole - float(curve["wire_bytes"].iloc[-1])) > SAME * whole:
-        return {}
+def directions(operations: Sequence[Operation]) -> dict[str, float]:
+    """What a worker sends and what it receives.
+
+    >>> up, down = (Operation(0, "", kind, 8, 8, 1, 1) for kind in ("to_server", "from_server"))
+    >>> directions([up, up, down])
+    {'sent_bytes': 16.0, 'received_bytes': 8.0}
+    """
     return {
         name: math.fsum(operation.wire_bytes for operation in operations if operation.kind != other)
         for name, other in OTHER_WAY.items()
