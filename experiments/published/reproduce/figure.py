@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ import numpy as np
 
 from commeff.experiments.published.reproduce.beside import of_case
 from commeff.experiments.published.reproduce.constants import constant
-from commeff.experiments.published.reproduce.language import LanguageError, Name
+from commeff.experiments.published.reproduce.drawn import FigureWords
+from commeff.experiments.published.reproduce.language import Expression, LanguageError, Name
 from commeff.experiments.published.reproduce.numbers import in_words
 from commeff.experiments.published.reproduce.results import CaseResult, Results
-from commeff.experiments.published.reproduce.statements import FigureWords
+from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import t_quantile
 
 if TYPE_CHECKING:
@@ -35,42 +37,87 @@ def draw(results: Results, words: FigureWords, out: Path) -> None:
     handles: dict[str, Line2D] = {}
     row = figure.subplots(1, max(1, len(panels)), squeeze=False)[0]
     lines = _lines(results, words)
+    y_title, scale = _title(words.y)
     for axes, panel in zip(row, panels, strict=True):
-        for number, (label, cases) in enumerate(lines.items()):
-            own = [case for case in cases if panel is None or case.labels.get(str(words.panels)) == panel]
-            points = _points(results, own, words)
+        for line in lines:
+            own = [case for case in line.cases if panel is None or case.labels.get(str(words.panels)) == panel]
+            points = _points(results, own, words) * np.array([1.0, scale, scale])
             if points.size:
-                handles[label] = _draw_line(axes, points, number, label, words.x in ("step", "wire_bytes"))
-        axes.set(xlabel=words.x, title="" if panel is None else f"{words.panels}={panel}")
-        for sign, scale in (("x", axes.set_xscale), ("y", axes.set_yscale)):
+                handles[line.label] = _draw_line(axes, points, line, words.x in ("step", "wire_bytes"))
+        axes.set_xlabel(words.x_title or _title(Name(words.x))[0])
+        axes.set_title("" if panel is None else panel if panel.isidentifier() else f"{_short(words.panels)}={panel}")
+        for sign, set_scale in (("x", axes.set_xscale), ("y", axes.set_yscale)):
             if sign in words.log:
-                scale("log")
+                set_scale("log")
         axes.spines[["top", "right"]].set_visible(False)
-    row[0].set_ylabel(in_words(words.y))
+    row[0].set_ylabel(words.y_title or y_title)
     figure.legend([*handles.values()], [*handles], loc="outside right upper", frameon=False, fontsize=7)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "figure.pdf", metadata={"CreationDate": None})
     figure.savefig(out / "figure.png", dpi=110, metadata={"Software": None})
 
 
-def _draw_line(axes: Axes, points: np.ndarray, number: int, label: str, curve: bool) -> Line2D:
+@dataclass(frozen=True)
+class TableLine:
+    """What one line is of: its cases, what it is called, its colour and which of the lines in that colour it is."""
+
+    label: str
+    cases: list[CaseResult]
+    colour: int
+    style: int
+
+
+def _draw_line(axes: Axes, points: np.ndarray, line: TableLine, curve: bool) -> Line2D:
     """One line of (x, mean, half): curves have no markers."""
-    colour, style = f"C{number % 10}", STYLES[number // 10 % len(STYLES)]
-    marker = "" if curve and len(points) > 12 else MARKERS[number % len(MARKERS)]
-    (line,) = axes.plot(points[:, 0], points[:, 1], style, color=colour, marker=marker, ms=4, lw=1.2, label=label)
+    colour = f"C{line.colour % 10}"
+    marker = "" if curve and len(points) > 12 else MARKERS[line.colour % len(MARKERS)]
+    style, faint = STYLES[(line.style + line.colour // 10) % len(STYLES)], max(0.4, 1 - 0.2 * line.style)
+    (drawn,) = axes.plot(points[:, 0], points[:, 1], style, color=colour, alpha=faint, marker=marker, ms=4, lw=1.2)
     low, high = points[:, 1] - points[:, 2], points[:, 1] + points[:, 2]
     good = low > 0
     axes.fill_between(points[good, 0], low[good], high[good], color=colour, alpha=0.15, lw=0)
-    return line
+    return drawn
 
 
-def _lines(results: Results, words: FigureWords) -> dict[str, list[CaseResult]]:
-    """The cases of each line, by what it is called."""
-    found: dict[str, list[CaseResult]] = {}
+def _lines(results: Results, words: FigureWords) -> list[TableLine]:
+    """A line for each variant and value of the labels in `words.lines`.
+
+    A variant has a colour, and its lines differ in style; lines of one variant alone differ in colour.
+    """
+    found: dict[str, dict[str, list[CaseResult]]] = {}
     for result in results.cases:
-        labels = [f"{key}={result.labels[key]}" for key in words.lines if key in result.labels]
-        found.setdefault(" ".join([result.case.name, *labels]), []).append(result)
-    return found
+        if not words.only or result.case.name in words.only:
+            labels = [f"{_short(key)}={result.labels[key]}" for key in words.lines if key in result.labels]
+            found.setdefault(result.case.name, {}).setdefault(" ".join([result.case.name, *labels]), []).append(result)
+    alone = len(found) == 1
+    return [
+        TableLine(label, cases, style if alone else colour, 0 if alone else style)
+        for colour, lines in enumerate(found.values())
+        for style, (label, cases) in enumerate(lines.items())
+    ]
+
+
+def _short(key: str | None) -> str:
+    """The end of a key.
+
+    >>> _short("optimizer.lr")
+    'lr'
+    """
+    return str(key).rpartition(".")[2]
+
+
+def _title(tree: Expression) -> tuple[str, float]:
+    """What stands at an axis, and what its numbers are multiplied by: accuracies are shown in percent.
+
+    >>> _title(Name("val_accuracy")), _title(Name("method.gamma"))
+    (('validation accuracy (%)', 100), ('gamma', 1.0))
+    """
+    if not isinstance(tree, Name):
+        return in_words(tree), 1.0
+    known = quantity(_short(tree.text))
+    if known.unit == "%":
+        return known.axis, known.scale
+    return (known.key.replace("_", " ") if known.unit else known.words), 1.0
 
 
 def _values(results: Results, key: str) -> list[str | None]:

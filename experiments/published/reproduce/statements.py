@@ -1,4 +1,4 @@
-"""The parts of a table file that speak of results: claims, printed numbers, tolerance and figure."""
+"""The parts of a table file that speak of results: claims, printed numbers, tolerance and cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CLAIM_KEYS = ("claim", "of", "each", "where", "from", "source", "because")
 NUMBER_KEYS = ("variant", "where", "of", "value", "spread", "source", "from", "because")
-FIGURE_KEYS = ("x", "y", "lines", "panels", "log")
 TOLERANCES = ("absolute", "relative", "rank")
 RELATIONS = ("below", "above", "within", "equal", "order")  # calls that are claims by themselves
 QUANTITIES = ("final", "floor", "least", "rate", "to", "onset")  # calls on a variant, or in slope on a metric
@@ -81,23 +80,12 @@ class TableCluster:
     parameters: float | None
 
 
-@dataclass(frozen=True)
-class FigureWords:
-    """What is drawn: a quantity against a column of the curves or a label, a line for each of some labels."""
-
-    x: str
-    y: Expression
-    lines: tuple[str, ...]
-    panels: str | None
-    log: str
-
-
 def read_claims(node: Any, of: str, names: Sequence[str], faults: list[str]) -> tuple[Claim, ...]:
     """The claims; what is wrong with them goes to `faults`."""
     found = []
     for number, entry in enumerate(_list(node, "claims", faults), 1):
         item = {"claim": entry} if isinstance(entry, str) else entry
-        if not _has_keys(item, CLAIM_KEYS, ("claim",), f"claims: entry {number}", faults):
+        if not has_keys(item, CLAIM_KEYS, ("claim",), f"claims: entry {number}", faults):
             continue
         try:
             tree = parse_claim(str(item["claim"]))
@@ -218,7 +206,7 @@ def read_numbers(node: Any, of: str, names: Sequence[str], faults: list[str]) ->
     found = []
     for number, item in enumerate(_list(node, "numbers", faults), 1):
         where = f"numbers: entry {number}"
-        if not _has_keys(item, NUMBER_KEYS, ("variant", "value"), where, faults):
+        if not has_keys(item, NUMBER_KEYS, ("variant", "value"), where, faults):
             continue
         if item["variant"] not in names:
             near = did_you_mean(str(item["variant"]), names)
@@ -283,24 +271,6 @@ def read_cluster(node: Any, folder: Path, faults: list[str]) -> TableCluster | N
         return None
 
 
-def read_figure(node: Any, faults: list[str]) -> FigureWords | None:
-    """What is drawn; None where the file says nothing."""
-    if node is None or not _has_keys(node, FIGURE_KEYS, ("x", "y"), "figure", faults):
-        return None
-    try:
-        y = parse_formula(str(node["y"]))
-    except LanguageError as error:
-        faults.append(f"figure.y: {error}")
-        return None
-    lines = node.get("lines") or []
-    log = str(node.get("log") or "")
-    if not isinstance(lines, list) or log not in ("", "x", "y", "xy"):
-        faults.append("figure.lines must be a list of labels, and figure.log one of x, y, xy")
-        return None
-    panels = node.get("panels")
-    return FigureWords(str(node["x"]), y, tuple(map(str, lines)), None if panels is None else str(panels), log)
-
-
 def _list(node: Any, part: str, faults: list[str]) -> list[Any]:
     if node is not None and not isinstance(node, list):
         faults.append(f"{part} must be a list, got {node!r}")
@@ -308,7 +278,8 @@ def _list(node: Any, part: str, faults: list[str]) -> list[Any]:
     return list(node or [])
 
 
-def _has_keys(node: Any, keys: Sequence[str], needed: Sequence[str], where: str, faults: list[str]) -> bool:
+def has_keys(node: Any, keys: Sequence[str], needed: Sequence[str], where: str, faults: list[str]) -> bool:
+    """Whether an entry is a mapping with the needed keys and no others; what is wrong goes to `faults`."""
     if not isinstance(node, dict):
         faults.append(f"{where} must hold {', '.join(keys)}, got {node!r}")
         return False

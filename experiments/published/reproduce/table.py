@@ -11,6 +11,7 @@ from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.grid.plan.files import read_mapping
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.published.reproduce.cases import Case, kept, read_cases
+from commeff.experiments.published.reproduce.drawn import FigureWords, read_figure
 from commeff.experiments.published.reproduce.language import Call, Expression, Name, parse_formula, walk
 from commeff.experiments.published.reproduce.sections import (
     read_formulas,
@@ -23,13 +24,11 @@ from commeff.experiments.published.reproduce.sections import (
 )
 from commeff.experiments.published.reproduce.statements import (
     Claim,
-    FigureWords,
     PrintedNumber,
     TableCluster,
     Tolerance,
     read_claims,
     read_cluster,
-    read_figure,
     read_numbers,
     read_tolerance,
 )
@@ -198,7 +197,7 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
         numbers=read_numbers(raw.get("numbers"), of, names, faults),
         comparable=read_settings(raw, "comparable", faults),
         claims=read_claims(raw.get("claims"), of, names, faults),
-        figure=read_figure(raw.get("figure"), faults),
+        figure=read_figure(raw.get("figure"), names, faults),
         cost=read_words(raw, "cost", faults).get(scale, ""),
         full_cases=tuple(full),
     )
