@@ -104,7 +104,7 @@ def gossip(config: Mapping[str, Any]) -> dict[str, float]:
         apart.append(float((x - x.mean(0)).square().sum()))
         if not EXACT**2 < apart[-1] / apart[0] < 1 / EXACT:  # below, what is left is rounding; above, it diverges
             break
-    errors, half = np.array(apart), len(apart) // 2
+    errors, half = np.array(apart), (len(apart) - 1) // 2
     rate = float((errors[-1] / errors[half]) ** (1 / max(1, len(apart) - 1 - half)))
     found = {"rate": rate, "drift": float((x.mean(0) - mean).norm() / mean.norm())}
     found |= {"worst": float(((errors[1:] / start) ** (1 / np.arange(1, len(errors)))).max())}
