@@ -1,6 +1,7 @@
 """Model + data per worker + evaluation, one class a task; the constructor's signature is its configuration.
 
 - `Quadratic`: heterogeneous quadratics with a known optimum, exact heterogeneity and gradient noise.
+- `LeastSquares`: a block of Gaussian rows for each worker, of which the optimum is known too.
 - `Logistic`: regularised logistic regression on LIBSVM files (a9a, w8a, mushrooms, ijcnn1).
 - `Risk`: logistic or square risks on those files with exact gradients, known constants and a known minimum.
 - `Digits`: scikit-learn's 8 x 8 digits with a linear model, an MLP or a small CNN; needs no files.
@@ -16,6 +17,7 @@ from commeff.experiments.tasks.digits import Digits
 from commeff.experiments.tasks.fashion_mnist import FashionMNIST
 from commeff.experiments.tasks.image_folder import ImageFolder
 from commeff.experiments.tasks.language import Language
+from commeff.experiments.tasks.least_squares import LeastSquares
 from commeff.experiments.tasks.logistic import Logistic
 from commeff.experiments.tasks.partition import Partition, dirichlet, iid, shards
 from commeff.experiments.tasks.quadratic import Quadratic
@@ -30,6 +32,7 @@ __all__ = [
     "FashionMNIST",
     "ImageFolder",
     "Language",
+    "LeastSquares",
     "Logistic",
     "Partition",
     "Quadratic",

@@ -1,0 +1,121 @@
+"""Least squares with a block of Gaussian rows for each worker: the convex problem of papers on topologies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from commeff.experiments.tasks.checks import at_least
+from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
+
+
+class Residuals(nn.Module):
+    """x in R^d, zero at first. forward: F(x) of each (H, p, s, noise): 1/2 x^T H x - p^T x + s + noise^T x, (b,)."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.zeros(dimension, dtype=torch.float64))
+
+    def forward(self, hessian: Tensor, pull: Tensor, start: Tensor, noise: Tensor) -> Tensor:
+        x = self.x
+        return 0.5 * (x * (hessian @ x)).sum(-1) + ((noise - pull) * x).sum(-1) + start
+
+
+class LeastSquares:
+    """f_i(x) = 1/2 |A_i x - b_i|^2 with Gaussian A_i (rows, d); at step k worker i gets grad f_i(x) + xi_ik. float64.
+
+    b_i = A_i x° + s_i with x° ~ N(0, I) and s_i ~ N(0, label_noise^2 I): workers differ in curvature, whose eigenvalues
+    spread over rows (1 +- sqrt(d / rows))^2, and little in their optimum. The sums are not divided by `rows`, so the
+    curvature of f is near `rows`. This is the problem of EquiTopo, arXiv 2210.07881, at rows = 50, d = 10.
+
+    Parameters
+    ----------
+    workers : n.
+    seed : of the problem and of its noise.
+    dimension : d.
+    rows : of each A_i.
+    label_noise : standard deviation of the numbers of s_i.
+    sigma : gradient noise, E|xi|^2 = sigma^2, xi Gaussian and a pure function of (seed, step, worker).
+
+    evaluate gives train_loss = f(x), val_loss = f(x) - min f, distance = |x - x*|. A batch is (H_i, A_i^T b_i,
+    |b_i|^2 / 2, xi) with H_i = A_i^T A_i.
+
+    >>> task = LeastSquares(workers=4, dimension=3)
+    >>> bool((task.hessians.mean(0) @ task.optimum - task.pulls.mean(0)).norm() < 1e-10)
+    True
+    """
+
+    size = 0
+
+    def __init__(
+        self,
+        workers: int,
+        seed: int = 0,
+        dimension: int = 10,
+        rows: int = 50,
+        label_noise: float = 0.1,
+        sigma: float = 0.0,
+    ) -> None:
+        at_least(1, workers=workers, dimension=dimension, rows=rows)
+        at_least(0, seed=seed, label_noise=label_noise, sigma=sigma)
+        if workers * rows < dimension:
+            raise ValueError(
+                f"rows must be at least {-(-dimension // workers)}, got {rows}: {workers} workers with fewer rows than "
+                f"the {dimension} numbers together have no one optimum; give more"
+            )
+        self.workers, self._seed, self._scale = workers, seed, sigma / dimension**0.5
+        rng = np.random.default_rng(seed)
+        inputs = rng.standard_normal((workers, rows, dimension))
+        labels = inputs @ rng.standard_normal(dimension) + label_noise * rng.standard_normal((workers, rows))
+        a, b = torch.from_numpy(inputs), torch.from_numpy(labels)
+        self.hessians, self.pulls = a.mT @ a, (a.mT @ b[:, :, None])[:, :, 0]  # (n, d, d), (n, d)
+        self._starts = 0.5 * b.square().sum(1)
+        self.optimum = torch.linalg.solve(self.hessians.mean(0), self.pulls.mean(0))
+        self._stream = Stream(self._noise, workers, WINDOW)
+
+    def model(self) -> nn.Module:
+        """The point x = 0."""
+        return Residuals(self.optimum.numel())
+
+    def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(H_i, A_i^T b_i, |b_i|^2 / 2, xi_i) of `workers` at `step`, each with (w, 1) before its own shape."""
+        rows = list(workers)
+        problem = self.hessians[rows, None], self.pulls[rows, None], self._starts[rows, None]
+        return *problem, self._stream.at(step, rows)[:, None]
+
+    def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
+        """F_i(x; xi) = f_i(x) + <xi, x>."""
+        value: Tensor = model(*batch).mean()
+        return value
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """train_loss f(x), val_loss f(x) - f(x*), distance |x - x*|."""
+        x, hessian = parameters_to_vector(model.parameters()).detach(), self.hessians.mean(0)
+        away = x - self.optimum
+        least = float(self._starts.mean() - 0.5 * self.pulls.mean(0) @ self.optimum)
+        gap = float(0.5 * away @ hessian @ away)
+        return {"train_loss": least + gap, "val_loss": gap, "distance": float(away.norm())}
+
+    def test(self, model: nn.Module) -> dict[str, float]:
+        """Nothing: f is known."""
+        return {}
+
+    def constants(self) -> dict[str, float]:
+        """Of f: L, mu, kappa; L_max of the f_i; d and n; norm = |x*|."""
+        mean, each = torch.linalg.eigvalsh(self.hessians.mean(0)), torch.linalg.eigvalsh(self.hessians)
+        found = {"L": float(mean[-1]), "mu": float(mean[0]), "L_max": float(each.max())}
+        found |= {"kappa": found["L"] / found["mu"], "norm": float(self.optimum.norm())}
+        return found | {"d": float(self.optimum.numel()), "n": float(self.workers)}
+
+    def calibration(self) -> Iterable[tuple[Tensor, ...]]:
+        """Nothing: there is no BatchNorm."""
+        return ()
+
+    def _noise(self, worker: int, window: int) -> Tensor:
+        normal = np.random.Generator(philox(self._seed, worker, 0, stream=window + 1))
+        return torch.from_numpy(self._scale * normal.standard_normal((WINDOW, self.optimum.numel())))
