@@ -12,7 +12,7 @@ KILLS ?= 60
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 language landscape convex gpu splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 language landscape convex lecture gpu splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -70,6 +70,12 @@ CONVEX := bias_floors choco compressors diana ef21_floor ef21_rate local_steps m
 	power_sgd choco_gamma equitopo
 convex: install
 	for t in $(CONVEX); do $(BIN)/commeff reproduce $$t --out results/convex/$$t data_dir=$(DATA) || [ $$? = 3 ] || exit 1; done
+
+# The lecture's tables: two modelled, then four at reduced scale, an hour of one core together; again after an interruption.
+LECTURE := gossip_time:full bert_time:full resnet56_gossip:reduced language_gossip:reduced qsgd_bits:reduced psgd_dsgd:reduced
+lecture: install
+	for t in $(LECTURE); do name=$${t%:*}; $(BIN)/commeff reproduce $$name --scale $${t#*:} --out results/lecture/$$name \
+	  data_dir=$(DATA) || [ $$? = 3 ] || exit 1; done
 
 # Full scale of the tables whose cost names a GPU, in pieces of ten minutes on one: again until nothing is left. Where
 # commeff is not installed: `make gpu COMMEFF="python3 -m commeff"`, see docs/reproduce.md.
