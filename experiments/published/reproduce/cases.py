@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -52,6 +52,7 @@ def read_cases(
         faults.append(f"grid must have at most {MOST_CASES:,} cases, got more; sweep less")
         return
     for number, (entry, own) in enumerate(zip(entries, axes, strict=True), 1):
+        faults += [f"grid: entry {number}: {key} has no values" for key, values in own.items() if not values]
         if "name" not in entry and "method" not in own:
             faults.append(f"grid: entry {number} has no name, by which claims call it; add `name: ...`")
         for values in product(*own.values()):
@@ -74,6 +75,12 @@ def _size(axes: Mapping[str, list[str]]) -> int:
 def kept(case: Case, keep: Mapping[str, list[str]]) -> bool:
     """Whether a scale keeps a case: none of its labels has another value than those named."""
     return all((case.name if key == "name" else case.label(key)) in (None, *allowed) for key, allowed in keep.items())
+
+
+def values_by_label(cases: Iterable[Case], keys: Iterable[str]) -> dict[str, list[str]]:
+    """The values that labels have in some cases."""
+    own = [*cases]
+    return {key: [*dict.fromkeys(value for case in own if (value := case.label(key)) is not None)] for key in keys}
 
 
 def values_of(value: Any) -> list[str]:

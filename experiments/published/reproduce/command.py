@@ -210,11 +210,13 @@ def reproduce(wanted: Wanted) -> Reproduced:
 
 def _check(plan: TableRun) -> None:
     """Refuse what can be seen before anything runs: claims of several cases, and formulas of numbers."""
+    from commeff.experiments.published.reproduce.checking import check_metrics
     from commeff.experiments.published.reproduce.choosing import check_by, choose
     from commeff.experiments.published.reproduce.judging import check
     from commeff.experiments.published.reproduce.language import LanguageError
     from commeff.experiments.published.reproduce.numbers import compare
 
+    check_metrics(plan.table, plan.settings)
     if plan.table.tune is not None:
         check_by(plan.table.tune, plan.settings)
     try:

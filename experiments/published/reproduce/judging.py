@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
@@ -16,7 +17,7 @@ from commeff.experiments.published.reproduce.formulas import CONSTANTS, FUNCTION
 from commeff.experiments.published.reproduce.language import Call, Expression, LanguageError, Literal, Name, walk
 from commeff.experiments.published.reproduce.quantities import quantity, slope
 from commeff.experiments.published.reproduce.results import CaseResult, Results
-from commeff.experiments.published.reproduce.statements import QUANTITIES, SCALES, Claim
+from commeff.experiments.published.reproduce.statements import QUANTITIES, SCALES, Claim, of_metrics
 from commeff.experiments.published.reproduce.verdicts import (
     FAILS,
     HOLDS,
@@ -56,24 +57,36 @@ def judge(results: Results) -> list[ClaimVerdict]:
 
 
 def check(results: Results) -> None:
-    """Refuse claims whose variants are several cases, before anything is run.
+    """Refuse claims whose variants are several cases, or whose other names are no numbers, before anything is run.
 
     Raises
     ------
     LanguageError : with what to write instead.
     """
     for claim in results.table.claims:
-        hidden = [part.arguments for part in walk(claim.tree) if isinstance(part, Call) and part.function == "slope"]
-        slopes = {id(inner) for arguments in hidden for part in arguments for inner in walk(part)}
-        names = [part for part in walk(claim.tree) if isinstance(part, Name) and id(part) not in slopes]
-        for where in places(claim, results):
+        hidden, slopes = of_metrics(claim.tree), set[int]()
+        for part in walk(claim.tree):
+            if isinstance(part, Call) and part.function == "slope":
+                slopes |= {id(inner) for argument in part.arguments for inner in walk(argument)}
+            hidden |= {id(value) for value in part.named.values()} if isinstance(part, Call) else set()
+        names = [part for part in walk(claim.tree) if isinstance(part, Name) and id(part) not in hidden]
+        every = places(claim, results)
+        for where in every:
             for name in names:
-                results.one(name.text, {**where, **dict(name.where)})
+                if id(name) not in slopes:
+                    results.one(name.text, {**where, **dict(name.where)})
+        if every and _is_judged(claim, results):
+            Judgement(claim, every[0], results).check_constants(names)
+
+
+def _is_judged(claim: Claim, results: Results) -> bool:
+    """Whether the scale is large enough for a claim."""
+    return SCALES.index(results.table.scale) >= SCALES.index(claim.least_scale)
 
 
 def _at_each_place(claim: Claim, results: Results) -> Iterator[ClaimVerdict]:
     for where in places(claim, results):
-        if SCALES.index(results.table.scale) < SCALES.index(claim.least_scale):
+        if not _is_judged(claim, results):
             yield ClaimVerdict(claim, where, UNTOLD, f"judged from scale {claim.least_scale} on")
             continue
         try:
@@ -103,6 +116,13 @@ class Judgement:
         self.claim, self.where, self.results = claim, where, results
         self.exact = results.table.exact
         self.names = [*dict.fromkeys(case.name for case in results.table.full_cases)]
+
+    def check_constants(self, names: Sequence[Name]) -> None:
+        """Refuse those names that are neither variants nor numbers of the first variant's case."""
+        for name in names:
+            if name.text not in (*self.names, "others", *CONSTANTS):
+                with suppress(AbsentError):
+                    self._constant(name)
 
     def verdict(self) -> Verdict:
         """Verdict and reason."""

@@ -77,6 +77,28 @@ def read_formulas(raw: Mapping[str, Any], part: str, faults: list[str]) -> dict[
     return found
 
 
+def read_show(raw: Mapping[str, Any], of: str, faults: list[str]) -> tuple[str, ...]:
+    """The quantities that a table shows: what it speaks of unless it says."""
+    node = raw.get("show") or [of]
+    if not isinstance(node, list) or not all(isinstance(each, str) for each in node):
+        faults.append(f"show must be a list of quantities, such as [val_loss, floor(val_loss)], got {node!r}")
+        return (of,)
+    for quantity in node:
+        try:
+            parse_formula(quantity)
+        except LanguageError as error:
+            faults.append(f"show: {error}")
+            return (of,)
+    return tuple(node)
+
+
+def read_cost(raw: Mapping[str, Any], faults: list[str]) -> dict[str, str]:
+    """What scales cost, in words."""
+    found = read_words(raw, "cost", faults)
+    faults += [f"cost has no use for {key!r}{did_you_mean(key, SCALES)}" for key in found if key not in SCALES]
+    return found
+
+
 def are_seeds(node: Any) -> bool:
     """Whether it is a list of different whole numbers.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.grid.plan.spec import text
-from commeff.experiments.published.reproduce.formulas import FUNCTIONS
+from commeff.experiments.published.reproduce.formulas import FUNCTIONS, evaluate
 from commeff.experiments.published.reproduce.language import (
     Call,
     Expression,
@@ -114,7 +114,7 @@ def check_claim(tree: Statement, names: Sequence[str]) -> None:
     alone = tree.relation is None
     if alone and not (isinstance(tree.left, Call) and tree.left.function in RELATIONS):
         raise LanguageError(f"a claim is one of {', '.join(f'{r}(...)' for r in RELATIONS)} or has <, <=, >, >= or =")
-    of_metrics = _of_metrics(tree)
+    hidden = of_metrics(tree)
     for part in walk(tree):
         if not isinstance(part, Call):
             continue
@@ -124,8 +124,8 @@ def check_claim(tree: Statement, names: Sequence[str]) -> None:
             raise LanguageError(f"{part.function} is no word of the language{near}; it has {', '.join(known)}")
         if part.function in RELATIONS and (not alone or part is not tree.left):
             raise LanguageError(f"{part.function}(...) is a claim of its own and no part of another")
-        _check_call(part)
-        _check_quantity(part, names, id(part) in of_metrics)
+        check_call(part)
+        _check_quantity(part, names, id(part) in hidden)
     variants = [part for part in _variants(tree) if part.text in names or part.text == "others"]
     if not variants and not _over_all(tree):
         said = ", ".join(dict.fromkeys(part.text for part in _variants(tree)))
@@ -139,7 +139,8 @@ def check_claim(tree: Statement, names: Sequence[str]) -> None:
                 )
 
 
-def _check_call(call: Call) -> None:
+def check_call(call: Call) -> None:
+    """Refuse arguments that a function of the language does not take."""
     count, words = len(call.arguments), set(call.named)
     allowed: dict[str, tuple[int, int, set[str]]] = {
         "below": (2, 2, {"sigmas"}),
@@ -161,8 +162,19 @@ def _check_call(call: Call) -> None:
         raise LanguageError(f"{call.function} takes {wanted} arguments, got {count}")
     if words - named:
         raise LanguageError(f"{call.function} has no argument {min(words - named)!r}")
+    if "sigmas" in call.named and not _number(call.named["sigmas"]) > 0:
+        raise LanguageError(f"sigmas of {call.function} must be a number above 0")
+    if call.function == "within" and _number(call.arguments[2]) < 0:
+        raise LanguageError("the third argument of within must be at least 0: it is how far apart is near")
     if call.function == "equal" and count == 3 and not isinstance(call.arguments[2], Name):
         raise LanguageError("the third argument of equal is `bits` or a metric")
+
+
+def _number(tree: Expression) -> float:
+    """Of an expression without names; NaN of any other."""
+    if any(isinstance(part, Name) for part in walk(tree)):
+        return math.nan
+    return evaluate(tree, lambda name: math.nan)
 
 
 def _check_quantity(call: Call, names: Sequence[str], of_metric: bool) -> None:
@@ -176,7 +188,7 @@ def _check_quantity(call: Call, names: Sequence[str], of_metric: bool) -> None:
             raise LanguageError(f"{call.function} wants a variant, one of {', '.join(names)}, got {text}{near}")
 
 
-def _of_metrics(tree: Statement) -> set[int]:
+def of_metrics(tree: Statement) -> set[int]:
     """The parts that speak of metrics and labels: those of slope, and what equal compares."""
     hidden: set[int] = set()
     for part in walk(tree):
@@ -188,7 +200,7 @@ def _of_metrics(tree: Statement) -> set[int]:
 
 def _variants(tree: Statement) -> Iterator[Name]:
     """The names that can be variants."""
-    hidden = _of_metrics(tree)
+    hidden = of_metrics(tree)
     for part in walk(tree):
         if isinstance(part, Call):
             hidden |= {id(value) for value in part.named.values()}

@@ -11,15 +11,18 @@ from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.grid.plan.files import read_mapping
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.published.reproduce.cases import Case, kept, read_cases
+from commeff.experiments.published.reproduce.checking import check_labels
 from commeff.experiments.published.reproduce.drawn import FigureWords, read_figure
 from commeff.experiments.published.reproduce.language import Call, Expression, Name, parse_formula, walk
 from commeff.experiments.published.reproduce.sections import (
+    read_cost,
     read_formulas,
     read_keep,
     read_names,
     read_scale,
     read_seeds,
     read_settings,
+    read_show,
     read_words,
 )
 from commeff.experiments.published.reproduce.statements import (
@@ -174,7 +177,10 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
         faults.append(f"tune must be left out where measure is {measure}: there is no validation data to choose by")
     if tune and tune.seeds and scale == "smoke":
         cases, tune = middle_of_each(tune, cases), None
-    of = str(raw.get("of", "val_loss"))
+    if not full:
+        faults.append(f"{path.name} has no case: its grid is empty, or exclude leaves nothing")
+        raise ConfigError(list(dict.fromkeys(faults)))
+    of = str(raw.get("of") or "val_loss")
     names = [*dict.fromkeys(case.name for case in full)]
     table = PublishedTable(
         path=path,
@@ -192,13 +198,13 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
         tune=tune,
         cluster=read_cluster(raw.get("cluster"), path.parent, faults),
         of=of,
-        show=tuple(map(str, raw.get("show") or [of])),
+        show=read_show(raw, of, faults),
         tolerance=read_tolerance(raw.get("tolerance"), faults),
         numbers=read_numbers(raw.get("numbers"), of, names, faults),
         comparable=read_settings(raw, "comparable", faults),
         claims=read_claims(raw.get("claims"), of, names, faults),
         figure=read_figure(raw.get("figure"), names, faults),
-        cost=read_words(raw, "cost", faults).get(scale, ""),
+        cost=read_cost(raw, faults).get(scale, ""),
         full_cases=tuple(full),
     )
     if not table.claims and not table.numbers:
@@ -207,4 +213,5 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
         faults.append(f"{path.name} names no `paper`: whoever reads it must find what is reproduced")
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
+    check_labels(table, raw)
     return table
