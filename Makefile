@@ -53,9 +53,10 @@ stragglers: install
 	$(BIN)/commeff grid $(GRIDS)/stragglers.yaml --no-report
 	$(BIN)/commeff report runs/stragglers --out results/stragglers
 
+# The compressed methods on CIFAR-10, hours at reduced scale: pieces of two hours, each `make cifar10` the next.
 cifar10: install
-	$(BIN)/commeff grid $(GRIDS)/cifar10_methods.yaml data_dir=$(DATA) --no-report
-	$(BIN)/commeff report runs/cifar10_methods --out results/cifar10_methods
+	$(BIN)/commeff reproduce cifar10_controls --out results/cifar10/cifar10_controls data_dir=$(DATA)
+	$(BIN)/commeff reproduce cifar10_top_k --scale reduced -j 2 --minutes 120 --out results/cifar10/cifar10_top_k data_dir=$(DATA)
 
 language: install
 	$(BIN)/commeff grid $(GRIDS)/language_methods.yaml data_dir=$(DATA) --no-report
