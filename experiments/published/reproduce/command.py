@@ -209,13 +209,16 @@ def reproduce(wanted: Wanted) -> Reproduced:
 
 
 def _check(plan: TableRun) -> None:
-    """Refuse what can be seen before anything runs: claims of several cases, and formulas of numbers."""
+    """Refuse what can be seen before anything runs: of the store, metrics, claims, and formulas of numbers."""
+    from commeff.experiments.grid.plan.estimate import store_faults
     from commeff.experiments.published.reproduce.checking import check_metrics
     from commeff.experiments.published.reproduce.choosing import check_by, choose
     from commeff.experiments.published.reproduce.judging import check
     from commeff.experiments.published.reproduce.language import LanguageError
     from commeff.experiments.published.reproduce.numbers import compare
 
+    if faults := store_faults(plan.store):
+        raise ConfigError(faults)
     check_metrics(plan.table, plan.settings)
     if plan.table.tune is not None:
         check_by(plan.table.tune, plan.settings)
