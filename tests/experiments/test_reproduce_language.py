@@ -8,8 +8,8 @@ import random
 import pytest
 
 from commeff.experiments.published.reproduce.formulas import evaluate
+from commeff.experiments.published.reproduce.grammar import check_claim
 from commeff.experiments.published.reproduce.language import LanguageError, parse_claim, parse_formula, walk
-from commeff.experiments.published.reproduce.statements import check_claim
 
 NAMES = ["a", "b", "one peer"]
 CLAIMS = [

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import ConfigError, built_in, did_you_mean
 from commeff.experiments.published.reproduce.cases import values_by_label
+from commeff.experiments.published.reproduce.grammar import check_call
 from commeff.experiments.published.reproduce.language import Call, Expression, LanguageError, Name, parse_formula, walk
-from commeff.experiments.published.reproduce.statements import BYTES, SECONDS, check_call
+from commeff.experiments.published.reproduce.statements import BYTES, SECONDS
 
 if TYPE_CHECKING:
     from commeff.experiments.published.reproduce.table import PublishedTable

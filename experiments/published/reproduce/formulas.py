@@ -68,3 +68,11 @@ def combine(sign: str, left: float, right: float) -> float:
         return SIGNS[sign](left, right)
     except (ZeroDivisionError, ValueError, OverflowError) as error:
         raise LanguageError(f"{left:g} {sign} {right:g} is no number: {error}") from None
+
+
+def transformed(tree: Expression, value: Callable[[Expression], float]) -> float:
+    """A value, or its logarithm where the tree says log; NaN where it has none."""
+    if isinstance(tree, Call) and tree.function in ("log", "log2") and len(tree.arguments) == 1:
+        inner = value(tree.arguments[0])
+        return apply(tree.function, [inner]) if 0 < inner < math.inf else math.nan
+    return value(tree)

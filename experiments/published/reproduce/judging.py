@@ -13,11 +13,12 @@ import numpy as np
 
 from commeff.experiments.published.reproduce.beside import of_case, onsets
 from commeff.experiments.published.reproduce.constants import constant
-from commeff.experiments.published.reproduce.formulas import CONSTANTS, FUNCTIONS, apply, combine
+from commeff.experiments.published.reproduce.formulas import CONSTANTS, FUNCTIONS, apply, combine, transformed
+from commeff.experiments.published.reproduce.grammar import QUANTITIES, of_metrics
 from commeff.experiments.published.reproduce.language import Call, Expression, LanguageError, Literal, Name, walk
 from commeff.experiments.published.reproduce.quantities import quantity, slope
 from commeff.experiments.published.reproduce.results import CaseResult, Results
-from commeff.experiments.published.reproduce.statements import QUANTITIES, SCALES, Claim, of_metrics
+from commeff.experiments.published.reproduce.statements import SCALES, Claim
 from commeff.experiments.published.reproduce.verdicts import (
     FAILS,
     HOLDS,
@@ -34,7 +35,6 @@ from commeff.experiments.published.reproduce.verdicts import (
 
 SIGMAS = 2.0  # standard errors, where a claim does not say
 EXACTLY = 1e-9  # relative: = without ±
-COSTS = ("seconds", "exposed_seconds", "payload_bytes", "wire_bytes")  # in which runs with equal models may differ
 
 
 class AbsentError(Exception):
@@ -184,7 +184,7 @@ class Judgement:
         shared = sorted(pairs[0].seen.keys() & pairs[1].seen.keys())
         if not shared:
             raise AbsentError("no seed was run with both")
-        differing = [seed for seed in shared if not _same(pairs[0], pairs[1], seed, metric)]
+        differing = [seed for seed in shared if not pairs[0].same(pairs[1], seed, metric)]
         what = "all recorded numbers" if metric == "bits" else metric
         if differing:
             return FAILS, f"{what} differ for seed {differing[0]}"
@@ -251,9 +251,9 @@ class Judgement:
         found = [result for name in names for result in self.results.named(name, where)]
         points: dict[int, list[tuple[float, float]]] = {}
         for result in found:
-            place = _transformed(x, partial(self._label, result))
+            place = transformed(x, partial(self._label, result))
             for seed in result.seen:
-                height = _transformed(y, partial(self._height, result, seed))
+                height = transformed(y, partial(self._height, result, seed))
                 points.setdefault(seed, []).append((place, height))
         slopes = {seed: slope(*np.array(each, dtype=float).T) for seed, each in points.items()}
         good = {seed: value for seed, value in slopes.items() if math.isfinite(value)}
@@ -293,20 +293,3 @@ class Judgement:
         if isinstance(value, dict):
             raise LanguageError(f"{self.claim.text!r}: a number must stand where a variant is")
         return value
-
-
-def _transformed(tree: Expression, value: Callable[[Expression], float]) -> float:
-    """A value, or its logarithm where the tree says log; NaN where it has none."""
-    if isinstance(tree, Call) and tree.function in ("log", "log2") and len(tree.arguments) == 1:
-        inner = value(tree.arguments[0])
-        return apply(tree.function, [inner]) if 0 < inner < math.inf else math.nan
-    return value(tree)
-
-
-def _same(first: CaseResult, second: CaseResult, seed: int, metric: str) -> bool:
-    one, other = first.seen[seed], second.seen[seed]
-    if metric != "bits":
-        return one.finals.get(metric) is not None and one.finals.get(metric) == other.finals.get(metric)
-    columns = [name for name in one.curve if name not in COSTS and name in other.curve]
-    curves = [seen.curve[columns].reset_index(drop=True) for seen in (one, other)]
-    return bool(columns) and bool(len(curves[0])) and curves[0].equals(curves[1])

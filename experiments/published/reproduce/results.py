@@ -12,6 +12,7 @@ from commeff.experiments.published.reproduce.quantities import Observation
 from commeff.experiments.published.reproduce.table import PublishedTable
 
 Seeds = Mapping[int, float]
+COSTS = ("seconds", "exposed_seconds", "payload_bytes", "wire_bytes")  # in which runs with equal models may differ
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,15 @@ class CaseResult:
         """A number of each seed; one that is none is left out."""
         found = {seed: measure(observation) for seed, observation in self.seen.items()}
         return {seed: value for seed, value in found.items() if not math.isnan(value)}
+
+    def same(self, other: CaseResult, seed: int, metric: str) -> bool:
+        """Whether all recorded numbers of a seed (bits), or one metric at the end, are those of another case."""
+        one, two = self.seen[seed], other.seen[seed]
+        if metric != "bits":
+            return one.finals.get(metric) is not None and one.finals.get(metric) == two.finals.get(metric)
+        columns = [name for name in one.curve if name not in COSTS and name in two.curve]
+        curves = [seen.curve[columns].reset_index(drop=True) for seen in (one, two)]
+        return bool(columns) and bool(len(curves[0])) and curves[0].equals(curves[1])
 
 
 @dataclass(frozen=True, eq=False)
