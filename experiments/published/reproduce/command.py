@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -172,6 +173,7 @@ def reproduce(wanted: Wanted) -> Reproduced:
     if wanted.is_comparison:
         return Reproduced(*COMPARISONS[wanted.table].run(wanted.folder))
     table = wanted.read()
+    _check_device(table)
     from commeff.experiments.published.reproduce.observing import TableRun, measured
 
     plan = TableRun(table, wanted.place, wanted.limits)
@@ -206,6 +208,14 @@ def reproduce(wanted: Wanted) -> Reproduced:
     outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
     lines += [*results.warnings, *results.missing, headline(table.scale, verdicts, compared)]
     return Reproduced(page, lines, code or (OUTSIDE if outside else 0))
+
+
+def _check_device(table: PublishedTable) -> None:
+    """Refuse GPUs where there are none, which every run would otherwise say by itself."""
+    from commeff.experiments.grid.local.gpus import visible_gpus
+
+    if any(case.settings.get("device") == "cuda" for case in table.cases) and not visible_gpus(os.environ):
+        raise ConfigError(["device=cuda: there is no NVIDIA GPU here; go where one is, or leave it out"])
 
 
 def _check(plan: TableRun) -> None:

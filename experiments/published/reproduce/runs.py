@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid import command as grids
-from commeff.experiments.grid.local.gpus import visible_gpus
 from commeff.experiments.grid.local.scheduler import BAD
 from commeff.experiments.published.reproduce.choosing import check_measured, choices_of, choose, warnings_of
 from commeff.experiments.published.reproduce.observing import TableRun, TableStage
@@ -27,7 +24,6 @@ class Trained:
 
 def train(plan: TableRun) -> Trained:
     """Run what is not finished of both stages."""
-    _check_device(plan)
     for stage in stages(plan):
         grids.check(stage.request)
     tune, choices, machines = plan.table.tune, None, list[dict[str, str]]()
@@ -51,12 +47,6 @@ def train(plan: TableRun) -> Trained:
     else:
         results = Results(plan.table, found.cases, warnings_of(tune, choices), found.missing, choices)
     return Trained(results, machines, (), outcome.exit_code)
-
-
-def _check_device(plan: TableRun) -> None:
-    """Refuse GPUs where there are none, which every run would otherwise say by itself."""
-    if any(own.get("device") == "cuda" for own in plan.settings) and not visible_gpus(os.environ):
-        raise ConfigError(["device=cuda: there is no NVIDIA GPU here; go where one is, or leave it out"])
 
 
 def stages(plan: TableRun) -> list[TableStage]:
