@@ -275,4 +275,5 @@ def test_only_a_whole_table_at_full_scale_is_called_reproduced(tmp_path: Path) -
     seen = {("a", "0.1"): ends(1, 1, 1)}
     good, bad = (judge(results(tmp_path, [claim], seen)) for claim in ("a < 2", "a > 2"))
     assert "Reproduced" in headline("full", good, [])
-    assert all("eproduced" not in headline(*words) for words in (("reduced", good, []), ("full", [*good, *bad], [])))
+    others = (("reduced", good, [], False), ("full", [*good, *bad], [], False), ("full", good, [], True))
+    assert all("eproduced" not in headline(*words) for words in others)

@@ -206,7 +206,7 @@ def reproduce(wanted: Wanted) -> Reproduced:
         for one in compared
     ]
     outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
-    lines += [*results.warnings, *results.missing, headline(table.scale, verdicts, compared)]
+    lines += [*results.warnings, *results.missing, headline(table.scale, verdicts, compared, bool(results.missing))]
     return Reproduced(page, lines, code or (OUTSIDE if outside else 0))
 
 

@@ -42,7 +42,7 @@ def write(
         "",
         f"{table.paper}",
         "",
-        headline(table.scale, verdicts, compared),
+        headline(table.scale, verdicts, compared, bool(results.missing)),
         "",
         *([table.about, ""] if table.about else []),
         *_claims(verdicts),
@@ -58,8 +58,10 @@ def write(
     return out / "report.md"
 
 
-def headline(scale: str, verdicts: Sequence[ClaimVerdict], compared: Sequence[Comparison]) -> str:
-    """What came out, in a sentence. Only a whole table at full scale can be called reproduced.
+def headline(
+    scale: str, verdicts: Sequence[ClaimVerdict], compared: Sequence[Comparison], incomplete: bool = False
+) -> str:
+    """What came out, in a sentence. Only a whole table at full scale, no run missing, can be called reproduced.
 
     >>> headline("full", [], [])
     'Scale: full.'
@@ -72,7 +74,7 @@ def headline(scale: str, verdicts: Sequence[ClaimVerdict], compared: Sequence[Co
     sentences += [f"Of {len(verdicts)} claims {', '.join(judged)}."] if verdicts else []
     sentences += [f"Of {len(compared)} numbers {', '.join(numbers)}."] if compared else []
     good = all(v.verdict == HOLDS for v in verdicts) and all(c.verdict == OK for c in compared)
-    if scale == "full" and good and (verdicts or compared):
+    if scale == "full" and good and not incomplete and (verdicts or compared):
         sentences.append("**Reproduced.**")
     return " ".join(sentences)
 
