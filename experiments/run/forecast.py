@@ -86,12 +86,12 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
         worker = play(config, task, place)
         strategy = driven(copy.deepcopy(method), config, worker)
         ours, memory, note = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)
-        ours |= {name: config["steps"] * count for name, count in _of_copies(config, worker).items()}
+        ours |= {name: config["steps"] * count for name, count in _of_copies(config, worker, method.accumulate).items()}
         sent.update({name: times * count for name, count in ours.items()})
         # Stage 3 is played as stage 2.
         own = dict.fromkeys(("parameters", "gradients"), worker.parameters.nbytes) if config["zero"] == 3 else None
         held = held or (own or model_bytes(worker)) | {"method": memory}
-    inside, activations = _inside(config, task)
+    inside, activations = _inside(config, task, method.accumulate)
     sent.update(inside)
     return Forecast(dict(sent), held | ({"activations": activations} if activations else {}), note)
 
@@ -121,33 +121,34 @@ def _worker_axis(
     return sent, sum(found.memory_bytes.values()), "" if who is None else plays.note
 
 
-def _of_copies(config: Mapping[str, Any], worker: ShardedWorker) -> dict[str, float]:
-    """What a rank sends in a step for tensors that lie at several stages: their gradients are summed, and all copies
-    but one are more than the whole model that shard ranks share.
+def _of_copies(config: Mapping[str, Any], worker: ShardedWorker, minibatches: int) -> dict[str, float]:
+    """What a rank sends in a step for tensors that lie at several stages: their gradients are summed after each
+    minibatch, and all copies but one are more than the whole model that shard ranks share.
     """
     pipeline, shard = worker.mesh.axis("pipeline"), worker.mesh.axis("shard")
     if pipeline.size == 1:
         return {}
     homes = [(p.nbytes, homes_of(p, pipeline)) for p in worker.computation.parameters.values()]
-    summed = sum(2 * count * (len(ranks) - 1) / len(ranks) for count, ranks in homes)
+    summed = minibatches * sum(2 * count * (len(ranks) - 1) / len(ranks) for count, ranks in homes)
     more = sum(count for count, ranks in homes if ranks[0] != pipeline.rank)
-    often = _often(config) * (shard.size - 1) / shard.size
+    often = _often(config, minibatches) * (shard.size - 1) / shard.size
     summed /= shard.size if config["zero"] == 3 else 1  # a rank has its shard of each copy
     return {"pipeline_bytes": summed} | ({"shard_bytes": often * more} if shard.size > 1 else {})
 
 
-def _often(config: Mapping[str, Any]) -> int:
-    """How often the ranks of a shard axis send their parameters or gradients in a step."""
-    if config["zero"] < 3 or (SCHEDULES[config["mesh"]["schedule"]].splits and _staged(config)):
+def _often(config: Mapping[str, Any], minibatches: int) -> int:
+    """How often the ranks of a shard axis send their parameters or gradients in a step; stage 3 in each minibatch."""
+    if config["zero"] < 3:
         return 2
-    return int(config["micro_batches"]) + 2
+    split = SCHEDULES[config["mesh"]["schedule"]].splits and _staged(config)
+    return minibatches * (2 if split else int(config["micro_batches"]) + 2)
 
 
 def _staged(config: Mapping[str, Any]) -> bool:
     return bool(config["mesh"]["pipeline"] * config["micro_batches"] > 1)
 
 
-def _inside(config: Mapping[str, Any], task: Task) -> tuple[dict[str, float], int]:
+def _inside(config: Mapping[str, Any], task: Task, minibatches: int) -> tuple[dict[str, float], int]:
     """What a worker sends inside itself over the run, by axis, and the activations that a rank keeps in a step.
 
     All stages of a pipeline together send, over tensor and shard ranks, what one rank with all layers would; how many
@@ -171,17 +172,19 @@ def _inside(config: Mapping[str, Any], task: Task) -> tuple[dict[str, float], in
         for name, axis in worker.mesh.inner.items()
     }
     if "shard_bytes" in sent:
-        sent["shard_bytes"] *= _often(config) / 2
+        sent["shard_bytes"] *= _often(config, minibatches) / 2
     if "tensor_bytes" in sent:
         once = sum(map(_summed, worker.computation.parameters.values()))
-        often = 1 / config["mesh"]["shard"] if config["zero"] == 3 else config["micro_batches"]
-        sent["tensor_bytes"] += config["steps"] * ranks * (often - 1) * once
+        often = 1 / config["mesh"]["shard"] if config["zero"] == 3 else minibatches * config["micro_batches"]
+        sent["tensor_bytes"] *= minibatches
+        sent["tensor_bytes"] += config["steps"] * ranks * (often - minibatches) * once
     parameters = {p.untyped_storage()._cdata for p in worker.computation.parameters.values()}
     activations = storage_bytes(x for x in kept if x.untyped_storage()._cdata not in parameters)
     stages = config["mesh"]["pipeline"]
     if stages == 1:
         return sent, activations
-    return sent | {"pipeline_bytes": config["steps"] * ranks * sum(_boundaries(config, task, worker))}, 0
+    passed = minibatches * sum(_boundaries(config, task, worker))
+    return sent | {"pipeline_bytes": config["steps"] * ranks * passed}, 0
 
 
 def _summed(parameter: Tensor) -> float:
@@ -194,7 +197,7 @@ def _summed(parameter: Tensor) -> float:
 
 
 def _boundaries(config: Mapping[str, Any], task: Task, worker: ShardedWorker) -> Iterator[float]:
-    """What passes each boundary between stages in a step, forward and backward, of one tensor and shard rank."""
+    """What passes each boundary between stages in a minibatch, forward and backward, of one tensor and shard rank."""
     (model,), (batch,) = worker.computation.modules, [part[0] for part in task.batch(0, [0])[:1]]
     if not isinstance(task, StagedTask):
         return

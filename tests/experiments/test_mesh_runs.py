@@ -169,6 +169,23 @@ def test_what_tensor_ranks_hold_alike_is_summed_with_each_micro_batch(
     assert other - once == (often - 1) * 4 * 4 * 8 * norms
 
 
+@pytest.mark.parametrize(
+    ("mesh", "often"),
+    [
+        (("mesh.tensor=2",), 2),
+        (("mesh.shard=2", "zero=2"), 1),
+        (("mesh.shard=2", "zero=3"), 2),
+        (("mesh.pipeline=2", "micro_batches=2"), 2),
+    ],
+    ids=["tensor", "stage 2", "stage 3", "pipeline"],
+)
+def test_what_ranks_send_in_each_of_several_minibatches_a_step(text: Path, mesh: tuple[str, ...], often: int) -> None:
+    """Ranks of stage 2 share gradients and parameters once a step, however many minibatches it takes."""
+    one, two = (forecast(compose(words(text, *mesh, f"accumulate={n}"))).sent for n in (1, 2))
+    inside = next(name for name in one if name in ("tensor_bytes", "shard_bytes", "pipeline_bytes"))
+    assert two[inside] == often * one[inside] > 0
+
+
 def test_a_rank_that_fails_is_named_by_its_place(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, compute = compose(words(text, "mesh.shard=2", "zero=1")), ShardedWorker.compute
 
