@@ -78,7 +78,7 @@ def test_a_plug_in_that_evaluates_itself_may_measure_anything(tmp_path: Path) ->
 
 def test_the_measurements_named_are_those_of_a_run(tmp_path: Path) -> None:
     """One run of each kind of task that needs no data; and every task that evaluates for itself is in the table."""
-    for task in ("digits", "quadratic", "risk"):
+    for task in ("digits", "least_squares", "quadratic", "risk"):
         config = compose(["method=psgd", f"task={task}", "workers=2", "steps=1"])
         run_one(config, tmp_path / task)
         rows = [json.loads(line) for line in (tmp_path / task / "metrics.jsonl").read_text().splitlines()]
@@ -87,7 +87,7 @@ def test_the_measurements_named_are_those_of_a_run(tmp_path: Path) -> None:
         assert {*(measured(config) or ())} == rows[-1].keys() - {"step", "lr"} | sampled
     kinds = [kind for kind in vars(tasks).values() if inspect.isclass(kind) and "evaluate" in dir(kind)]
     assert {kind.evaluate for kind in kinds} == {
-        each.evaluate for each in (tasks.Supervised, tasks.Language, tasks.Quadratic, tasks.Risk)
+        each.evaluate for each in (tasks.Supervised, tasks.Language, tasks.LeastSquares, tasks.Quadratic, tasks.Risk)
     }
 
 
