@@ -60,6 +60,7 @@ def written(folder: Path, **changes: object) -> str:
         ({"grid": [{"name": "a", "optimizer.lr": [1, 2]}], "claims": ["a < 1"]}, "a is 2 cases, which differ in"),
         ({"numbers": [{"variant": "a", "value": "depth"}]}, "'depth' is no number there"),
         ({"paper": None}, "names no `paper`"),
+        ({"settings": {"rate": "linear", "warm-up": None}}, "settings: warm-up says nothing; a comma inside"),
         ({"gird": []}, "has no use for 'gird'; did you mean grid?"),
         ({"seeds": [0, 1]}, "at least 3 seeds"),
         ({"seeds": "all"}, "seeds must be a list"),

@@ -54,6 +54,8 @@ def read_words(raw: Mapping[str, Any], part: str, faults: list[str]) -> dict[str
     if not isinstance(node, dict):
         faults.append(f"{part} must be a mapping of words, got {node!r}")
         return {}
+    cut = "says nothing; a comma inside {...} ends a text: put it between quotes"
+    faults += [f"{part}: {key} {cut}" for key, value in node.items() if value is None]
     return {str(key): str(value) for key, value in node.items()}
 
 
