@@ -28,6 +28,14 @@ def reproduce(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Of the page.  [default: STORE/pages/SCALE]", show_default=False),
     ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records",
+            metavar="FILE",
+            help="Finished runs in one small file, FILE.tar.xz: those in it count as done, at the end all are in it.",
+        ),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option("-j", "--jobs", help="Processes at a time.  [default: one a core]", show_default=False)
     ] = None,
@@ -41,6 +49,8 @@ def reproduce(
     * `commeff reproduce ef21_floor data_dir=../shared/data` at full scale
     * `commeff reproduce peers` our methods beside those of other libraries that are installed, on the same processes
     * `commeff reproduce mine.yaml --dry-run` a table of your own: docs/reproduce.md
+
+    * `commeff reproduce qsgd_bits --scale reduced --records runs.tar.xz` finished runs travel, pages are judged again
 
     The same command again goes on where it was stopped, as --minutes does. A claim holds, fails, or cannot be told at
     this scale; a number is ok, off or not comparable. Exit code 3: a claim fails or a number is off.
@@ -58,7 +68,7 @@ def reproduce(
         if jobs is not None and jobs < 1:
             raise ValueError(f"-j must be at least 1, got {jobs}")
         limits = Limits(jobs or cores(), deadline=deadline(minutes))
-        wanted = command.Wanted(table, scale, store, out, limits, tuple(settings or ()))
+        wanted = command.Wanted(table, scale, store, out, limits, tuple(settings or ()), records)
         wanted.check()
         try_folder("--out", wanted.folder)
         if dry_run:

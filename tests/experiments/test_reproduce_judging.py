@@ -111,6 +111,25 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert verdict(tmp_path, "below(a, b, sigmas=3)", a=ends(1.0, 5.0, 9.0), b=ends(5.1, 9.1, 1.1)) == UNTOLD
     for sigmas, expected in ((8, HOLDS), (9, UNTOLD)):  # 1 is 8.66 times 0.2 / sqrt(3)
         assert verdict(tmp_path, f"below(a, b, sigmas={sigmas})", a=ends(1, 5, 9), b=ends(2, 6.2, 9.8)) == expected
+    apart = {"a": ends(1, 5, 9), "b": ends(1.5, 6, 10.5)}  # 1 is 3.5 standard errors, of three seeds 4.3 are needed
+    for claim, expected in (
+        ("below(a, b, sigmas=3)", HOLDS),
+        ("below(a, b)", UNTOLD),
+        ("order(a, b)", UNTOLD),
+        ("a < b", UNTOLD),
+    ):
+        assert verdict(tmp_path, claim, **apart) == expected, claim
+
+
+def test_seeds_without_a_number_are_named(tmp_path: Path) -> None:
+    """A diverged run has no final number: a claim on the others says which seed it left out."""
+    low, high = [*ends(1.0, 1.1, 0.9), Observation({"gap": math.nan})], ends(2.0, 2.2, 2.1, 2.0)
+    for claim in ("below(low, high)", "low < high", "within(low, low, 1)", "order(low, high)"):
+        found = results(tmp_path, [claim], {("low", "0.1"): low, ("high", "0.1"): high})
+        (one,) = judge(found)
+        assert one.reason.endswith("; without seed 3, where low has no number"), claim
+    (one,) = judge(results(tmp_path, ["below(low, high)"], {("low", "0.1"): low[:3], ("high", "0.1"): high}))
+    assert "without" not in one.reason
 
 
 def test_two_seeds_tell_nothing(tmp_path: Path) -> None:

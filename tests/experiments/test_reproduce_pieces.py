@@ -119,3 +119,17 @@ def test_what_is_left_is_judged_by_what_has_begun(tmp_path: Path) -> None:
     )
     assert third.seed == 2
     assert not second.finished
+
+
+def test_steps_of_more_minibatches_are_judged_by_their_like(tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(
+        "base: {task: quadratic, steps: 40}\ngrid: [{method: psgd, accumulate: [null, 4], optimizer.lr: [0.1, 0.2]}]\n"
+    )
+    cells, _ = prepare(Request(tmp_path / "grid.yaml", store=tmp_path / "store"), rehearsed=False)
+    seconds = {None: 40.0, 4: 160.0}
+    for cell in cells:
+        if cell.config["optimizer"]["lr"] == 0.1:
+            cell.folder.mkdir(parents=True)
+            RunFolder(cell.folder).mark("done", step=40, steps=40, wall=seconds[cell.config["accumulate"]])
+    left = [cell for cell in cells if cell.config["optimizer"]["lr"] == 0.2]
+    assert [seconds_of(cell, rates(cells)) for cell in left] == [seconds[cell.config["accumulate"]] for cell in left]

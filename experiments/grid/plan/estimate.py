@@ -14,12 +14,14 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import RunFolder, check_version
 
-KINDS: tuple[tuple[str, ...], ...] = (  # nearest first
-    ("task", "workers", "nproc", "method"),
-    ("task", "workers", "nproc"),
+STEP = ("task", "workers", "accumulate", "precision")  # what a step computes
+KINDS: tuple[tuple[str, ...], ...] = (
+    (*STEP, "nproc", "method"),
+    (*STEP, "nproc"),
+    STEP,
     ("task", "workers"),
     (),
-)
+)  # nearest first
 
 
 def seconds_of(cell: Cell, per_step: Mapping[str, float]) -> float | None:

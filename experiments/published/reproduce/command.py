@@ -13,10 +13,12 @@ from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.published.reproduce.statements import SCALES
 from commeff.experiments.published.reproduce.table import PublishedTable, built_in_tables, find_table, read_table
+from commeff.experiments.run import archive
 from commeff.experiments.run.store import IRRELEVANT
 
 if TYPE_CHECKING:
     from commeff.experiments.published.reproduce.observing import TableRun
+    from commeff.experiments.published.reproduce.runs import Trained
 
 GIVEN = (*IRRELEVANT, "device")  # settings that the command may give
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
@@ -65,6 +67,7 @@ class Wanted:
     out: Path | None = None
     limits: Limits = field(default_factory=lambda: Limits(jobs=1))
     settings: Sequence[str] = ()
+    records: Path | None = None  # the file of finished runs
 
     @property
     def path(self) -> Path:
@@ -99,6 +102,10 @@ class Wanted:
         elif self.settings or self.scale != "full":
             given = self.settings[0] if self.settings else f"--scale {self.scale}"
             raise ValueError(f"{self.table} has no settings and one scale, full, got {given}; leave it out")
+        if self.records is not None:
+            archive.check(self.records)
+            if self.is_comparison or self.read().measure != "training":
+                raise ConfigError([f"{self.table} trains nothing that --records could keep; leave it out"])
 
     def read(self) -> PublishedTable:
         """The table; refuses settings that would change results. A comparison has none."""
@@ -151,6 +158,8 @@ def dry_run(wanted: Wanted) -> list[str]:
     table = wanted.read()
     plan = TableRun(table, wanted.place, wanted.limits)
     _check(plan)
+    if wanted.records is not None:
+        archive.unpack(wanted.records, plan.store)
     stated = [f"stated for this scale: {table.cost}"] if table.cost else []
     lines = [f"{table.title}: {len(table.cases)} cases, seeds {', '.join(map(str, table.seeds))}, {table.measure}"]
     if table.measure != "training":
@@ -179,9 +188,7 @@ def reproduce(wanted: Wanted) -> Reproduced:
     plan = TableRun(table, wanted.place, wanted.limits)
     _check(plan)
     if table.measure == "training":
-        from commeff.experiments.published.reproduce.runs import train
-
-        trained = train(plan)
+        trained = _trained(plan, wanted.records)
         if trained.results is None:
             return Reproduced(None, trained.lines, trained.exit_code)
         results, machines, code = trained.results, trained.machines, trained.exit_code
@@ -208,6 +215,18 @@ def reproduce(wanted: Wanted) -> Reproduced:
     outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
     lines += [*results.warnings, *results.missing, headline(table.scale, verdicts, compared, bool(results.missing))]
     return Reproduced(page, lines, code or (OUTSIDE if outside else 0))
+
+
+def _trained(plan: TableRun, records: Path | None) -> Trained:
+    """Train what is not finished; a file of records is read before and written after, also where time was over."""
+    from commeff.experiments.published.reproduce.runs import folders, train
+
+    if records is None:
+        return train(plan)
+    archive.unpack(records, plan.store)
+    trained = train(plan)
+    archive.pack(records, folders(plan))
+    return trained
 
 
 def _check_device(table: PublishedTable) -> None:

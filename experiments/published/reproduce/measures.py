@@ -117,10 +117,9 @@ def low_rank(config: Mapping[str, Any]) -> dict[str, float]:
     """Of PowerSGD: the error of P Q^T after `steps` rounds on one matrix, each from the last Q, nothing fed back.
 
     error = mean of |P Q^T - M|^2 / |M|^2 over Gaussian matrices M of the shape of the task's parameter, best = that of
-    the nearest matrix of rank r, by its singular values, nearer = how many of the M have an error below that; heavy_...
-    the same over M of singular values 1, 1/2, 1/3 and so on. bound holds from one round on, in the mean over the first
-    Q: the least of (1 + k / (r - k - 1)) times the best error of rank k, 2 <= k <= r - 2 (arXiv 0909.4061, theorem
-    10.5), or 1.
+    the nearest matrix of rank r, by its singular values; heavy_... the same over M of singular values 1, 1/2, 1/3 and
+    so on. bound holds from one round on, in the mean over the first Q: the least of (1 + k / (r - k - 1)) times the
+    best error of rank k, 2 <= k <= r - 2 (arXiv 0909.4061, theorem 10.5), or 1.
     """
     transform = build.strategy({**config, "bucket_mb": 0}).gradients  # in one piece
     shapes = [tuple(p.shape) for p in build.task(config).model().parameters()]
@@ -144,7 +143,6 @@ def low_rank(config: Mapping[str, Any]) -> dict[str, float]:
             tails = [float(spectrum[k:].square().sum() / spectrum.square().sum()) for k in range(rank + 1)]
             numbers = {"error": float((out - v).square().sum() / v.square().sum()), "best": tails[rank]}
             numbers["bound"] = min((1 + k / max(1, rank - k - 1)) * tails[k] for k in (0, *range(2, rank - 1)))
-            numbers["nearer"] = MATRICES * float(numbers["error"] < (1 - EXACT) * numbers["best"])
             for name, number in numbers.items():
                 found.setdefault(kind + name, []).append(number)
     return {name: float(np.mean(numbers)) for name, numbers in found.items()}

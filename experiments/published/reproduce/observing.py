@@ -132,10 +132,11 @@ class TableStage:
         """As the store has them."""
         from commeff.experiments.config.compose import compose
         from commeff.experiments.report.data.records import read_record
+        from commeff.experiments.run.reading import read_json
         from commeff.experiments.run.store import run_id
 
-        grid = json.loads((self.plan.store / "grids" / f"{self.name}.json").read_text())
-        runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid["cells"]}
+        grid = read_json(self.plan.store / "grids" / f"{self.name}.json")  # none where runs came by --records
+        runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid.get("cells", [])}
         results, machines, missing = [], dict[str, dict[str, str]](), list[str]()
         for number in self.numbers:
             case, seen = self.plan.table.cases[number], dict[int, Observation]()

@@ -144,7 +144,7 @@ def _measured(results: Results) -> Iterator[str]:
     yield from ("## Measured", "", f"| {' | '.join(map(markdown_text, heads))} |")
     yield f"|:--|{'--:|' * (len(heads) - 1)}"
     for result in results.cases:
-        numbers = [shown(of_case(results, result, tree)) if result.seen else "–" for tree in shows]
+        numbers = [_over_seeds(of_case(results, result, tree), len(result.seen)) for tree in shows]
         cells = [result.case.name, *(result.labels.get(key, "") for key in keys), _states(result), *numbers]
         yield f"| {' | '.join(map(markdown_text, cells))} |"
     yield ""
@@ -153,6 +153,16 @@ def _measured(results: Results) -> Iterator[str]:
         yield f"- {markdown_text(warning)}"
     if results.warnings or results.missing:
         yield ""
+
+
+def _over_seeds(values: Mapping[int, float], runs: int) -> str:
+    """A mean with its interval, and of how many seeds where some have no such number.
+
+    >>> _over_seeds({0: 1.0, 2: 1.0}, 3), _over_seeds({0: 1.0, 1: 1.0}, 2), _over_seeds({}, 3)
+    ('1 (2 of 3 seeds)', '1', '–')
+    """
+    words = shown(dict(values))
+    return words if len(values) in (0, runs) else f"{words} ({len(values)} of {runs} seeds)"
 
 
 def _tried(results: Results) -> Iterator[str]:

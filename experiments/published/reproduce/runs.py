@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.local.scheduler import BAD
+from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.published.reproduce.choosing import check_measured, choices_of, choose, warnings_of
 from commeff.experiments.published.reproduce.observing import TableRun, TableStage
 from commeff.experiments.published.reproduce.results import Results
@@ -59,10 +61,18 @@ def stages(plan: TableRun) -> list[TableStage]:
     return [plan.tuning, plan.reported(choices_of(plan.table.tune, known))]
 
 
+def folders(plan: TableRun) -> list[Path]:
+    """Of the runs of both stages."""
+    return [cell.folder for cell in _cells(plan)]
+
+
+def _cells(plan: TableRun) -> list[Cell]:
+    return [cell for stage in stages(plan) for cell in grids.prepare(stage.request, rehearsed=False)[1]]
+
+
 def _stopped(plan: TableRun, outcome: grids.Outcome) -> Trained:
     """Before all is done: what is left, of both stages."""
     if outcome.interrupted:
         return Trained(None, (), ["interrupted; the same command goes on"], outcome.exit_code)
-    cells = [cell for stage in stages(plan) for cell in grids.prepare(stage.request, rehearsed=False)[1]]
     failed = [f"{run} is {state}" for run, state in outcome.states.items() if state in BAD and run not in outcome.left]
-    return Trained(None, (), [*failed, grids.standing(cells, plan.limits.jobs)], outcome.exit_code)
+    return Trained(None, (), [*failed, grids.standing(_cells(plan), plan.limits.jobs)], outcome.exit_code)
