@@ -49,7 +49,6 @@ def reproduce(
     * `commeff reproduce ef21_floor data_dir=../shared/data` at full scale
     * `commeff reproduce peers` our methods beside those of other libraries that are installed, on the same processes
     * `commeff reproduce mine.yaml --dry-run` a table of your own: docs/reproduce.md
-
     * `commeff reproduce qsgd_bits --scale reduced --records runs.tar.xz` finished runs travel, pages are judged again
 
     The same command again goes on where it was stopped, as --minutes does. A claim holds, fails, or cannot be told at

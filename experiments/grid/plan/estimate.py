@@ -15,13 +15,13 @@ from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import RunFolder, check_version
 
 STEP = ("task", "workers", "accumulate", "precision")  # what a step computes
-KINDS: tuple[tuple[str, ...], ...] = (
+KINDS: tuple[tuple[str, ...], ...] = (  # nearest first
     (*STEP, "nproc", "method"),
     (*STEP, "nproc"),
     STEP,
     ("task", "workers"),
     (),
-)  # nearest first
+)
 
 
 def seconds_of(cell: Cell, per_step: Mapping[str, float]) -> float | None:
