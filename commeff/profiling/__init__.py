@@ -14,7 +14,7 @@ of what methods send.
 (500000.0, 937500.0)
 """
 
-from commeff.profiling.attendance import Attended, attended
+from commeff.profiling.attended import Attended, attended
 from commeff.profiling.profile import Profile, profile
 from commeff.profiling.rehearsal import Operation
 

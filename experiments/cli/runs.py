@@ -61,9 +61,10 @@ def train(
 
 def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping[str, Any]], int]) -> int:
     """A run that this process makes, by itself or on processes of its own."""
+    from commeff.experiments.run.naming import run_id
     from commeff.experiments.run.progress import reporter
     from commeff.experiments.run.runner import RunFailed, run_one
-    from commeff.experiments.run.store import FINISHED, RunFolder, check_version, run_id
+    from commeff.experiments.run.store import FINISHED, RunFolder, check_version
 
     check_version(store)
     folder = store / run_id(config)

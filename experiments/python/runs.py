@@ -17,10 +17,11 @@ from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.python.children import command
 from commeff.experiments.python.results import TrainedRun
 from commeff.experiments.report.data.records import read_record
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, run_one
-from commeff.experiments.run.store import check_version, run_id
-from commeff.training.run import describe
+from commeff.experiments.run.store import check_version
+from commeff.training.identity import describe
 
 OBJECTS = ("method", "task")  # parts that may be given as objects
 INSIDE = {"method": ("compressor", "topology", "optimizer", "schedule"), "task": ("model",)}  # what an object has

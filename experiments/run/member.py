@@ -30,9 +30,10 @@ from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.launch.membership import Membership, with_processes
 from commeff.experiments.run.launch.rendezvous import Facts, MemberLost, Rendezvous
 from commeff.experiments.run.local import Progress, Train
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, claim, make_train, prepare, supervise
-from commeff.experiments.run.store import RunFolder, check_version, run_id
+from commeff.experiments.run.store import RunFolder, check_version
 from commeff.experiments.run.system import launch_info, own_device, timeout_seconds, whereabouts
 from commeff.training.checkpoint import CheckpointRefused
 

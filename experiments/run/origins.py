@@ -10,8 +10,9 @@ from typing import Any
 from commeff.experiments.config.build import build
 from commeff.experiments.config.registry import current, split
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.reading import parse_yaml, read_mapping
-from commeff.experiments.run.store import RunFolder, run_id
+from commeff.experiments.run.store import RunFolder
 from commeff.replicas import Stacked
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.evaluation import yardsticks

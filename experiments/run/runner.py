@@ -37,8 +37,9 @@ from commeff.experiments.run.heartbeat import Heartbeat, stop_on_signals
 from commeff.experiments.run.held import held_bytes
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.origins import origin_folder, origin_of
-from commeff.experiments.run.store import FINISHED, RunFolder, run_id
+from commeff.experiments.run.store import FINISHED, RunFolder
 from commeff.experiments.run.system import check_device, launch_info, sys_info, timeout_seconds, whereabouts
 from commeff.experiments.sinks import LoggedRows
 from commeff.files import regular, sweep

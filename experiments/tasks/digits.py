@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from commeff.experiments.tasks.checks import DTYPES, at_least, choose
+from commeff.experiments.tasks.classifier import Classifier
 from commeff.experiments.tasks.models import MODELS, NetworkSettings
 from commeff.experiments.tasks.partition import held_out
-from commeff.experiments.tasks.supervised import Classifier, Samples
+from commeff.experiments.tasks.samples import Samples
 
 HELD_OUT = 360  # 20 % of 1797 for validation and as many for the test; 1077 are left for training
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from commeff.experiments.data.folder import CACHE, DataError, cache_folder, data_folder
 from commeff.experiments.tasks.checks import at_least
 from commeff.experiments.tasks.images import ImageSet, samples, statistics
+from commeff.experiments.tasks.samples import Samples
 from commeff.experiments.tasks.settled import Settled, from_here
-from commeff.experiments.tasks.supervised import Samples
 from commeff.experiments.tasks.vision import Vision
 
 LAYOUT = "an image folder holds train/CLASS/FILE and test/CLASS/FILE, and may hold val/CLASS/FILE"

@@ -8,68 +8,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from commeff.experiments.tasks.checks import at_least
-from commeff.experiments.tasks.models import has_batch_norm, seeded
+from commeff.experiments.tasks.models import has_batch_norm
 from commeff.experiments.tasks.partition import split
 from commeff.experiments.tasks.sampler import Sampler
+from commeff.experiments.tasks.samples import Samples
 from commeff.parallelism import Axis
 
 CHUNK = 2**18  # about as many input numbers evaluated at a time: their activations should fit into a cache
 CALIBRATION = 256  # about as many samples in a batch that re-estimates BatchNorm statistics
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """inputs (N, ...) and targets (N,), as they are kept; `prepared` makes of inputs what a model is given."""
-
-    inputs: Tensor
-    targets: Tensor
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the inputs that a model is given."""
-        return self.inputs.dtype
-
-    def prepared(self, inputs: Tensor) -> Tensor:
-        """Kept inputs (..., *shape) as a model is given them: the same, unless a subclass says otherwise."""
-        return inputs
-
-    def gather(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """What is kept of the samples at index (w, b): inputs (w, b, ...) and targets (w, b), one gather each."""
-        flat = index.flatten()
-        inputs = self.inputs.index_select(0, flat).view(*index.shape, *self.inputs.shape[1:])
-        return inputs, self.targets.index_select(0, flat).view(index.shape)
-
-    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The samples at index (w, b), prepared."""
-        inputs, targets = self.gather(index)
-        return self.prepared(inputs), targets
-
-    def some(self, count: int) -> Self:
-        """`count` samples, random but always the same."""
-        return self.at(torch.from_numpy(np.random.default_rng(0).permutation(len(self))[:count]))
-
-    def at(self, index: Tensor) -> Self:
-        """The samples at index (k,), kept as these are."""
-        return replace(self, inputs=self.inputs[index], targets=self.targets[index])
-
-    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All samples in turn, prepared, in chunks of nearly equal numbers, `size` at most."""
-        count = -(-len(self) // size)
-        pieces = zip(self.inputs.tensor_split(count), self.targets.tensor_split(count), strict=True)
-        return ((self.prepared(inputs), targets) for inputs, targets in pieces)
 
 
 @contextmanager
@@ -244,72 +197,3 @@ class Supervised(ABC):
 
 def _named(data: str, measures: dict[str, float]) -> dict[str, float]:
     return {f"{data}_{name}": value for name, value in measures.items()}
-
-
-class Classifier(Supervised):
-    """Classify by cross-entropy with the network that `build` makes.
-
-    Parameters
-    ----------
-    build : makes the network; its random initial parameters are decided by `seed`.
-    dtype : of the parameters and the inputs.
-    """
-
-    def __init__(
-        self,
-        build: Callable[[], nn.Module],
-        dtype: torch.dtype,
-        train: Samples,
-        validation: Samples,
-        test: Samples,
-        *,
-        workers: int,
-        seed: int,
-        batch: int,
-        partition: str,
-        alpha: float,
-        shards: int,
-        weighted: bool,
-        probe: int | None = None,
-    ) -> None:
-        self._build, self._dtype, self._seed = build, dtype, seed
-        if has_batch_norm(self.model()) and batch < 2:  # making a model also refuses what the model cannot have
-            raise ValueError("norm batch needs more than one sample a batch: use batch >= 2 or norm=group")
-        super().__init__(
-            train,
-            validation,
-            test,
-            workers=workers,
-            seed=seed,
-            batch=batch,
-            partition=partition,
-            alpha=alpha,
-            shards=shards,
-            weighted=weighted,
-            probe=probe,
-        )
-
-    def model(self) -> nn.Module:
-        """A fresh network; the same initial parameters at every call."""
-        return seeded(self._build, self._seed).to(self._dtype)
-
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy of each sample."""
-        return F.cross_entropy(outputs, targets, reduction="none")
-
-    def sampled(self, outputs: Tensor, targets: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], int]:
-        """Labels drawn from what the model predicts, and their number."""
-        labels, *factors = targets
-        return (outputs.softmax(-1).multinomial(1).squeeze(-1), *factors), labels.numel()
-
-    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Is the largest output that of the label?"""
-        return outputs.argmax(-1) == targets
-
-    def flipped(self, targets: Tensor) -> Tensor:
-        """C - 1 - c, where C - 1 is the last class of the training data."""
-        return self._last - targets
-
-    @cached_property
-    def _last(self) -> int:
-        return int(self.train.targets.max())

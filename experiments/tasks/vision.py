@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from commeff.experiments.tasks.augment import AUGMENTATIONS, stream
 from commeff.experiments.tasks.checks import DTYPES, choose
+from commeff.experiments.tasks.classifier import Classifier
 from commeff.experiments.tasks.images import ImageSet
 from commeff.experiments.tasks.models import MODELS, NetworkSettings
 from commeff.experiments.tasks.resnet import Projected, Subsampled, resnet
-from commeff.experiments.tasks.supervised import Classifier
 
 
 @dataclass(frozen=True)

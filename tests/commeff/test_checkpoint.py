@@ -19,7 +19,7 @@ from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.compressors import TopK
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import FORMAT, CheckpointRefused, Checkpoints
-from commeff.training.run import describe, run_identity
+from commeff.training.identity import describe, run_identity
 from commeff.training.trainer import train
 from commeff.transforms import bucketed
 

@@ -13,7 +13,7 @@ import torch
 from commeff import Communicator, methods
 from commeff.compressors import TopK
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.system import check_device, own_device
 from commeff.experiments.tasks import Digits, Quadratic
 from commeff.training.checkpoint import Checkpoints

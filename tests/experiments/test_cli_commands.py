@@ -15,7 +15,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.describe import explanation
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.schema import GROUPS, built_in, node
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 from tests.owned import run
 
 PLUGIN = '''

@@ -20,8 +20,9 @@ from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.contained import Interrupt
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import RunFailed, run_one
-from commeff.experiments.run.store import RunFolder, run_id
+from commeff.experiments.run.store import RunFolder
 from tests.forks import command
 from tests.owned import PATIENCE, until
 

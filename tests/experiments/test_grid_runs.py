@@ -23,7 +23,8 @@ from commeff.experiments.grid.local import scheduler
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.plan.estimate import total
-from commeff.experiments.run.store import RunFolder, run_id
+from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.store import RunFolder
 from tests import owned
 from tests.experiments.launchers import children
 from tests.forks import command

@@ -36,8 +36,9 @@ from commeff.experiments.measure.lab.report import figure, page, report, speed_u
 from commeff.experiments.report.data.grids import StoredCell as GridCell
 from commeff.experiments.report.data.grids import StoredGrid
 from commeff.experiments.report.draw.figures import write
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.store import RunFolder, run_id
+from commeff.experiments.run.store import RunFolder
 from commeff.topologies import one_peer_exponential
 from tests import owned
 from tests.experiments.test_hostile_files import EVIL

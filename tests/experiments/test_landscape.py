@@ -29,7 +29,7 @@ from commeff.experiments.published.landscape.runs import TaskRuns
 from commeff.experiments.published.landscape.spec import Landscape, LandscapeTask, MethodSetting, landscape
 from commeff.experiments.report.data.statistics import paired
 from commeff.experiments.report.data.wallclock import Modeller
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 
 STEPS = 20
 DIGITS = {"task": "digits", "task.partition": "iid", "workers": 4, "steps": STEPS, "evaluate_every": 10}

@@ -20,8 +20,9 @@ import yaml
 from commeff.communicator.wire.group import store_in_file
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.launch.rendezvous import Rendezvous
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import prepare, run_one
-from commeff.experiments.run.store import RunFolder, run_id
+from commeff.experiments.run.store import RunFolder
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.run import Run

@@ -15,8 +15,8 @@ from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.launch.membership import with_processes
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import RunFailed, run_one
-from commeff.experiments.run.store import run_id
 from commeff.experiments.tasks.language import count
 from commeff.parallelism.recompute import RECOMPUTATIONS
 from commeff.parallelism.schedules import SCHEDULES

@@ -16,8 +16,8 @@ from commeff.experiments.config.rehearsal import participation
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.report.data.wallclock import Modeller
 from commeff.experiments.run.forecast import forecast
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.store import run_id
 from commeff.experiments.tasks import Digits
 
 SMALL = ("task=digits", "workers=4", "steps=12", "evaluate_every=6", "optimizer.lr=0.1")

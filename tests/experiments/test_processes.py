@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from commeff.experiments.config.compose import compose
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.store import RunFolder, run_id
+from commeff.experiments.run.store import RunFolder
 from commeff.training.checkpoint import Checkpoints
 from tests import owned
 from tests.experiments.launchers import checkpointed, children, gone

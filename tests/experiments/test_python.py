@@ -15,7 +15,7 @@ from commeff import methods, topologies
 from commeff.core import Strategy
 from commeff.experiments.config.compose import compose
 from commeff.experiments.python import Runs, TrainedRun
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.tasks import Quadratic
 
 SMALL: dict[str, Any] = {"task": "quadratic", "workers": 4, "steps": 6, "evaluate_every": 2}

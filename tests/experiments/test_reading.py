@@ -35,7 +35,7 @@ from commeff.experiments.report.draw.figures import Figure, Panel
 from commeff.experiments.report.draw.networks import networks
 from commeff.experiments.report.write import writing
 from commeff.experiments.report.write.table_details import command_of
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 from tests.experiments.report_stores import Forged, forge
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,9 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.status import status
 from commeff.experiments.run.crew import Stop
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.store import RunFolder, run_id
+from commeff.experiments.run.store import RunFolder
 from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.stored import Stored
 from commeff.replicas.stacked import trainable

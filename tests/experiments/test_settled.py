@@ -12,7 +12,7 @@ from commeff.experiments.cli import app
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.tasks import cifar10
 from tests.experiments import image_files
 

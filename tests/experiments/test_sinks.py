@@ -11,7 +11,7 @@ import pytest
 import commeff
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.sinks import SINKS, rows
 
 SMALL: dict[str, Any] = {"task": "quadratic", "workers": 4, "steps": 6, "evaluate_every": 2}

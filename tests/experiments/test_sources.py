@@ -11,7 +11,7 @@ import pytest
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.sources import helpers
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 from tests.owned import run
 
 PLUGIN = """from commeff import Local, Strategy
@@ -87,7 +87,7 @@ def test_a_moved_plug_in_with_its_helpers_is_the_same_run(tmp_path: Path) -> Non
     file = write(tmp_path / "here", "moved")
     shutil.copytree(tmp_path / "here", tmp_path / "there")
     code = (
-        "import sys; from commeff.experiments.run.store import run_id; "
+        "import sys; from commeff.experiments.run.naming import run_id; "
         "from commeff.experiments.config.compose import compose; "
         "from commeff.experiments.config.plugins import choices; "
         "print(run_id(compose(['method=moved', 'task=quadratic', 'workers=4'], choices(sys.argv[1]))))"

@@ -22,8 +22,8 @@ from commeff.experiments.report.draw.plots import convergence
 from commeff.experiments.report.draw.stragglers import stragglers
 from commeff.experiments.report.write.table_details import target_table
 from commeff.experiments.run.forecast import forecast
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.store import run_id
 
 SGD = partial(torch.optim.SGD, lr=0.1)
 SMALL = ("task=digits", "workers=4", "steps=8", "evaluate_every=4", "optimizer.lr=0.1")

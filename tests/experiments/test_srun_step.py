@@ -17,7 +17,8 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.launchers import check
 from commeff.experiments.grid.local import srun_step as step
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.run.store import RunFolder, run_id
+from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.store import RunFolder
 from tests import owned
 from tests.experiments.launchers import gone
 

@@ -23,8 +23,8 @@ from commeff.experiments.report.data.commands import settings_of
 from commeff.experiments.report.data.grids import derive
 from commeff.experiments.report.data.records import read_store
 from commeff.experiments.report.data.variants import group
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.store import run_id
 
 # The keys that may change while the result stays the same, with the reason.
 SAME_RESULT = {

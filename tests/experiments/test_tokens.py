@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.tasks import DataError, Language
 from commeff.experiments.tasks.language import GPT, Llama
 from commeff.experiments.tasks.language.text import load

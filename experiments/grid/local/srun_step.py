@@ -92,7 +92,7 @@ def _difference(cell: Cell, plugins: Sequence[str]) -> str:
     """Why the settings make another run here than where the grid was planned; '' if they do not."""
     from commeff.experiments.config.compose import compose
     from commeff.experiments.config.plugins import adopt
-    from commeff.experiments.run.store import run_id
+    from commeff.experiments.run.naming import run_id
 
     try:
         run = run_id(compose([f"{key}={value}" for key, value in cell.settings.items()], adopt(plugins)[0]))

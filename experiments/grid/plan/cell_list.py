@@ -16,7 +16,8 @@ from typing import Any
 from commeff.experiments.config.registry import UnknownPart, current, known, targets_in
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.run.store import replace, run_id
+from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.store import replace
 
 SUFFIX = ".jsonl"
 VERSION = 1  # of the file

@@ -15,7 +15,7 @@ from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, built_in, did_you_mean, node
 from commeff.experiments.grid.plan.cells import Cell, Faults
 from commeff.experiments.grid.plan.spec import Grid, Settings
-from commeff.experiments.run.store import run_id
+from commeff.experiments.run.naming import run_id
 
 ALWAYS = ("minibatch_loss", "consensus_distance", "epoch", "seconds", "samples", "payload_bytes", "wire_bytes")
 CLASSES = ("train_loss", "val_loss", "val_accuracy")

@@ -15,7 +15,7 @@ from commeff.experiments.measure.bench.step import SGD
 from commeff.experiments.measure.bench.timing import MeasuredRatio, ratio
 from commeff.experiments.tasks.images import ImageSet
 from commeff.experiments.tasks.language import Language
-from commeff.experiments.tasks.supervised import Samples
+from commeff.experiments.tasks.samples import Samples
 from commeff.experiments.tasks.vision import Vision
 from commeff.replicas import Stacked
 from commeff.training.run import Run

@@ -11,7 +11,7 @@ from commeff import Communicator, methods
 from commeff.experiments.measure.bench.step import SGD
 from commeff.experiments.measure.bench.timing import MeasuredRatio, one_thread, ratio, time_interleaved
 from commeff.experiments.tasks.images import ImageSet
-from commeff.experiments.tasks.supervised import Samples
+from commeff.experiments.tasks.samples import Samples
 from commeff.experiments.tasks.vision import Vision
 from commeff.replicas.stacked import engine_in
 

@@ -21,7 +21,8 @@ from commeff.experiments.published.landscape.spec import RATE, Landscape, Landsc
 from commeff.experiments.python.grids import grid
 from commeff.experiments.report.data.records import Record, read_record
 from commeff.experiments.report.data.statistics import higher_is_better
-from commeff.experiments.run.store import FINISHED, run_id
+from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.store import FINISHED
 
 
 @dataclass(frozen=True, eq=False)

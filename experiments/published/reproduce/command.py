@@ -14,7 +14,7 @@ from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.published.reproduce.statements import SCALES
 from commeff.experiments.published.reproduce.table import PublishedTable, built_in_tables, find_table, read_table
 from commeff.experiments.run import archive
-from commeff.experiments.run.store import IRRELEVANT
+from commeff.experiments.run.naming import IRRELEVANT
 
 if TYPE_CHECKING:
     from commeff.experiments.published.reproduce.observing import TableRun

@@ -132,8 +132,8 @@ class TableStage:
         """As the store has them."""
         from commeff.experiments.config.compose import compose
         from commeff.experiments.report.data.records import read_record
+        from commeff.experiments.run.naming import run_id
         from commeff.experiments.run.reading import read_json
-        from commeff.experiments.run.store import run_id
 
         grid = read_json(self.plan.store / "grids" / f"{self.name}.json")  # none where runs came by --records
         runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid.get("cells", [])}

@@ -17,8 +17,8 @@ import pandas as pd
 from commeff.experiments.config.compose import compose
 from commeff.experiments.report.write.table import Table, markdown
 from commeff.experiments.run.forecast import forecast
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.store import run_id
 from commeff.experiments.run.system import cpu_name, git_commit
 
 COMMAND = "python -m commeff.experiments.published.splitting.four_axes"

@@ -20,8 +20,9 @@ from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.grid.plan.expand import expand
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.report.write.table import Table, markdown
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.store import RunFolder, run_id
+from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import cpu_name, git_commit
 
 COMMAND = "python -m commeff.experiments.published.splitting.on_ranks"

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from commeff.experiments.config.schema import GROUPS, built_in, node, version
-from commeff.experiments.run.store import IRRELEVANT
+from commeff.experiments.run.naming import IRRELEVANT
 
 ALWAYS = ("method", "task")  # parts that a command names even where they are the default
 RUN_KEYS = ("workers", "steps", "seed")  # at the end of a command

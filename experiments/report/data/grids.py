@@ -12,8 +12,9 @@ from typing import Any
 from commeff.experiments.config.registry import split
 from commeff.experiments.config.schema import VERSION
 from commeff.experiments.report.data.records import Record
+from commeff.experiments.run.naming import BESIDE, IRRELEVANT
 from commeff.experiments.run.reading import read_mapping, run_name
-from commeff.experiments.run.store import BESIDE, IRRELEVANT, check_grid
+from commeff.experiments.run.store import check_grid
 
 SWEPT = "optimizer.lr"  # what a store without a grid file is taken to have tuned
 

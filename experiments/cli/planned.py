@@ -1,0 +1,235 @@
+"""What `commeff plan` prints and draws."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from commeff.experiments.cli.columns import table
+
+if TYPE_CHECKING:
+    from commeff.experiments.config.plugins import Choice
+    from commeff.experiments.published.planner.question import Question
+
+GIB = 2**30
+
+
+def show_run(settings: list[str], plugins: Sequence[Choice], store: Path, as_json: bool) -> None:
+    """What a run will send and hold, beside what it has."""
+    from commeff.experiments.config.compose import compose
+
+    config = compose(settings, plugins)
+    from commeff.experiments.run.forecast import forecast  # with torch, which a mistake does not wait for
+    from commeff.experiments.run.naming import run_id
+    from commeff.experiments.run.store import RunFolder
+
+    found = forecast(config)
+    name = run_id(config)
+    measured = RunFolder(store / name).read("summary.json")
+    predicted = {**found.sent, "held_bytes": found.states}
+    if as_json:
+        held = {name: count for name, count in measured.items() if name in predicted}
+        typer.echo(json.dumps({"run": name, "predicted": predicted, "held": found.held, "measured": held}, indent=2))
+        return
+    typer.echo(f"{name}, {config['steps']} steps; bytes of a worker over the run, and what its first process holds\n")
+    if config["precision"] != "fp32":
+        typer.echo("Bytes inside a worker and activations are those of precision=fp32.\n")
+    if found.note:
+        typer.echo(f"Of who takes part: {found.note}.\n")
+    known = {key: f"{measured[key]:,.0f}" for key in predicted if key in measured}
+    lines = [[key, f"{count:,.0f}", known.get(key, "")] for key, count in predicted.items()]
+    table(("bytes", "predicted", "measured"), lines)
+    table(("of those held", "bytes"), [[name, f"{count:,}"] for name, count in found.held.items()])
+
+
+def _leave(option: str, words: list[str]) -> None:
+    """Refuse keys that an option chooses."""
+    if words:
+        raise ValueError(
+            f"{' '.join(words)} must be left out with {option}, got both: {option} chooses {' '.join(words)} itself; "
+            f"leave them out, or leave {option} out"
+        )
+
+
+def show_step(question: Question, as_json: bool) -> None:
+    """Time and memory of a step of one policy, by part."""
+    from commeff.experiments.published.planner.plan import describe
+    from commeff.planner import predict
+
+    policy = question.one()
+    prediction = predict(question.model, policy, question.cluster, global_batch=question.global_batch)
+    report = describe(question, policy, prediction)
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+        return
+    typer.echo(_heading(question))
+    typer.echo(
+        f"{report['policy']}\n\n"
+        f"step      {report['step_seconds']:.4g} s (modelled), {report['tokens_per_second']:,.0f} tokens/s\n"
+        f"of peak   {100 * report['mfu']:.1f} % MFU, {100 * report['hfu']:.1f} % HFU, "
+        f"{report['tflops_per_gpu']:.0f} TFLOP/s a GPU with what is computed again\n"
+        f"memory    {report['why']}\n"
+        f"limited   by {report['limits']}"
+    )
+    if report["run"] is not None:
+        typer.echo(f"run       {_run(report['run'])}")
+    typer.echo()
+    seconds, held = report["seconds"], report["bytes"]
+    table(("time", "seconds", "share"), _shares(seconds, 1.0, report["step_seconds"]))
+    table(("memory", "GiB", "share"), _shares(held, GIB, report["memory_bytes"]))
+
+
+def _heading(question: Question) -> str:
+    cluster = question.cluster
+    return (
+        f"{question.name}, {question.model.parameters / 1e9:.4g} billion parameters, on {cluster.gpus} x "
+        f"{cluster.gpu.name} ({cluster.name}), {question.global_batch} sequences a step"
+    )
+
+
+def _shares(parts: dict[str, float], unit: float, whole: float) -> list[list[str]]:
+    """Parts, largest first, and what they are of the whole."""
+    ordered = sorted(parts.items(), key=lambda item: -item[1])
+    return [[name, f"{value / unit:.4g}", f"{value / whole:.1%}"] for name, value in ordered if value > 0]
+
+
+def _run(run_report: dict[str, Any]) -> str:
+    cost = "the cluster names no price" if run_report["dollars"] is None else f"{run_report['dollars']:,.0f} US dollars"
+    return (
+        f"{run_report['tokens']:.4g} tokens are {run_report['steps']:,.0f} steps: {run_report['days']:,.1f} days, "
+        f"{run_report['gpu_hours']:,.0f} GPU-hours, {cost}"
+    )
+
+
+def show_search(
+    question: Question, method: str, budget: int | None, top: int, seed: int, every_way: bool, as_json: bool
+) -> None:
+    """The best policies found, the fastest first."""
+    from commeff.experiments.published.planner.question import SEARCHED
+
+    _leave("--search", [key for key in question.policy if key not in SEARCHED])
+
+    from commeff.experiments.published.planner.models import assumptions
+    from commeff.experiments.published.planner.plan import describe, policy_words
+    from commeff.planner import WorkerMethod, search
+
+    fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
+    plans = search(
+        question.model,
+        question.cluster,
+        question.global_batch,
+        budget,
+        method,
+        seed=seed,
+        top=top,
+        ways=[each.way for each in assumptions()] if every_way else [WorkerMethod()],
+        **fixed,
+    )
+    if as_json:
+        reports = [
+            {**describe(question, each.policy, each.prediction), "steps": each.steps, "cost": each.cost}
+            for each in plans
+        ]
+        typer.echo(json.dumps(reports, indent=2))
+        return
+    typer.echo(f"{_heading(question)}; {method} search\n")
+    heads = ["policy", "step s", "MFU %", "GiB"]
+    lines = [
+        [f"{p.step_seconds:.4g}", f"{100 * p.prediction.mfu:.1f}", f"{p.prediction.memory_bytes / GIB:.1f}"]
+        for p in plans
+    ]
+    if every_way:
+        heads[1:1] = ["step s x steps", "steps"]
+        lines = [[f"{p.cost:.4g}", f"{p.steps:.2f}", *line] for p, line in zip(plans, lines, strict=True)]
+    table(heads, [[policy_words(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
+    if every_way:
+        typer.echo(
+            "steps: to the same loss, in units of psgd's; assumed, see experiments/published/planner/convergence.yaml"
+        )
+
+
+def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
+    """Seconds of every way to communicate, by the bandwidth of a NIC."""
+    from commeff.experiments.published.planner.models import assumptions, way_label
+    from commeff.experiments.published.planner.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
+
+    _leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
+    policy = question.one()
+    policy.check(question.model, question.cluster, question.global_batch)
+    sweeps = bandwidth_sweep(question, policy, [each.way for each in assumptions()])
+    if figure is not None:
+        from commeff.experiments.published.planner import figures
+
+        figures.save(figure, (8.0, 4.2), lambda canvas: figures.sweep(canvas, sweeps, _heading(question)))
+        typer.echo(str(figure), err=True)
+    if as_json:
+        reports = [
+            {
+                "way": way_label(each.way),
+                "steps": each.way.steps,
+                "pays_below_gigabits": each.pays_below,
+                "seconds": {
+                    f"{x:g}": y if y < float("inf") else None for x, y in zip(BANDWIDTHS, each.seconds, strict=True)
+                },
+            }
+            for each in sweeps
+        ]
+        typer.echo(json.dumps(reports, indent=2))
+        return
+    rows = sweep_rows(sweeps)
+    typer.echo(f"{_heading(question)}\nseconds for the work of one step of psgd, by Gb/s of one NIC; * the least\n")
+    table([*rows[0]], [[*row.values()] for row in rows])
+    typer.echo(
+        "steps: to the same loss, in units of psgd's; assumed, see experiments/published/planner/convergence.yaml"
+    )
+
+
+def show_largest(question: Question, figure: Path | None, as_json: bool) -> None:
+    """The largest GPT that fits, by data-parallel ranks and ZeRO stage."""
+    from commeff.experiments.published.planner.sweeps import ALONG, largest
+    from commeff.planner import Policy
+
+    _leave("--largest", [key for key in question.policy if key in ALONG])
+    policy = Policy(**{"recompute": "full", **question.policy})
+    rows = largest(question.model, question.cluster, policy)
+    if figure is not None:
+        from commeff.experiments.published.planner import figures
+
+        title = f"Largest GPT that fits on {question.cluster.gpu.name}"
+        figures.save(figure, (6.5, 3.6), lambda canvas: figures.largest(canvas, rows, title))
+        typer.echo(str(figure), err=True)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    typer.echo(
+        f"largest GPT (billion parameters) on {question.cluster.gpu.name}, tensor={policy.tensor} "
+        f"micro_batch={policy.micro_batch} recompute={policy.recompute};\n"
+        "in brackets with 16 bytes of states a parameter alone, as the lecture\n"
+    )
+    lines = [
+        [f"{row['data']:g}", *(f"{row[f'zero={z}'] / 1e9:.3g} ({row[f'states zero={z}'] / 1e9:.3g})" for z in range(4))]
+        for row in rows
+    ]
+    table(("data-parallel ranks", "no ZeRO", "ZeRO-1", "ZeRO-2", "ZeRO-3"), lines)
+
+
+def draw_timeline(question: Question, path: Path) -> None:
+    """The pipeline of one policy."""
+    from commeff.experiments.published.planner import figures
+    from commeff.planner import timeline
+
+    policy = question.one()
+    each = policy.data * policy.micro_batch
+    whole = question.global_batch // each
+    shown = min(whole, 3 * policy.pipeline)
+    run = timeline(question.model, policy, question.cluster, global_batch=shown * each)
+    words = f"{policy.schedule}, {policy.pipeline} stages, " + (
+        f"{whole} micro-batches" if shown == whole else f"as with {shown} of the {whole} micro-batches"
+    )
+    size = (9.0, 1.4 + 0.28 * policy.pipeline)
+    figures.save(path, size, lambda canvas: figures.timeline(canvas, run, words))
+    typer.echo(str(path), err=True)

@@ -1,0 +1,105 @@
+"""The name of a run, by what decides its result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from commeff.experiments.config.registry import foreign, lasting, split, targets_in
+from commeff.experiments.config.schema import meshed
+from commeff.experiments.config.sources import source_digest
+
+# Keys that do not decide the result, wherever they stand.
+IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
+YOUNGER_RUN = {
+    "accumulate": None,
+    "participation": 1.0,
+    "dropout": 0.0,
+    "availability": None,
+    "speeds": None,
+    "step_time": 1.0,
+    "spread": 0.2,
+    "straggler": 1.0,
+    "links": None,
+    "attack": None,
+    "attackers": 0,
+}  # of a run; a part's of that name counts
+BESIDE = ("log",)  # nor do these, of a run; a part may have one of the same name that does
+# Keys that are younger than the first runs; the value that means what was done before does not count.
+YOUNGER = {
+    "clip": None,
+    "collective": "auto",
+    "device": "cpu",
+    "digest": None,
+    "documents": False,
+    "mesh": {"worker": 1, "pipeline": 1, "shard": 1, "tensor": 1, "schedule": "1f1b"},
+    "micro_batches": 1,
+    "model": "gpt",
+    "pieces": None,
+    "precision": "fp32",
+    "recompute": "none",
+    "resume_from": None,
+    "sequence": False,
+    "server": "row",
+    "zero": 0,
+}
+_DILOCO = {"ahead": 0, "begin": 0, "bits": None, "delay": 0, "host": False, "mixing": 0.0}
+YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
+    "commeff.methods.diloco": _DILOCO,
+    "commeff.methods.streaming_diloco": _DILOCO,
+    "commeff.methods.scaffold": {"option": "two"},
+    "commeff.methods.gradient_tracking": {"order": "atc"},
+    "commeff.compressors.PerTensor": {"below": 0, "rules": []},
+    "commeff.compressors.ScaledSign": {"scale": "l1"},
+    "commeff.compressors.TopK": {"coded": False},
+    "commeff.experiments.tasks.Quadratic": {"columns": 1},
+}
+NAMES = ("resume_from",)  # of these folders only the name decides
+
+
+def run_id(config: Mapping[str, Any]) -> str:
+    """The name of a run: method-task-hash, equal for equal results. A plug-in counts by its source, not by its path.
+
+    Parameters
+    ----------
+    config : a resolved configuration.
+
+    Examples
+    --------
+    >>> task = {"_target_": "commeff.experiments.tasks.Digits"}
+    >>> config = {"method": {"_target_": "commeff.methods.psgd"}, "task": task}
+    >>> run_id(config)  # doctest: +ELLIPSIS
+    'psgd-digits-...'
+    >>> run_id(config | {"checkpoint_every": 7}) == run_id(config), run_id(config | {"steps": 6}) == run_id(config)
+    (True, False)
+    """
+    younger = [name for name, value in YOUNGER_RUN.items() if config.get(name, value) == value]
+    relevant = _relevant({name: value for name, value in config.items() if name not in (*BESIDE, *younger)})
+    relevant |= {name: Path(relevant[name]).name for name in NAMES if name in relevant}
+    relevant |= {"whole": True} if meshed(config) and config.get("nproc") == 1 else {}  # its bytes are others
+    plugins = {target: [split(target)[1], source_digest(target)] for target in targets_in(relevant) if foreign(target)}
+    text = json.dumps(_lasting(relevant), sort_keys=True)
+    for target, identity in plugins.items():
+        text = text.replace(json.dumps(target), json.dumps(identity))
+    names = (split(config[part]["_target_"])[1].lower() for part in ("method", "task"))
+    return "-".join((*names, hashlib.sha256(text.encode()).hexdigest()[:10]))
+
+
+def _relevant(node: Any) -> Any:
+    if not isinstance(node, Mapping):
+        return node
+    younger = YOUNGER | YOUNGER_OF.get(str(node.get("_target_")), {})
+    return {
+        name: _relevant(value)
+        for name, value in node.items()
+        if name not in IRRELEVANT and (name not in younger or value != younger[name])
+    }
+
+
+def _lasting(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    return {name: lasting(value) if name == "_target_" else _lasting(value) for name, value in node.items()}
