@@ -149,7 +149,8 @@ class TableStage:
                     finals = numbers | ({"consensus_distance": record.final("consensus_distance")})
                     theirs = self.plan.table.is_theirs(record.config)
                     own = Observation(finals, record.curve, record.state, run, theirs)
-                    priced = own if self.suffix else self.plan.pricing.priced(record.config, own)
+                    config = _where_data_are(record.config, self.settings[number])
+                    priced = own if self.suffix else self.plan.pricing.priced(config, own)
                     seen[seed] = derived(priced, self.plan.table.derived)
                     _add(machines, record.environment)
                 else:
@@ -208,6 +209,14 @@ def unmeasured(plan: TableRun) -> int:
 def words_of(case: Case, labels: Mapping[str, str]) -> str:
     """A case in words."""
     return " ".join([case.name, *(f"{key}={value}" for key, value in labels.items())])
+
+
+def _where_data_are(config: Mapping[str, Any], settings: Mapping[str, str]) -> Mapping[str, Any]:
+    """The configuration of a run, which may have been made elsewhere, with the data folder that is asked for here."""
+    folder = settings.get("task.data_dir", settings.get("data_dir"))
+    if folder is None or "data_dir" not in config["task"]:
+        return config
+    return {**config, "task": {**config["task"], "data_dir": folder}}
 
 
 def _kept(file: Path) -> dict[str, Any] | None:
