@@ -6,11 +6,13 @@ import io
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid import command as grids
+from commeff.experiments.report.data import computing
 from commeff.experiments.run import archive
 from commeff.experiments.run.store import RunFolder
 from tests.experiments.test_reproduce import commeff, run_here
@@ -49,6 +51,24 @@ def test_another_store_has_the_same_page_and_runs_nothing(tmp_path: Path, monkey
         assert page(tmp_path / "one", name) == page(tmp_path / "two", name)
     assert records.read_bytes() == first
     assert [path.name for path in records.parent.iterdir()] == ["runs.tar.xz"]
+
+
+def test_data_may_lie_elsewhere_than_where_the_runs_were_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "libsvm").mkdir()
+    (tmp_path / "libsvm" / "mushrooms").write_bytes(b"1 3:1\n2 7:0.5\n" * 4062)
+    base = {"task": "risk", "task.data": "mushrooms", "workers": 2, "steps": 2, "checkpoint_every": 0}
+    changes: dict[str, Any] = {"base": base, "grid": [{"name": "a", "method": "psgd"}], "tune": None}
+    file = written(tmp_path, **changes, of="sent_bytes", show=["sent_bytes"], claims=["a > 0"], figure=None)
+    records = ("--records", str(tmp_path / "runs.tar.xz"))
+    monkeypatch.setattr(grids, "run", run_here)
+    monkeypatch.setenv("COMMEFF_DATA", str(tmp_path))
+    code, text = commeff(file, *records, "--store", str(tmp_path / "one"))
+    assert code == 0, text
+    monkeypatch.delenv("COMMEFF_DATA")
+    computing._counted.cache_clear()  # a new process knows nothing of the first one's data
+    code, text = commeff(file, f"data_dir={tmp_path}", *records, "--store", str(tmp_path / "two"))
+    assert code == 0, text
+    assert page(tmp_path / "one", "values.csv") == page(tmp_path / "two", "values.csv")
 
 
 def test_records_add_up_and_only_finished_runs_are_kept(tmp_path: Path) -> None:
