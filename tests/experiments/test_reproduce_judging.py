@@ -12,7 +12,7 @@ import yaml
 
 from commeff.experiments.published.reproduce.beside import of_case
 from commeff.experiments.published.reproduce.choosing import choose
-from commeff.experiments.published.reproduce.judging import judge
+from commeff.experiments.published.reproduce.judging import check, judge
 from commeff.experiments.published.reproduce.language import LanguageError, parse_formula
 from commeff.experiments.published.reproduce.numbers import compare
 from commeff.experiments.published.reproduce.page import headline
@@ -129,6 +129,9 @@ def test_seeds_without_a_number_are_named(tmp_path: Path) -> None:
         (one,) = judge(found)
         assert one.reason.endswith("; without seed 3, where low has no number"), claim
     (one,) = judge(results(tmp_path, ["below(low, high)"], {("low", "0.1"): low[:3], ("high", "0.1"): high}))
+    assert one.reason.endswith("; without seed 3, where one of the two has no number")
+    assert one.reason.startswith("1 ± 0.25 < 2.1 ± 0.25: difference -1.1 "), "of the seeds that both have"
+    (one,) = judge(results(tmp_path, ["below(low, high)"], {("low", "0.1"): low[:3], ("high", "0.1"): high[:3]}))
     assert "without" not in one.reason
 
 
@@ -242,7 +245,7 @@ def test_each_judges_one_by_one_and_an_unclear_variant_is_refused(tmp_path: Path
     assert [(one.where, one.verdict) for one in found] == [({"lr": "0.1"}, HOLDS), ({"lr": "0.2"}, FAILS)]
     assert [one.verdict for one in judge(results(tmp_path, ["a[lr=0.2] > b[lr=0.1]"], seen))] == [HOLDS]
     with pytest.raises(LanguageError, match=r"a is 2 cases, which differ in optimizer\.lr"):
-        judge(results(tmp_path, ["a < b"], seen))
+        check(results(tmp_path, ["a < b"], seen))
 
 
 def test_equal_to_the_last_bit(tmp_path: Path) -> None:

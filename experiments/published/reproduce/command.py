@@ -199,7 +199,7 @@ def reproduce(wanted: Wanted) -> Reproduced:
     from commeff.experiments.published.reproduce.language import LanguageError
     from commeff.experiments.published.reproduce.numbers import OFF, compare
     from commeff.experiments.published.reproduce.page import headline, write
-    from commeff.experiments.published.reproduce.verdicts import FAILS
+    from commeff.experiments.published.reproduce.verdicts import FAILS, shown
 
     try:
         verdicts, compared = judge(results), compare(results)
@@ -208,8 +208,7 @@ def reproduce(wanted: Wanted) -> Reproduced:
         raise ConfigError([f"{wanted.path.name}: {error}"]) from None
     lines = [f"{one.verdict}: {one.claim.text}{_at(one.where)}: {one.reason}" for one in verdicts]
     lines += [
-        f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.theirs:.6g}, ours "
-        f"{'none' if one.ours is None else format(one.ours.mean, '.6g')}"
+        f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.theirs:.6g}, ours {shown(one.ours)}"
         for one in compared
     ]
     outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +16,13 @@ from commeff.experiments.published.reproduce.constants import constant
 from commeff.experiments.published.reproduce.formulas import CONSTANTS, FUNCTIONS, apply, combine, transformed
 from commeff.experiments.published.reproduce.grammar import QUANTITIES
 from commeff.experiments.published.reproduce.language import Call, Expression, LanguageError, Literal, Name, walk
-from commeff.experiments.published.reproduce.quantities import quantity, slope
+from commeff.experiments.published.reproduce.quantities import measured, quantity, slope
 from commeff.experiments.published.reproduce.results import CaseResult, Results
 from commeff.experiments.published.reproduce.statements import Claim
 from commeff.experiments.published.reproduce.verdicts import (
     FAILS,
     HOLDS,
+    UNTOLD,
     Value,
     Verdict,
     all_of,
@@ -29,6 +31,7 @@ from commeff.experiments.published.reproduce.verdicts import (
     mean,
     near,
     related,
+    shared,
 )
 
 EXACTLY = 1e-9  # relative: = without ±
@@ -44,7 +47,7 @@ class Judgement:
     def __init__(self, claim: Claim, where: Mapping[str, str], results: Results) -> None:
         self.claim, self.where, self.results = claim, where, results
         self.exact = results.table.exact
-        self.left_out: list[str] = []  # which seeds have no number, and so no say
+        self.left_out: dict[int, str] = {}  # the seeds that have no say, and what has no number there
         self.names = [*dict.fromkeys(case.name for case in results.table.full_cases)]
 
     def check_constants(self, names: Sequence[Name]) -> None:
@@ -57,7 +60,7 @@ class Judgement:
     def verdict(self) -> Verdict:
         """Verdict and reason, with the seeds that had no say."""
         verdict, reason = self._judged()
-        return verdict, "; ".join([reason, *dict.fromkeys(self.left_out)])
+        return verdict, "; ".join([reason, *self._silent()])
 
     def _judged(self) -> Verdict:
         tree = self.claim.tree
@@ -70,18 +73,25 @@ class Judgement:
     def _call(self, call: Call) -> Verdict:
         sigmas = self._number(call.named["sigmas"]) if "sigmas" in call.named else None
         if call.function == "order":
-            return all_of([self._beyond(a, b, sigmas) for a, b in pairwise(call.arguments)])
+            return all_of([self._told(self._beyond, a, b, sigmas) for a, b in pairwise(call.arguments)])
         first, second = call.arguments[:2]
         others = self._others(first, second)
         if call.function == "below":
-            return all_of([self._beyond(first, other, sigmas) for other in others])
+            return all_of([self._told(self._beyond, first, other, sigmas) for other in others])
         if call.function == "above":
-            return all_of([self._beyond(other, first, sigmas) for other in others])
+            return all_of([self._told(self._beyond, other, first, sigmas) for other in others])
         if call.function == "within":
-            return all_of([self._within(first, other, call.arguments[2]) for other in others])
+            return all_of([self._told(self._within, first, other, call.arguments[2]) for other in others])
         metric = call.arguments[2] if len(call.arguments) == 3 else Name(self.claim.of)
         assert isinstance(metric, Name)
-        return all_of([self._equal(first, other, metric.text) for other in others])
+        return all_of([self._told(self._equal, first, other, metric.text) for other in others])
+
+    def _told(self, judge: Callable[..., Verdict], *arguments: Any) -> Verdict:
+        """A verdict on one pair of several: what the others say counts, whatever one of them lacks."""
+        try:
+            return judge(*arguments)
+        except AbsentError as absent:
+            return UNTOLD, str(absent)
 
     def _others(self, first: Expression, second: Expression) -> list[Expression]:
         """The second argument, or where it is `others` all variants but the first."""
@@ -97,24 +107,30 @@ class Judgement:
 
     def _beyond(self, low: Expression, high: Expression, sigmas: float | None) -> Verdict:
         """By so many standard errors, or where the claim does not say by the 95 % interval, as of <."""
-        ours, theirs = self._value(low), self._value(high)
+        ours, theirs = self._pair(low, high)
         if sigmas is None:
             return related(ours, "<", theirs, self.exact)
         return beyond(ours, theirs, sigmas, self.exact)
 
     def _within(self, first: Expression, second: Expression, tolerance: Expression) -> Verdict:
-        left, right = self._value(first), self._value(second)
+        left, right = self._pair(first, second)
         by = self._number(tolerance)
         if isinstance(tolerance, Literal) and tolerance.percent:
-            by *= abs(mean(right))
+            by *= _size(right)
         return near(left, right, by, self.exact)
 
     def _relation(self, left: Expression, sign: str, right: Expression, margin: float | None) -> Verdict:
-        ours, theirs = self._value(left), self._value(right)
+        ours, theirs = self._pair(left, right)
         if sign != "=":
             return related(ours, sign, theirs, self.exact)
-        scale = max(abs(mean(ours)), abs(mean(theirs)))
-        return near(ours, theirs, EXACTLY * scale if margin is None else margin, self.exact)
+        return near(ours, theirs, EXACTLY * max(_size(ours), _size(theirs)) if margin is None else margin, self.exact)
+
+    def _pair(self, left: Expression, right: Expression) -> tuple[Value, Value]:
+        """Both values over the seeds that both have; the others have no say."""
+        ours, theirs = self._value(left), self._value(right)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            self._leave_out(ours.keys() ^ theirs.keys(), "one of the two")
+        return shared(ours, theirs)
 
     def _equal(self, first: Expression, second: Expression, metric: str) -> Verdict:
         """Bit for bit the same: all numbers of all evaluations, or one metric at the end."""
@@ -146,7 +162,7 @@ class Judgement:
             return CONSTANTS[tree.text] if tree.text in CONSTANTS else self._constant(tree)
         if isinstance(tree, Call):
             return self._called(tree)
-        return each(lambda a, b: combine(tree.sign, a, b), self._value(tree.left), self._value(tree.right))
+        return self._applied(partial(combine, tree.sign), self._value(tree.left), self._value(tree.right))
 
     def _called(self, call: Call) -> Value:
         if call.function == "slope":
@@ -164,11 +180,15 @@ class Judgement:
             raise LanguageError(f"{self.claim.text!r}: {call.function} wants a variant, one of {', '.join(self.names)}")
         values = [self._value(part) for part in call.arguments]
         if len(values) == 1:
-            return each(lambda a, _: apply(call.function, [a]), values[0], 0.0)
-        found = values[0]
-        for other in values[1:]:
-            found = each(lambda a, b: apply(call.function, [a, b]), found, other)
-        return found
+            return self._applied(lambda a, _: apply(call.function, [a]), values[0], 0.0)
+        return reduce(partial(self._applied, lambda a, b: apply(call.function, [a, b])), values)
+
+    @staticmethod
+    def _applied(function: Callable[[float, float], float], left: Value, right: Value) -> Value:
+        """Of numbers that were measured: NaN of a seed that has none. Of constants alone, a fault of the table."""
+        if isinstance(left, dict) or isinstance(right, dict):
+            return each(partial(measured, function), left, right)
+        return function(left, right)
 
     def _onset(self, call: Call) -> Value:
         """For each seed that both variants have run: onset(dsgd, psgd, 2)."""
@@ -188,18 +208,19 @@ class Judgement:
         where = {**self.where, **dict(chosen.where)}
         names = [chosen.text] if chosen.text else self.names
         found = [result for name in names for result in self.results.named(name, where)]
-        points: dict[int, list[tuple[float, float]]] = {}
-        for result in found:
-            place = transformed(x, partial(self._label, result))
-            for seed in result.seen:
-                height = transformed(y, partial(self._height, result, seed))
-                points.setdefault(seed, []).append((place, height))
-        slopes = {seed: slope(*np.array(each, dtype=float).T) for seed, each in points.items()}
-        good = {seed: value for seed, value in slopes.items() if math.isfinite(value)}
-        if not good:
-            raise AbsentError("a slope needs two cases with finite numbers")
-        self._leave_out(slopes.keys() - good.keys(), "the slope")
-        return good
+        if len({result.case.name for result in found}) > 1:
+            raise LanguageError(f"{self.claim.text!r}: of which variant is the slope? give it as the third argument")
+        seeds = set[int]().union(*(result.seen for result in found))
+        places = [transformed(x, partial(self._label, result)) for result in found]
+        heights = {s: [transformed(y, partial(self._height, result, s)) for result in found] for s in sorted(seeds)}
+        for result, column in zip(found, zip(*heights.values(), strict=True), strict=True):
+            without = [seed for seed, height in zip(heights, column, strict=True) if not math.isfinite(height)]
+            self._leave_out(without, " ".join([result.case.name, *(f"{k}={v}" for k, v in result.labels.items())]))
+        whole = {seed: each for seed, each in heights.items() if all(map(math.isfinite, each))}
+        slopes = {seed: slope(np.array(places), np.array(each)) for seed, each in whole.items()}
+        if not any(map(math.isfinite, slopes.values())):
+            raise AbsentError("; ".join(["no seed has a number at every point of a line", *self._silent()]))
+        return slopes
 
     def _height(self, result: CaseResult, seed: int, tree: Expression) -> float:
         return of_case(self.results, result, tree).get(seed, math.nan)
@@ -220,10 +241,14 @@ class Judgement:
         return values
 
     def _leave_out(self, seeds: Collection[int], what: str) -> None:
-        if seeds:
-            self.left_out.append(
-                f"without seed{'s' * (len(seeds) > 1)} {', '.join(map(str, sorted(seeds)))}, where {what} has no number"
-            )
+        """The first reason stands."""
+        self.left_out = {**dict.fromkeys(seeds, what), **self.left_out}
+
+    def _silent(self) -> Iterator[str]:
+        """The seeds that had no say, by what has no number there."""
+        for what in dict.fromkeys(self.left_out.values()):
+            seeds = sorted(seed for seed, lacks in self.left_out.items() if lacks == what)
+            yield f"without seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, where {what} has no number"
 
     def _constant(self, tree: Name) -> float:
         """A number of the first variant that the claim names."""
@@ -240,3 +265,9 @@ class Judgement:
         if isinstance(value, dict):
             raise LanguageError(f"{self.claim.text!r}: a number must stand where a variant is")
         return value
+
+
+def _size(value: Value) -> float:
+    """|mean|; 0 where a run diverged or never got there, which is near nothing."""
+    size = abs(mean(value))
+    return size if math.isfinite(size) else 0.0

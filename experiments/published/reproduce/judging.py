@@ -8,7 +8,7 @@ from itertools import product
 
 from commeff.experiments.published.reproduce.grammar import of_metrics
 from commeff.experiments.published.reproduce.judgement import AbsentError, Judgement
-from commeff.experiments.published.reproduce.language import Call, Name, walk
+from commeff.experiments.published.reproduce.language import Call, LanguageError, Name, walk
 from commeff.experiments.published.reproduce.results import Results
 from commeff.experiments.published.reproduce.statements import SCALES, Claim
 from commeff.experiments.published.reproduce.verdicts import UNTOLD
@@ -64,8 +64,8 @@ def _at_each_place(claim: Claim, results: Results) -> Iterator[ClaimVerdict]:
             continue
         try:
             verdict, reason = Judgement(claim, where, results).verdict()
-        except AbsentError as absent:
-            verdict, reason = UNTOLD, str(absent)
+        except (AbsentError, LanguageError) as fault:
+            verdict, reason = UNTOLD, str(fault)
         yield ClaimVerdict(claim, where, verdict, reason)
 
 
@@ -79,4 +79,5 @@ def places(claim: Claim, results: Results) -> list[dict[str, str]]:
     if not all(axes):
         return [fixed]
     found = [fixed | dict(zip(claim.each, values, strict=True)) for values in product(*axes)]
-    return [where for where in found if any(all(c.label(k) in (None, v) for k, v in where.items()) for c in own)]
+    there = [where for where in found if any(all(c.label(k) in (None, v) for k, v in where.items()) for c in own)]
+    return there or [fixed]

@@ -1,4 +1,8 @@
-"""Printed numbers beside ours: the difference, and whether it is within the tolerance of the table."""
+"""Printed numbers beside ours: the difference, and whether it is within the tolerance of the table.
+
+Ours is a mean over seeds: it is within the tolerance, or off, if its 95 % interval is. A seed that diverged puts it
+off; where a seed has no such number, or the case was not run, nothing is compared.
+"""
 
 from __future__ import annotations
 
@@ -9,63 +13,86 @@ from dataclasses import dataclass, replace
 from commeff.experiments.published.reproduce.beside import of_case
 from commeff.experiments.published.reproduce.constants import formula_of
 from commeff.experiments.published.reproduce.language import Call, Expression, Literal, Name
-from commeff.experiments.published.reproduce.results import Results
+from commeff.experiments.published.reproduce.results import CaseResult, Results
 from commeff.experiments.published.reproduce.statements import SCALES, PrintedNumber, Tolerance
-from commeff.experiments.report.data.statistics import Estimate, estimate
+from commeff.experiments.published.reproduce.verdicts import FAILS, HOLDS, UNTOLD, near
 
 OK, OFF, NOT_COMPARABLE = "ok", "off", "not comparable"
+WORDS = {HOLDS: OK, FAILS: OFF, UNTOLD: UNTOLD}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A printed number and ours for one case; `where` are the labels of the case."""
+    """A printed number and ours for one case, by seed of its `runs`; `where` are the labels of the case."""
 
     printed: PrintedNumber
     where: Mapping[str, str]
     theirs: float
-    ours: Estimate | None
+    ours: Mapping[int, float]
     verdict: str
+    runs: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Of ours; NaN where there is none, infinite where a run diverged."""
+        return math.fsum(self.ours.values()) / len(self.ours) if self.ours else math.nan
 
     @property
     def difference(self) -> float:
         """Ours minus theirs."""
-        return math.nan if self.ours is None else self.ours.mean - self.theirs
+        return self.mean - self.theirs
 
 
 def compare(results: Results) -> list[Comparison]:
     """All printed numbers of a table, each with every case that it speaks of."""
     table, found = results.table, list[Comparison]()
     for printed in table.numbers:
-        enough = SCALES.index(table.scale) >= SCALES.index(printed.least_scale)
-        for result in results.named(printed.variant, dict(printed.where)):
-            values = of_case(results, result, printed.of).values()
-            ours, theirs = estimate(values), formula_of(table, result.case, printed.value)
-            of_any_data = printed.least_scale != SCALES[-1]  # bytes, for example
-            fit = enough and (of_any_data or all(seen.comparable for seen in result.seen.values()))
-            verdict = _verdict(table.tolerance, theirs, ours) if ours and fit else NOT_COMPARABLE
-            found.append(Comparison(printed, result.labels, theirs, ours, verdict))
+        cases = results.named(printed.variant, dict(printed.where))
+        found += [_compared(printed, result, results) for result in cases]
+        if not cases:
+            theirs = printed.value.value if isinstance(printed.value, Literal) else math.nan
+            found.append(Comparison(printed, dict(printed.where), theirs, {}, NOT_COMPARABLE))
     return _ranked(found) if table.tolerance.kind == "rank" else found
 
 
-def _verdict(tolerance: Tolerance, theirs: float, ours: Estimate) -> str:
+def _compared(printed: PrintedNumber, result: CaseResult, results: Results) -> Comparison:
+    table, runs = results.table, result.seen
+    ours, theirs = of_case(results, result, printed.of), formula_of(table, result.case, printed.value)
+    enough = SCALES.index(table.scale) >= SCALES.index(printed.least_scale)
+    of_any_data = printed.least_scale != SCALES[-1]  # bytes, for example
+    fit = enough and (of_any_data or all(seen.comparable for seen in runs.values()))
+    if not fit or not ours or ours.keys() != runs.keys():
+        return Comparison(printed, result.labels, theirs, ours, NOT_COMPARABLE, len(runs))
+    return Comparison(
+        printed, result.labels, theirs, ours, verdict(table.tolerance, theirs, ours, of_any_data), len(runs)
+    )
+
+
+def verdict(tolerance: Tolerance, theirs: float, ours: Mapping[int, float], exact: bool = False) -> str:
+    """What a printed number and ours come to; `exact`: no seed changes ours.
+
+    >>> tenth = Tolerance("relative", 0.1)
+    >>> verdict(tenth, -2.0, {0: -2.1, 1: -2.1, 2: -2.1}), verdict(tenth, 2.0, {0: 2.1, 1: 2.1, 2: math.inf})
+    ('ok', 'off')
+    >>> verdict(tenth, 2.0, {0: 1.5, 1: 2.5, 2: 2.0}), verdict(tenth, 2.0, {0: 2.0})
+    ('cannot be told at this scale', 'cannot be told at this scale')
     """
-    >>> _verdict(Tolerance("relative", 0.1), -2.0, Estimate(-2.1, None, 1))
-    'ok'
-    """
+    if any(map(math.isinf, ours.values())):
+        return OFF
     by = tolerance.by * abs(theirs) if tolerance.kind == "relative" else tolerance.by
-    return OK if abs(ours.mean - theirs) <= by else OFF
+    return WORDS[near(dict(ours), theirs, by, exact)[0]]
 
 
 def _ranked(found: Sequence[Comparison]) -> list[Comparison]:
     """Ours are as theirs if they come in the same place among all numbers of the same quantity."""
     ranked = []
     for one in found:
-        peers = [c for c in found if c.printed.of == one.printed.of and c.verdict != NOT_COMPARABLE and c.ours]
-        if one.verdict == NOT_COMPARABLE or one.ours is None:
+        peers = [c for c in found if c.printed.of == one.printed.of and c.verdict != NOT_COMPARABLE]
+        if one.verdict == NOT_COMPARABLE or not math.isfinite(one.mean):
             ranked.append(one)
             continue
         theirs = sum(c.theirs < one.theirs for c in peers)
-        ours = sum(c.ours.mean < one.ours.mean for c in peers if c.ours)
+        ours = sum(c.mean < one.mean for c in peers)
         ranked.append(replace(one, verdict=OK if theirs == ours else OFF))
     return ranked
 

@@ -19,7 +19,6 @@ from commeff.experiments.published.reproduce.observing import commits
 from commeff.experiments.published.reproduce.results import CaseResult, Results
 from commeff.experiments.published.reproduce.statements import TableCluster
 from commeff.experiments.published.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
-from commeff.experiments.report.data.statistics import Estimate
 from commeff.files import regular
 
 
@@ -68,7 +67,7 @@ def headline(
     """
     counts = [(sum(v.verdict == kind for v in verdicts), kind) for kind in (HOLDS, FAILS, UNTOLD)]
     judged = [f"{count} {_verb(kind, count)}" for count, kind in counts if count]
-    pairs = [(sum(c.verdict == kind for c in compared), kind) for kind in (OK, OFF, NOT_COMPARABLE)]
+    pairs = [(sum(c.verdict == kind for c in compared), kind) for kind in (OK, OFF, UNTOLD, NOT_COMPARABLE)]
     numbers = [f"{count} {kind}" for count, kind in pairs if count]
     sentences = [f"Scale: {scale}."]
     sentences += [f"Of {len(verdicts)} claims {', '.join(judged)}."] if verdicts else []
@@ -107,11 +106,12 @@ def _numbers(compared: Sequence[Comparison], results: Results) -> Iterator[str]:
     yield "|:--|:--|--:|--:|--:|:--|:--|"
     for one in compared:
         where = " ".join(f"{key}={value}" for key, value in one.where.items())
-        theirs = f"{one.theirs:.6g}" + ("" if one.printed.spread is None else f" ± {one.printed.spread:g}")
-        difference = "–" if math.isnan(one.difference) else f"{one.difference:+.2g}"
+        spread = "" if one.printed.spread is None else f" ± {one.printed.spread:g}"
+        theirs = "–" if math.isnan(one.theirs) else f"{one.theirs:.6g}{spread}"
+        difference = f"{one.difference:+.2g}" if math.isfinite(one.difference) else "–"
         words = (f"{one.printed.variant} {where}".strip(), in_words(one.printed.of))
         left = " | ".join(map(markdown_text, words))
-        right = f"{theirs} | {_estimate(one.ours)} | {difference} | **{one.verdict}**"
+        right = f"{theirs} | {_over_seeds(one.ours, one.runs)} | {difference} | **{one.verdict}**"
         yield f"| {left} | {right} | {markdown_text(one.printed.source)} |"
     yield ""
     yield from _other_runs(results)
@@ -127,12 +127,6 @@ def _other_runs(results: Results) -> Iterator[str]:
         words = ", ".join(f"{key}={value}" for key, value in table.comparable.items())
         yield f"Printed numbers are of runs with `{words}`, which ours are not: only claims and formulas get a verdict."
         yield ""
-
-
-def _estimate(ours: Estimate | None) -> str:
-    if ours is None:
-        return "–"
-    return f"{ours.mean:.6g}" + (f" ± {ours.half:.2g}" if ours.half else "")
 
 
 def _measured(results: Results) -> Iterator[str]:
@@ -161,7 +155,7 @@ def _over_seeds(values: Mapping[int, float], runs: int) -> str:
     >>> _over_seeds({0: 1.0, 2: 1.0}, 3), _over_seeds({0: 1.0, 1: 1.0}, 2), _over_seeds({}, 3)
     ('1 (2 of 3 seeds)', '1', '–')
     """
-    words = shown(dict(values))
+    words = shown(values)
     return words if len(values) in (0, runs) else f"{words} ({len(values)} of {runs} seeds)"
 
 
@@ -205,7 +199,7 @@ def _states(result: CaseResult) -> str:
 
 
 def _settings(settings: Mapping[str, str], left_open: Mapping[str, str]) -> Iterator[str]:
-    for title, words in (("## Settings of the paper", settings), ("## What the paper leaves open", left_open)):
+    for title, words in (("## Settings", settings), ("## Left open by the paper, chosen here", left_open)):
         if words:
             yield from (title, "", *(f"- {key}: {value}" for key, value in words.items()), "")
 
@@ -218,7 +212,8 @@ def _origin(results: Results, machines: Sequence[Mapping[str, str]], command: st
     hardware = {f"{m['cpu']}, {m['cores']} cores, GPU {m['gpus']}, torch {m['torch']}" for m in machines}
     yield from (f"- {line}" for line in sorted(hardware))
     if machines:
-        yield f"- commit {commits(machines)}"
+        found = commits(machines)
+        yield f"- commit {found}" + (" (+: files differed from the commit)" if "+" in found else "")
 
 
 def _cluster(where: TableCluster) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ from commeff.experiments.published.reproduce.language import (
     Name,
     walk,
 )
+from commeff.experiments.report.data.statistics import higher_is_better
 
 TAIL = 0.25  # the part of a curve that is its floor
 DOWN_TO = 1e-12  # of its first value: below, a curve may be rounding
@@ -38,9 +41,9 @@ class Observation:
     comparable: bool = True
 
     def final(self, metric: str) -> float:
-        """The number at the end; infinite where the run diverged."""
+        """The number at the end; where the run diverged, worse than all others: infinite, of accuracies -infinite."""
         if self.state == "diverged":
-            return math.inf
+            return worst(metric)
         return self.finals.get(metric, math.nan)
 
     def column(self, metric: str) -> pd.DataFrame:
@@ -48,6 +51,15 @@ class Observation:
         if metric not in self.curve:
             return pd.DataFrame({"step": [], metric: []})
         return self.curve[["step", metric]].dropna()
+
+
+def worst(metric: str) -> float:
+    """What lies beyond all bad values.
+
+    >>> worst("val_loss"), worst("test_accuracy")
+    (inf, -inf)
+    """
+    return -math.inf if higher_is_better(metric) else math.inf
 
 
 def final(seen: Observation, metric: str) -> float:
@@ -58,7 +70,7 @@ def final(seen: Observation, metric: str) -> float:
 def floor(seen: Observation, metric: str) -> float:
     """The mean over the last quarter of the evaluations."""
     if seen.state == "diverged":
-        return math.inf
+        return worst(metric)
     values = seen.column(metric)[metric].to_numpy(dtype=float)
     return float(values[-max(1, math.ceil(TAIL * len(values))) :].mean()) if len(values) else math.nan
 
@@ -92,7 +104,7 @@ def to(seen: Observation, metric: str, level: float, of: str = "wire_bytes") -> 
     """The first evaluated `of` at which the metric is at most `level` (an accuracy: at least); infinite if never."""
     if metric not in seen.curve or of not in seen.curve:
         return math.nan
-    good = seen.curve[metric] >= level if metric.endswith("accuracy") else seen.curve[metric] <= level
+    good = seen.curve[metric] >= level if higher_is_better(metric) else seen.curve[metric] <= level
     return float(seen.curve[of][good].iloc[0]) if good.any() else math.inf
 
 
@@ -111,7 +123,7 @@ def onset(seen: Observation, beside: Observation, metric: str, factor: float) ->
     if not len(both) or beside.state == "diverged":
         return math.nan
     ours, theirs = both[metric], both[f"{metric} beside"]
-    far = both["step"][ours < theirs / factor if metric.endswith("accuracy") else ours > factor * theirs]
+    far = both["step"][ours < theirs / factor if higher_is_better(metric) else ours > factor * theirs]
     after = both["step"][both["step"] > far.max()] if len(far) else both["step"]
     return float(after.iloc[0]) if len(after) and seen.state != "diverged" else math.inf
 
@@ -136,11 +148,13 @@ def derived(seen: Observation, metrics: Mapping[str, Expression]) -> Observation
 
 
 def _formula(tree: Expression, numbers: Mapping[str, float]) -> float:
-    """NaN where a number is missing."""
+    """NaN where a number is missing, or where these have no such number, such as the logarithm of 0."""
     names = {part.text for part in walk(tree) if isinstance(part, Name)} - CONSTANTS.keys()
     if not names <= numbers.keys() or any(math.isnan(numbers[name]) for name in names):
         return math.nan
-    return evaluate(tree, numbers.__getitem__)
+    with suppress(LanguageError):
+        return evaluate(tree, numbers.__getitem__)
+    return math.nan
 
 
 def slope(x: np.ndarray, y: np.ndarray) -> float:
@@ -168,6 +182,24 @@ def quantity(call: str, seen: Observation, metric: str, numbers: list[float], na
     return plain[call](seen, metric)
 
 
+def measured(function: Callable[..., float], *numbers: float) -> float:
+    """A function of numbers that were measured: NaN where these have none, as 1 / 0.
+
+    An infinite number stands for a run that diverged or never got there; what is made of it is still that, or nothing.
+
+    >>> from operator import sub, truediv
+    >>> measured(truediv, math.inf, 2.0), measured(truediv, 2.0, math.inf), measured(sub, 0.0, math.inf)
+    (inf, nan, nan)
+    >>> measured(min, math.inf, 2.0), measured(truediv, 1.0, 0.0)
+    (2.0, nan)
+    """
+    try:
+        found = function(*numbers)
+    except (LanguageError, ArithmeticError):
+        return math.nan
+    return found if found in numbers or not any(map(math.isinf, numbers)) else math.nan
+
+
 def of_metric(tree: Expression, seen: Observation) -> float:
     """A quantity written with metrics in it: gap, floor(gap), to(gap, 1e-6, of=step), sent_bytes / epoch.
 
@@ -181,7 +213,7 @@ def of_metric(tree: Expression, seen: Observation) -> float:
         return tree.value / 100 if tree.percent else tree.value
     if isinstance(tree, Arithmetic):
         left, right = of_metric(tree.left, seen), of_metric(tree.right, seen)
-        return combine(tree.sign, left, right) if right or tree.sign != "/" else math.nan
+        return measured(partial(combine, tree.sign), left, right)
     if isinstance(tree, Call) and tree.function in ("final", "floor", "least", "rate", "to") and tree.arguments:
         metric, *rest = tree.arguments
         if isinstance(metric, Name):

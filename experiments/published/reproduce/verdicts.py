@@ -8,7 +8,7 @@ except where no seed changes anything (`exact`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,7 @@ def beyond(low: Value, high: Value, sigmas: float, exact: bool = False) -> Verdi
     >>> beyond({0: 1.0, 1: 1.1, 2: 0.9}, {0: 1.0, 1: 1.2, 2: 0.8}, 3.0)[0]
     'cannot be told at this scale'
     """
+    low, high = shared(low, high)
     words = f"{shown(low)} against {shown(high)}"
     spread = spread_of(low, high, exact)
     if isinstance(spread, str):
@@ -55,6 +56,7 @@ def near(left: Value, right: Value, by: float, exact: bool = False) -> Verdict:
     >>> near({0: 1.0, 1: 1.1, 2: 0.9}, 1.05, 0.5)[0], near(1.0, 2.0, 0.5)[0]
     ('holds', 'fails')
     """
+    left, right = shared(left, right)
     words = f"{shown(left)} against {shown(right)}"
     spread = spread_of(left, right, exact)
     if isinstance(spread, str):
@@ -71,6 +73,7 @@ def related(left: Value, sign: str, right: Value, exact: bool = False) -> Verdic
     >>> related(1.0, "<=", 1.0)[0], related(1.0, "<", 1.0)[0], related({0: 3.0, 1: 3.1, 2: 3.0}, ">", 2.0)[0]
     ('holds', 'fails', 'holds')
     """
+    left, right = shared(left, right)
     words = f"{shown(left)} {sign} {shown(right)}"
     spread = spread_of(left, right, exact)
     if isinstance(spread, str):
@@ -115,14 +118,27 @@ def spread_of(left: Value, right: Value, exact: bool) -> Spread | str:
     return Spread(float(values.mean()), error, t_quantile(len(values) - 1) * error)
 
 
+def shared(left: Value, right: Value) -> tuple[Value, Value]:
+    """Both with the seeds that both have.
+
+    >>> shared({0: 1.0, 1: 2.0}, {1: 3.0, 2: 4.0}), shared({0: 1.0}, 2.0)
+    (({1: 2.0}, {1: 3.0}), ({0: 1.0}, 2.0))
+    """
+    if not isinstance(left, dict) or not isinstance(right, dict):
+        return left, right
+    seeds = sorted(left.keys() & right.keys())
+    return {seed: left[seed] for seed in seeds}, {seed: right[seed] for seed in seeds}
+
+
 def each(function: Callable[[float, float], float], left: Value, right: Value) -> Value:
     """A function of two values, seed by seed over the seeds that both have.
 
     >>> each(lambda a, b: a - b, {0: 3.0, 1: 4.0}, {1: 1.0, 2: 0.0}), each(lambda a, b: a * b, 2.0, 3.0)
     ({1: 3.0}, 6.0)
     """
+    left, right = shared(left, right)
     if isinstance(left, dict) and isinstance(right, dict):
-        return {seed: function(left[seed], right[seed]) for seed in sorted(left.keys() & right.keys())}
+        return {seed: function(left[seed], right[seed]) for seed in left}
     if isinstance(left, dict):
         return {seed: function(value, right) for seed, value in left.items() if not isinstance(right, dict)}
     if isinstance(right, dict):
@@ -135,19 +151,22 @@ def mean(value: Value) -> float:
     return value if not isinstance(value, dict) else float(np.mean([*value.values()])) if value else math.nan
 
 
-def shown(value: Value) -> str:
-    """A number, or the mean over seeds with half its interval.
+def shown(value: float | Mapping[int, float]) -> str:
+    """A number, or the mean over seeds with half its interval; infinite is what diverged, or never got there.
 
     >>> shown(0.123456), shown({0: 1.0, 1: 1.0}), shown({0: math.inf, 1: math.inf}), shown({})
     ('0.123456', '1', 'never', '–')
+    >>> shown({0: -math.inf, 1: -math.inf}), shown({0: 1.0, 1: math.inf})
+    ('diverged', '1 of 2 seeds got there')
     """
-    if not isinstance(value, dict):
-        return "never" if math.isinf(value) else f"{value:.6g}"
+    if not isinstance(value, Mapping):
+        return _beyond_all(value) if math.isinf(value) else f"{value:.6g}"
     values = np.array([*value.values()])
     if not len(values):
         return "–"
     if np.isinf(values).any():
-        return "never" if np.isinf(values).all() else f"reached by {np.isfinite(values).sum()} of {len(values)} seeds"
+        there = int(np.isfinite(values).sum())
+        return f"{there} of {len(values)} seeds got there" if there else _beyond_all(float(values[0]))
     if len(values) < 2 or np.ptp(values) <= ROUNDING * abs(values).max():
         return f"{values.mean():.6g}"
     half = t_quantile(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
@@ -155,7 +174,14 @@ def shown(value: Value) -> str:
 
 
 def _minus(left: float, right: float) -> float:
-    return math.nan if math.isinf(left) and math.isinf(right) else left - right
+    """Zero where they differ by rounding; NaN where both are infinite."""
+    if math.isinf(left) and math.isinf(right):
+        return math.nan
+    return 0.0 if math.isclose(left, right, rel_tol=ROUNDING) else left - right
+
+
+def _beyond_all(value: float) -> str:
+    return "never" if value > 0 else "diverged"
 
 
 def _digits(value: float) -> str:
