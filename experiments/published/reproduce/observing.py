@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,9 +23,11 @@ from commeff.experiments.published.reproduce.pricing import Pricing
 from commeff.experiments.published.reproduce.quantities import Observation, derived
 from commeff.experiments.published.reproduce.results import CaseResult, Results, TunedChoice
 from commeff.experiments.published.reproduce.table import PublishedTable
+from commeff.experiments.run.reading import read_json
 from commeff.experiments.run.store import FINISHED, replace, stamp
 
-VERSION = 2  # of what measurements mean
+VERSION = 3  # of what measurements mean
+ENDLESS = ("inf", "-inf", "nan")  # numbers that JSON lacks, as a measurement in the store has them
 FACTS = ("cpu", "cores", "gpus", "python", "torch", "commit")  # of a machine that a page names
 
 
@@ -133,7 +136,6 @@ class TableStage:
         from commeff.experiments.config.compose import compose
         from commeff.experiments.report.data.records import read_record
         from commeff.experiments.run.naming import run_id
-        from commeff.experiments.run.reading import read_json
 
         grid = read_json(self.plan.store / "grids" / f"{self.name}.json")  # none where runs came by --records
         runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid.get("cells", [])}
@@ -191,7 +193,7 @@ def measured(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
             content = _kept(file)
             if content is None:
                 numbers = KINDS[plan.table.measure](config)
-                content = {"numbers": {k: v if abs(v) < float("inf") else "inf" for k, v in numbers.items()}}
+                content = {"numbers": {k: v if math.isfinite(v) else str(float(v)) for k, v in numbers.items()}}
                 content["machine"] = {fact: machine[fact] for fact in FACTS}
                 replace(file, json.dumps(content, indent=1) + "\n", shared=True)
             _add(machines, content["machine"])
@@ -220,11 +222,12 @@ def _where_data_are(config: Mapping[str, Any], settings: Mapping[str, str]) -> M
 
 
 def _kept(file: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(file.read_text())
-    except (OSError, ValueError):
+    """A measurement in the store, None where there is none, or a damaged one."""
+    content = read_json(file)
+    numbers, machine = content.get("numbers"), content.get("machine")
+    if not (isinstance(numbers, dict) and numbers and isinstance(machine, dict) and {*FACTS} <= machine.keys()):
         return None
-    return content if isinstance(content, dict) and {"numbers", "machine"} <= content.keys() else None
+    return content if all(_is_number(value) or value in ENDLESS for value in numbers.values()) else None
 
 
 def _add(machines: dict[str, dict[str, str]], environment: Mapping[str, Any]) -> None:
