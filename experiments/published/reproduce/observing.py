@@ -63,6 +63,12 @@ class TableRun:
         numbers = tuple(range(len(self.table.cases)))
         return TableStage(self, "_tuning", numbers, self._resolved(tune.settings), tune.seeds)
 
+    @cached_property
+    def runs(self) -> frozenset[str]:
+        """The names of all runs that may be trained, whatever is chosen."""
+        stages = [self.reported(), *([self.tuning] if self.tuning else [])]
+        return frozenset(stage.run(n, seed) for stage in stages for n in stage.numbers for seed in stage.seeds)
+
     def reported(self, choices: Sequence[TunedChoice] | None = None) -> TableStage:
         """The runs that are judged: of all cases, or of those that were chosen."""
         chosen = None if choices is None else {id(choice.best.case) for choice in choices}
@@ -131,11 +137,20 @@ class TableStage:
         replace(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
         return Request(file, store=self.plan.store, limits=self.plan.limits)
 
+    def words(self, number: int, seed: int) -> list[str]:
+        """The settings of a run."""
+        return [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
+
+    def run(self, number: int, seed: int) -> str:
+        """The name of a run."""
+        from commeff.experiments.config.compose import compose
+        from commeff.experiments.run.naming import run_id
+
+        return run_id(compose(self.words(number, seed)))
+
     def results(self) -> StageResults:
         """As the store has them."""
-        from commeff.experiments.config.compose import compose
         from commeff.experiments.report.data.records import read_record
-        from commeff.experiments.run.naming import run_id
 
         grid = read_json(self.plan.store / "grids" / f"{self.name}.json")  # none where runs came by --records
         runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid.get("cells", [])}
@@ -143,8 +158,7 @@ class TableStage:
         for number in self.numbers:
             case, seen = self.plan.table.cases[number], dict[int, Observation]()
             for seed in self.seeds:
-                words = [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
-                run = runs.get((frozenset(words), seed)) or run_id(compose(words))
+                run = runs.get((frozenset(self.words(number, seed)), seed)) or self.run(number, seed)
                 record = read_record(self.plan.store / run)
                 if record.state in FINISHED:
                     numbers = {name: value for name, value in record.summary.items() if _is_number(value)}
