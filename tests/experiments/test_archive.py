@@ -65,11 +65,13 @@ def test_what_is_finished_or_runs_stays_as_it_is(tmp_path: Path) -> None:
     assert (store / done / "metrics.jsonl").read_text() == "own"
 
 
+@pytest.mark.parametrize("killed", [[], [1]], ids=["new", "killed"])
 @pytest.mark.parametrize("written", range(len(archive.FILES)))
 def test_a_run_that_is_unpacked_in_part_is_not_finished(
-    written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: int, killed: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.pack(tmp_path / "runs.tar.xz", finished(tmp_path / "a", 1))
+    finished(tmp_path / "store", *killed, state="killed")
     real, left = Path.write_bytes, [written]
 
     def until_full(path: Path, content: bytes) -> int:
