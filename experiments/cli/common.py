@@ -187,4 +187,4 @@ def try_file(option: str, path: Path | None) -> None:
         raise ValueError(f"{option} must be a file, got the folder {path}; give it a name in there")
     if path.exists() and not os.access(path, os.W_OK):
         raise ValueError(f"{option} {path} cannot be written (it is read-only); choose another")
-    try_folder(option, path.parent)
+    try_folder(f"the folder of {option}", path.parent)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Minutes, Settings, deadline, refusals, try_folder
+from commeff.experiments.cli.common import Json, Minutes, Settings, complain, deadline, refusals, try_file, try_folder
 from commeff.experiments.escape import visible
 
 
@@ -70,6 +70,7 @@ def reproduce(
         wanted = command.Wanted(table, scale, store, out, limits, tuple(settings or ()), records)
         wanted.check()
         try_folder("--out", wanted.folder)
+        try_file("--records", records)
         if dry_run:
             typer.echo("\n".join(map(visible, command.dry_run(wanted))))
             return
@@ -81,6 +82,8 @@ def reproduce(
             typer.echo(visible(line))
         if done.page:
             typer.echo(f"page: {done.page}")
+    for fault in done.faults:
+        complain(fault)
     raise typer.Exit(done.exit_code)
 
 

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.contained import Interrupt
 from commeff.experiments.grid import command as grids
+from commeff.experiments.published.reproduce import command
 from commeff.experiments.report.data import computing
 from commeff.experiments.run import archive
-from commeff.experiments.run.store import RunFolder
+from commeff.experiments.run.runner import run_one
+from commeff.experiments.run.store import FINISHED, RunFolder
+from tests.experiments.stored_runs import finished, name_of
+from tests.experiments.test_archive import full
 from tests.experiments.test_reproduce import commeff, run_here
 from tests.experiments.test_reproduce_pieces import CHANGES
 from tests.experiments.test_reproduce_tuning import page, written
 
 
-def finished(store: Path, *names: str, state: str = "done") -> list[Path]:
-    """Runs of which nothing but the records is there."""
-    for name in names:
-        folder = RunFolder(store / name)
-        folder.path.mkdir(parents=True)
-        folder.create({"of": name}, {"cpu": "one"})
-        folder.write("summary.json", {"val_loss": 1.0})
-        (folder.path / "metrics.jsonl").write_text('{"step": 1}\n')
-        folder.mark(state)
-        (folder.path / "checkpoints").mkdir()
-    return [store / name for name in names]
+def done(store: Path) -> set[str]:
+    """The runs of a store that are finished."""
+    return {path.parent.name for path in store.glob("*/status.json") if RunFolder(path.parent).state in FINISHED}
 
 
 def test_another_store_has_the_same_page_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +43,8 @@ def test_another_store_has_the_same_page_and_runs_nothing(tmp_path: Path, monkey
     for name in ("report.md", "values.csv"):
         assert page(tmp_path / "one", name) == page(tmp_path / "two", name)
     assert records.read_bytes() == first
+    assert set(archive.read(records)) == done(tmp_path / "one") == done(tmp_path / "two")
+    assert "belong to this table" not in text
     assert [path.name for path in records.parent.iterdir()] == ["runs.tar.xz"]
 
 
@@ -71,72 +66,88 @@ def test_data_may_lie_elsewhere_than_where_the_runs_were_made(tmp_path: Path, mo
     assert page(tmp_path / "one", "values.csv") == page(tmp_path / "two", "values.csv")
 
 
-def test_records_add_up_and_only_finished_runs_are_kept(tmp_path: Path) -> None:
-    file = tmp_path / "runs.tar.xz"
-    archive.pack(file, finished(tmp_path / "a", "one", "two"))
-    archive.pack(file, [*finished(tmp_path / "b", "three"), *finished(tmp_path / "b", "four", state="killed")])
-    assert list(archive.read(file)) == ["one", "three", "two"]
-    again = tmp_path / "again.tar.xz"
-    archive.pack(again, [tmp_path / "b" / "three", tmp_path / "a" / "two", tmp_path / "a" / "one"])
-    assert again.read_bytes() == file.read_bytes()
-
-
-def test_what_is_finished_or_runs_stays_as_it_is(tmp_path: Path) -> None:
-    file, store = tmp_path / "runs.tar.xz", tmp_path / "store"
-    archive.pack(file, finished(tmp_path / "a", "done", "busy", "killed", "new"))
-    finished(store, "done")
-    finished(store, "busy", "killed", state="killed")
-    (store / "done" / "metrics.jsonl").write_text("own")
-    with RunFolder(store / "busy").claimed():
-        archive.unpack(file, store)
-    states = {name: RunFolder(store / name).state for name in ("done", "busy", "killed", "new")}
-    assert states == {"done": "done", "busy": "killed", "killed": "done", "new": "done"}
-    assert (store / "done" / "metrics.jsonl").read_text() == "own"
-
-
-def damaged(file: Path, change: Callable[[dict[str, bytes]], object]) -> None:
-    contents = {f"a/{name}": b"{}" for name in archive.FILES}
-    change(contents)
-    with tarfile.open(file, "w:xz") as tar:
-        for name, content in contents.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda files: files.update({"../status.json": b""}), "holds '../status.json', which is no record"),
-        (lambda files: files.update({"/status.json": b""}), "holds '/status.json', which is no record"),
-        (lambda files: files.update({"a/b/status.json": b""}), "holds 'a/b/status.json', which is no record"),
-        (lambda files: files.update({"a/lock": b""}), "holds 'a/lock', which is no record"),
-        (lambda files: files.pop("a/summary.json"), "lacks a/summary.json; remove it"),
-    ],
-)
-def test_a_file_of_anything_else_is_refused(
-    change: Callable[[dict[str, bytes]], object], words: str, tmp_path: Path
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["run", "dry-run"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
+    dry: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    damaged(tmp_path / "runs.tar.xz", change)
-    with pytest.raises(ConfigError, match=words.replace(".", r"\.")):
-        archive.unpack(tmp_path / "runs.tar.xz", tmp_path / "store")
-    assert not (tmp_path / "store").exists()
+    monkeypatch.setattr(grids, "run", None)
+    file, store = written(tmp_path, **CHANGES), tmp_path / "store"
+    for place, words in (
+        (f"{file}/x.tar.xz", f"the folder of --records must be a folder, got {file}: {file} is none; choose another"),
+        ("/proc/x.tar.xz", "the folder of --records /proc cannot be written ("),
+    ):
+        code, text = commeff(file, "--store", str(store), "--records", place, *dry)
+        assert (code, text.count("\n"), words in text) == (2, 1, True), text
+        assert not store.exists()
 
 
-@pytest.mark.parametrize(("content", "words"), [(b"no archive", "cannot be read"), (b"", "cannot be read")])
-def test_a_damaged_file_is_refused(content: bytes, words: str, tmp_path: Path) -> None:
-    (tmp_path / "runs.tar.xz").write_bytes(content)
-    with pytest.raises(ConfigError, match=words):
-        archive.check(tmp_path / "runs.tar.xz")
+def test_the_page_is_written_where_the_file_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, records = written(tmp_path, **CHANGES), tmp_path / "runs.tar.xz"
+    monkeypatch.setattr(grids, "run", run_here)
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "_replace", full)
+        code, text = commeff(file, "--store", str(tmp_path / "store"), "--records", str(records))
+    assert code == 2
+    assert text.splitlines()[-1].startswith(f"commeff: --records {records} cannot be written ([Errno 28] No space left")
+    assert text.count("commeff: ") == 1
+    assert "--records" not in page(tmp_path / "store")
+    assert commeff(file, "--store", str(tmp_path / "store"), "--records", str(records))[0] == 0
+    assert set(archive.read(records)) == done(tmp_path / "store")
 
 
-def test_links_are_no_records(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "runs.tar.xz", "w:xz") as tar:
-        link = tarfile.TarInfo("a/status.json")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
-        tar.addfile(link)
-    with pytest.raises(ConfigError, match=r"cannot be read|no record"):
-        archive.read(tmp_path / "runs.tar.xz")
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), Interrupt(), RuntimeError("a fault of ours")])
+@pytest.mark.parametrize("room", [True, False], ids=["room", "full"])
+def test_what_is_done_is_kept_where_training_ends_by_an_error(
+    error: BaseException, room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, records, store = written(tmp_path, **CHANGES), tmp_path / "runs.tar.xz", tmp_path / "store"
+
+    def ending(request: grids.Request) -> grids.Outcome:
+        for cell in grids.prepare(request)[1][:2]:
+            run_one(cell.config, cell.folder)
+        raise error
+
+    monkeypatch.setattr(grids, "run", ending)
+    if not room:
+        monkeypatch.setattr(archive, "_replace", full)
+    with pytest.raises(type(error)) as raised:
+        command.reproduce(command.Wanted(file, store=store, records=records))
+    assert raised.value is error
+    assert len(done(store)) == 2
+    assert set(archive.read(records)) == (done(store) if room else set())
+
+
+def test_each_piece_leaves_what_is_done_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, records, store = written(tmp_path, **CHANGES), tmp_path / "runs.tar.xz", tmp_path / "store"
+
+    def piece(request: grids.Request) -> grids.Outcome:
+        cells = grids.prepare(request)[1]
+        left = [cell for cell in cells if not cell.finished]
+        for cell in left[:3]:
+            run_one(cell.config, cell.folder)
+        states = {cell.folder.name: RunFolder(cell.folder).state for cell in cells}
+        return grids.Outcome(cells, states, left=frozenset(cell.folder.name for cell in left[3:]))
+
+    monkeypatch.setattr(grids, "run", piece)
+    counts = list[int]()
+    while not (store / "pages").exists():
+        code, text = commeff(file, "--store", str(store), "--records", str(records))
+        assert code == 0, text
+        assert set(archive.read(records)) == done(store)
+        counts.append(len(done(store)))
+    assert counts == [3, 7, 10], "4 that tune, in two pieces; 6 that are judged, the first 3 in the second"
+
+
+def test_runs_of_another_table_are_counted_and_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, records = written(tmp_path, **CHANGES), tmp_path / "runs.tar.xz"
+    archive.pack(records, finished(tmp_path / "other", 1, 2))
+    monkeypatch.setattr(grids, "run", run_here)
+    own = ("--store", str(tmp_path / "store"), "--records", str(records))
+    told = f"of the {{}} runs in {records} belong to this table at scale full"
+    for dry, line in (["--dry-run"], "0 " + told.format(2)), ([], "0 " + told.format(2)), ([], "10 " + told.format(12)):
+        code, text = commeff(file, *own, *dry)
+        assert (code, text.splitlines()[0].startswith(line)) == (0, True), text
+    assert {name_of(1), name_of(2)} < set(archive.read(records))
 
 
 @pytest.mark.parametrize(

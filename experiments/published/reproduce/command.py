@@ -18,7 +18,6 @@ from commeff.experiments.run.naming import IRRELEVANT
 
 if TYPE_CHECKING:
     from commeff.experiments.published.reproduce.observing import TableRun
-    from commeff.experiments.published.reproduce.runs import Trained
 
 GIVEN = (*IRRELEVANT, "device")  # settings that the command may give
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
@@ -91,7 +90,7 @@ class Wanted:
 
     @property
     def command(self) -> str:
-        """What makes the page again; where data lie is everybody's own."""
+        """What makes the page again. Where data lie, and a file of finished runs, are everybody's own: left out."""
         device = [word for word in self.settings if word.startswith("device=")]
         return shlex.join(["commeff", "reproduce", self.table, *device, "--scale", self.scale])
 
@@ -119,11 +118,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """What came out: the page, a line for each verdict, and the exit code."""
+    """What came out: the page, a line for each verdict, the exit code, and what else went wrong."""
 
     page: Path | None
     lines: Sequence[str]
     exit_code: int
+    faults: Sequence[str] = ()
 
 
 def tables() -> list[dict[str, str]]:
@@ -151,6 +151,7 @@ def _has_reduced(path: Path) -> bool:
 def dry_run(wanted: Wanted) -> list[str]:
     """What would run, and what it costs, in words."""
     from commeff.experiments.grid import command as grids
+    from commeff.experiments.published.reproduce import kept
     from commeff.experiments.published.reproduce.observing import TableRun, unmeasured
 
     if wanted.is_comparison:
@@ -158,10 +159,10 @@ def dry_run(wanted: Wanted) -> list[str]:
     table = wanted.read()
     plan = TableRun(table, wanted.place, wanted.limits)
     _check(plan)
-    if wanted.records is not None:
-        archive.unpack(wanted.records, plan.store)
+    notes = [] if wanted.records is None else kept.take(plan, wanted.records)
     stated = [f"stated for this scale: {table.cost}"] if table.cost else []
-    lines = [f"{table.title}: {len(table.cases)} cases, seeds {', '.join(map(str, table.seeds))}, {table.measure}"]
+    seeds = ", ".join(map(str, table.seeds))
+    lines = [*notes, f"{table.title}: {len(table.cases)} cases, seeds {seeds}, {table.measure}"]
     if table.measure != "training":
         return [*lines, f"{unmeasured(plan)} measurements at most", *stated]
     from commeff.experiments.published.reproduce.runs import stages
@@ -183,17 +184,18 @@ def reproduce(wanted: Wanted) -> Reproduced:
         return Reproduced(*COMPARISONS[wanted.table].run(wanted.folder))
     table = wanted.read()
     _check_device(table)
+    from commeff.experiments.published.reproduce import kept, runs
     from commeff.experiments.published.reproduce.observing import TableRun, measured
 
     plan = TableRun(table, wanted.place, wanted.limits)
     _check(plan)
     if table.measure == "training":
-        trained = _trained(plan, wanted.records)
-        if trained.results is None:
-            return Reproduced(None, trained.lines, trained.exit_code)
-        results, machines, code = trained.results, trained.machines, trained.exit_code
+        trained = runs.train(plan) if wanted.records is None else kept.train(plan, wanted.records)
     else:
-        (results, machines), code = measured(plan), 0
+        trained = runs.Trained(*measured(plan))
+    if trained.results is None:
+        return Reproduced(None, trained.lines, trained.exit_code, trained.faults)
+    results, machines = trained.results, trained.machines
 
     from commeff.experiments.published.reproduce.judging import judge
     from commeff.experiments.published.reproduce.language import LanguageError
@@ -206,26 +208,15 @@ def reproduce(wanted: Wanted) -> Reproduced:
         page = write(results, verdicts, compared, machines, wanted.command, wanted.folder)
     except LanguageError as error:
         raise ConfigError([f"{wanted.path.name}: {error}"]) from None
-    lines = [f"{one.verdict}: {one.claim.text}{_at(one.where)}: {one.reason}" for one in verdicts]
+    lines = [*trained.lines]
+    lines += [f"{one.verdict}: {one.claim.text}{_at(one.where)}: {one.reason}" for one in verdicts]
     lines += [
         f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.theirs:.6g}, ours {shown(one.ours)}"
         for one in compared
     ]
     outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
     lines += [*results.warnings, *results.missing, headline(table.scale, verdicts, compared, bool(results.missing))]
-    return Reproduced(page, lines, code or (OUTSIDE if outside else 0))
-
-
-def _trained(plan: TableRun, records: Path | None) -> Trained:
-    """Train what is not finished; a file of records is read before and written after, also where time was over."""
-    from commeff.experiments.published.reproduce.runs import folders, train
-
-    if records is None:
-        return train(plan)
-    archive.unpack(records, plan.store)
-    trained = train(plan)
-    archive.pack(records, folders(plan))
-    return trained
+    return Reproduced(page, lines, trained.exit_code or (OUTSIDE if outside else 0), trained.faults)
 
 
 def _check_device(table: PublishedTable) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,9 +23,11 @@ from commeff.experiments.published.reproduce.pricing import Pricing
 from commeff.experiments.published.reproduce.quantities import Observation, derived
 from commeff.experiments.published.reproduce.results import CaseResult, Results, TunedChoice
 from commeff.experiments.published.reproduce.table import PublishedTable
+from commeff.experiments.run.reading import read_json
 from commeff.experiments.run.store import FINISHED, replace, stamp
 
-VERSION = 2  # of what measurements mean
+VERSION = 3  # of what measurements mean
+ENDLESS = ("inf", "-inf", "nan")  # numbers that JSON lacks, as a measurement in the store has them
 FACTS = ("cpu", "cores", "gpus", "python", "torch", "commit")  # of a machine that a page names
 
 
@@ -59,6 +62,12 @@ class TableRun:
             return None
         numbers = tuple(range(len(self.table.cases)))
         return TableStage(self, "_tuning", numbers, self._resolved(tune.settings), tune.seeds)
+
+    @cached_property
+    def runs(self) -> frozenset[str]:
+        """The names of all runs that may be trained, whatever is chosen."""
+        stages = [self.reported(), *([self.tuning] if self.tuning else [])]
+        return frozenset(stage.run(n, seed) for stage in stages for n in stage.numbers for seed in stage.seeds)
 
     def reported(self, choices: Sequence[TunedChoice] | None = None) -> TableStage:
         """The runs that are judged: of all cases, or of those that were chosen."""
@@ -128,12 +137,20 @@ class TableStage:
         replace(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
         return Request(file, store=self.plan.store, limits=self.plan.limits)
 
+    def words(self, number: int, seed: int) -> list[str]:
+        """The settings of a run."""
+        return [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
+
+    def run(self, number: int, seed: int) -> str:
+        """The name of a run."""
+        from commeff.experiments.config.compose import compose
+        from commeff.experiments.run.naming import run_id
+
+        return run_id(compose(self.words(number, seed)))
+
     def results(self) -> StageResults:
         """As the store has them."""
-        from commeff.experiments.config.compose import compose
         from commeff.experiments.report.data.records import read_record
-        from commeff.experiments.run.naming import run_id
-        from commeff.experiments.run.reading import read_json
 
         grid = read_json(self.plan.store / "grids" / f"{self.name}.json")  # none where runs came by --records
         runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid.get("cells", [])}
@@ -141,8 +158,7 @@ class TableStage:
         for number in self.numbers:
             case, seen = self.plan.table.cases[number], dict[int, Observation]()
             for seed in self.seeds:
-                words = [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
-                run = runs.get((frozenset(words), seed)) or run_id(compose(words))
+                run = runs.get((frozenset(self.words(number, seed)), seed)) or self.run(number, seed)
                 record = read_record(self.plan.store / run)
                 if record.state in FINISHED:
                     numbers = {name: value for name, value in record.summary.items() if _is_number(value)}
@@ -191,7 +207,7 @@ def measured(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
             content = _kept(file)
             if content is None:
                 numbers = KINDS[plan.table.measure](config)
-                content = {"numbers": {k: v if abs(v) < float("inf") else "inf" for k, v in numbers.items()}}
+                content = {"numbers": {k: v if math.isfinite(v) else str(float(v)) for k, v in numbers.items()}}
                 content["machine"] = {fact: machine[fact] for fact in FACTS}
                 replace(file, json.dumps(content, indent=1) + "\n", shared=True)
             _add(machines, content["machine"])
@@ -220,11 +236,12 @@ def _where_data_are(config: Mapping[str, Any], settings: Mapping[str, str]) -> M
 
 
 def _kept(file: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(file.read_text())
-    except (OSError, ValueError):
+    """A measurement in the store, None where there is none, or a damaged one."""
+    content = read_json(file)
+    numbers, machine = content.get("numbers"), content.get("machine")
+    if not (isinstance(numbers, dict) and numbers and isinstance(machine, dict) and {*FACTS} <= machine.keys()):
         return None
-    return content if isinstance(content, dict) and {"numbers", "machine"} <= content.keys() else None
+    return content if all(_is_number(value) or value in ENDLESS for value in numbers.values()) else None
 
 
 def _add(machines: dict[str, dict[str, str]], environment: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.local.scheduler import BAD
@@ -16,12 +15,16 @@ from commeff.experiments.published.reproduce.results import Results
 
 @dataclass(frozen=True)
 class Trained:
-    """What the runs came to: results, None where they are not all there; then lines that say why, and the exit code."""
+    """What the runs came to: results, None where they are not all there; then lines that say why, and the exit code.
+
+    `faults` : why finished runs could not be kept in the file of --records.
+    """
 
     results: Results | None
     machines: Sequence[Mapping[str, str]] = ()
     lines: Sequence[str] = ()
     exit_code: int = 0
+    faults: Sequence[str] = ()
 
 
 def train(plan: TableRun) -> Trained:
@@ -59,11 +62,6 @@ def stages(plan: TableRun) -> list[TableStage]:
     if all(cell.finished for cell in grids.prepare(plan.tuning.request, rehearsed=False)[1]):
         known = plan.tuning.results().cases
     return [plan.tuning, plan.reported(choices_of(plan.table.tune, known))]
-
-
-def folders(plan: TableRun) -> list[Path]:
-    """Of the runs of both stages."""
-    return [cell.folder for cell in _cells(plan)]
 
 
 def _cells(plan: TableRun) -> list[Cell]:

@@ -1,0 +1,80 @@
+"""What a table that trains nothing has measured is kept in its store, and measured again where that is damaged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commeff.experiments.grid.local.scheduler import Limits
+from commeff.experiments.published.reproduce.measures import KINDS
+from commeff.experiments.published.reproduce.observing import TableRun, measured
+from commeff.experiments.published.reproduce.table import read_table
+
+TABLE = {
+    "paper": "nobody",
+    "measure": "consensus",
+    "base": {"task": "quadratic", "workers": 4},
+    "grid": [{"name": "a", "method": "dsgd", "topology": "ring"}],
+    "of": "rho",
+    "claims": ["a < 2"],
+}
+NUMBERS = {"rho": 0.5, "up": math.inf, "down": -math.inf, "none": math.nan}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The configurations that were measured."""
+    found = list[Any]()
+
+    def measure(config: Any) -> dict[str, float]:
+        found.append(config)
+        return NUMBERS
+
+    monkeypatch.setitem(KINDS, "consensus", measure)
+    return found
+
+
+def results(folder: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
+    (folder / "mine.yaml").write_text(yaml.safe_dump(TABLE))
+    found, machines = measured(TableRun(read_table(folder / "mine.yaml"), folder / "store", Limits(jobs=1)))
+    (case,) = found.cases
+    return dict(next(iter(case.seen.values())).finals), machines
+
+
+def test_numbers_without_end_are_read_as_they_were_measured(calls: list[Any], tmp_path: Path) -> None:
+    for _ in range(2):
+        found, _ = results(tmp_path)
+        assert repr({name: found[name] for name in NUMBERS}) == repr(NUMBERS)
+    assert len(calls) == len({json.dumps(config) for config in calls})
+    (file, *_) = (tmp_path / "store" / "measured").iterdir()
+    assert "NaN" not in file.read_text()
+    assert "Infinity" not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content | {"numbers": 5},
+        lambda content: content | {"numbers": {}},
+        lambda content: content | {"numbers": {"rho": None}},
+        lambda content: content | {"numbers": {"rho": "half"}},
+        lambda content: content | {"numbers": {"rho": [1]}},
+        lambda content: content | {"machine": 5},
+        lambda content: content | {"machine": {}},
+        lambda content: {"numbers": NUMBERS},
+        lambda content: [],
+    ],
+)
+def test_what_is_damaged_is_measured_again(damage: Callable[[Any], Any], calls: list[Any], tmp_path: Path) -> None:
+    before = results(tmp_path)
+    for file in (tmp_path / "store" / "measured").iterdir():
+        file.write_text(json.dumps(damage(json.loads(file.read_text()))))
+    count = len(calls)
+    assert repr(results(tmp_path)) == repr(before)
+    assert len(calls) == 2 * count
