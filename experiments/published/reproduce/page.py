@@ -94,9 +94,10 @@ def _claims(verdicts: Sequence[ClaimVerdict]) -> Iterator[str]:
         cells = (f"`{one.claim.text}`{of}", where, f"**{one.verdict}**", one.reason, one.claim.source)
         yield f"| {cells[0]} | {' | '.join([markdown_text(where), cells[2], *map(markdown_text, cells[3:])])} |"
     yield ""
-    for text, because in {v.claim.text: v.claim.because for v in verdicts if v.verdict != HOLDS}.items():
-        if because:
-            yield from (f"`{text}`: {because}", "")
+    unmet = [v.claim for v in verdicts if v.verdict != HOLDS and v.claim.because]
+    for because in dict.fromkeys(claim.because for claim in unmet):
+        texts = dict.fromkeys(claim.text for claim in unmet if claim.because == because)
+        yield from (f"{', '.join(f'`{text}`' for text in texts)}: {because}", "")
 
 
 def _numbers(compared: Sequence[Comparison], results: Results) -> Iterator[str]:
