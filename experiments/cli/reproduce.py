@@ -57,6 +57,7 @@ def reproduce(
     with refusals():
         from commeff.experiments.grid.local.scheduler import Limits
         from commeff.experiments.published.reproduce import command
+        from commeff.experiments.published.reproduce.traces import no_trace
         from commeff.experiments.run.system import cores
 
         if list_tables:
@@ -69,12 +70,14 @@ def reproduce(
         limits = Limits(jobs or cores(), deadline=deadline(minutes))
         wanted = command.Wanted(table, scale, store, out, limits, tuple(settings or ()), records)
         wanted.check()
-        try_folder("--out", wanted.folder)
+        try_folder("--store", wanted.place)
+        try_folder("--out" if out else "--store", wanted.folder)
         try_file("--records", records)
-        if dry_run:
-            typer.echo("\n".join(map(visible, command.dry_run(wanted))))
-            return
-        done = command.reproduce(wanted)
+        with no_trace(wanted.place, kept=not dry_run):
+            if dry_run:
+                typer.echo("\n".join(map(visible, command.dry_run(wanted))))
+                return
+            done = command.reproduce(wanted)
     if as_json:
         typer.echo(json.dumps({"page": str(done.page), "lines": done.lines, "exit_code": done.exit_code}, indent=2))
     else:

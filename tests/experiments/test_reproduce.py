@@ -171,7 +171,7 @@ def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     for words in ([], ["--dry-run"]):
         code, told = commeff(written(tmp_path), "--store", "/proc/store", "--out", str(tmp_path / "page"), *words)
         assert (code, told.count("\n")) == (2, 1)
-        assert told.startswith("commeff: store /proc/store cannot be written (")
+        assert told.startswith("commeff: --store /proc/store cannot be written (")
 
 
 def test_every_claim_and_number_of_a_shipped_table_has_a_source() -> None:

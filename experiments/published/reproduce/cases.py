@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.grid.plan.spec import text
 
 MOST_CASES = 2_000
@@ -27,12 +29,10 @@ class Case:
     labels: Mapping[str, str]
     settings: Mapping[str, str]
 
-    def has(self, where: Mapping[str, str]) -> bool:
-        """Whether the case has all these labels, under their keys or the ends of their keys."""
-        return all(self.label(key) == value for key, value in where.items())
-
     def label(self, key: str) -> str | None:
-        """The value of a label, by its key or the end of its key."""
+        """The value of a label, by its key or the end of its key; that of `name` is the variant."""
+        if key == "name":
+            return self.name
         if key in self.labels:
             return self.labels[key]
         return next((value for own, value in self.labels.items() if own.endswith(f".{key}")), None)
@@ -40,17 +40,18 @@ class Case:
 
 def read_cases(
     raw: Mapping[str, Any], base: Mapping[str, str], added: Mapping[str, str], parameters: list[str], faults: list[str]
-) -> Iterator[Case]:
+) -> list[Case]:
     """The combinations of every entry of the grid, less what is excluded; `added` overrides settings."""
     entries, excluded = raw.get("grid") or [], raw.get("exclude") or []
-    if not isinstance(entries, list) or not entries or not all(isinstance(e, dict) for e in [*entries, *excluded]):
+    lists = isinstance(entries, list) and isinstance(excluded, list)
+    if not entries or not lists or not all(isinstance(entry, dict) for entry in [*entries, *excluded]):
         faults.append("grid and exclude must be lists of settings, such as [{name: psgd, method: psgd}]")
-        return
-    rules = [{str(key): values_of(value) for key, value in rule.items()} for rule in excluded]
+        return []
     axes = [{str(k): values_of(v) for k, v in entry.items() if k != "name"} for entry in entries]
     if sum(_size(each) for each in axes) > MOST_CASES:
         faults.append(f"grid must have at most {MOST_CASES:,} cases, got more; sweep less")
-        return
+        return []
+    every = []
     for number, (entry, own) in enumerate(zip(entries, axes, strict=True), 1):
         faults += [f"grid: entry {number}: {key} has no values" for key, values in own.items() if not values]
         if "name" not in entry and "method" not in own:
@@ -60,9 +61,46 @@ def read_cases(
             name = str(entry.get("name") or labels.get("method"))
             settings = {**base, **{k: v for k, v in labels.items() if k not in parameters}}
             settings |= {key: value for key, value in added.items() if key not in parameters}
-            case = Case(name, labels | {k: v for k, v in added.items() if k in labels}, settings)
-            if not any(all(case.label(key) in allowed for key, allowed in rule.items()) for rule in rules):
-                yield case
+            every.append(Case(name, labels | {k: v for k, v in added.items() if k in labels}, settings))
+    rules = [{str(key): values_of(value) for key, value in rule.items()} for rule in excluded]
+    for number, rule in enumerate(rules, 1):
+        unknown = absent_values(every, rule, "exclude")
+        if not unknown and not any(_excludes(rule, case) for case in every):
+            unknown = [f"exclude: entry {number} removes nothing: no case has all that it names; leave it out"]
+        faults += unknown
+    return [case for case in every if not any(_excludes(rule, case) for rule in rules)]
+
+
+def _excludes(rule: Mapping[str, list[str]], case: Case) -> bool:
+    return all(case.label(key) in allowed for key, allowed in rule.items())
+
+
+def absent_values(cases: Sequence[Case], rule: Mapping[str, list[str]], part: str) -> list[str]:
+    """A line for each label of a rule that no case has, and for each value of it."""
+    faults = []
+    for key, values in rule.items():
+        known = values_by_label(cases, [key])[key]
+        if not known:
+            faults += [f"{part}: {fault}" for fault in unknown_label(cases, key)]
+            continue
+        faults += [
+            f"{part}: no case has {key}={value}; there are {', '.join(known)}" for value in values if value not in known
+        ]
+    return faults
+
+
+def unknown_label(cases: Sequence[Case], key: str) -> list[str]:
+    """A line if no case has a label."""
+    if any(case.label(key) is not None for case in cases):
+        return []
+    labels = dict.fromkeys(label for case in cases for label in case.labels)
+    return [f"{key!r} is no label of the grid{did_you_mean(key, labels)}; it has {', '.join(labels)}"]
+
+
+def repeated(cases: Sequence[Case]) -> list[str]:
+    """The cases, in words, that are there more than once."""
+    counts = Counter(" ".join([case.name, *(f"{key}={value}" for key, value in case.labels.items())]) for case in cases)
+    return [words for words, count in counts.items() if count > 1]
 
 
 def _size(axes: Mapping[str, list[str]]) -> int:
@@ -74,7 +112,7 @@ def _size(axes: Mapping[str, list[str]]) -> int:
 
 def kept(case: Case, keep: Mapping[str, list[str]]) -> bool:
     """Whether a scale keeps a case: none of its labels has another value than those named."""
-    return all((case.name if key == "name" else case.label(key)) in (None, *allowed) for key, allowed in keep.items())
+    return all(case.label(key) in (None, *allowed) for key, allowed in keep.items())
 
 
 def values_by_label(cases: Iterable[Case], keys: Iterable[str]) -> dict[str, list[str]]:

@@ -113,7 +113,11 @@ class Wanted:
             near = did_you_mean(bad[0].partition("=")[0], GIVEN)
             own = f"{bad[0]!r}: a table's settings are its own, but for {', '.join(GIVEN)}{near}"
             raise ConfigError([f"{own}; copy {self.path.name} and change the copy"])
-        return read_table(self.path, self.scale, self.settings)
+        from commeff.experiments.published.reproduce.names import check_names
+
+        table = read_table(self.path, self.scale, self.settings)
+        check_names(table)
+        return table
 
 
 @dataclass(frozen=True)
@@ -201,10 +205,12 @@ def reproduce(wanted: Wanted) -> Reproduced:
     from commeff.experiments.published.reproduce.language import LanguageError
     from commeff.experiments.published.reproduce.numbers import OFF, compare
     from commeff.experiments.published.reproduce.page import headline, write
+    from commeff.experiments.published.reproduce.traces import replaced
     from commeff.experiments.published.reproduce.verdicts import FAILS, shown
 
     try:
         verdicts, compared = judge(results), compare(results)
+        others = replaced(wanted.folder / "report.md", table.title, wanted.command)
         page = write(results, verdicts, compared, machines, wanted.command, wanted.folder)
     except LanguageError as error:
         raise ConfigError([f"{wanted.path.name}: {error}"]) from None
@@ -215,7 +221,12 @@ def reproduce(wanted: Wanted) -> Reproduced:
         for one in compared
     ]
     outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
-    lines += [*results.warnings, *results.missing, headline(table.scale, verdicts, compared, bool(results.missing))]
+    lines += [
+        *results.warnings,
+        *results.missing,
+        *others,
+        headline(table.scale, verdicts, compared, bool(results.missing)),
+    ]
     return Reproduced(page, lines, trained.exit_code or (OUTSIDE if outside else 0), trained.faults)
 
 
@@ -228,25 +239,23 @@ def _check_device(table: PublishedTable) -> None:
 
 
 def _check(plan: TableRun) -> None:
-    """Refuse what can be seen before anything runs: of the store, metrics, claims, and formulas of numbers."""
+    """Refuse what can be seen before anything runs, with torch: of the store, tuning, claims, and formulas."""
     from commeff.experiments.grid.plan.estimate import store_faults
-    from commeff.experiments.published.reproduce.checking import check_metrics
     from commeff.experiments.published.reproduce.choosing import check_by, choose
     from commeff.experiments.published.reproduce.judging import check
     from commeff.experiments.published.reproduce.language import LanguageError
-    from commeff.experiments.published.reproduce.numbers import compare
+    from commeff.experiments.published.reproduce.rehearsal import rehearse
 
     if faults := store_faults(plan.store):
         raise ConfigError(faults)
-    check_metrics(plan.table, plan.settings)
     if plan.table.tune is not None:
         check_by(plan.table.tune, plan.settings)
     try:
         results = choose(plan.table, plan.planned)
         check(results)
-        compare(results)
     except LanguageError as error:
         raise ConfigError([f"{plan.table.path.name}: {error}"]) from None
+    rehearse(results)
 
 
 def _at(where: object) -> str:

@@ -6,8 +6,17 @@ import math
 from collections.abc import Iterator, Sequence
 
 from commeff.experiments.config.schema import did_you_mean
-from commeff.experiments.published.reproduce.formulas import FUNCTIONS, evaluate
-from commeff.experiments.published.reproduce.language import Call, Expression, LanguageError, Name, Statement, walk
+from commeff.experiments.published.reproduce.formulas import CONSTANTS, FUNCTIONS, evaluate
+from commeff.experiments.published.reproduce.language import (
+    Arithmetic,
+    Call,
+    Expression,
+    LanguageError,
+    Literal,
+    Name,
+    Statement,
+    walk,
+)
 
 RELATIONS = ("below", "above", "within", "equal", "order")  # calls that are claims by themselves
 QUANTITIES = ("final", "floor", "least", "rate", "to", "onset")  # calls on a variant, or in slope on a metric
@@ -35,6 +44,8 @@ def check_claim(tree: Statement, names: Sequence[str]) -> None:
         said = ", ".join(dict.fromkeys(part.text for part in _variants(tree)))
         near = next((did_you_mean(part.text, names) for part in _variants(tree) if did_you_mean(part.text, names)), "")
         raise LanguageError(f"a claim must name a variant, got {said or 'none'}{near}; there are {', '.join(names)}")
+    if tree.margin is not None:
+        _check_margin(tree)
     if alone and isinstance(tree.left, Call):
         for part in _variants(tree):
             if part.text not in (*names, "others"):
@@ -66,18 +77,45 @@ def check_call(call: Call) -> None:
         raise LanguageError(f"{call.function} takes {wanted} arguments, got {count}")
     if words - named:
         raise LanguageError(f"{call.function} has no argument {min(words - named)!r}")
-    if "sigmas" in call.named and not _number(call.named["sigmas"]) > 0:
+    if "sigmas" in call.named and not 0 < _number(call.named["sigmas"]) < math.inf:
         raise LanguageError(f"sigmas of {call.function} must be a number above 0")
-    if call.function == "within" and _number(call.arguments[2]) < 0:
-        raise LanguageError("the third argument of within must be at least 0: it is how far apart is near")
+    if call.function == "within":
+        _check_near(call.arguments[2], "the third argument of within")
+        if isinstance(call.arguments[2], Arithmetic | Call) and _has_percentage(call.arguments[2]):
+            raise LanguageError(
+                "a percentage in within stands alone, as within(a, b, 20%): a part of a sum has no share"
+            )
     if call.function == "equal" and count == 3 and not isinstance(call.arguments[2], Name):
         raise LanguageError("the third argument of equal is `bits` or a metric")
 
 
-def _number(tree: Expression) -> float:
-    """Of an expression without names; NaN of any other."""
-    if any(isinstance(part, Name) for part in walk(tree)):
-        return math.nan
+def _check_margin(tree: Statement) -> None:
+    """Refuse what is no distance behind ±."""
+    assert tree.margin is not None
+    assert tree.right is not None
+    _check_near(tree.margin, "what stands behind ±")
+    if _has_percentage(tree.margin):
+        by = abs(_number(Arithmetic("*", tree.margin, tree.right)))
+        raise LanguageError(
+            f"± wants how far and no percentage, which says not of what; write ± {by:.3g}"
+            if math.isfinite(by)
+            else "± wants how far and no percentage, which says not of what; write a number, or within(a, b, 10%)"
+        )
+
+
+def _check_near(tree: Expression, what: str) -> None:
+    if not 0 <= _number(tree, 0.0) < math.inf:
+        raise LanguageError(f"{what} must be at least 0 and finite: it is how far apart is near")
+
+
+def _has_percentage(tree: Expression) -> bool:
+    return any(isinstance(part, Literal) and part.percent for part in walk(tree))
+
+
+def _number(tree: Expression, unknown: float = math.nan) -> float:
+    """Of an expression without names; `unknown` of any other."""
+    if any(isinstance(part, Name) and part.text not in CONSTANTS for part in walk(tree)):
+        return unknown
     return evaluate(tree, lambda name: math.nan)
 
 

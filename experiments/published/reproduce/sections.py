@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from commeff.experiments.config.schema import did_you_mean
@@ -14,19 +14,21 @@ from commeff.experiments.published.reproduce.statements import SCALES
 SMOKE = {"steps": 10, "evaluate_every": 5}  # of a table that does not say
 
 
-def read_scale(raw: Mapping[str, Any], scale: str, file: str, faults: list[str]) -> dict[str, Any]:
-    """What a scale changes."""
+def read_scales(raw: Mapping[str, Any], scale: str, file: str, faults: list[str]) -> dict[str, dict[str, Any]]:
+    """What each scale changes: those that the file names, full, and the one that is asked for."""
     scales = raw.get("scales") or {}
     if not isinstance(scales, dict) or not all(isinstance(own or {}, dict) for own in scales.values()):
         faults.append(f"scales must be as {{smoke: {{steps: 10}}}}, got {scales!r}")
-        return {}
-    faults += [f"scales has no use for {key!r}{did_you_mean(key, SCALES)}" for key in scales if key not in SCALES]
+        return {scale: {}}
+    unknown = [str(key) for key in scales if key not in SCALES]
+    faults += [f"scales has no use for {key!r}{did_you_mean(key, SCALES)}" for key in unknown]
     if scale not in SCALES:
         faults.append(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}{did_you_mean(scale, SCALES)}")
     elif scale == "reduced" and scale not in scales:
         faults.append(f"{file} has no scale reduced; it runs at --scale full, and smoke")
-    own = scales.get(scale)
-    return dict(own) if own else dict(SMOKE) if scale == "smoke" else {}
+    named = [each for each in SCALES if each in scales or each in ("full", scale)]
+    own = {each: dict(scales.get(each) or (SMOKE if each == "smoke" else {})) for each in named}
+    return own if scale in own else own | {scale: {}}
 
 
 def read_settings(raw: Mapping[str, Any], part: str, faults: list[str], name: str = "") -> dict[str, str]:
@@ -56,7 +58,16 @@ def read_words(raw: Mapping[str, Any], part: str, faults: list[str]) -> dict[str
         return {}
     cut = "says nothing; a comma inside {...} ends a text: put it between quotes"
     faults += [f"{part}: {key} {cut}" for key, value in node.items() if value is None]
-    return {str(key): str(value) for key, value in node.items()}
+    return {str(key): one_line(value) for key, value in node.items()}
+
+
+def one_line(value: Any) -> str:
+    """A text, its lines joined: a new one could begin a heading of the page.
+
+    >>> one_line("A title\\n# and another")
+    'A title # and another'
+    """
+    return " ".join(str(value).split())
 
 
 def read_names(raw: Mapping[str, Any], part: str, faults: list[str]) -> list[str]:
@@ -79,18 +90,20 @@ def read_formulas(raw: Mapping[str, Any], part: str, faults: list[str]) -> dict[
     return found
 
 
-def read_show(raw: Mapping[str, Any], of: str, faults: list[str]) -> tuple[str, ...]:
-    """The quantities that a table shows: what it speaks of unless it says."""
-    node = raw.get("show") or [of]
+def read_show(raw: Mapping[str, Any], claimed: Iterable[str], faults: list[str]) -> tuple[str, ...]:
+    """The quantities that a table shows: the metrics that claims speak of, unless it says."""
+    node = raw.get("show")
+    if node is None:
+        return tuple(dict.fromkeys(claimed))
     if not isinstance(node, list) or not all(isinstance(each, str) for each in node):
         faults.append(f"show must be a list of quantities, such as [val_loss, floor(val_loss)], got {node!r}")
-        return (of,)
+        return ()
     for quantity in node:
         try:
             parse_formula(quantity)
         except LanguageError as error:
             faults.append(f"show: {error}")
-            return (of,)
+            return ()
     return tuple(node)
 
 

@@ -92,7 +92,7 @@ def read_claims(node: Any, of: str, names: Sequence[str], faults: list[str]) -> 
         each = item.get("each") or []
         found.append(
             Claim(
-                str(item["claim"]),
+                " ".join(str(item["claim"]).split()),
                 tree,
                 str(item.get("of", of)),
                 tuple(map(str, each if isinstance(each, list) else [each])),
@@ -116,7 +116,8 @@ def read_numbers(node: Any, of: str, names: Sequence[str], faults: list[str]) ->
             near = did_you_mean(str(item["variant"]), names)
             faults.append(f"{where}: no variant {item['variant']!r}{near}; there are {', '.join(names)}")
         spread = item.get("spread")
-        if spread is not None and (isinstance(spread, bool) or not isinstance(spread, (int, float)) or not spread >= 0):
+        good = isinstance(spread, (int, float)) and not isinstance(spread, bool) and 0 <= spread < math.inf
+        if spread is not None and not good:
             faults.append(f"{where}: spread must be a number, as printed behind ±, got {spread!r}")
             spread = None
         try:
@@ -149,9 +150,12 @@ def read_tolerance(node: Any, faults: list[str]) -> Tolerance:
     except LanguageError:
         tree = Name("")
     value = tree.value / (100 if tree.percent else 1) if isinstance(tree, Literal) else math.nan
-    if not value >= 0 or (node["kind"] != "rank" and "by" not in node):
-        faults.append(f"tolerance.by must be a number or a percentage, got {node.get('by')!r}")
+    if not 0 <= value < math.inf or (node["kind"] != "rank" and "by" not in node):
+        faults.append(f"tolerance.by must be a number or a percentage, at least 0 and finite, got {node.get('by')!r}")
         return Tolerance("relative", 0.05)
+    if node["kind"] == "relative" and value > 1:
+        meant = f"{tree.value:g}%" if isinstance(tree, Literal) and not tree.percent and value <= 100 else "5%"
+        faults.append(f"tolerance.by must be at most 100% where it is relative, got {value:.0%}; write such as {meant}")
     return Tolerance(node["kind"], value)
 
 

@@ -7,24 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, did_you_mean, node
 from commeff.experiments.grid.plan.files import read_mapping
 from commeff.experiments.grid.plan.spec import text
-from commeff.experiments.published.reproduce.cases import Case, kept, read_cases
+from commeff.experiments.published.reproduce.cases import Case
 from commeff.experiments.published.reproduce.checking import check_labels
 from commeff.experiments.published.reproduce.drawn import FigureWords, read_figure
 from commeff.experiments.published.reproduce.language import Call, Expression, Name, parse_formula, walk
+from commeff.experiments.published.reproduce.parameters import unused_parameters
+from commeff.experiments.published.reproduce.scales import read_scaled
 from commeff.experiments.published.reproduce.sections import (
+    one_line,
     read_cost,
     read_formulas,
-    read_keep,
     read_names,
-    read_scale,
-    read_seeds,
     read_settings,
     read_show,
     read_words,
 )
+from commeff.experiments.published.reproduce.settable import unknown_keys
 from commeff.experiments.published.reproduce.statements import (
     Claim,
     PrintedNumber,
@@ -35,7 +36,7 @@ from commeff.experiments.published.reproduce.statements import (
     read_numbers,
     read_tolerance,
 )
-from commeff.experiments.published.reproduce.tuning import Tuning, middle_of_each, read_tuning
+from commeff.experiments.published.reproduce.tuning import Tuning, middle_of_each, read_tuning, unequal
 
 TABLES = Path(__file__).parents[1] / "tables"
 KEYS = (
@@ -88,7 +89,7 @@ class PublishedTable:
 
     def is_theirs(self, config: Mapping[str, Any]) -> bool:
         """Whether a run's configuration has what printed numbers are of, such as the whole data set."""
-        return all(_found(config, key.split(".")) == value for key, value in self.comparable.items())
+        return all(_has(config, key, value) for key, value in self.comparable.items())
 
     @property
     def metrics(self) -> set[str]:
@@ -112,12 +113,16 @@ class PublishedTable:
         return len({(c.name, c.labels.get(key)) for c in self.cases}) > len({c.name for c in self.cases})
 
 
-def _found(config: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """A value of a configuration as text; "" where there is none."""
-    node: Any = config
-    for key in keys:
-        node = node.get(key) if isinstance(node, Mapping) else None
-    return "" if node is None else text(node)
+def _has(config: Mapping[str, Any], key: str, value: str) -> bool:
+    """Whether a configuration has a setting; a part of it is named by what it builds."""
+    from commeff.experiments.config.compose import SHORTHANDS
+
+    found: Any = config
+    for part in SHORTHANDS.get(key, key).split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    if isinstance(found, Mapping):
+        return key in GROUPS and value in built_in(key) and node(key, value)["_target_"] == found.get("_target_")
+    return found is not None and text(found) == value
 
 
 def built_in_tables() -> dict[str, Path]:
@@ -157,7 +162,6 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
     """
     raw = read_mapping(path, "table", KEYS)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, KEYS)}" for key in raw if key not in KEYS]
-    own = read_scale(raw, scale, path.name, faults)
     measure = str(raw.get("measure", MEASURES[0]))
     if measure not in MEASURES:
         faults.append(f"measure must be one of {', '.join(MEASURES)}, got {measure!r}{did_you_mean(measure, MEASURES)}")
@@ -165,14 +169,12 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
         faults.append(f"{path.name} has no cluster, on which it could model runs; give `cluster: NAME or FILE`")
     parameters = read_names(raw, "parameters", faults)
     base = read_settings(raw, "base", faults)
-    added = read_settings(own, "", faults) | dict(word.split("=", 1) for word in overrides)
-    full = [*read_cases(raw, base, {}, parameters, faults)]
-    keep = read_keep(own, faults)
-    cases = [case for case in read_cases(raw, base, added, parameters, []) if kept(case, keep)]
-    if full and not cases:
-        faults.append(f"{path.name}: scale {scale} keeps no case; change its `keep`")
-    seeds, all_seeds = read_seeds(raw, own, scale, measure in EXACT, faults)
-    tune = read_tuning(raw.get("tune"), full, all_seeds, faults)
+    given = dict(word.split("=", 1) for word in overrides)
+    full, scales = read_scaled(raw, scale, path.name, base, given, parameters, measure in EXACT, faults)
+    cases, seeds = [*scales[scale].cases], scales[scale].seeds
+    tune = read_tuning(raw.get("tune"), full, scales[scale].all_seeds, faults)
+    if tune:
+        faults += [fault for name, each in scales.items() for fault in unequal(tune, each.cases, name)]
     if tune and measure != MEASURES[0]:
         faults.append(f"tune must be left out where measure is {measure}: there is no validation data to choose by")
     if tune and tune.seeds and scale == "smoke":
@@ -182,11 +184,14 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
         raise ConfigError(list(dict.fromkeys(faults)))
     of = str(raw.get("of") or "val_loss")
     names = [*dict.fromkeys(case.name for case in full)]
+    claims = read_claims(raw.get("claims"), of, names, faults)
+    comparable = read_settings(raw, "comparable", faults)
+    faults += [f"comparable: {fault}" for fault in unknown_keys(comparable, [*full, *cases])]
     table = PublishedTable(
         path=path,
         scale=scale,
-        title=str(raw.get("title") or path.stem),
-        paper=str(raw.get("paper") or ""),
+        title=one_line(raw.get("title") or path.stem),
+        paper=one_line(raw.get("paper") or ""),
         about=str(raw.get("about") or "").strip(),
         settings=read_words(raw, "settings", faults),
         open=read_words(raw, "open", faults),
@@ -198,20 +203,23 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
         tune=tune,
         cluster=read_cluster(raw.get("cluster"), path.parent, faults),
         of=of,
-        show=read_show(raw, of, faults),
+        show=read_show(raw, [claim.of for claim in claims], faults),
         tolerance=read_tolerance(raw.get("tolerance"), faults),
         numbers=read_numbers(raw.get("numbers"), of, names, faults),
-        comparable=read_settings(raw, "comparable", faults),
-        claims=read_claims(raw.get("claims"), of, names, faults),
+        comparable=comparable,
+        claims=claims,
         figure=read_figure(raw.get("figure"), names, faults),
         cost=read_cost(raw, faults).get(scale, ""),
         full_cases=tuple(full),
     )
-    if not table.claims and not table.numbers:
+    trees = [*table.let.values(), *(claim.tree for claim in table.claims), *(number.value for number in table.numbers)]
+    x = table.figure.x if table.figure else ""
+    faults += unused_parameters(raw, parameters, full, trees, x)
+    if not raw.get("claims") and not raw.get("numbers"):
         faults.append(f"{path.name} claims nothing; give `claims` or `numbers`")
     if not table.paper:
         faults.append(f"{path.name} names no `paper`: whoever reads it must find what is reproduced")
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
-    check_labels(table, raw)
+    check_labels(table)
     return table

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.published.reproduce.cases import Case
 from commeff.experiments.published.reproduce.sections import are_seeds, read_settings
+from commeff.experiments.published.reproduce.settable import unknown_keys
 
 KEYS = ("over", "by", "seeds", "settings")
 CHOSEN_BY = ("val_accuracy", "val_loss", "train_loss")
@@ -47,7 +48,7 @@ def middle_of_each(tuning: Tuning, cases: Sequence[Case]) -> list[Case]:
 
 
 def read_tuning(node: Any, cases: Sequence[Case], seeds: Iterable[int], faults: list[str]) -> Tuning | None:
-    """The `tune` of a file; every variant must try as many values, and no seed may both choose and be reported.
+    """The `tune` of a file; no seed may both choose and be reported.
 
     Parameters
     ----------
@@ -67,17 +68,36 @@ def read_tuning(node: Any, cases: Sequence[Case], seeds: Iterable[int], faults: 
     if cases and over not in labels:
         near = did_you_mean(over, labels)
         faults.append(f"tune.over names {over!r}, of which no entry of the grid tries values{near}")
-    tuning = Tuning(over, node["by"], _seeds(node, seeds, faults), _settings(node, over, faults))
+    return Tuning(over, node["by"], _seeds(node, seeds, faults), _settings(node, over, cases, faults))
+
+
+def unequal(tuning: Tuning, cases: Sequence[Case], scale: str) -> list[str]:
+    """A line if variants try different numbers of values at a scale."""
     groups = tuning.groups((case, case) for case in cases)
-    if groups:
-        least, most = (pick(groups, key=lambda group: sum(over in c.labels for c in group)) for pick in (min, max))
-        few, many = (sum(over in case.labels for case in group) for group in (least, most))
-        if few < many:
-            faults.append(
-                f"tune: {least[0].name} tries {few} values of {over}, {most[0].name} tries {many}: "
-                "give each method as many"
-            )
-    return tuning
+    if not groups:
+        return []
+    least, most = (pick(groups, key=lambda group: len(_values(tuning.over, group))) for pick in (min, max))
+    few, many = (_values(tuning.over, group) for group in (least, most))
+    if len(few) == len(many):
+        return []
+    over, (less, more) = tuning.over, (f"({', '.join(values.values()) or 'none'})" for values in (few, many))
+    return [
+        f"tune: at scale {scale} {least[0].name} tries {len(few)} of {over} {less}, {most[0].name} tries {len(many)} "
+        f"{more}: give each method as many"
+    ]
+
+
+def _values(over: str, cases: Sequence[Case]) -> dict[str | float, str]:
+    """The different values of a label, and how they are written: 0.1 and 1e-1 are one."""
+    texts = [case.labels[over] for case in cases if over in case.labels]
+    return {_number(text): text for text in texts}
+
+
+def _number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _seeds(node: Mapping[str, Any], seeds: Iterable[int], faults: list[str]) -> tuple[int, ...]:
@@ -96,8 +116,9 @@ def _seeds(node: Mapping[str, Any], seeds: Iterable[int], faults: list[str]) -> 
     return tuple(own)
 
 
-def _settings(node: Mapping[str, Any], over: str, faults: list[str]) -> dict[str, str]:
+def _settings(node: Mapping[str, Any], over: str, cases: Sequence[Case], faults: list[str]) -> dict[str, str]:
     settings = read_settings(node, "settings", faults, "tune.settings")
+    faults += [f"tune.settings: {fault}" for fault in unknown_keys(settings, cases)]
     if settings and not node.get("seeds"):
         faults.append("tune.settings needs tune.seeds: runs that are also reported are as the table has them")
     own = [key for key in ("seed", over) if key in settings]
