@@ -24,9 +24,13 @@ class ClaimVerdict:
     reason: str
 
 
-def judge(results: Results) -> list[ClaimVerdict]:
-    """The verdicts of all claims of a table."""
-    return [verdict for claim in results.table.claims for verdict in _at_each_place(claim, results)]
+def judge(results: Results, strict: bool = False) -> list[ClaimVerdict]:
+    """The verdicts of all claims of a table.
+
+    A claim that these numbers do not suit, as a quotient that is over zero, cannot be told; `strict` raises
+    `LanguageError` instead.
+    """
+    return [verdict for claim in results.table.claims for verdict in _at_each_place(claim, results, strict)]
 
 
 def check(results: Results) -> None:
@@ -57,7 +61,7 @@ def _is_judged(claim: Claim, results: Results) -> bool:
     return SCALES.index(results.table.scale) >= SCALES.index(claim.least_scale)
 
 
-def _at_each_place(claim: Claim, results: Results) -> Iterator[ClaimVerdict]:
+def _at_each_place(claim: Claim, results: Results, strict: bool) -> Iterator[ClaimVerdict]:
     for where in places(claim, results):
         if not _is_judged(claim, results):
             yield ClaimVerdict(claim, where, UNTOLD, f"judged from scale {claim.least_scale} on")
@@ -65,6 +69,8 @@ def _at_each_place(claim: Claim, results: Results) -> Iterator[ClaimVerdict]:
         try:
             verdict, reason = Judgement(claim, where, results).verdict()
         except (AbsentError, LanguageError) as fault:
+            if strict and isinstance(fault, LanguageError):
+                raise
             verdict, reason = UNTOLD, str(fault)
         yield ClaimVerdict(claim, where, verdict, reason)
 

@@ -212,8 +212,9 @@ def of_metric(tree: Expression, seen: Observation) -> float:
     if isinstance(tree, Literal):
         return tree.value / 100 if tree.percent else tree.value
     if isinstance(tree, Arithmetic):
-        left, right = of_metric(tree.left, seen), of_metric(tree.right, seen)
-        return measured(partial(combine, tree.sign), left, right)
+        if not any(isinstance(part, Name) for part in walk(tree)):
+            return evaluate(tree, _nothing)
+        return measured(partial(combine, tree.sign), of_metric(tree.left, seen), of_metric(tree.right, seen))
     if isinstance(tree, Call) and tree.function in ("final", "floor", "least", "rate", "to") and tree.arguments:
         metric, *rest = tree.arguments
         if isinstance(metric, Name):

@@ -73,7 +73,7 @@ def _trials(results: Results) -> Iterator[tuple[str, Trial]]:
 
 
 def _judged(claim: Claim, made: Results) -> None:
-    judge(replace(made, table=replace(made.table, claims=(claim,))))
+    judge(replace(made, table=replace(made.table, claims=(claim,))), strict=True)
 
 
 def _compared(printed: PrintedNumber, made: Results) -> None:
