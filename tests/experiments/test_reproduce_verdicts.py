@@ -215,6 +215,13 @@ def test_a_printed_number_needs_every_seed_and_a_narrow_interval(
     assert [one.verdict for one in compare(found)] == [expected]
 
 
+@pytest.mark.parametrize(("theirs", "expected"), [(1.0, OK), (1.2, OFF)])
+def test_one_seed_is_enough_where_none_changes_anything(theirs: float, expected: str, tmp_path: Path) -> None:
+    more = {"numbers": [{"variant": "a", "value": theirs}], "tolerance": {"kind": "absolute", "by": 0.1}}
+    found = results(tmp_path, ["a < 99"], {("a", "0.1"): ends(1)}, measure="consensus", **more)
+    assert [one.verdict for one in compare(found)] == [expected]
+
+
 def test_an_accuracy_gets_there_from_below_and_a_lost_floor_is_none() -> None:
     rising = pd.DataFrame({"step": [1.0, 2.0, 3.0], "test_accuracy": [0.1, 0.5, 0.9], "wire_bytes": [1.0, 2.0, 3.0]})
     assert to(Observation({}, rising), "test_accuracy", 0.5) == 2.0

@@ -63,9 +63,8 @@ def _compared(printed: PrintedNumber, result: CaseResult, results: Results) -> C
     fit = enough and (of_any_data or all(seen.comparable for seen in runs.values()))
     if not fit or not ours or ours.keys() != runs.keys():
         return Comparison(printed, result.labels, theirs, ours, NOT_COMPARABLE, len(runs))
-    return Comparison(
-        printed, result.labels, theirs, ours, verdict(table.tolerance, theirs, ours, of_any_data), len(runs)
-    )
+    found = verdict(table.tolerance, theirs, ours, of_any_data or table.exact)
+    return Comparison(printed, result.labels, theirs, ours, found, len(runs))
 
 
 def verdict(tolerance: Tolerance, theirs: float, ours: Mapping[int, float], exact: bool = False) -> str:

@@ -116,7 +116,7 @@ def _numbers(compared: Sequence[Comparison], results: Results) -> Iterator[str]:
         yield f"| {left} | {right} | {markdown_text(one.printed.source)} |"
     yield ""
     yield from _other_runs(results)
-    explained = dict.fromkeys(c.printed.because for c in compared if c.verdict == OFF and c.printed.because)
+    explained = dict.fromkeys(c.printed.because for c in compared if c.verdict in (OFF, UNTOLD) and c.printed.because)
     for because in explained:
         yield from (because, "")
 
