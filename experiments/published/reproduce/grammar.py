@@ -151,5 +151,5 @@ def _variants(tree: Statement) -> Iterator[Name]:
 
 
 def _over_all(tree: Statement) -> bool:
-    """Whether a slope without a variant is part of it: it is judged for every variant."""
+    """Whether a slope without a variant is part of it, which a table of one variant may have."""
     return any(isinstance(part, Call) and part.function == "slope" and len(part.arguments) == 2 for part in walk(tree))
