@@ -68,11 +68,11 @@ landscape: install
 
 # Published tables at full scale, some minutes each; 3 says that a claim fails, which its page explains.
 CONVEX := bias_floors choco compressors diana ef21_floor ef21_rate local_steps momentum_bias scaffnew speed_up topologies transient \
-	power_sgd choco_gamma equitopo
+	power_sgd choco_gamma equitopo random_graphs
 convex: install
 	for t in $(CONVEX); do $(BIN)/commeff reproduce $$t --out results/convex/$$t data_dir=$(DATA) || [ $$? = 3 ] || exit 1; done
 
-# The lecture's tables: two modelled, then four at reduced scale, an hour of one core together; again after an interruption.
+# The lecture's tables: two modelled, then four at reduced scale, two to three hours of one core together; again after an interruption.
 LECTURE := gossip_time:full bert_time:full resnet56_gossip:reduced language_gossip:reduced qsgd_bits:reduced psgd_dsgd:reduced
 lecture: install
 	for t in $(LECTURE); do name=$${t%:*}; $(BIN)/commeff reproduce $$name --scale $${t#*:} --out results/lecture/$$name \
