@@ -176,6 +176,11 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def files_below(folder: Path) -> list[Path]:
+    """All but what Python itself writes where it may keep bytecode."""
+    return sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+
+
 @pytest.mark.parametrize(("words", "says"), BAD, ids=[words for words, _ in BAD])
 def test_a_bad_input_is_one_line_and_writes_nothing(
     words: str,
@@ -186,7 +191,7 @@ def test_a_bad_input_is_one_line_and_writes_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    before = sorted(here.rglob("[!_]*"))
+    before = files_below(here)
     with pytest.raises(SystemExit) as end:
         main([word.format(here=here) for word in words.split()])
     out, err = capsys.readouterr()
@@ -197,4 +202,4 @@ def test_a_bad_input_is_one_line_and_writes_nothing(
     assert says.format(here=here) in lines[0]
     assert out == ""
     assert [*tmp_path.iterdir()] == []
-    assert sorted(here.rglob("[!_]*")) == before
+    assert files_below(here) == before
