@@ -1,4 +1,4 @@
-"""Files where others may have put something else, and temporary folders that nobody else may enter.
+"""Files where others may have put something else, files that appear whole, and folders that nobody else may enter.
 
 A link, a pipe that nobody reads or writes and a device are not opened. A temporary folder is removed also where its
 command was killed with SIGKILL: it belongs to whoever holds the lock in it, and the kernel releases a lock when its
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 LOCK = "lock"
+LONGEST = 240  # bytes of a name that a draft's begins with; file systems take 255
 
 
 def regular(path: str, flags: int) -> int:
@@ -43,6 +44,45 @@ def regular(path: str, flags: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is no regular file", path)
     return descriptor
+
+
+@contextmanager
+def appearing(path: Path, shared: bool = False) -> Iterator[Path]:
+    """The draft of a file or folder: what is written there has appeared at `path`, whole, once the context is left.
+
+    After an error `path` is as it was, and of the draft nothing is left. What several processes may write at a time
+    (shared) has a draft for each of them.
+
+    >>> with private_folder() as folder, appearing(folder / "text") as draft:
+    ...     _ = draft.write_text("whole")
+    """
+    name = os.fsdecode(os.fsencode(path.name)[:LONGEST])
+    draft = path.with_name(f".{name}.{os.getpid() if shared else 'draft'}")
+    try:
+        yield draft
+        os.replace(draft, path)
+    except BaseException:
+        if draft.is_symlink():
+            raise  # it is not ours
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        elif draft.is_file():
+            draft.unlink()
+        raise
+
+
+def rewrite(path: Path, content: str | bytes, shared: bool = False) -> None:
+    """Write a file that appears whole or not at all, also after a crash of the machine; `shared` as for `appearing`."""
+    with appearing(path, shared) as draft:
+        write(draft, content)
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with open(path, "wb", opener=regular) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from commeff.files import regular
+from commeff.files import appearing, regular
 from commeff.training.resharding import gather_rows, shard_rows, to_device
 
 if TYPE_CHECKING:
@@ -83,11 +83,10 @@ class Checkpoints:
         run, method : whose state it is, unless the run has been named already, and what its method is, in words.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_suffix(".draft")
-        write_document(draft, state, self.run or run, method)
-        if self.path.exists():
-            os.replace(self.path, self.previous)
-        os.replace(draft, self.path)
+        with appearing(self.path) as draft:
+            write_document(draft, state, self.run or run, method)
+            if self.path.exists():
+                os.replace(self.path, self.previous)
 
     def keep(self, run: Run) -> None:
         """Save a run, that of all workers at rank 0; every process calls it."""
@@ -183,7 +182,7 @@ def ended(checkpoints: Checkpoints | None) -> Iterator[None]:
 
 
 def write_document(path: Path, state: dict[str, Any], run: str, method: str) -> None:
-    """Write a state, and whose it is, beside `path`; the caller renames it.
+    """Write a state, and whose it is; the caller removes what an error has left.
 
     Parameters
     ----------
@@ -198,7 +197,6 @@ def write_document(path: Path, state: dict[str, Any], run: str, method: str) -> 
             file.flush()
             os.fsync(file.fileno())
     except BaseException as error:
-        path.unlink(missing_ok=True)  # a full disk needs the room
         if isinstance(error.__context__, OSError):  # torch then complains of the file that it could not finish
             raise error.__context__ from None
         raise

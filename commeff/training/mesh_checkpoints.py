@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from commeff.compressors import Layout
-from commeff.files import regular
+from commeff.files import appearing, regular, write
 from commeff.parallelism.boxes import Whereabouts
 from commeff.parallelism.saved import Held
 from commeff.parallelism.stored import Foreign, Savers, Stored, wait
@@ -67,7 +67,8 @@ class MeshCheckpoints(Checkpoints):
         step, state, method = Path(self._ranks.first(str(_free(self._folder, run.step)))), plain(values), run.method
 
         def finished() -> None:
-            write_document(step / DOCUMENT, state, self.run, method)
+            with appearing(step / DOCUMENT) as draft:
+                write_document(draft, state, self.run, method)
             _point(self._folder, step.name)
 
         return step, held, finished
@@ -186,13 +187,10 @@ def _free(folder: Path, step: int) -> Path:
 
 def _point(folder: Path, name: str) -> None:
     """Make a checkpoint the last one, the last one the one before, and drop all others."""
-    with open(folder / "latest.draft", "w", encoding="utf-8", opener=regular) as file:
-        file.write(name)
-        file.flush()
-        os.fsync(file.fileno())
-    if (folder / "latest").exists():
-        os.replace(folder / "latest", folder / "previous")
-    os.replace(folder / "latest.draft", folder / "latest")
+    with appearing(folder / "latest") as draft:
+        write(draft, name)
+        if (folder / "latest").exists():
+            os.replace(folder / "latest", folder / "previous")
     kept = pointed(folder)
     for step in folder.glob("step-*"):
         if step not in kept:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from commeff.files import regular
+from commeff.files import regular, rewrite
 
 
 class Recorder:
@@ -51,12 +51,7 @@ class Recorder:
     def begin(self, rows: Iterable[dict[str, Any]]) -> None:
         """Have these rows, and no others so far."""
         lines = "".join(json.dumps(row) + "\n" for row in rows)
-        draft = self.path.with_suffix(".draft")
-        with open(draft, "w", encoding="utf-8", opener=regular) as file:
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self.path)
+        rewrite(self.path, lines)
 
 
 def _row(line: str) -> Any:

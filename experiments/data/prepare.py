@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder
 from commeff.experiments.data.manifest import DataSet, find
-from commeff.files import private_folder
+from commeff.files import appearing, private_folder, rewrite
 
 
 @dataclass(frozen=True)
@@ -91,16 +90,13 @@ def unpack(archive: Path, folder: Path) -> Path:
     """The images of an archive as files in `folder`, which appears whole or not at all."""
     if folder.exists():
         return folder
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
-        draft.mkdir(parents=True)
-        with tarfile.open(archive) as tar:
-            tar.extractall(draft, filter="data")
-        os.replace(draft, folder)
+        with appearing(folder, shared=True) as draft:
+            draft.mkdir(parents=True)
+            with tarfile.open(archive) as tar:
+                tar.extractall(draft, filter="data")
     except (OSError, EOFError, tarfile.TarError) as error:
         raise DataError(f"{archive} cannot be unpacked to {folder} ({' '.join(str(error).split())})") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return folder
 
 
@@ -124,10 +120,8 @@ def _members(data: DataSet, archive: Path) -> Iterator[tuple[str, bytes]]:
 
 def _write(path: Path, content: bytes) -> None:
     """A file that appears whole, by rename."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(content)
-        os.replace(draft, path)
+        rewrite(path, content, shared=True)
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}): choose another folder") from error

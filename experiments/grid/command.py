@@ -20,7 +20,8 @@ from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.grid.plan.estimate import check_space, rates, seconds_of, store_faults, total
 from commeff.experiments.grid.plan.spec import MAX_CELLS, read_grid
 from commeff.experiments.grid.plan.subset import keep_only, keep_shard, only_faults, shard_faults
-from commeff.experiments.run.store import FINISHED, STATES, RunFolder, replace, stamp
+from commeff.experiments.run.store import FINISHED, STATES, RunFolder, stamp
+from commeff.files import rewrite
 
 MOST_JOBS = 1024
 VERSION = 1  # of grids/NAME.json
@@ -258,7 +259,7 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
     stamp(request.place)
     (request.place / "grids").mkdir(exist_ok=True)
     content = json.dumps(head | rules | {"cells": described}, indent=1) + "\n"
-    replace(request.place / "grids" / f"{grid.name}.json", content, shared=True)
+    rewrite(request.place / "grids" / f"{grid.name}.json", content, shared=True)
     return grid.title
 
 

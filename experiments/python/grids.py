@@ -12,7 +12,8 @@ import yaml
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.python.children import command
 from commeff.experiments.python.results import Runs
-from commeff.experiments.run.store import replace, stamp
+from commeff.experiments.run.store import stamp
+from commeff.files import rewrite
 
 
 def grid(
@@ -80,5 +81,5 @@ def _written(content: Mapping[str, Any], name: str, store: Path) -> Path:
     stamp(store)
     (store / "grids").mkdir(exist_ok=True)
     path = store / "grids" / f"{name}.yaml"
-    replace(path, yaml.safe_dump(dict(content), sort_keys=False), shared=True)
+    rewrite(path, yaml.safe_dump(dict(content), sort_keys=False), shared=True)
     return path

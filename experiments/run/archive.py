@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import lzma
-import os
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.reading import LARGEST, parse_yaml
 from commeff.experiments.run.store import FINISHED, RunFolder, stamp, state_of, typed
-from commeff.files import regular
+from commeff.files import regular, rewrite
 
 FILES = ("config.yaml", "env.json", "metrics.jsonl", "summary.json", "status.json")  # the state last
 NAME = re.compile("[a-z0-9_]+-[a-z0-9_]+-[0-9a-f]{10}")  # of a run
@@ -111,7 +110,8 @@ def pack(file: Path, folders: Iterable[Path]) -> None:
         content = _packed(runs)
         if len(content) > LARGEST:
             raise ConfigError([f"--records {file} would hold more than {LARGEST >> 20} MiB; choose another file"])
-        _replace(file, lzma.compress(content))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rewrite(file, lzma.compress(content), shared=True)
     except OSError as error:
         why = f"--records {file} cannot be written ({error}): what has finished is in the store alone"
         raise ConfigError([f"{why}; the same command again writes it once that is mended"]) from None
@@ -178,17 +178,3 @@ def _packed(runs: Mapping[str, Files]) -> bytes:
                 member.size = len(runs[run][name])
                 tar.addfile(member, io.BytesIO(runs[run][name]))
     return stream.getvalue()
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all; of one that cannot be written nothing is left."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".records.{os.getpid()}")
-    try:
-        with open(draft, "wb", opener=regular) as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)

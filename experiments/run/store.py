@@ -17,7 +17,7 @@ import yaml
 
 from commeff.experiments.config.schema import ConfigError, did_you_mean
 from commeff.experiments.run.reading import read_json
-from commeff.files import regular
+from commeff.files import regular, rewrite
 
 VERSION = 1  # of the store's layout
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")
@@ -68,7 +68,7 @@ def stamp(store: Path) -> None:
     """Write the layout's version into a store that has none."""
     store.mkdir(parents=True, exist_ok=True)
     if not (store / "store.json").exists():
-        replace(store / "store.json", json.dumps({"version": VERSION}) + "\n", shared=True)
+        rewrite(store / "store.json", json.dumps({"version": VERSION}) + "\n", shared=True)
 
 
 class RunFolder:
@@ -123,12 +123,12 @@ class RunFolder:
 
     def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         """Write what runs here and where."""
-        self._replace("config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+        self._rewrite("config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
         self.write("env.json", environment)
 
     def write(self, name: str, payload: Mapping[str, Any]) -> None:
         """Write a JSON file; numbers that are not finite become null."""
-        self._replace(name, json.dumps({key: finite(value) for key, value in payload.items()}, indent=2) + "\n")
+        self._rewrite(name, json.dumps({key: finite(value) for key, value in payload.items()}, indent=2) + "\n")
 
     def read(self, name: str) -> dict[str, Any]:
         """Read a JSON file, {} where there is none that can be read; of status.json only what is of its kind."""
@@ -164,8 +164,8 @@ class RunFolder:
         status = self.read("status.json")
         return state_of(status, status.get("state") not in FINISHED or bool(self.read("summary.json")))
 
-    def _replace(self, name: str, text: str) -> None:
-        replace(self.path / name, text)
+    def _rewrite(self, name: str, text: str) -> None:
+        rewrite(self.path / name, text)
 
 
 def state_of(status: Mapping[str, Any], summarised: bool) -> str:
@@ -188,19 +188,6 @@ def state_of(status: Mapping[str, Any], summarised: bool) -> str:
     here = status["host"] == socket.gethostname()
     lives = _alive(status["pid"]) if here else time.time() - status["time"] < SILENCE
     return "running" if lives else "killed"
-
-
-def replace(path: Path, text: str, shared: bool = False) -> None:
-    """Write a file that appears whole or not at all, also after a crash of the machine.
-
-    A file that several processes may write at a time (shared) has a draft for each of them.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid() if shared else 'draft'}")
-    with open(draft, "w", encoding="utf-8", opener=regular) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
 
 
 def finite(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from commeff.experiments.tasks.images import ImageSet, samples, statistics
 from commeff.experiments.tasks.samples import Samples
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.vision import Vision
+from commeff.files import appearing
 
 LAYOUT = "an image folder holds train/CLASS/FILE and test/CLASS/FILE, and may hold val/CLASS/FILE"
 
@@ -146,11 +146,10 @@ def _read_cache(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
 
 def _keep(path: Path, pixels: NDArray[np.uint8]) -> None:
     """Write a file of the cache; it appears whole, by rename."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.npy")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(draft, pixels)
-        os.replace(draft, path)
+        with appearing(path, shared=True) as draft, open(draft, "wb") as file:
+            np.save(file, pixels)
     except OSError as error:
         reason = error.strerror or error
         raise DataError(f"{path} cannot be written ({reason}): set {CACHE} to a folder that can") from error

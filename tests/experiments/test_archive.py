@@ -22,7 +22,7 @@ from tests.experiments.stored_runs import config_of, finished, members, name_of,
 RUNS = 12
 
 
-def full(*_: object) -> int:
+def full(*_: object, **__: object) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

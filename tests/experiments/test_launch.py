@@ -288,7 +288,7 @@ def test_a_full_disk_ends_all_with_one_line(jobs: ExitStack, tmp_path: Path, mon
     monkeypatch.setattr("commeff.training.checkpoint.regular", os.open)  # which goes through links
     folder = tmp_path / "store" / run_id(compose(LONG))
     (folder / "checkpoints").mkdir(parents=True)
-    (folder / "checkpoints" / "latest.draft").symlink_to("/dev/full")
+    (folder / "checkpoints" / ".latest.pt.draft").symlink_to("/dev/full")
     job = jobs.enter_context(Srun(2, tmp_path, LONG))
     assert job.codes() == [1, 1]
     (line,) = job.said()

@@ -85,7 +85,7 @@ def test_the_page_is_written_where_the_file_cannot_be(tmp_path: Path, monkeypatc
     file, records = written(tmp_path, **CHANGES), tmp_path / "runs.tar.xz"
     monkeypatch.setattr(grids, "run", run_here)
     with monkeypatch.context() as patch:
-        patch.setattr(archive, "_replace", full)
+        patch.setattr(archive, "rewrite", full)
         code, text = commeff(file, "--store", str(tmp_path / "store"), "--records", str(records))
     assert code == 2
     assert text.splitlines()[-1].startswith(f"commeff: --records {records} cannot be written ([Errno 28] No space left")
@@ -109,7 +109,7 @@ def test_what_is_done_is_kept_where_training_ends_by_an_error(
 
     monkeypatch.setattr(grids, "run", ending)
     if not room:
-        monkeypatch.setattr(archive, "_replace", full)
+        monkeypatch.setattr(archive, "rewrite", full)
     with pytest.raises(type(error)) as raised:
         command.reproduce(command.Wanted(file, store=store, records=records))
     assert raised.value is error

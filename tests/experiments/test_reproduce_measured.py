@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.published.reproduce.measures import KINDS
 from commeff.experiments.published.reproduce.observing import TableRun, measured
@@ -55,6 +56,34 @@ def test_numbers_without_end_are_read_as_they_were_measured(calls: list[Any], tm
     (file, *_) = (tmp_path / "store" / "measured").iterdir()
     assert "NaN" not in file.read_text()
     assert "Infinity" not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("topology", "drawn"),
+    [
+        ({"topology": "ring"}, False),
+        ({}, False),
+        ({"topology": "lazy", "topology.topology": "torus"}, False),
+        ({"topology": "base_graph", "topology.k": [1, 2]}, False),
+        ({"topology": "erdos_renyi"}, True),
+        ({"topology": ["ring", "erdos_renyi"]}, True),
+        ({"topology": "lazy", "topology.topology": "erdos_renyi"}, True),
+        ({"topology": "mine.py:graph"}, True),
+    ],
+)
+def test_a_graph_that_is_drawn_is_drawn_three_times_before_anything_is_said_of_it(
+    topology: dict[str, Any], drawn: bool, tmp_path: Path
+) -> None:
+    content = TABLE | {"grid": [{"name": "a", "method": "dsgd", **topology}]}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
+    table = read_table(tmp_path / "mine.yaml")
+    assert (table.exact, table.seeds) == (not drawn, (0, 1, 2) if drawn else (0,))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content | {"seeds": [7]}))
+    if drawn:
+        with pytest.raises(ConfigError, match="at least 3 seeds are needed at scale full"):
+            read_table(tmp_path / "mine.yaml")
+    else:
+        assert read_table(tmp_path / "mine.yaml").seeds == (7,)
 
 
 @pytest.mark.parametrize(

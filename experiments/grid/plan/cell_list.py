@@ -17,7 +17,7 @@ from commeff.experiments.config.registry import UnknownPart, current, known, tar
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.store import replace
+from commeff.files import rewrite
 
 SUFFIX = ".jsonl"
 VERSION = 1  # of the file
@@ -59,7 +59,7 @@ def write_cells(path: Path, listed: CellList) -> None:
     head = {"version": VERSION, "name": listed.name, "title": listed.title, "plugins": absolute(listed.plugins)}
     lines: list[dict[str, Any]] = [head | {"store": str(listed.store.absolute())}]
     lines += [{"run": cell.folder.name} | {part: getattr(cell, part) for part in PARTS} for cell in listed.cells]
-    replace(path, "".join(json.dumps(line) + "\n" for line in lines))
+    rewrite(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def read_cells(path: Path) -> CellList:

@@ -14,7 +14,7 @@ from commeff.experiments.grid.local.srun_step import own_command
 from commeff.experiments.grid.plan.cell_list import CellList, absolute, write_cells
 from commeff.experiments.grid.slurm.script import array, collect, shapes, submit
 from commeff.experiments.grid.slurm.site import Site
-from commeff.experiments.run.store import replace
+from commeff.files import rewrite
 
 
 @dataclass(frozen=True)
@@ -75,5 +75,5 @@ def _make_folder(folder: Path | None, request: Request) -> Path:
 
 
 def _script(path: Path, text: str) -> None:
-    replace(path, text)
+    rewrite(path, text)
     path.chmod(0o755)

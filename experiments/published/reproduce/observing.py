@@ -24,7 +24,8 @@ from commeff.experiments.published.reproduce.quantities import Observation, deri
 from commeff.experiments.published.reproduce.results import CaseResult, Results, TunedChoice
 from commeff.experiments.published.reproduce.table import PublishedTable
 from commeff.experiments.run.reading import read_json
-from commeff.experiments.run.store import FINISHED, replace, stamp
+from commeff.experiments.run.store import FINISHED, stamp
+from commeff.files import rewrite
 
 VERSION = 3  # of what measurements mean
 ENDLESS = ("inf", "-inf", "nan")  # numbers that JSON lacks, as a measurement in the store has them
@@ -134,7 +135,7 @@ class TableStage:
         stamp(self.plan.store)
         (self.plan.store / "tables").mkdir(exist_ok=True)
         file = self.plan.store / "tables" / f"{self.name}.yaml"
-        replace(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
+        rewrite(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
         return Request(file, store=self.plan.store, limits=self.plan.limits)
 
     def words(self, number: int, seed: int) -> list[str]:
@@ -209,7 +210,7 @@ def measured(plan: TableRun) -> tuple[Results, list[dict[str, str]]]:
                 numbers = KINDS[plan.table.measure](config)
                 content = {"numbers": {k: v if math.isfinite(v) else str(float(v)) for k, v in numbers.items()}}
                 content["machine"] = {fact: machine[fact] for fact in FACTS}
-                replace(file, json.dumps(content, indent=1) + "\n", shared=True)
+                rewrite(file, json.dumps(content, indent=1) + "\n", shared=True)
             _add(machines, content["machine"])
             numbers = {name: float(value) for name, value in content["numbers"].items()}
             seen[seed] = derived(Observation(numbers), plan.table.derived)

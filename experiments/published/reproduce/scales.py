@@ -8,7 +8,7 @@ from typing import Any
 
 from commeff.experiments.published.reproduce.cases import Case, absent_values, kept, read_cases, repeated
 from commeff.experiments.published.reproduce.sections import read_keep, read_scales, read_seeds, read_settings
-from commeff.experiments.published.reproduce.settable import unknown_keys
+from commeff.experiments.published.reproduce.settable import draws_topology, unknown_keys
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ def read_scaled(
     base: Mapping[str, str],
     given: Mapping[str, str],
     parameters: list[str],
-    exact: bool,
+    measure: str,
     faults: list[str],
 ) -> tuple[list[Case], dict[str, ScaledCases]]:
     """The cases of the whole table, and what each scale runs; `given` are settings of the command."""
     whole = read_cases(raw, base, {}, parameters, faults)
     faults += [f"grid has {words} twice; keep one" for words in repeated(whole)]
-    found = {}
+    found, exact = {}, no_seed_changes(measure, whole)
     for name, own in read_scales(raw, scale, file, faults).items():
         keep, changed = read_keep(own, faults), read_settings(own, "", faults)
         every = read_cases(raw, base, {**changed, **given}, parameters, [])
@@ -47,3 +47,8 @@ def read_scaled(
             faults += [f"scales.{name} makes two cases {words}: {why}" for words in repeated(cases)]
         found[name] = ScaledCases(cases, *read_seeds(raw, own, name, exact, faults))
     return whole, found
+
+
+def no_seed_changes(measure: str, cases: Sequence[Case]) -> bool:
+    """Whether what is measured is the same with every seed: one seed is enough then, and nothing has an interval."""
+    return measure == "modelled" or (measure == "consensus" and not any(map(draws_topology, cases)))

@@ -32,3 +32,11 @@ def _keys_of(group: str, cases: Sequence[Case]) -> set[str] | None:
         return None
     chosen = ours if None in named else [name for name in named if name]
     return {f"{group}.{key}" for name in chosen for key in node(group, name) if key[0] != "_" and key != "defaults"}
+
+
+def draws_topology(case: Case) -> bool:
+    """Whether each seed may have another graph: a topology, or one inside it, takes a seed or is none of ours."""
+    ours = built_in("topology")
+    named = [value for key, value in case.settings.items() if key.split(".")[0] == "topology"]
+    drawn = any("seed" in node("topology", name) for name in named if name in ours)
+    return drawn or case.settings.get("topology") not in {*ours, None}

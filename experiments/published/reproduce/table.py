@@ -15,7 +15,7 @@ from commeff.experiments.published.reproduce.checking import check_labels
 from commeff.experiments.published.reproduce.drawn import FigureWords, read_figure
 from commeff.experiments.published.reproduce.language import Call, Expression, Name, parse_formula, walk
 from commeff.experiments.published.reproduce.parameters import unused_parameters
-from commeff.experiments.published.reproduce.scales import read_scaled
+from commeff.experiments.published.reproduce.scales import no_seed_changes, read_scaled
 from commeff.experiments.published.reproduce.sections import (
     one_line,
     read_cost,
@@ -45,7 +45,6 @@ KEYS = (
     *("figure", "scales", "cost"),
 )
 MEASURES = ("training", "consensus", "compression", "gossip", "low_rank", "modelled")
-EXACT = ("consensus", "modelled")  # what no seed changes
 NAMED = ("method", "topology", "compressor")
 
 
@@ -85,7 +84,7 @@ class PublishedTable:
     @property
     def exact(self) -> bool:
         """Whether no seed changes what is measured."""
-        return self.measure in EXACT
+        return no_seed_changes(self.measure, self.full_cases)
 
     def is_theirs(self, config: Mapping[str, Any]) -> bool:
         """Whether a run's configuration has what printed numbers are of, such as the whole data set."""
@@ -170,7 +169,7 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
     parameters = read_names(raw, "parameters", faults)
     base = read_settings(raw, "base", faults)
     given = dict(word.split("=", 1) for word in overrides)
-    full, scales = read_scaled(raw, scale, path.name, base, given, parameters, measure in EXACT, faults)
+    full, scales = read_scaled(raw, scale, path.name, base, given, parameters, measure, faults)
     cases, seeds = [*scales[scale].cases], scales[scale].seeds
     tune = read_tuning(raw.get("tune"), full, scales[scale].all_seeds, faults)
     if tune:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -19,6 +18,7 @@ from commeff.experiments.tasks.language import bpe
 from commeff.experiments.tasks.language.bpe import BYTES
 from commeff.experiments.tasks.language.text import load
 from commeff.experiments.tasks.language.tokens import FILES, TOKENIZER, save
+from commeff.files import appearing
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,9 @@ def _joined(documents: list[NDArray[Any]], separator: int | None) -> NDArray[Any
 
 def _appear(to: Path, write: Callable[[Path], None]) -> None:
     """Make a folder that appears with all that is written into it."""
-    draft = to.with_name(f".{to.name}.{os.getpid()}")
     try:
-        draft.mkdir(parents=True)
-        write(draft)
-        os.rename(draft, to)
+        with appearing(to, shared=True) as draft:
+            draft.mkdir(parents=True)
+            write(draft)
     except OSError as error:
         raise DataError(f"{to} cannot be written ({error.strerror or error}): choose another folder") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
