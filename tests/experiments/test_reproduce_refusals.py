@@ -43,6 +43,7 @@ NEVER_JUDGED = [
     (TIMES | {"claims": [{"claim": "a < g", "each": "times"}]}, "claims: entry 1: 1 / 0 is no number"),
     ({"metrics": {"z": "val_loss / 0"}, "show": ["z"]}, "metrics.z: "),
     ({"show": ["3 ^ 4000 * val_loss"]}, "show: 3 ^ 4000 is no number"),
+    ({"let": {"m": "2 - workers"}, "claims": ["a = b ± m"]}, "near must be at least 0 and finite, got -2"),
 ]
 NAMES = [
     ({"claims": [{"claim": "a < 1", "of": "qqqq"}]}, "claims: entry 1: no run of quadratic measures 'qqqq'; there are"),

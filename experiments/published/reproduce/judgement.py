@@ -65,7 +65,7 @@ class Judgement:
     def _judged(self) -> Verdict:
         tree = self.claim.tree
         if tree.relation is not None and tree.right is not None:
-            margin = self._number(tree.margin) if tree.margin is not None else None
+            margin = self._margin(tree.margin) if tree.margin is not None else None
             return self._relation(tree.left, tree.relation, tree.right, margin)
         assert isinstance(tree.left, Call)
         return self._call(tree.left)
@@ -265,6 +265,12 @@ class Judgement:
         if isinstance(value, dict):
             raise LanguageError(f"{self.claim.text!r}: a number must stand where a variant is")
         return value
+
+    def _margin(self, tree: Expression) -> float:
+        """How far apart is near: also where names say it, whose values no reading of the table knows."""
+        if not 0 <= (by := self._number(tree)) < math.inf:
+            raise LanguageError(f"{self.claim.text!r}: how far apart is near must be at least 0 and finite, got {by:g}")
+        return by
 
 
 def _size(value: Value) -> float:
