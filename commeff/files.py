@@ -50,8 +50,7 @@ def regular(path: str, flags: int) -> int:
 def appearing(path: Path, shared: bool = False) -> Iterator[Path]:
     """The draft of a file or folder: what is written there has appeared at `path`, whole, once the context is left.
 
-    After an error `path` is as it was, and of the draft nothing is left. What several processes may write at a time
-    (shared) has a draft for each of them.
+    After an error nothing of it is left. What several processes may write at a time (shared) has a draft for each.
 
     >>> with private_folder() as folder, appearing(folder / "text") as draft:
     ...     _ = draft.write_text("whole")
@@ -62,13 +61,18 @@ def appearing(path: Path, shared: bool = False) -> Iterator[Path]:
         yield draft
         os.replace(draft, path)
     except BaseException:
-        if draft.is_symlink():
-            raise  # it is not ours
-        if draft.is_dir():
-            shutil.rmtree(draft, ignore_errors=True)
-        elif draft.is_file():
-            draft.unlink()
+        with suppress(OSError):
+            _discard(draft)
         raise
+
+
+def _discard(draft: Path) -> None:
+    """Remove a file or folder; a link or a pipe is not ours."""
+    kind = draft.lstat().st_mode
+    if stat.S_ISDIR(kind):
+        shutil.rmtree(draft, ignore_errors=True)
+    elif stat.S_ISREG(kind):
+        draft.unlink()
 
 
 def rewrite(path: Path, content: str | bytes, shared: bool = False) -> None:

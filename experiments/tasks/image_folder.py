@@ -16,7 +16,7 @@ from commeff.experiments.tasks.images import ImageSet, samples, statistics
 from commeff.experiments.tasks.samples import Samples
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.vision import Vision
-from commeff.files import appearing
+from commeff.files import appearing, regular
 
 LAYOUT = "an image folder holds train/CLASS/FILE and test/CLASS/FILE, and may hold val/CLASS/FILE"
 
@@ -148,7 +148,7 @@ def _keep(path: Path, pixels: NDArray[np.uint8]) -> None:
     """Write a file of the cache; it appears whole, by rename."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with appearing(path, shared=True) as draft, open(draft, "wb") as file:
+        with appearing(path, shared=True) as draft, open(draft, "wb", opener=regular) as file:
             np.save(file, pixels)
     except OSError as error:
         reason = error.strerror or error

@@ -68,7 +68,6 @@ def test_numbers_without_end_are_read_as_they_were_measured(calls: list[Any], tm
         ({"topology": "erdos_renyi"}, True),
         ({"topology": ["ring", "erdos_renyi"]}, True),
         ({"topology": "lazy", "topology.topology": "erdos_renyi"}, True),
-        ({"topology": "mine.py:graph"}, True),
     ],
 )
 def test_a_graph_that_is_drawn_is_drawn_three_times_before_anything_is_said_of_it(
@@ -84,6 +83,26 @@ def test_a_graph_that_is_drawn_is_drawn_three_times_before_anything_is_said_of_i
             read_table(tmp_path / "mine.yaml")
     else:
         assert read_table(tmp_path / "mine.yaml").seeds == (7,)
+
+
+def test_what_a_scale_runs_decides_whether_a_graph_is_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    mixed = {"name": "a", "method": "dsgd", "topology": ["ring", "erdos_renyi"]}
+    for measure in ("consensus", "modelled"):
+        content = TABLE | {
+            "measure": measure,
+            "cluster": "ethernet_1g",
+            "claims": [{"claim": "a < 2", "from": "smoke"}],
+        }
+        content |= {"of": "communication_ms"} if measure == "modelled" else {}
+        scales = {"smoke": {"topology": "erdos_renyi"}, "reduced": {"topology": "torus"}, "full": {}}
+        ring = {"base": TABLE["base"] | {"topology": "ring"}, "grid": [{"name": "a", "method": "dsgd"}]}  # type: ignore[operator]
+        file.write_text(yaml.safe_dump(content | ring | {"scales": scales}))
+        assert [read_table(file, scale).exact for scale in scales] == [False, True, True]
+        scales = {"smoke": {"keep": {"topology": "ring"}}, "reduced": {"keep": {"topology": "ring"}}}
+        file.write_text(yaml.safe_dump(content | {"grid": [mixed], "scales": scales}))
+        assert [read_table(file, scale).exact for scale in (*scales, "full")] == [True, True, False]
+        assert [len(read_table(file, scale).seeds) for scale in (*scales, "full")] == [1, 1, 3]
 
 
 @pytest.mark.parametrize(

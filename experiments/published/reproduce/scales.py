@@ -10,6 +10,8 @@ from commeff.experiments.published.reproduce.cases import Case, absent_values, k
 from commeff.experiments.published.reproduce.sections import read_keep, read_scales, read_seeds, read_settings
 from commeff.experiments.published.reproduce.settable import draws_topology, unknown_keys
 
+EXACT = ("consensus", "modelled")  # what no seed changes, unless it draws the topology
+
 
 @dataclass(frozen=True)
 class ScaledCases:
@@ -33,7 +35,7 @@ def read_scaled(
     """The cases of the whole table, and what each scale runs; `given` are settings of the command."""
     whole = read_cases(raw, base, {}, parameters, faults)
     faults += [f"grid has {words} twice; keep one" for words in repeated(whole)]
-    found, exact = {}, no_seed_changes(measure, whole)
+    found = {}
     for name, own in read_scales(raw, scale, file, faults).items():
         keep, changed = read_keep(own, faults), read_settings(own, "", faults)
         every = read_cases(raw, base, {**changed, **given}, parameters, [])
@@ -45,10 +47,11 @@ def read_scaled(
         if not repeated(whole):
             why = "it sets what the grid sweeps; choose a value of the grid by `keep`"
             faults += [f"scales.{name} makes two cases {words}: {why}" for words in repeated(cases)]
+        exact = no_seed_changes(measure, cases)
         found[name] = ScaledCases(cases, *read_seeds(raw, own, name, exact, faults))
     return whole, found
 
 
 def no_seed_changes(measure: str, cases: Sequence[Case]) -> bool:
     """Whether what is measured is the same with every seed: one seed is enough then, and nothing has an interval."""
-    return measure == "modelled" or (measure == "consensus" and not any(map(draws_topology, cases)))
+    return measure in EXACT and not any(map(draws_topology, cases))

@@ -35,8 +35,7 @@ def _keys_of(group: str, cases: Sequence[Case]) -> set[str] | None:
 
 
 def draws_topology(case: Case) -> bool:
-    """Whether each seed may have another graph: a topology, or one inside it, takes a seed or is none of ours."""
+    """Whether its topology, or one inside that, takes a seed: another seed, another graph."""
     ours = built_in("topology")
     named = [value for key, value in case.settings.items() if key.split(".")[0] == "topology"]
-    drawn = any("seed" in node("topology", name) for name in named if name in ours)
-    return drawn or case.settings.get("topology") not in {*ours, None}
+    return any("seed" in node("topology", name) for name in named if name in ours)

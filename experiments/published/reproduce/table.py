@@ -83,8 +83,8 @@ class PublishedTable:
 
     @property
     def exact(self) -> bool:
-        """Whether no seed changes what is measured."""
-        return no_seed_changes(self.measure, self.full_cases)
+        """Whether no seed changes what is measured at this scale."""
+        return no_seed_changes(self.measure, self.cases)
 
     def is_theirs(self, config: Mapping[str, Any]) -> bool:
         """Whether a run's configuration has what printed numbers are of, such as the whole data set."""
