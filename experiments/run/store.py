@@ -123,12 +123,13 @@ class RunFolder:
 
     def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         """Write what runs here and where."""
-        self._rewrite("config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+        rewrite(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
         self.write("env.json", environment)
 
     def write(self, name: str, payload: Mapping[str, Any]) -> None:
         """Write a JSON file; numbers that are not finite become null."""
-        self._rewrite(name, json.dumps({key: finite(value) for key, value in payload.items()}, indent=2) + "\n")
+        text = json.dumps({key: finite(value) for key, value in payload.items()}, indent=2)
+        rewrite(self.path / name, text + "\n")
 
     def read(self, name: str) -> dict[str, Any]:
         """Read a JSON file, {} where there is none that can be read; of status.json only what is of its kind."""
@@ -163,9 +164,6 @@ class RunFolder:
         """The state in status.json; a running one whose process is gone, or elsewhere long silent, was killed."""
         status = self.read("status.json")
         return state_of(status, status.get("state") not in FINISHED or bool(self.read("summary.json")))
-
-    def _rewrite(self, name: str, text: str) -> None:
-        rewrite(self.path / name, text)
 
 
 def state_of(status: Mapping[str, Any], summarised: bool) -> str:

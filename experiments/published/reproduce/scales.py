@@ -10,7 +10,7 @@ from commeff.experiments.published.reproduce.cases import Case, absent_values, k
 from commeff.experiments.published.reproduce.sections import read_keep, read_scales, read_seeds, read_settings
 from commeff.experiments.published.reproduce.settable import draws_topology, unknown_keys
 
-EXACT = ("consensus", "modelled")  # what no seed changes, unless it draws the topology
+EXACT = ("consensus", "modelled")  # no seed changes these, unless it draws the topology, or when a method sends
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,5 @@ def read_scaled(
 
 
 def no_seed_changes(measure: str, cases: Sequence[Case]) -> bool:
-    """Whether what is measured is the same with every seed: one seed is enough then, and nothing has an interval."""
+    """Whether what is measured counts as the same with every seed: one seed is enough then, and has no interval."""
     return measure in EXACT and not any(map(draws_topology, cases))
