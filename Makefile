@@ -48,7 +48,7 @@ sweep: install
 	$(BIN)/commeff report runs/demo_sweep --out results/demo_sweep
 
 batch-norm: install
-	$(BIN)/python -m commeff.experiments.published.batch_norm $(DATA_FLAG)
+	$(BIN)/python -m commeff.experiments.studies.batch_norm $(DATA_FLAG)
 
 stragglers: install
 	$(BIN)/commeff grid $(GRIDS)/stragglers_sweep.yaml --no-report
@@ -75,7 +75,7 @@ lecture: install
 
 # Full scale of the tables whose cost names a GPU, in pieces of ten minutes on one: again until nothing is left. Where
 # commeff is not installed: `make gpu COMMEFF="python3 -m commeff"`, see docs/reproduce.md.
-GPU_TABLES := $(notdir $(basename $(shell grep -lE '"full": ".*GPU' experiments/published/tables/*.py)))
+GPU_TABLES := $(notdir $(basename $(shell grep -lE '"full": ".*GPU' experiments/reproduce/tables/*.py)))
 GPU_MINUTES ?= 9
 GPU_JOBS ?= 4
 COMMEFF ?= $(BIN)/commeff
@@ -87,8 +87,8 @@ gpu: $(if $(filter $(BIN)/commeff,$(COMMEFF)),install)
 	echo "left:" $$(left); [ $$code = 3 ] || exit $$code
 
 splitting: install
-	$(BIN)/python -m commeff.experiments.published.splitting
-	$(BIN)/python -m commeff.experiments.published.splitting.four_axes $(DATA_FLAG)
+	$(BIN)/python -m commeff.experiments.studies.splitting
+	$(BIN)/python -m commeff.experiments.studies.splitting.four_axes $(DATA_FLAG)
 
 llm: install
 	$(BIN)/commeff grid $(GRIDS)/llm_rates.yaml $(DATA_DIR) --store runs/llm_rates --no-report
@@ -97,16 +97,16 @@ llm: install
 	$(BIN)/commeff grid $(GRIDS)/llm_ranks.yaml $(DATA_DIR) --store runs/llm_ranks -j 1 --no-report
 	$(BIN)/commeff report runs/llm --out results/llm --metric val_loss
 	$(BIN)/commeff report runs/llm_ranks --out results/llm/ranks --metric val_loss
-	$(BIN)/python -m commeff.experiments.published.periods
-	$(BIN)/python -m commeff.experiments.published.splitting.on_ranks $(DATA_FLAG)
+	$(BIN)/python -m commeff.experiments.studies.periods
+	$(BIN)/python -m commeff.experiments.studies.splitting.on_ranks $(DATA_FLAG)
 
 cluster: install
-	$(BIN)/python -m commeff.experiments.published.networks.report
+	$(BIN)/python -m commeff.experiments.studies.networks.report
 
 planner: install
-	$(BIN)/python -m commeff.experiments.published.planner tables
-	$(BIN)/python -m commeff.experiments.published.planner search
-	$(BIN)/python -m commeff.experiments.published.planner study
+	$(BIN)/python -m commeff.experiments.studies.planner tables
+	$(BIN)/python -m commeff.experiments.studies.planner search
+	$(BIN)/python -m commeff.experiments.studies.planner study
 
 # The first wants a quiet machine; the second is modelled.
 scale: install

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import griffe
 
-from commeff.experiments.pages.docstrings import markdown
+from docs.generator.docstrings import markdown
 
 SET = ("commeff.methods.", "commeff.compressors.")  # where what is indented is an equation
 

@@ -7,8 +7,8 @@ import re
 from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
 
-from commeff.experiments.pages import catalogue, reference, repository
-from commeff.experiments.pages.equations import mathml
+from docs.generator import catalogue, reference, repository
+from docs.generator.equations import mathml
 
 
 def on_files(files: Files, config) -> Files:

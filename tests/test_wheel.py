@@ -118,11 +118,12 @@ def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel: Path)
         (path if path.parts[0] == "commeff" else Path("commeff", path)).as_posix()
         for folder in folders
         for path in (file.relative_to(ROOT) for file in (ROOT / folder).rglob("*"))
-        if path.suffix in PACKAGED and "__pycache__" not in path.parts
+        if path.suffix in PACKAGED and not {"__pycache__", "studies"} & {*path.parts}
         if path.parts[0] != "commeff" or len(path.parts) < 3 or path.parts[1] not in folders
     }
     assert tracked - names == set(), "files of the source tree that the wheel lacks"
     assert {"commeff/py.typed", "commeff/experiments/conf/config.yaml"} <= names
+    assert not [name for name in names if name.startswith(("commeff/experiments/studies", "docs"))]
     entry = next(text for name, text in contents(wheel).items() if name.endswith("entry_points.txt"))
     assert entry.decode().split() == ["[console_scripts]", "commeff", "=", "commeff.experiments.cli:main"]
 
@@ -163,6 +164,16 @@ def test_the_installed_command_trains_reports_and_plans(installed: Installed) ->
 
     plan = ["model=llama2-7b", "cluster=h100_400g", "gpus=64"]
     assert json.loads(installed.run("commeff", "plan", "--json", *plan))
+
+
+@pytest.mark.parametrize("words", ["lab bench", "bench step", "reproduce peers"])
+def test_a_command_that_the_wheel_does_not_hold_says_so(words: str, installed: Installed) -> None:
+    command, environment = [str(installed.python), "-m", "commeff"], os.environ | {"PYTHONPATH": str(installed.project)}
+    done = owned.run([*command, *words.split()], cwd=installed.project, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "commeff: this command runs from a checkout of commeff's repository: the installed package does not hold it"
+    ]
 
 
 @pytest.mark.slow

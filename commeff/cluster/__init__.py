@@ -4,7 +4,7 @@
 wired. `groups` says where workers sit, `collectives` what their collectives and exchanges cost: the one price of a
 message. `simulation` puts every message on its links: the law that the formulas obey, and the price of gossip over any
 graph. `billing` prices operations of a ledger or a profile, `modelled` a whole run; `stragglers` lets workers wait for
-whom they hear from, and `clocks` does so over links that differ.
+whom they hear from.
 
 >>> from commeff.cluster import Cluster
 >>> Cluster.named("h100_400g", gpus=64)  # doctest: +ELLIPSIS

@@ -3,7 +3,7 @@
 Nothing else in this package is fitted. What a mechanism moves or computes is counted, and links carry what their
 cluster says; these say how fast real GPUs do the rest. No row of a table has a constant of its own.
 
-Five are what `python -m commeff.experiments.published.planner fit` found on three measured tables, each of the
+Five are what `python -m commeff.experiments.studies.planner fit` found on three measured tables, each of the
 same weight, all A100-80GB: vtrain_single.csv under both readings of its recomputation, korthikanti2022_layer.csv and
 megatron2021.csv.
 Two of the five lie on the bounds that the fit was given, `memory_efficiency` above and `hidden_share` below. They were

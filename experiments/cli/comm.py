@@ -14,7 +14,7 @@ from commeff.experiments.cli.common import Json, refusals, try_file
 from commeff.experiments.cli.deaths import deaths
 
 if TYPE_CHECKING:
-    from commeff.experiments.measure.bench.comm import Measurements
+    from commeff.experiments.measure.comm import Measurements
 
 MOST = 256  # processes of `bench comm`
 
@@ -42,8 +42,8 @@ def comm(
         try_file("--csv", csv)
         try_file("--profile", profile)
 
-        from commeff.experiments.measure.bench import comm as bench
-        from commeff.experiments.measure.bench.profile import write
+        from commeff.experiments.measure import comm as bench
+        from commeff.experiments.measure.profile import write
         from commeff.experiments.run.system import cpu_name, git_commit
 
         measured = bench.run(nproc)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LONGEST = 1000  # characters of a line's beginning, and of its end
 WIDE = 1000  # characters: more than any line has
 FIGURES = (".pdf", ".png", ".svg")
+STUDIES = "commeff.experiments.studies"  # which a wheel does not hold
 
 Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
 Plugins = Annotated[
@@ -79,6 +80,11 @@ def refusals() -> Iterator[None]:
         raise typer.Exit(2) from None
     except ProcessEnding as error:
         complain(str(error))
+        raise typer.Exit(2) from None
+    except ModuleNotFoundError as error:
+        if error.name != STUDIES:
+            raise
+        complain("this command runs from a checkout of commeff's repository: the installed package does not hold it")
         raise typer.Exit(2) from None
 
 

@@ -17,7 +17,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="""Measure on slow networks that are made on this machine: one namespace a process, links held to a rate by tc.
 
-    Needs root, and the tools ip and tc. Everything disappears with the command, however it ends.
+    Runs from a checkout of the repository. Needs root, and the tools ip and tc. Everything disappears with the command,
+    however it ends.
     """,
 )
 ROOT = Path("runs/network_lab")
@@ -38,7 +39,7 @@ def bench(
     with refusals(), deaths():
         try_file("--csv", csv)
 
-        from commeff.experiments.measure.lab import bench as benches
+        from commeff.experiments.studies.lab import bench as benches
 
         readings = benches.run(rounds=rounds)
         if csv is not None:
@@ -82,7 +83,7 @@ def run(
     """
     with refusals(), deaths():
         from commeff.experiments.grid.command import Request, check
-        from commeff.experiments.measure.lab.grid import nodes_of, run_on, shapes
+        from commeff.experiments.studies.lab.grid import nodes_of, run_on, shapes
 
         chosen = shapes(networks)
         request, outcomes = Request(file, settings or [], None, plugin or [], adopted(plugin), only or []), {}
@@ -123,7 +124,7 @@ def lab_report(
         check_store(store)
         try_folder("--out", out or store / "report")
 
-        from commeff.experiments.measure.lab.report import report as write
+        from commeff.experiments.studies.lab.report import report as write
 
         adopted(plugin)
         words = ["commeff", "lab", "report", str(store), *(["--out", str(out)] if out else [])]

@@ -95,7 +95,7 @@ def plan(
                 "--method, --budget, --top, --seed and --ways must be left out without --search, got one of them: "
                 "they say how to search; add --search"
             )
-        from commeff.experiments.published.planner.question import read_question
+        from commeff.experiments.planning.question import read_question
 
         words = list(settings or [])
         question = read_question(

@@ -13,7 +13,8 @@ from commeff.experiments.cli.columns import table
 
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice
-    from commeff.experiments.published.planner.question import Question
+    from commeff.experiments.planning.models import Assumption
+    from commeff.experiments.planning.question import Question
 
 GIB = 2**30
 
@@ -23,7 +24,7 @@ def show_run(settings: list[str], plugins: Sequence[Choice], store: Path, as_jso
     from commeff.experiments.config.compose import compose
 
     config = compose(settings, plugins)
-    from commeff.experiments.run.forecast import forecast  # with torch, which a mistake does not wait for
+    from commeff.experiments.planning.forecast import forecast  # with torch, which a mistake does not wait for
     from commeff.experiments.run.naming import run_id
     from commeff.experiments.run.store import RunFolder
 
@@ -64,7 +65,7 @@ def _leave(option: str, words: list[str]) -> None:
 
 def show_step(question: Question, as_json: bool) -> None:
     """Time and memory of a step of one policy, by part."""
-    from commeff.experiments.published.planner.plan import describe
+    from commeff.experiments.planning.plan import describe
     from commeff.planner import predict
 
     policy = question.one()
@@ -116,12 +117,12 @@ def show_search(
     question: Question, method: str, budget: int | None, top: int, seed: int, every_way: bool, as_json: bool
 ) -> None:
     """The best policies found, the fastest first."""
-    from commeff.experiments.published.planner.question import SEARCHED
+    from commeff.experiments.planning.question import SEARCHED
 
     _leave("--search", [key for key in question.policy if key not in SEARCHED])
 
-    from commeff.experiments.published.planner.models import assumptions
-    from commeff.experiments.published.planner.plan import describe, policy_words
+    from commeff.experiments.planning.models import assumptions
+    from commeff.experiments.planning.plan import describe, policy_words
     from commeff.planner import WorkerMethod, search
 
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
@@ -154,22 +155,30 @@ def show_search(
         lines = [[f"{p.cost:.4g}", f"{p.steps:.2f}", *line] for p, line in zip(plans, lines, strict=True)]
     table(heads, [[policy_words(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
     if every_way:
-        typer.echo(
-            "steps: to the same loss, in units of psgd's; assumed, see experiments/published/planner/convergence.yaml"
-        )
+        _show_assumptions(assumptions())
+
+
+def _show_assumptions(assumed: Sequence[Assumption]) -> None:
+    """How many steps each way is assumed to need, and after whom."""
+    from commeff.experiments.planning.models import way_label
+
+    typer.echo("steps: to the same loss, in units of psgd's; assumed after papers on large models, not measured:")
+    for each in assumed:
+        typer.echo(f"  {way_label(each.way)}: {each.way.steps:.2f}, {each.why}")
 
 
 def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     """Seconds of every way to communicate, by the bandwidth of a NIC."""
-    from commeff.experiments.published.planner.models import assumptions, way_label
-    from commeff.experiments.published.planner.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
+    from commeff.experiments.planning.models import assumptions, way_label
+    from commeff.experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
     _leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
-    sweeps = bandwidth_sweep(question, policy, [each.way for each in assumptions()])
+    assumed = assumptions()
+    sweeps = bandwidth_sweep(question, policy, [each.way for each in assumed])
     if figure is not None:
-        from commeff.experiments.published.planner import figures
+        from commeff.experiments.planning import figures
 
         figures.save(figure, (8.0, 4.2), lambda canvas: figures.sweep(canvas, sweeps, _heading(question)))
         typer.echo(str(figure), err=True)
@@ -190,21 +199,19 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     rows = sweep_rows(sweeps)
     typer.echo(f"{_heading(question)}\nseconds for the work of one step of psgd, by Gb/s of one NIC; * the least\n")
     table([*rows[0]], [[*row.values()] for row in rows])
-    typer.echo(
-        "steps: to the same loss, in units of psgd's; assumed, see experiments/published/planner/convergence.yaml"
-    )
+    _show_assumptions(assumed)
 
 
 def show_largest(question: Question, figure: Path | None, as_json: bool) -> None:
     """The largest GPT that fits, by data-parallel ranks and ZeRO stage."""
-    from commeff.experiments.published.planner.sweeps import ALONG, largest
+    from commeff.experiments.planning.sweeps import ALONG, largest
     from commeff.planner import Policy
 
     _leave("--largest", [key for key in question.policy if key in ALONG])
     policy = Policy(**{"recompute": "full", **question.policy})
     rows = largest(question.model, question.cluster, policy)
     if figure is not None:
-        from commeff.experiments.published.planner import figures
+        from commeff.experiments.planning import figures
 
         title = f"Largest GPT that fits on {question.cluster.gpu.name}"
         figures.save(figure, (6.5, 3.6), lambda canvas: figures.largest(canvas, rows, title))
@@ -226,7 +233,7 @@ def show_largest(question: Question, figure: Path | None, as_json: bool) -> None
 
 def draw_timeline(question: Question, path: Path) -> None:
     """The pipeline of one policy."""
-    from commeff.experiments.published.planner import figures
+    from commeff.experiments.planning import figures
     from commeff.planner import timeline
 
     policy = question.one()

@@ -56,8 +56,8 @@ def reproduce(
     """
     with refusals():
         from commeff.experiments.grid.local.scheduler import Limits
-        from commeff.experiments.published.reproduce import command
-        from commeff.experiments.published.reproduce.traces import no_trace
+        from commeff.experiments.reproduce import command
+        from commeff.experiments.reproduce.traces import no_trace
         from commeff.experiments.run.system import cores
 
         if list_tables:

@@ -64,15 +64,15 @@ def scale(
     """
     with refusals(), deaths():
         from commeff.experiments.config.method_words import check_words
-        from commeff.experiments.measure.scale.setting import check_workloads, read_numbers
+        from commeff.experiments.planning.scale.setting import check_workloads, read_numbers
 
         check_words(settings or [], adopted(plugin))
         check_workloads(workload or [])
         read_numbers(cluster, workers, worker, overlap, global_batch, processes)
         try_folder("--out", out)
 
-        from commeff.experiments.measure.scale.command import make_study, read_options
-        from commeff.experiments.measure.scale.page import measured_rows, modelled_rows, save
+        from commeff.experiments.planning.scale.command import make_study, read_options
+        from commeff.experiments.planning.scale.page import measured_rows, modelled_rows, save
 
         plan = read_options(
             settings or [],

@@ -55,7 +55,7 @@ Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, 
 bench = typer.Typer(
     no_args_is_help=True,
     help="Measure this machine, and how far the library is from its limits; exit code 3 if a ratio is outside its "
-    "tolerance.",
+    "tolerance. All but `comm` run from a checkout of the repository.",
 )
 
 
@@ -106,10 +106,10 @@ def _ratios(what: str, csv: Path | None, as_json: bool) -> None:
         try_file("--csv", csv)
 
         from commeff.compressors.scratch import keep_freed_memory
-        from commeff.experiments.measure.bench.timing import write
+        from commeff.experiments.studies.bench.ratios import write
 
         keep_freed_memory()
-        figures = import_module(f"commeff.experiments.measure.bench.{what}").run()
+        figures = import_module(f"commeff.experiments.studies.bench.{what}").run()
         if csv is not None:
             write(figures, csv, f"commeff bench {what}")
     if as_json:

@@ -1,1 +1,1 @@
-"""What machines do: benches, network lab, scalability."""
+"""`commeff bench comm`: links between processes, collectives over them, compressors, the machine's own speeds."""

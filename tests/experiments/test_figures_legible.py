@@ -17,15 +17,15 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.published.reproduce.drawn import drawing
-from commeff.experiments.published.reproduce.figure import figure
-from commeff.experiments.published.reproduce.quantities import Observation
-from commeff.experiments.published.reproduce.results import CaseResult, Results
-from commeff.experiments.published.reproduce.table import PublishedTable, built_in_tables, read_table
 from commeff.experiments.report.draw import wallclock
 from commeff.experiments.report.draw.figures import STYLE, Panel, canvas, look
 from commeff.experiments.report.draw.figures import Figure as Drawn
 from commeff.experiments.report.draw.panels import Spot, tradeoff
+from commeff.experiments.reproduce.drawn import drawing
+from commeff.experiments.reproduce.figure import figure
+from commeff.experiments.reproduce.quantities import Observation
+from commeff.experiments.reproduce.results import CaseResult, Results
+from commeff.experiments.reproduce.table import PublishedTable, built_in_tables, read_table
 
 CODE = re.compile(r"[_\[\]{}]|\w=|\w\((?!x\))|\w\.[a-z]")
 LINES = 6

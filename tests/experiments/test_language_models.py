@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import pytest
 import torch
 
+from commeff.experiments.studies.planner.published import rows
 from commeff.experiments.tasks.language import GPT, PRESETS, Llama, count, preset
 from commeff.planner import Model
 
-TABLES = Path(__file__).parents[2] / "experiments" / "published" / "planner" / "tables"
 SMALL = {
     "gpt": lambda: GPT(vocabulary=16, layers=2, heads=2, width=8, context=12, bias=True),
     "llama": lambda: Llama(vocabulary=16, layers=2, width=16, heads=4, kv_heads=2, inner=8),
 }
 
 
-def rows(name):
-    lines = [line for line in (TABLES / name).read_text().splitlines() if not line.startswith("#")]
-    return list(csv.DictReader(lines))
-
-
-@pytest.mark.parametrize("row", rows("gpt3_models.csv"), ids=lambda row: row["name"])
+@pytest.mark.parametrize("row", rows("gpt3_models"), ids=lambda row: row["name"])
 def test_a_gpt3_preset_has_the_published_size(row):
     name = row["name"].lower().replace("gpt-3 ", "gpt3_")
     published = float(row["params"][:-1]) * {"M": 1e6, "B": 1e9}[row["params"][-1]]
@@ -33,7 +25,7 @@ def test_a_gpt3_preset_has_the_published_size(row):
 
 @pytest.mark.parametrize(
     ("name", "row"),
-    list(zip(("llama_7b", "llama_13b", "llama_33b", "llama_65b"), rows("llama_parameters.csv"), strict=True)),
+    list(zip(("llama_7b", "llama_13b", "llama_33b", "llama_65b"), rows("llama_parameters"), strict=True)),
 )
 def test_a_llama_preset_has_the_published_size(name, row):
     assert count(name) / 1e9 == pytest.approx(float(row["actual_b"]), abs=0.1)

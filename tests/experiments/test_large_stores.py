@@ -18,11 +18,11 @@ from commeff.experiments.grid.plan.expand import expand
 from commeff.experiments.grid.plan.rehearsal import Rehearsals
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.grid.status import status
-from commeff.experiments.measure.bench.synthetic_store import make_store, write_grid
 from commeff.experiments.report.data import commands
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.commands import settings_of
 from commeff.experiments.report.data.records import read_store
+from commeff.experiments.studies.bench.synthetic_store import make_store, write_grid
 
 GRID = """
 base: {task: digits, workers: 4, steps: 3}

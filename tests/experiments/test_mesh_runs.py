@@ -13,7 +13,7 @@ from commeff.experiments.config.compose import RUN, compose
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.run.forecast import forecast
+from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.run.launch.membership import with_processes
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import RunFailed, run_one

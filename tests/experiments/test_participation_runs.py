@@ -14,8 +14,8 @@ from commeff.experiments.config.clusters import read_places
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.rehearsal import participation
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.report.data.wallclock import Modeller
-from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.tasks import Digits

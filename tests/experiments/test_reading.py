@@ -403,10 +403,9 @@ LOADERS = {  # who may turn words into code, and why
     "experiments/cli/tools.py": "a room of ours, by the name of a command",
     "experiments/config/registry.py": "packages of a constant table",
     "experiments/config/loading.py": "plug-ins that a user has named or installed",
-    "experiments/published/reproduce/reading.py": "the tables that come with commeff, or that the command line names",
+    "experiments/reproduce/reading.py": "the tables that come with commeff, or that the command line names",
     "experiments/data/torchvision_images.py": "finds torchvision",
     "experiments/sinks/rows.py": "its own rooms, by a constant table",
-    "experiments/pages/reference.py": "its own rooms, by a constant table",
     "experiments/config/written.py": "evaluates annotations of sources by a constant table",
     "experiments/config/schema.py": "evaluates annotations of code that is imported already",
 }

@@ -17,12 +17,12 @@ from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.timing import lone_exchange
+from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.figures import write
 from commeff.experiments.report.draw.plots import convergence
 from commeff.experiments.report.draw.stragglers import stragglers
 from commeff.experiments.report.write.table_details import target_table
-from commeff.experiments.run.forecast import forecast
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
 

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from commeff.experiments.run.crew import Fork, crew
+from commeff.experiments.studies.splitting.account import live_bytes
 from commeff.parallelism import collectives, mesh
-from commeff.parallelism.account import live_bytes
 from tests.owned import PATIENCE, PAUSE
 
 group_of = collectives.group_of

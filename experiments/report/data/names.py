@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NAMES = {
+    "bert_large": "BERT-Large",
     "choco": "CHOCO-SGD",
     "d2": "D²",
     "d_equistatic": "D-EquiStatic",
@@ -15,6 +16,8 @@ NAMES = {
     "double_squeeze": "DoubleSqueeze",
     "drive": "DRIVE",
     "dsgd": "DSGD",
+    "dsgd, one_peer_exponential": "gossip after the update",
+    "dsgd, order awc, one_peer_exponential": "gossip while computing",
     "ef21": "EF21",
     "ef21_sgd": "EF21-SGD",
     "ef21_sgdm": "EF21-SGDM",
@@ -24,6 +27,7 @@ NAMES = {
     "local_sgd": "local SGD",
     "marina": "MARINA",
     "mem_sgd": "error feedback",
+    "mem_sgd, top_k, ratio 0.01": "error feedback, top 1 %",
     "natural": "natural compression",
     "neolithic": "NEOLITHIC",
     "od_equidyn": "OD-EquiDyn",
@@ -34,6 +38,7 @@ NAMES = {
     "psgd": "parallel SGD",
     "qsgd": "QSGD",
     "random_k": "random-k",
+    "resnet50": "ResNet-50",
     "scaffnew": "Scaffnew",
     "scaffold": "SCAFFOLD",
     "tern_grad": "TernGrad",

@@ -9,8 +9,8 @@ from torch import nn
 
 from commeff import DistributedOptimizer, methods
 from commeff.communicator.wire.group import timeout_of
+from commeff.experiments.studies.splitting.account import Account
 from commeff.parallelism import Mesh
-from commeff.parallelism.account import Account
 from commeff.parallelism.collectives import copy_in, gather_in, scatter_out, sum_out
 from commeff.parallelism.stored import Savers
 from tests.laws.processes import on_processes

@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
 from commeff.compressors import QSGD, TopK
+from commeff.experiments.studies.splitting.account import Account
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
 from commeff.parallelism import Axis, Mesh, Objective, cross_entropy, split
-from commeff.parallelism.account import Account
 from commeff.parallelism.layers import ranks_of
 from commeff.parallelism.partition import of_whole
 from commeff.parallelism.pipeline import Pipeline

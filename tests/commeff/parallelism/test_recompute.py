@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from commeff.experiments.published.splitting.volumes import SHAPES
+from commeff.experiments.studies.splitting.kept import Kept
+from commeff.experiments.studies.splitting.volumes import SHAPES
 from commeff.experiments.tasks.language import GPT, Llama, llama_plan
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
 from commeff.parallelism import Axis, Mesh, Objective, cross_entropy, split
-from commeff.parallelism.kept import Kept
 from commeff.parallelism.pipeline import Pipeline
 from commeff.parallelism.recompute import RECOMPUTATIONS, recompute
 from commeff.parallelism.schedules import SCHEDULES

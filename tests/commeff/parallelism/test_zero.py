@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
 from commeff.compressors import QSGD, RandomK, TopK
+from commeff.experiments.studies.splitting.account import Account
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.parallelism import Axis, Mesh, cross_entropy, split
-from commeff.parallelism.account import Account
 from commeff.parallelism.partition import of_whole
 from commeff.parallelism.tensor import cuts_of
 from commeff.parallelism.zero import ScatteredRow, even

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from commeff.cluster import Cluster
-from commeff.planner import Model, Policy, predict, simple
+from commeff.experiments.studies.planner import simple
+from commeff.planner import Model, Policy, predict
 from commeff.planner.memory import layer_activations
 from commeff.planner.policies import Policies
 
@@ -110,7 +111,7 @@ def test_a_tensor_group_above_the_heads_of_keys_replicates_them():
 
 
 def test_gpt3_sizes_are_within_3_percent_and_llama_estimates_exact():
-    from commeff.experiments.published.planner import lectures
+    from commeff.experiments.studies.planner import lectures
 
     assert lectures.gpt3().error_pct.abs().max() < 3
     llama = lectures.llama()

@@ -1,0 +1,119 @@
+"""Speeds of compressors on one thread, beside that of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+import torch
+
+from commeff.compressors import (
+    NF4,
+    QSGD,
+    Blockwise,
+    Coded,
+    Composed,
+    Compressor,
+    CountSketch,
+    DCTTopK,
+    Dense,
+    Drive,
+    Eden,
+    Fp8,
+    Int4,
+    Int8,
+    Layout,
+    Natural,
+    OneBit,
+    PerTensor,
+    RandomK,
+    Repeated,
+    ScaledSign,
+    TernGrad,
+    Threshold,
+    TopK,
+    WorkerRandom,
+    contractive,
+)
+from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
+
+LENGTH = 2**23  # numbers: 32 MiB, so that vector and copy do not fit into a cache together
+ROUNDS = 3
+TENSORS = 16  # that PerTensor finds in the vector
+CODECS: dict[str, Compressor] = {
+    "16 bit": Dense("bfloat16"),
+    "top 1 %": TopK(ratio=0.01),
+    "top 1 %, coded indices": TopK(ratio=0.01, coded=True),
+    "top 1 % of blocks of 65536": Blockwise(TopK(ratio=0.01), block=65536),
+    "top 1 % of each tensor": PerTensor(TopK(ratio=0.01)),
+    "top 1 % twice": Repeated(TopK(ratio=0.01), rounds=2),
+    "top 1 %, natural values": Composed(Natural(), TopK(ratio=0.01)),
+    "8 of 64 cosine coefficients": DCTTopK(k=8),
+    "count sketch, 1 %": CountSketch(width=LENGTH // 100),
+    "random 1 %": RandomK(ratio=0.01),
+    "random 1 %, shared": RandomK(ratio=0.01, shared=True),
+    "random 1 %, contractive": contractive(RandomK(ratio=0.01)),
+    "QSGD, 4 levels": QSGD(levels=4),
+    "TernGrad": TernGrad(),
+    "TernGrad, coded": Coded(TernGrad()),
+    "natural": Natural(),
+    "above 2.6": Threshold(2.6),
+    "sign": ScaledSign(),
+    "sign, two levels": OneBit(),
+    "sign after a rotation": Drive(),
+    "4 bits after a rotation": Eden(bits=4),
+    "int8, blocks of 256": Int8(block=256),
+    "int4, blocks of 256": Int4(block=256),
+    "4-bit normal floats, blocks of 64": NF4(),
+    "8-bit floats": Fp8(),
+}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Bytes of the vector per second that a compressor encodes and decodes, and their shares of a copy's."""
+
+    name: str
+    encode: float
+    decode: float
+    encode_share: float
+    decode_share: float
+    expansion: float  # bytes of the vector for each byte of the message
+
+
+def measure(codecs: dict[str, Compressor], length: int, progress: Callable[[], None]) -> tuple[list[Speed], float]:
+    """The speed of each compressor on a normal vector of `length` numbers, and that of a copy, in bytes per second.
+
+    Seconds are CPU seconds of one thread, and shares are taken within rounds: what else the machine does hardly counts.
+    """
+    size = 4 * length
+    vector = torch.randn(1, length, generator=torch.Generator().manual_seed(0))
+    copy, random = torch.zeros_like(vector), WorkerRandom(0, [0])
+    cuts = [length * i // TENSORS for i in range(TENSORS + 1)]
+    layout = Layout.of([(f"tensor{i}", (stop - start,)) for i, (start, stop) in enumerate(pairwise(cuts))])
+    speeds, copies = [], []
+    with one_thread():
+        for name, compressor in codecs.items():
+            bound = compressor.bind(layout)
+            message = bound.compress(vector, random)
+            contestants: dict[str, Callable[[], object]] = {
+                "copy": lambda: copy.copy_(vector),
+                "encode": lambda bound=bound: bound.compress(vector, random),  # type: ignore[misc]
+                "decode": message.decode,
+            }
+            seconds = time_interleaved(contestants, ROUNDS)
+            copies += seconds["copy"]
+            speeds.append(
+                Speed(
+                    name,
+                    encode=size / median(seconds["encode"]),
+                    decode=size / median(seconds["decode"]),
+                    encode_share=ratio(seconds, "copy", "encode"),
+                    decode_share=ratio(seconds, "copy", "decode"),
+                    expansion=size / message.row_bytes,
+                )
+            )
+            progress()
+    return speeds, size / median(copies)

@@ -1,0 +1,162 @@
+"""`commeff bench comm`: the links between processes, collectives over them, compressors, and the machine's own speeds.
+
+Everything is measured on CPU tensors over gloo, with one thread a process.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from commeff import Communicator
+from commeff.cluster import GPU, Cluster
+from commeff.cluster.collectives import all_reduce
+from commeff.cluster.groups import Groups
+from commeff.communicator.wire.records import share_json
+from commeff.compressors.scratch import keep_freed_memory
+from commeff.experiments.measure import codecs, collectives, links
+from commeff.experiments.measure.codecs import CODECS, Speed
+from commeff.experiments.measure.collectives import Timing
+from commeff.experiments.measure.job import on_job
+from commeff.experiments.measure.links import Pair
+from commeff.experiments.measure.processor import WIDTH, processor
+from commeff.experiments.measure.profile import describe
+from commeff.experiments.run.progress import reporter
+
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured; less in tests.
+
+    Attributes
+    ----------
+    sizes : bytes of messages.
+    rounds : of which medians are taken.
+    length : numbers of the vector that is compressed.
+    width : of the matrices that are multiplied.
+    """
+
+    sizes: Sequence[int] = links.SIZES
+    rounds: int = ROUNDS
+    length: int = codecs.LENGTH
+    width: int = WIDTH
+
+
+@dataclass(frozen=True)
+class Between:
+    """What was measured among processes.
+
+    Attributes
+    ----------
+    hosts : the number of the host of each process.
+    pairs, timings : links, and collectives over them.
+    """
+
+    hosts: tuple[int, ...]
+    pairs: tuple[Pair, ...]
+    timings: tuple[Timing, ...]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What was measured.
+
+    Attributes
+    ----------
+    between : among processes.
+    speeds : of compressors.
+    copy : bytes per second that one thread copies.
+    gpu : the processor of one process.
+    """
+
+    between: Between
+    speeds: tuple[Speed, ...]
+    copy: float
+    gpu: GPU
+
+    def cluster(self, name: str) -> Cluster:
+        """The hardware profile."""
+        return describe(name, self.between.hosts, self.between.timings, self.gpu, self.between.pairs)
+
+
+def run(nproc: int | None = None, effort: Effort = Effort()) -> Measurements | None:
+    """Measure everything; None at all but one process of a job."""
+    keep_freed_memory()  # inherited by forks: buffers that are received into are not paged in again in every call
+    between = on_job(partial(among, effort), nproc)
+    if between is None:
+        return None
+    with ticking(len(CODECS), "compressors") as tick:
+        speeds, copy = codecs.measure(CODECS, effort.length, tick)
+    share = between.hosts.count(between.hosts[0])
+    return Measurements(between, tuple(speeds), copy, processor(copy, share, effort.width))
+
+
+def among(effort: Effort, communicator: Communicator) -> Between:
+    """Measure pairs and collectives, in every process."""
+    names = share_json(socket.gethostname())
+    hosts = tuple([*dict.fromkeys(names)].index(name) for name in names)
+    with ticking(2 * len(effort.sizes) if dist.get_rank() == 0 else 0, "links and collectives") as tick:
+        pairs = links.measure(communicator, effort.rounds, effort.sizes, tick)
+        timings = collectives.measure(communicator, hosts, effort.rounds, effort.sizes, tick)
+    return Between(hosts, tuple(pairs), tuple(timings))
+
+
+@contextmanager
+def ticking(total: int, name: str) -> Iterator[Callable[[], None]]:
+    """A function to call after each of `total` parts, which shows progress on stderr if there are any."""
+    if not total:
+        yield lambda: None
+        return
+    done = 0
+    with reporter(total, Path(name)) as progress:
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            progress(done, {})
+
+        yield tick
+
+
+def rows(measured: Measurements) -> list[dict[str, Any]]:
+    """All numbers, one a row, with their units."""
+    between, n = measured.between, len(measured.between.hosts)
+    numbers: list[tuple[str, str, int | None, str, float, str]] = []
+    for pair in between.pairs:
+        where = "same host" if between.hosts[pair.first] == between.hosts[pair.second] else "other host"
+        name = f"{pair.first}-{pair.second}, {where}"
+        numbers += [("link", name, None, "latency", pair.link.latency, "s")]
+        numbers += [("link", name, None, "bandwidth", pair.link.bandwidth, "B/s")]
+    for timing in between.timings:
+        name, size = timing.operation, timing.size
+        numbers += [("collective", name, size, "time", timing.seconds, "s")]
+        numbers += [("collective", name, size, "algbw", timing.algbw, "B/s")]
+        numbers += [("collective", name, size, "busbw", timing.busbw, "B/s")]
+    for speed in measured.speeds:
+        numbers += [("compressor", speed.name, None, "encode", speed.encode, "B/s of input")]
+        numbers += [("compressor", speed.name, None, "decode", speed.decode, "B/s of input")]
+        numbers += [("compressor", speed.name, None, "encode", speed.encode_share, "share of copy")]
+        numbers += [("compressor", speed.name, None, "decode", speed.decode_share, "share of copy")]
+        numbers += [("compressor", speed.name, None, "vector / message", speed.expansion, "")]
+    numbers += [("machine", "memory", None, "copy", measured.copy, "B/s of input")]
+    numbers += [
+        ("machine", name, None, "matrix product", peak, "FLOP/s") for name, peak in measured.gpu.peak_flops.items()
+    ]
+    keys = ("part", "subject", "size_bytes", "what", "value", "unit", "processes")
+    return [dict(zip(keys, (*row[:4], float(f"{row[4]:.4g}"), row[5], n), strict=True)) for row in numbers]
+
+
+def agreement(measured: Measurements, cluster: Cluster) -> tuple[int, float, float]:
+    """The largest message, and the seconds of our ring on it: measured, and modelled on the profile."""
+    own = [timing for timing in measured.between.timings if timing.operation == "ring"]
+    largest = max(own, key=lambda timing: timing.size)
+    return largest.size, largest.seconds, float(all_reduce(Groups.first(cluster, largest.n), largest.size, "one_ring"))

@@ -1,0 +1,65 @@
+"""Timing on several processes: a block of steps starts everywhere at once, and takes as long as at the slowest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from commeff import Communicator
+from commeff.experiments.measure.timing import one_thread, time_interleaved
+from commeff.experiments.run.crew import Fork, crew
+
+TIMEOUT = 120.0  # seconds after which a process that waits for another gives up
+
+T = TypeVar("T")
+
+
+def on_forks(
+    nproc: int, workers: int, measure: Callable[[Communicator], T], prepare: Callable[[int], None] = lambda rank: None
+) -> T:
+    """Call `measure` on forks of one thread each, which share the workers over gloo; the result of rank 0.
+
+    Parameters
+    ----------
+    nproc, workers : forks, and the workers that they share.
+    measure : is given the communicator of its process.
+    prepare : called first in each fork, with its rank.
+    """
+
+    def member(fork: Fork) -> T:
+        with one_thread(), fork.group(TIMEOUT):
+            return measure(Communicator(workers=workers, distributed=True))
+
+    with crew(nproc, member, prepare) as forks:
+        return forks.results()[0]
+
+
+def time_in_turns(contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, list[float]]:
+    """Wall-clock seconds of `calls` calls of each contestant at the slowest process, round by round.
+
+    Every process calls it with the same names in the same order. A first round warms up and does not count.
+
+    Parameters
+    ----------
+    contestants : what is called, by name.
+    rounds : measured rounds.
+    calls : of each contestant in a round.
+    """
+    own: dict[str, list[float]] = {name: [] for name in contestants}
+
+    def block(run: Callable[[], object], seconds: list[float]) -> None:
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        seconds.append(time.perf_counter() - start)
+
+    blocks = {name: lambda run=run, name=name: block(run, own[name]) for name, run in contestants.items()}
+    time_interleaved(blocks, rounds)
+    slowest = torch.tensor([seconds[1:] for seconds in own.values()], dtype=torch.float64)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return dict(zip(own, slowest.tolist(), strict=True))

@@ -1,0 +1,46 @@
+"""Interleaved timing on one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from statistics import median
+
+import torch
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A single intra-op thread, as each process of a run has."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def time_interleaved(
+    contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int = 1
+) -> dict[str, list[float]]:
+    """CPU seconds of `calls` calls of each contestant, round by round, after one round that warms up.
+
+    Each round begins with the next contestant: who follows whom, and finds what in the cache, is worth some percent.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    order = list(contestants.items())
+    for r in range(rounds + 1):
+        order.append(order.pop(0))
+        for name, run in order:
+            start = time.process_time()
+            for _ in range(calls):
+                run()
+            if r:
+                seconds[name].append(time.process_time() - start)
+    return seconds
+
+
+def ratio(seconds: Mapping[str, list[float]], over: str, under: str) -> float:
+    """The median over rounds of time(over) / time(under)."""
+    return median(a / b for a, b in zip(seconds[over], seconds[under], strict=True))

@@ -1,0 +1,223 @@
+"""What a run will send and hold, known before it begins: its own code, played on tensors that take no memory."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from commeff.compressors import Layout
+from commeff.core.shapes import shapes_only
+from commeff.core.strategy import Strategy
+from commeff.experiments.config.build import build
+from commeff.experiments.config.rehearsal import driven, participation, places, play
+from commeff.experiments.config.schema import ConfigError, over_mesh
+from commeff.experiments.config.speeds import clocked
+from commeff.experiments.planning.peak import most_bytes, resident
+from commeff.experiments.run.held import model_bytes, storage_bytes
+from commeff.parallelism import Axis
+from commeff.parallelism.layers import homes_of
+from commeff.parallelism.schedules import SCHEDULES
+from commeff.profiling import Attended, Profile, attended, profile
+from commeff.replicas import ShardedWorker, Stacked
+from commeff.training.task import StagedTask, Task, objective
+
+RANKS = 16  # of a worker that are played one by one; of more, the first stands for all
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will send and hold.
+
+    Attributes
+    ----------
+    sent : dict of str to float
+        Bytes of a worker over the whole run, by the names of the record.
+    held : dict of str to int
+        Bytes of the first process, by what they are; `activations` come and go in a step.
+    peak : int or None
+        The most bytes that the first process has in memory at once, Python, libraries and data included; None where
+        workers lie on several processes, or the task reads numbers of the model.
+    note : str
+        What was assumed of who takes part; "" where a run's ledger says the same.
+    """
+
+    sent: Mapping[str, float]
+    held: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""
+    peak: int | None = None
+
+    @property
+    def states(self) -> int:
+        """Bytes that the first process holds between two steps."""
+        return sum(count for name, count in self.held.items() if name != "activations")
+
+
+def forecast(config: Mapping[str, Any]) -> Forecast:
+    """Play a run.
+
+    Parameters
+    ----------
+    config : a resolved configuration; what cannot run is refused.
+    """
+    parts = build(config)
+    if clocked(config):
+        raise ConfigError(["speeds must be omitted for a forecast: who finishes when decides what is sent"])
+    if over_mesh(config):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "micro_batches=")  # `build` has said it
+            return _on_mesh(config, parts.task, parts.strategy)
+    with shapes_only():
+        one = Stacked(parts.task.model, range(config["workers"] // config["nproc"]))
+    sent, found, note = _worker_axis(config, parts.strategy, one.layout, one.parameters.dtype)
+    memory = len(one.models) * sum(found.memory_bytes.values())
+    held = {"parameters": one.parameters.nbytes, "gradients": one.gradients.nbytes, "method": memory}
+    most = most_bytes(config, parts.task, parts.strategy, found, sum(held.values()))
+    now, before = resident()  # with what the task has drawn and keeps
+    return Forecast(sent, held, note, None if most is None else max(before, now + most))
+
+
+def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecast:
+    ranks = places(config)
+    times = len(ranks) if len(ranks) > RANKS else 1
+    sent: Counter[str] = Counter()
+    held: dict[str, int] = {}
+    for place in ranks if times == 1 else ranks[:1]:
+        worker = play(config, task, place)
+        strategy = driven(copy.deepcopy(method), config, worker)
+        ours, found, note = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)
+        copies = _of_copies(config, worker, method.accumulate)
+        sent.update({name: times * count for name, count in ours.items()})
+        sent.update({name: times * config["steps"] * count for name, count in copies.items()})
+        # Stage 3 is played as stage 2.
+        own = dict.fromkeys(("parameters", "gradients"), worker.parameters.nbytes) if config["zero"] == 3 else None
+        held = held or (own or model_bytes(worker)) | {"method": sum(found.memory_bytes.values())}
+    inside, activations = _inside(config, task, method.accumulate)
+    sent.update(inside)
+    return Forecast(dict(sent), held | ({"activations": activations} if activations else {}), note)
+
+
+def _worker_axis(
+    config: Mapping[str, Any], strategy: Strategy, layout: Layout, dtype: torch.dtype
+) -> tuple[dict[str, float], Profile, str]:
+    """What one row sends over the run, the profile of its method, and what was assumed of who takes part."""
+    found = profile(
+        strategy, layout, config["workers"], seed=config["seed"], collective=config["collective"], dtype=dtype
+    )
+    who = participation(config, strategy)
+    plays: Profile | Attended = found
+    if who is not None:
+        plays = attended(
+            strategy,
+            layout,
+            found,
+            who.present,
+            config["steps"],
+            seed=config["seed"],
+            collective=config["collective"],
+            dtype=dtype,
+        )
+    operations = [operation for step in range(config["steps"]) for operation in plays.operations(step)]
+    sent = {name: sum(getattr(op, name) for op in operations) for name in ("payload_bytes", "wire_bytes")}
+    inside = Counter[str]()  # norms and scales of a row in pieces
+    for step in range(config["steps"]):
+        inside.update(found.inside[found.played(step)])
+    sent |= {f"{name}_bytes": count for name, count in inside.items()}
+    return sent, found, "" if who is None else plays.note
+
+
+def _of_copies(config: Mapping[str, Any], worker: ShardedWorker, minibatches: int) -> dict[str, float]:
+    """What a rank sends in a step for tensors that lie at several stages: their gradients are summed after each
+    minibatch, and all copies but one are more than the whole model that shard ranks share.
+    """
+    pipeline, shard = worker.mesh.axis("pipeline"), worker.mesh.axis("shard")
+    if pipeline.size == 1:
+        return {}
+    homes = [(p.nbytes, homes_of(p, pipeline)) for p in worker.computation.parameters.values()]
+    summed = minibatches * sum(2 * count * (len(ranks) - 1) / len(ranks) for count, ranks in homes)
+    more = sum(count for count, ranks in homes if ranks[0] != pipeline.rank)
+    often = _often(config, minibatches) * (shard.size - 1) / shard.size
+    summed /= shard.size if config["zero"] == 3 else 1  # a rank has its shard of each copy
+    return {"pipeline_bytes": summed} | ({"shard_bytes": often * more} if shard.size > 1 else {})
+
+
+def _often(config: Mapping[str, Any], minibatches: int) -> int:
+    """How often the ranks of a shard axis send their parameters or gradients in a step; stage 3 in each minibatch."""
+    if config["zero"] < 3:
+        return 2
+    split = SCHEDULES[config["mesh"]["schedule"]].splits and _staged(config)
+    return minibatches * (2 if split else int(config["micro_batches"]) + 2)
+
+
+def _staged(config: Mapping[str, Any]) -> bool:
+    return bool(config["mesh"]["pipeline"] * config["micro_batches"] > 1)
+
+
+def _inside(config: Mapping[str, Any], task: Task, minibatches: int) -> tuple[dict[str, float], int]:
+    """What a worker sends inside itself over the run, by axis, and the activations that a rank keeps in a step.
+
+    All stages of a pipeline together send, over tensor and shard ranks, what one rank with all layers would; how many
+    activations it keeps depends on its schedule, and is not said.
+    """
+    one_stage = {**config, "mesh": {**config["mesh"], "pipeline": 1}, "micro_batches": 1}
+    worker = play(one_stage, task, {})
+    batch = [tuple(part.to("meta") for part in task.batch(0, [0]))]
+    kept: list[Tensor] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        worker.compute(objective(task, worker.computation.vocabulary), batch, 0)
+    worker.load(worker.parameters)
+    ranks = prod(degree for axis, degree in worker.mesh.degrees.items() if axis != "worker")
+    sent = {
+        f"{name}_bytes": config["steps"] * ranks * sum(each.bytes for each in axis.family)
+        for name, axis in worker.mesh.inner.items()
+    }
+    if "shard_bytes" in sent:
+        sent["shard_bytes"] *= _often(config, minibatches) / 2
+    if "tensor_bytes" in sent:
+        once = sum(map(_summed, worker.computation.parameters.values()))
+        often = 1 / config["mesh"]["shard"] if config["zero"] == 3 else minibatches * config["micro_batches"]
+        sent["tensor_bytes"] *= minibatches
+        sent["tensor_bytes"] += config["steps"] * ranks * (often - minibatches) * once
+    parameters = {p.untyped_storage()._cdata for p in worker.computation.parameters.values()}
+    activations = storage_bytes(x for x in kept if x.untyped_storage()._cdata not in parameters)
+    stages = config["mesh"]["pipeline"]
+    if stages == 1:
+        return sent, activations
+    passed = minibatches * sum(_boundaries(config, task, worker))
+    return sent | {"pipeline_bytes": config["steps"] * ranks * passed}, 0
+
+
+def _summed(parameter: Tensor) -> float:
+    """What a rank sends with each micro-batch to sum the gradient of a tensor of which several ranks have a share.
+
+    Stage 3 of ZeRO sums its shard, once a step.
+    """
+    axis: Axis | None = getattr(parameter, "summed", None)
+    return 0.0 if axis is None else 2 * parameter.nbytes * (axis.size - 1) / axis.size
+
+
+def _boundaries(config: Mapping[str, Any], task: Task, worker: ShardedWorker) -> Iterator[float]:
+    """What passes each boundary between stages in a minibatch, forward and backward, of one tensor and shard rank."""
+    (model,), (batch,) = worker.computation.modules, [part[0] for part in task.batch(0, [0])[:1]]
+    if not isinstance(task, StagedTask):
+        return
+    share = worker.mesh.axis("shard").part(batch.to("meta"), 0)
+    inputs, _ = objective(task, None).inputs_targets(share)
+    passed = task.layers(model).before(model, *inputs)
+    ranks = SCHEDULES[config["mesh"]["schedule"]].ranks(config["mesh"]["pipeline"])
+    for one, other in pairwise(ranks):
+        if one != other:
+            yield 2 * passed.nbytes

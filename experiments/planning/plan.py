@@ -1,0 +1,154 @@
+"""The answers of `commeff plan`, as plain data: one policy priced, and what a training run of it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from commeff.cluster import Cluster
+from commeff.experiments.planning.question import Question
+from commeff.experiments.planning.worker_words import method_words
+from commeff.planner import Model, Plan, Policy, Prediction, WorkerMethod, predict
+
+GIB = 2**30
+ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "recompute")  # printed even by default
+MEANING = {
+    "compute": "computing: matrix products and element-wise kernels",
+    "recompute": "computing again what recompute= did not keep; more memory or less in it would save that",
+    "tensor": "tensor-parallel collectives; fewer tensor ranks, or faster links between them",
+    "pipeline": "sending activations from stage to stage",
+    "bubble": "the pipeline's bubble; more micro-batches, fewer stages, or another schedule",
+    "data": "averaging gradients within workers; faster NICs, or larger batches",
+    "workers": "communication between workers; a longer period, or a compressor",
+    "optimizer": "the optimizer's pass over memory; ZeRO would share it",
+}
+
+
+def describe(question: Question, policy: Policy, prediction: Prediction) -> dict[str, Any]:
+    """All figures of one policy, for people and for `--json`.
+
+    Parameters
+    ----------
+    question : what `commeff plan` was called with.
+    policy : the policy to be priced.
+    prediction : what the policy costs.
+    """
+    model, cluster = question.model, question.cluster
+    tokens = question.global_batch * model.sequence
+    parts = prediction.breakdown["seconds"]
+    slowest = max(parts, key=lambda name: parts[name])
+    if slowest == "compute" and parts["compute"] < 0.7 * prediction.step_seconds:
+        second = sorted(parts, key=lambda name: parts[name])[-2]
+        limits = f"{MEANING['compute'].partition(':')[0]}, and then {MEANING[second]}"
+    else:
+        limits = MEANING[slowest]
+    return {
+        "model": question.name,
+        "parameters": model.parameters,
+        "cluster": cluster.name,
+        "gpu": cluster.gpu.name,
+        "gpus": cluster.gpus,
+        "global_batch": question.global_batch,
+        "policy": policy_words(policy),
+        "step_seconds": prediction.step_seconds,
+        "tokens_per_second": tokens / prediction.step_seconds,
+        "tflops_per_gpu": prediction.tflops_per_gpu,
+        "mfu": prediction.mfu,
+        "hfu": prediction.hfu,
+        "fits": prediction.fits,
+        "why": fit(question, policy, prediction),
+        "limits": limits,
+        "seconds": parts,
+        "memory_bytes": prediction.memory_bytes,
+        "gpu_memory_bytes": cluster.gpu.memory_bytes,
+        "bytes": prediction.breakdown["bytes"],
+        "run": run(question.tokens, tokens, prediction.step_seconds, cluster),
+    }
+
+
+def policy_words(policy: Policy) -> str:
+    """The fields that differ from the defaults, as words that `commeff plan` reads.
+
+    >>> policy_words(Policy(tensor=8, data=2, recompute="full"))
+    'tensor=8 pipeline=1 data=2 micro_batch=1 schedule=1f1b zero=0 recompute=full'
+    """
+    plain, worker = Policy(), WorkerMethod().fields
+    values = {field.name: getattr(policy, field.name) for field in fields(policy) if field.name not in worker}
+    words = [
+        f"{name}={_value(values[name])}" for name in values if name in ALWAYS or values[name] != getattr(plain, name)
+    ]
+    if not policy.worker_method.is_plain:
+        words += method_words(policy.worker_method)
+    return " ".join([*words, *([f"collective={policy.collective}"] if policy.collective != "auto" else [])])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def run(tokens: float | None, each: int, seconds: float, cluster: Cluster) -> dict[str, float | None] | None:
+    """A training run of so many tokens, `each` of them in a step: days, GPU-hours, US dollars.
+
+    Parameters
+    ----------
+    tokens : of the whole run; None: no run was described.
+    each : tokens in a step.
+    seconds : of a step.
+    cluster : the GPUs and the links between them.
+    """
+    if tokens is None:
+        return None
+    steps = tokens / each
+    hours = steps * seconds / 3600
+    gpu_hours = hours * cluster.gpus
+    price = cluster.gpu.hour_cost
+    dollars = None if price is None else price * gpu_hours
+    return {"tokens": tokens, "steps": steps, "days": hours / 24, "gpu_hours": gpu_hours, "dollars": dollars}
+
+
+def fit(question: Question, policy: Policy, prediction: Prediction) -> str:
+    """Why it fits, or what fills the memory and the change that costs least time and makes room.
+
+    Parameters
+    ----------
+    question : what `commeff plan` was called with.
+    policy : the policy to be priced.
+    prediction : what the policy costs.
+    """
+    need, have = prediction.memory_bytes / GIB, question.cluster.gpu.memory_bytes / GIB
+    if prediction.fits:
+        return f"fits: {need:.1f} of {have:.1f} GiB on the fullest rank"
+    parts = prediction.breakdown["bytes"]
+    largest = max(parts, key=lambda name: parts[name])
+    reason = f"does not fit: {need:.1f} of {have:.1f} GiB, {largest} the largest part ({parts[largest] / GIB:.1f})"
+    better = [plan for plan in changed(question, policy) if plan.prediction.fits]
+    if not better:
+        return f"{reason}; no change of recompute, zero, micro_batch and sequence_parallel makes room"
+    best = min(better, key=lambda plan: plan.step_seconds)
+    new = " ".join(word for word in policy_words(best.policy).split() if word not in policy_words(policy).split())
+    return f"{reason}; {new} would fit, at {best.step_seconds:.4g} s a step"
+
+
+def changed(question: Question, policy: Policy) -> Iterator[Plan]:
+    """The policy with more recomputed, more shared, smaller micro-batches, split sequences; whatever is possible."""
+    for recompute in dict.fromkeys((policy.recompute, "selective", "full")):
+        for zero in range(policy.zero, 4):
+            for micro_batch in dict.fromkeys((policy.micro_batch, 1)):
+                for split in dict.fromkeys((policy.sequence_parallel, policy.tensor > 1)):
+                    new = replace(
+                        policy, recompute=recompute, zero=zero, micro_batch=micro_batch, sequence_parallel=split
+                    )
+                    plan = _priced(question.model, new, question.cluster, question.global_batch)
+                    if plan is not None:
+                        yield plan
+
+
+def _priced(model: Model, policy: Policy, cluster: Cluster, batch: int) -> Plan | None:
+    """A prediction, or None where the policy is not possible."""
+    try:
+        return Plan(policy, predict(model, policy, cluster, global_batch=batch))
+    except ValueError:
+        return None

@@ -1,0 +1,178 @@
+"""A question to the planner: `key=value` words of `commeff plan` as a model, a cluster, a batch and policy fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from commeff.cluster import Cluster, names
+from commeff.cluster.units import quantity
+from commeff.experiments.config.method_words import check_words
+from commeff.experiments.config.plugins import Choice
+from commeff.experiments.planning.models import named
+from commeff.experiments.planning.worker_words import is_method_word, read_method
+from commeff.planner import Model, Policy
+from commeff.planner.checks import chosen
+from commeff.planner.worker_method import PLAIN
+
+SHAPE = tuple(field.name for field in fields(Model))
+POLICY = tuple(field.name for field in fields(Policy))
+OTHERS = ("model", "cluster", "gpus", "bandwidth", "global_batch", "tokens")
+KEYS = (*OTHERS, *SHAPE, *POLICY)
+OPTIMIZER = "optimizer must be left out of a plan, got {!r}: the planner counts Adam's states whatever takes the steps"
+SEARCHED = ("precision", "overlap")  # what a search does not choose
+NAMES = ("model", "cluster", "bandwidth", "schedule", "recompute", "precision", "overlap", "collective")
+SWITCHES = {"true": True, "false": False, "none": None, "null": None}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to the planner.
+
+    Attributes
+    ----------
+    name : of the model.
+    model, cluster : what is trained, and where.
+    global_batch : sequences of a step.
+    policy : the given fields of a policy.
+    tokens : of the whole training run, or None.
+    """
+
+    name: str
+    model: Model
+    cluster: Cluster
+    global_batch: int
+    policy: dict[str, Any]
+    tokens: float | None
+
+    def one(self) -> Policy:
+        """The policy. Unless given, data-parallel ranks are all that are left, and each is a worker if any method but
+        psgd is.
+        """
+        policy_fields = dict(self.policy)
+        tensor, pipeline = policy_fields.get("tensor", 1), policy_fields.get("pipeline", 1)
+        if "data" not in policy_fields and type(tensor) is type(pipeline) is int and min(tensor, pipeline) > 0:
+            if self.cluster.gpus % (tensor * pipeline):
+                raise ValueError(
+                    f"tensor x pipeline must divide the {self.cluster.gpus} GPUs, got {tensor} x {pipeline}"
+                )
+            policy_fields["data"] = self.cluster.gpus // (tensor * pipeline)
+        if policy_fields.get("method", PLAIN) != PLAIN:
+            policy_fields.setdefault("workers", policy_fields.get("data", 1))
+        return Policy(**policy_fields)
+
+
+def read_question(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> Question:
+    """Read the words; what the worker axis does is said as in `commeff train`.
+
+    Parameters
+    ----------
+    settings : `key=value`.
+    plugins : methods, compressors and topologies beside the built-in ones.
+
+    >>> question = read_question(["model=gpt3-175b", "cluster=a100_selene", "gpus=1024", "tensor=8", "pipeline=16"])
+    >>> question.one().data, question.global_batch
+    (8, 2048)
+    """
+    method = [setting for setting in settings if is_method_word(setting)]
+    values = dict(read_word(setting) for setting in settings if not is_method_word(setting))
+    if method:
+        values["method"] = read_method(method, plugins)
+        check_words(getattr(values["method"], "words", ()), plugins)
+    policy = {key: values[key] for key in POLICY if key in values}
+    name, model = _model(values)
+    cluster = _cluster(values, policy)
+    tokens = values.get("tokens")
+    if tokens is not None and not (type(tokens) in (int, float) and 0 < tokens < float("inf")):
+        raise ValueError(f"tokens must be a number above 0, such as tokens=300e9, got {tokens!r}")
+    batch = values.get("global_batch", _batch(cluster.gpus))
+    return Question(name, model, cluster, batch, policy, tokens)
+
+
+def read_word(setting: str) -> tuple[str, Any]:
+    """A key and its value.
+
+    >>> read_word("tokens=300e9"), read_word("stages=3,3,2"), read_word("sequence_parallel=true")
+    (('tokens', 300000000000.0), ('stages', (3, 3, 2)), ('sequence_parallel', True))
+    """
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise ValueError(f"settings must be key=value, such as model=gpt3-175b, got {setting!r}")
+    if key.split(".")[0] == "optimizer":
+        raise ValueError(OPTIMIZER.format(setting))
+    chosen("key", key, KEYS)
+    if text.lower() in SWITCHES and key not in NAMES:
+        return key, SWITCHES[text.lower()]
+    if key == "stages":
+        return key, tuple(read_number(key, part) for part in text.strip("()[] ").split(","))
+    if key in NAMES:
+        return key, text
+    return key, read_number(key, text)
+
+
+def read_number(key: str, text: str) -> int | float:
+    """A whole number where it is one; tokens may be written as 300e9.
+
+    >>> read_number("gpus", "8"), read_number("tokens", "2e12")
+    (8, 2000000000000.0)
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{key} must be a number, got {text!r}") from None
+
+
+def _model(values: dict[str, Any]) -> tuple[str, Model]:
+    """The model by name, with other sizes where they are given; or by all sizes."""
+    shape = {key: values[key] for key in SHAPE if key in values}
+    if "model" in values:
+        return values["model"], replace(named(values["model"]), **shape)
+    missing = [key for key in ("layers", "hidden", "heads", "sequence", "vocab") if key not in shape]
+    if missing:
+        raise ValueError(
+            f"model must be named or have all sizes, got no {' '.join(missing)}: a model is its shape; "
+            "give such as model=gpt3-175b"
+        )
+    return "model", Model(**shape)
+
+
+def _cluster(values: dict[str, Any], policy: dict[str, Any]) -> Cluster:
+    """The cluster by name or file, with the GPUs that are given or that the policy has."""
+    gpus = values.get("gpus")
+    if gpus is None:
+        sizes = [policy.get(key, 1) for key in ("tensor", "pipeline", "data")]
+        whole = all(type(size) is int and size > 0 for size in sizes)
+        gpus = sizes[0] * sizes[1] * sizes[2] if whole and any(size > 1 for size in sizes) else None
+    name = values.get("cluster", "a100_selene")
+    path = Path(name)
+    there = name not in names() and (path.suffix in (".yaml", ".yml") or path.is_file())
+    cluster = Cluster.load(path, gpus) if there else Cluster.named(name, gpus)
+    if "bandwidth" not in values:
+        return cluster
+    return cluster.with_inter(bandwidth=quantity("bandwidth", read_scalar(values["bandwidth"]), "bytes/s"))
+
+
+def read_scalar(text: str) -> Any:
+    """A number if it reads as one, else the text: '25e9' and '200 Gb/s' are both quantities."""
+    try:
+        scalar = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return scalar if isinstance(scalar, (int, float)) else text
+
+
+def _batch(gpus: int) -> int:
+    """A global batch that every layout can have: two sequences for each GPU, at least 64 in all.
+
+    >>> _batch(1024), _batch(24)
+    (2048, 72)
+    """
+    return gpus * max(2, -(-64 // gpus))

@@ -1,0 +1,254 @@
+"""Curves as files: scale.csv with every point, scale.md with what is assumed and seen, the figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from commeff.cluster.modelled import BACKWARD
+from commeff.experiments.planning.scale.methods import AWC, DSGD, PSGD, MethodChoice
+from commeff.experiments.planning.scale.modelled import point, profiled
+from commeff.experiments.planning.scale.picture import CAPTION, figure
+from commeff.experiments.planning.scale.points import ScalingPoint
+from commeff.experiments.planning.scale.setting import ScalingSetting
+from commeff.experiments.planning.scale.workloads import Workload
+from commeff.experiments.report.draw.figures import write
+from commeff.experiments.report.write.table import Table, markdown
+from commeff.experiments.run.system import cores, cpu_name, git_commit
+
+SHOWN = (1, 8, 64, 256, 1024)  # workers that the table has
+HIDING_AT = 16  # workers of the table of what hides
+HIDINGS = {
+    "what each method can hide, as above": None,
+    "nothing, as in gossip_time": 0.0,
+    "whatever backward can, as in BlueFog's code": BACKWARD,
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is compared, and the points that came of it.
+
+    Attributes
+    ----------
+    setting, workloads, methods : what is modelled or measured.
+    points : all of them.
+    command : that makes them, without the folder.
+    """
+
+    setting: ScalingSetting
+    workloads: tuple[Workload, ...]
+    methods: tuple[MethodChoice, ...]
+    points: tuple[ScalingPoint, ...]
+    command: str
+
+    def of(self, source: str) -> list[ScalingPoint]:
+        """The points that were measured, or modelled."""
+        return [each for each in self.points if each.source == source]
+
+    def method(self, words: tuple[str, ...]) -> MethodChoice | None:
+        """The method of these words, if it is among those compared."""
+        return next((method for method in self.methods if method.words == words), None)
+
+    @property
+    def largest(self) -> int:
+        """The most workers that are modelled."""
+        return max(each.workers for each in self.of("modelled"))
+
+
+def save(study: Study, out: Path) -> list[Path]:
+    """Write all files; the CSV is the figure's data."""
+    out.mkdir(parents=True, exist_ok=True)
+    write(figure(study.points), out)
+    (out / "scale.md").write_text("\n".join(page(study)) + "\n")
+    return [out / f"scale.{kind}" for kind in ("csv", "md", "pdf", "png")]
+
+
+def page(study: Study) -> list[str]:
+    """The text."""
+    lines = ["# Throughput against workers", "", "![Throughput against workers](scale.png)", "", CAPTION, ""]
+    if study.of("modelled"):
+        lines += ["## Modelled", "", *assumed(study), "", *markdown(Table.of(modelled_rows(study))), ""]
+        lines += [*messages(study), *notes(study), ""]
+    if study.of("measured"):
+        lines += ["## Measured", "", *measuring(study), "", *markdown(Table.of(measured_rows(study))), ""]
+    return [*lines, f"Made by `{study.command}` at commit {git_commit()} on {cpu_name()}."]
+
+
+def assumed(study: Study) -> list[str]:
+    """Every assumption behind the modelled points."""
+    setting, cluster = study.setting, study.setting.cluster
+    lines = [
+        f"Nothing here was measured. Cluster: {cluster.name}, nodes of {cluster.per_node} x {cluster.gpu.name}, "
+        f"{cluster.nics} NIC(s) of {cluster.inter.rate / 1e9:.3g} GB/s and {1e6 * cluster.inter.latency:.3g} us, "
+        f"{cluster.intra.rate / 1e9:.3g} GB/s inside a node; network: {cluster.network.description()['kind']}, "
+        "as large as needed.",
+        "",
+    ]
+    lines += [
+        f"- {each.name}: {each.parameters / 1e6:.4g} million parameters, float32 on the wire ({each.bytes / 1e6:.4g} "
+        f"MB); {each.batch} {each.unit} on each GPU, which takes {each.step_seconds:.3g} s at {each.per_second:g} "
+        f"{each.unit}/s ({each.source})"
+        for each in study.workloads
+    ]
+    if setting.worker == "node":
+        lines.append(
+            "- a worker is a node: its GPUs average their gradients inside in every step, whatever the method, and the "
+            "node is one worker among nodes, with all its NICs"
+        )
+    else:
+        lines.append("- a worker is one GPU; GPUs of a node share its NICs")
+    return [
+        *lines,
+        "- what each method sends is its profile (the table below); an all-reduce takes as long as the cheapest of "
+        "ring, tree and hierarchical rings",
+        "- compressing, decoding and averaging take no time; no stragglers; nobody else uses the network",
+        hiding(setting),
+        f"- weak scaling keeps each GPU's batch; strong scaling deals {setting.global_batch} samples a step to all "
+        "workers, and computing falls in proportion, which real GPUs do not reach with few samples",
+        "- the ideal line is that many times one worker. Samples per second are not progress: steps of gossip, local "
+        "and compressed methods are worth less than psgd's, by as much as the convergence reports say",
+    ]
+
+
+def hiding(setting: ScalingSetting) -> str:
+    """What communication can hide behind."""
+    if setting.overlap is not None:
+        return f"- a share {setting.overlap:g} of computing can hide communication, whatever the method"
+    return (
+        "- gradients that leave in buckets hide behind backward, two thirds of computing; what is posted before the "
+        "gradient is computed behind all of computing; what is waited for in a later step behind the steps between; "
+        "nothing else is hidden"
+    )
+
+
+def messages(study: Study) -> list[str]:
+    """What each method sends and remembers, from its profile."""
+    n, rows, remarks = study.largest, [], []
+    if n == 1:
+        return []
+    for workload in study.workloads:
+        for method in study.methods:
+            description, _ = profiled(method, workload.layout, n)
+            period = range(description.first, description.first + description.period)
+            operations = [each for step in period for each in description.operations(step)]
+            rows.append(
+                {
+                    "workload": workload.name,
+                    "method": method.name,
+                    "steps of a period": description.period,
+                    "payload a step (MB)": round(description.payload_bytes / 1e6, 3),
+                    "on the wire a step (MB)": round(description.wire_bytes / 1e6, 3),
+                    "kinds": ", ".join(dict.fromkeys(each.kind for each in operations)),
+                    "memory (MB)": round(sum(description.memory_bytes.values()) / 1e6, 1),
+                }
+            )
+            remarks += [f"- {method.name}: {description.note}."] if description.note else []
+    head = f"What one of {n} workers sends in the mean of a period, and what the method remembers:"
+    return [head, "", *markdown(Table.of(rows)), "", *dict.fromkeys(remarks)]
+
+
+def modelled_rows(study: Study) -> list[dict[str, Any]]:
+    """Throughput and efficiency of weak scaling at a few numbers of workers."""
+    own = [each for each in study.of("modelled") if each.scaling == "weak" and each.workers in SHOWN]
+    return [
+        {
+            "workload": each.workload,
+            "method": each.method,
+            "workers": each.workers,
+            "GPUs": each.gpus,
+            "step (ms, modelled)": round(1e3 * each.step, 1),
+            "samples/s (modelled)": f"{each.samples_per_second:,.0f}",
+            "of ideal": f"{each.efficiency:.0%}",
+        }
+        for each in own
+    ]
+
+
+def notes(study: Study) -> list[str]:
+    """What the modelled numbers say, from the numbers."""
+    lines = []
+    for workload in study.workloads:
+        own = {
+            (each.method, each.workers): each
+            for each in study.of("modelled")
+            if (each.workload, each.scaling) == (workload.name, "weak")
+        }
+        last, baseline = study.largest, study.method(PSGD)
+        if baseline is None or last == 1:
+            continue
+        reference = own[baseline.name, last]
+        ratio = (reference.step - reference.compute) / reference.compute
+        gains = [
+            f"{method.name} {own[method.name, last].samples_per_second / reference.samples_per_second:.2f}"
+            for method in study.methods
+            if method != baseline
+        ]
+        lines.append(
+            f"- {workload.name}: psgd waits for communication {ratio:.2f} times as long as it computes on {last} "
+            f"workers (weak scaling). Throughput over psgd's there: {'; '.join(gains) or 'no other method is drawn'}."
+        )
+    return lines + flat_notes(study) + hiding_notes(study)
+
+
+def hiding_notes(study: Study) -> list[str]:
+    """How all-reduce and gossip compare under three assumptions about what hides."""
+    methods = [method for words in (PSGD, DSGD, AWC) if (method := study.method(words)) is not None]
+    if len(methods) < 3 or study.largest < HIDING_AT:
+        return []
+    workload, rows = study.workloads[0], []
+    for words, overlap in HIDINGS.items():
+        setting = replace(study.setting, overlap=overlap)
+        shares = {each.name: point(setting, workload, "weak", each, HIDING_AT).efficiency for each in methods}
+        rows.append({"what hides communication": words, **{name: f"{share:.0%}" for name, share in shares.items()}})
+    head = f"What hides decides which is faster. {workload.name} on {HIDING_AT} workers, of the ideal throughput:"
+    return ["", head, "", *markdown(Table.of(rows)), ""]
+
+
+def flat_notes(study: Study) -> list[str]:
+    """What becomes of one-peer gossip if every GPU is a worker and all of a node send through one NIC."""
+    cluster, workload = study.setting.cluster, study.workloads[0]
+    n = 8 * cluster.per_node
+    both = [method for words in (PSGD, DSGD) if (method := study.method(words)) is not None]
+    if study.setting.worker == "gpu" or cluster.per_node == cluster.nics or len(both) < 2:
+        return []
+    flat = ScalingSetting(cluster, "gpu", study.setting.overlap, study.setting.global_batch)
+    ring, gossip = (point(flat, workload, "weak", method, n) for method in both)
+    return [
+        f"- With every GPU a worker of its own, all {cluster.per_node} of a node send their parameters through "
+        f"{cluster.nics} NIC(s) in most rounds of one-peer gossip, while an all-reduce passes through it once: on {n} "
+        f"GPUs {workload.name} then has {ring.efficiency:.0%} of the ideal throughput by psgd and "
+        f"{gossip.efficiency:.0%} by dsgd. Gossip pays among nodes, not among GPUs that share a NIC."
+    ]
+
+
+def measuring(study: Study) -> list[str]:
+    """How the measured points were taken."""
+    return [
+        f"On {cpu_name()}, {cores()} cores: processes of one thread each, which share memory. "
+        "All numbers of processes and all methods take turns within one run, in blocks of steps; a block takes as long "
+        "as at the slowest process, and medians over rounds are shown. psgd averages in buckets "
+        "while backward runs. The step without communication is that of as many processes, which share caches and "
+        "memory. One machine is no network: this shows what processes and the library cost, not what a method saves.",
+    ]
+
+
+def measured_rows(study: Study) -> list[dict[str, Any]]:
+    """The measured points; one process communicates with nobody, whatever the method and scaling."""
+    own = study.of("measured")
+    alone = {each.workload: each for each in reversed(own) if each.workers == 1}
+    return [
+        {
+            "workload": each.workload,
+            "scaling": each.scaling if each.workers > 1 else "both",
+            "method": each.method if each.workers > 1 else "any",
+            "processes": f"{each.workers}{' (more than cores)' if each.oversubscribed else ''}",
+            "step (ms, measured)": round(1e3 * each.step, 1),
+            "without communication (ms)": round(1e3 * each.compute, 1),
+            "samples/s (measured)": f"{each.samples_per_second:,.0f}",
+            "of ideal": f"{each.efficiency:.0%}",
+        }
+        for each in own
+        if each.workers > 1 or each is alone[each.workload]
+    ]

@@ -1,0 +1,159 @@
+"""The figure: modelled curves dashed and without markers, measured ones solid with markers, never in one panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from commeff.experiments.planning.scale.points import ScalingPoint
+from commeff.experiments.report.data.names import NAMES, called
+from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel
+
+IDEAL = Look(QUIET, (0, (1, 1.5)), "", 1.2)
+BROKEN = ((0, (5, 2)), (0, (8, 2)), (0, (3, 1.5)), (0, (6, 1.5, 1.5, 1.5)))  # every one of them has gaps
+MARKERS = "osD^vPX*"
+Looks = Mapping[str, Look]
+CAPTION = "Dashed: modelled. Solid with markers: measured; hollow markers: more processes than cores. Dotted: ideal."
+MARGINS = (0.62, 0.12, 0.45, 0.3)
+NARROW = 50  # ranges below this are marked at 1, 2, 5 of each decade, wider ones at decades
+
+
+def modelled_look(position: int) -> Look:
+    """Dashed, no marker.
+
+    >>> modelled_look(0).marker, modelled_look(0).dash
+    ('', (0, (5, 2)))
+    >>> len({(modelled_look(i).colour, modelled_look(i).dash) for i in range(31)})
+    31
+    """
+    colours = (INK, *COLOURS)
+    dash = BROKEN[(position + position // len(colours)) % len(BROKEN)]
+    return Look(colours[position % len(colours)], dash, "", 1.6)
+
+
+def measured_look(position: int) -> Look:
+    """The same colour, solid, with a marker."""
+    marker = MARKERS[(position + position // len(MARKERS)) % len(MARKERS)]
+    return replace(modelled_look(position), dash="-", marker=marker)
+
+
+LOOKS = {"modelled": modelled_look, "measured": measured_look}
+
+
+def figure(points: Sequence[ScalingPoint]) -> Figure:
+    """The share of the ideal line under weak scaling, and the throughput under strong scaling, of each workload.
+
+    Modelled panels first, then measured ones where there are enough numbers of processes for a curve.
+    """
+    panels, legend = [], []
+    positions = {method: i for i, method in enumerate(dict.fromkeys(point.method for point in points))}
+    every = {source: [point for point in points if point.source == source] for source in LOOKS}
+    drawn = {source: own for source, own in every.items() if enough(own)}
+    drawn = drawn or {source: own for source, own in every.items() if own}
+    for source, own in drawn.items():
+        looks = {method: LOOKS[source](position) for method, position in positions.items()}
+        for scaling, paint in (("weak", draw_efficiency), ("strong", draw)):
+            for workload in dict.fromkeys(point.workload for point in own):
+                points_shown = [point for point in own if (point.workload, point.scaling) == (workload, scaling)]
+                panels.append(_panel(f"{source}-{scaling}-{workload}", paint, points_shown, looks))
+        suffix = f" ({source})" if len(drawn) > 1 else ""
+        legend += [(f"{title(method)}{suffix}", looks[method]) for method in dict.fromkeys(p.method for p in own)]
+    columns = max((len({point.workload for point in own}) for own in drawn.values()), default=1)
+    data = pd.DataFrame([point.row() for point in points])
+    return Figure("scale", "Throughput against workers", CAPTION, panels, columns, data, [*legend, ("ideal", IDEAL)])
+
+
+def enough(points: Sequence[ScalingPoint]) -> bool:
+    """Whether points make curves: two numbers of workers are a table, not a curve."""
+    return len({point.workers for point in points}) > 2
+
+
+def title(name: str) -> str:
+    """What readers call a method or workload.
+
+    >>> title("dsgd, one_peer_exponential"), title("bert_large"), title("local_sgd, period 4")
+    ('gossip after the update', 'BERT-Large', 'local SGD, period 4')
+    """
+    return NAMES.get(name) or ", ".join(map(called, name.split(", ")))
+
+
+def _panel(
+    name: str, draw: Callable[[Axes, Sequence[ScalingPoint], Looks], None], points: Sequence[ScalingPoint], looks: Looks
+) -> Panel:
+    return Panel(name, lambda axes: draw(axes, points, looks), 4.4, 3.0, MARGINS)
+
+
+def draw(axes: Axes, points: Sequence[ScalingPoint], looks: Looks) -> None:
+    """Samples per second against workers, both logarithmic, with the ideal line."""
+    first = points[0]
+    numbers = sorted({point.workers for point in points})
+    ideal = {point.workers: point.ideal for point in points}
+    axes.plot(numbers, [ideal[n] for n in numbers], color=IDEAL.colour, linestyle=IDEAL.dash, linewidth=IDEAL.width)
+    draw_methods(axes, points, [point.samples_per_second for point in points], looks)
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < NARROW else (1.0,)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_compact(value)))
+    axes.set(ylabel=f"{first.unit} per second")
+    axes.set_title(f"{title(first.workload)}, {first.scaling} scaling, {first.source}", color=INK)
+
+
+def draw_efficiency(axes: Axes, points: Sequence[ScalingPoint], looks: Looks) -> None:
+    """The share of the ideal throughput against workers, which tells curves apart that lie close together."""
+    first = points[0]
+    axes.axhline(100, color=IDEAL.colour, linestyle=IDEAL.dash, linewidth=IDEAL.width)
+    draw_methods(axes, points, [100 * point.efficiency for point in points], looks)
+    axes.set(ylim=(0, 105), ylabel="% of the ideal line")
+    axes.set_title(f"{title(first.workload)}, {first.scaling} scaling, {first.source}", color=INK)
+
+
+def draw_methods(axes: Axes, points: Sequence[ScalingPoint], values: Sequence[float], looks: Looks) -> None:
+    """A curve for each method against the number of workers."""
+    first, numbers = points[0], sorted({point.workers for point in points})
+    for method in dict.fromkeys(point.method for point in points):
+        own = [(point, value) for point, value in zip(points, values, strict=True) if point.method == method]
+        draw_line(axes, sorted(own, key=lambda pair: pair[0].workers), looks[method])
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks(numbers))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    each = first.gpus // first.workers
+    unit = "processes" if first.source == "measured" else f"workers of {each} GPUs" if each > 1 else "workers (GPUs)"
+    axes.set(xlabel=unit)
+
+
+def draw_line(axes: Axes, curve: Sequence[tuple[ScalingPoint, float]], look: Look) -> None:
+    """One method's curve; what more processes than cores have measured has hollow markers."""
+    x, y = [point.workers for point, _ in curve], [value for _, value in curve]
+    axes.plot(x, y, color=look.colour, linestyle=look.dash, linewidth=look.width, marker=look.marker)
+    hollow = [(point.workers, value) for point, value in curve if point.oversubscribed]
+    for workers, value in hollow:
+        axes.plot([workers], [value], color=look.colour, marker=look.marker, markerfacecolor="white")
+
+
+def format_compact(value: float) -> str:
+    """Write a number in few letters.
+
+    >>> format_compact(50), format_compact(20_000), format_compact(1e6)
+    ('50', '20k', '1M')
+    """
+    for letter, unit in (("M", 1e6), ("k", 1e3)):
+        if value >= unit:
+            return f"{value / unit:g}{letter}"
+    return f"{value:g}"
+
+
+def ticks(numbers: Iterable[int]) -> list[int]:
+    """At most six of the numbers of workers, evenly, with the largest.
+
+    >>> ticks([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024])
+    [1, 4, 16, 64, 256, 1024]
+    """
+    every = sorted(numbers)
+    stride = -(-len(every) // 6)
+    return every[::-1][::stride][::-1]

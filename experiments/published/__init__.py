@@ -1,1 +1,0 @@
-"""Published tables and studies beside ours."""

@@ -1,0 +1,192 @@
+"""What a function of a case may ask for: its labels, its settings, and constants of its parts.
+
+`c["times"]` and `c["workers"]` are numbers where they can be, otherwise words. `c.task.NAME` is what the task's method
+`constants()` says, such as L and mu of `risk`, or d of its model, or how many training samples it has;
+`c.topology.NAME` is rho, gap, lambda_min or degree of the first mixing matrix, or the period; `c.compressor.NAME` is
+delta or omega for the d of the task's model, or d.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from commeff.experiments.config.schema import did_you_mean
+from commeff.experiments.grid.plan.spec import text
+from commeff.experiments.reproduce.cases import Case
+from commeff.experiments.reproduce.faults import TableError
+
+if TYPE_CHECKING:
+    from commeff.experiments.reproduce.table import PublishedTable
+
+DIGITS = 6  # of a number that a function puts into a setting: libraries differ in the last digits
+PARTS = ("task", "topology", "compressor")
+
+
+class MissingPartError(TableError):
+    """A function asks for a part that the method of the case does not take."""
+
+
+class PartsNotKnownError(TableError):
+    """A function asks for a part of a case where that is not worked out yet."""
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """A case as functions of a table see it.
+
+    Attributes
+    ----------
+    table, case : which.
+    parts : "built"; "later", where asking raises; "none", where constants are NaN: of a case that a scale leaves out.
+    within : settings that are being worked out.
+    seed : of the run that a quantity is of; None where a function speaks of all seeds.
+    """
+
+    table: PublishedTable
+    case: Case
+    parts: str = "built"
+    within: tuple[str, ...] = ()
+    seed: int | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        """The number, or the word, of a label or a setting."""
+        if key == "seed" and self.seed is not None:
+            return self.seed
+        own = self.case.key(key)
+        if own in self.within:
+            raise TableError(f"{key} refers to itself")
+        value = self.case.settings.get(own, self.case.labels.get(own))
+        if value is None:
+            known = [*self.case.labels, *self.case.settings]
+            raise TableError(f"{self.case.name} has no label or setting {key!r}{did_you_mean(key, known)}")
+        if callable(value):
+            return value(replace(self, within=(*self.within, own)))
+        try:
+            return float(value)
+        except ValueError:
+            return value
+
+    def __getattr__(self, part: str) -> PartView:
+        """The constants of a part: c.task, c.topology, c.compressor."""
+        if part not in PARTS:
+            raise AttributeError(f"a case has {', '.join(PARTS)} and labels, such as c[{part!r}]")
+        return PartView(self, part)
+
+
+@dataclass(frozen=True)
+class PartView:
+    """The constants of a part of a case."""
+
+    _of: CaseView
+    _part: str
+
+    def __getattr__(self, name: str) -> float:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._of.parts == "later":
+            raise PartsNotKnownError(f"{self._part}.{name} is not known yet")
+        if self._of.parts == "none":
+            return math.nan
+        found = _of_parts(self._of.table, self._of.case, self._part)
+        if name not in found:
+            near = did_you_mean(name, found)
+            raise TableError(f"{self._part} has no constant {name!r}{near}; it has {', '.join(found)}")
+        return found[name]
+
+
+def resolved(table: PublishedTable, case: Case) -> dict[str, str]:
+    """The settings of a case, functions worked out."""
+    return {key: worked_out(table, case, key, value) for key, value in case.settings.items()}
+
+
+def worked_out(table: PublishedTable, case: Case, key: str, value: Any, parts: str = "built") -> str:
+    """A value as it is written into a setting of a case."""
+    if not callable(value):
+        return str(value)
+    found = value(CaseView(table, case, parts, (key,) if case.settings.get(key) is value else ()))
+    if isinstance(found, (str, bool)):
+        return text(found)
+    return f"{number_of(found, key):.{DIGITS}g}"
+
+
+def number_of(found: Any, what: str) -> float:
+    """The number that a function of a table has given."""
+    try:
+        return float(found)
+    except (TypeError, ValueError):
+        raise TableError(f"{what} must be a number, got {found!r}") from None
+
+
+def _of_parts(table: PublishedTable, case: Case, part: str) -> Mapping[str, float]:
+    """The constants of a part. Settings that themselves depend on constants of parts do not decide them."""
+    plain = {}
+    for key, value in case.settings.items():
+        try:
+            plain[key] = worked_out(table, case, key, value, parts="later")
+        except PartsNotKnownError:
+            continue
+    return _computed(part, tuple(f"{key}={value}" for key, value in plain.items()), table.seeds[0])
+
+
+@cache
+def _computed(part: str, words: tuple[str, ...], seed: int) -> Mapping[str, float]:
+    from commeff.experiments.config.compose import compose
+
+    config = compose([*words, f"seed={seed}"])
+    if part not in config:
+        raise MissingPartError(f"the method has no {part}")
+    wanted = {part: config[part]} | ({"task": config["task"]} if part == "compressor" else {})
+    return COMPUTED[part](json.dumps(wanted, sort_keys=True))
+
+
+@cache
+def task_of(config: str) -> Any:
+    """The task of a configuration, made once."""
+    from commeff.experiments.config import build
+
+    return build.task(json.loads(config))
+
+
+def _task_constants(config: str) -> Mapping[str, float]:
+    task = task_of(config)
+    constants: Callable[[], Mapping[str, float]] = getattr(task, "constants", dict)
+    return {"d": _numbers_of(task), **({"samples": float(task.size)} if task.size else {}), **constants()}
+
+
+def _numbers_of(task: Any) -> float:
+    """d of a task's model."""
+    return float(sum(parameter.numel() for parameter in task.model().parameters()))
+
+
+@cache
+def _topology_constants(config: str) -> Mapping[str, float]:
+    from commeff.experiments.config import build
+
+    topology = build.topology(json.loads(config))
+    matrix = topology.at(0)
+    found = {"rho": matrix.rho, "gap": 1 - matrix.rho, "degree": float(matrix.degree), "n": float(topology.n)}
+    found |= {"lambda_min": matrix.lambda_min} if matrix.symmetric else {}
+    return found | ({"period": float(topology.period)} if topology.period else {})
+
+
+@cache
+def _compressor_constants(config: str) -> Mapping[str, float]:
+    from commeff.experiments.config import build
+
+    both = json.loads(config)
+    compressor = build.compressor(both)
+    d = int(_numbers_of(task_of(json.dumps({"task": both["task"]}, sort_keys=True))))
+    sizes = {"delta": compressor.delta(d), "omega": compressor.omega(d), "d": float(d)}
+    return {name: float(size) for name, size in sizes.items() if size is not None}
+
+
+COMPUTED: Mapping[str, Callable[[str], Mapping[str, float]]] = {
+    "task": _task_constants,
+    "topology": _topology_constants,
+    "compressor": _compressor_constants,
+}

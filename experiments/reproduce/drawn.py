@@ -1,0 +1,244 @@
+"""What a table's figure is of: its lines and panels, their points, printed values and guides, in shown units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commeff.experiments.report.data.names import called
+from commeff.experiments.report.data.quantities import quantity as known_quantity
+from commeff.experiments.report.data.statistics import estimate
+from commeff.experiments.reproduce.constants import CaseView, MissingPartError, number_of
+from commeff.experiments.reproduce.faults import TableError
+from commeff.experiments.reproduce.results import CaseResult, Results
+from commeff.experiments.reproduce.statements import FigureWords
+from commeff.experiments.reproduce.words import quantity
+
+Points = NDArray[np.float64]  # shape (points, 4): x, mean, ends of its interval; or (points, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class TableLine:
+    """A line of a panel: the place of its variant, and its own among those of the variant.
+
+    `printed` are published values; `guides` what each function among the guides is along it.
+    """
+
+    label: str
+    colour: int
+    style: int
+    points: Points
+    printed: Points
+    guides: dict[str, Points] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class TablePanel:
+    """The lines of a panel."""
+
+    title: str
+    lines: list[TableLine]
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """All panels of a figure; `places` are the words along a horizontal axis that is of words."""
+
+    panels: list[TablePanel]
+    x_title: str
+    y_title: str
+    places: list[str]
+    curves: bool
+
+
+def drawing(results: Results, words: FigureWords) -> Drawing:
+    """The figure of a table."""
+    every = [*results.cases, *_printed_alone(results, words)]
+    cases = [each for each in every if all(_label(each, key) in (None, *of) for key, of in words.only.items())]
+    along = [*dict.fromkeys(place for each in cases if isinstance(place := _place(results, each, words.x), str))]
+    (x_title, x_scale), (y_title, y_scale) = ("", 1.0) if along else _title(_name(words.x)), _title(words.y.text)
+    lines, panels = _lines(results, cases, words), []
+    (key, shown), *_ = [*words.panels.items(), ("", "")]
+    for value in dict.fromkeys(_label(each, key) for each in cases) if key else (None,):
+        own = []
+        for (name, colour, style), members in lines.items():
+            here = [each for each in members if not key or _label(each, key) == value]
+            line = _line(results, here, words, along, np.array([x_scale, y_scale]))
+            if len(line[0]) or len(line[1]):
+                single = max(len(each.seen) for each in here) == 1 and not results.table.exact
+                own.append(TableLine(f"{name} (n = 1)".strip() if single else name, colour, style, *line))
+        panels.append(TablePanel("" if value is None else _words(results, key, value, shown), own))
+    curves = any(words.x in seen.curve for each in cases for seen in each.seen.values())
+    places = [results.table.called(place) for place in along]
+    return Drawing(panels, words.x_title or x_title, words.y_title or y_title, places, curves)
+
+
+def _printed_alone(results: Results, words: FigureWords) -> list[CaseResult]:
+    """Cases of the whole table that a number is printed of, where x is a label of it and there is no run of ours."""
+    of_y = [one for one in results.table.numbers if one.of.text == words.y.text and words.x in one.where]
+    absent = [one for one in of_y if not results.named(one.variant, one.where)]
+    return [
+        CaseResult(case, {}, case.labels)
+        for case in results.table.full_cases
+        if any(one.variant == case.name and case.has(one.where) for one in absent)
+    ]
+
+
+def _label(result: CaseResult, key: str) -> str | None:
+    """A label of a case, formulas worked out."""
+    return result.case.name if key == "name" else result.labels.get(result.case.key(key))
+
+
+def _lines(
+    results: Results, cases: Sequence[CaseResult], words: FigureWords
+) -> dict[tuple[str, int, int], list[CaseResult]]:
+    """The cases of each line: by what it is called, which colour it has and which style.
+
+    A variant has a colour, and its lines differ in style; lines of one variant alone, or along variants, in colour.
+    """
+    found: dict[tuple[str, str], list[CaseResult]] = {}
+    for each in cases:
+        pairs = [(key, _label(each, key), shown) for key, shown in words.lines.items()]
+        labels = [_words(results, key, value, shown) for key, value, shown in pairs if value is not None]
+        variant = "" if words.x == "name" else results.table.called(each.case.name)
+        found.setdefault((variant, ", ".join(labels)), []).append(each)
+    variants, labels = ([*dict.fromkeys(parts)] for parts in zip(*found, strict=True)) if found else ([], [])
+    lines = {}
+    for (variant, label), members in found.items():
+        own = [other for name, other in found if name == variant]
+        if len(variants) == 1:
+            lines[label or variant, labels.index(label), 0] = members
+        else:
+            name = f"{variant}, {label}" if label else variant
+            lines[name, variants.index(variant), own.index(label)] = members
+    return lines
+
+
+def _words(results: Results, key: str, value: str, shown: str) -> str:
+    """The value of a label as a reader meets it."""
+    for kind in (int, float):
+        try:
+            return (shown or f"{called(_short(key))} {{:g}}").format(kind(value))
+        except ValueError:
+            continue
+    return (shown or "{}").format(results.table.called(value))
+
+
+def _short(key: str) -> str:
+    """The end of a key.
+
+    >>> _short("optimizer.lr")
+    'lr'
+    """
+    return key.rpartition(".")[2]
+
+
+def _name(x: str | Callable[[Any], Any]) -> str:
+    return x if isinstance(x, str) else quantity(x).text
+
+
+def _title(text: str) -> tuple[str, float]:
+    """What stands at an axis, and what its numbers are multiplied by.
+
+    >>> _title("val_accuracy"), _title("method.gamma"), _title("floor(gap)")
+    (('validation accuracy (%)', 100), ('gamma', 1.0), ('floor(gap)', 1.0))
+    """
+    if not text.replace(".", "_").isidentifier():
+        return text, 1.0
+    known = known_quantity(_short(text))
+    return known.axis, known.scale
+
+
+def _line(
+    results: Results, cases: Sequence[CaseResult], words: FigureWords, along: list[str], scales: Points
+) -> tuple[Points, Points, dict[str, Points]]:
+    """Points of the cases of a line, values printed of them, and guides: of curves, or of a quantity over the cases."""
+    rows: list[tuple[float, ...]] = []
+    printed: list[tuple[float, ...]] = []
+    guides: dict[str, list[tuple[float, ...]]] = {}
+    for case in cases:
+        curves = [seen.curve for seen in case.seen.values() if words.x in seen.curve]
+        if curves and words.y.metrics == (words.y.text,):
+            own = _curve(
+                [curve for curve in curves if words.y.text in curve], str(words.x), words.y.text, "y" in words.log
+            )
+        else:
+            place = _place(results, case, words.x)
+            x = float(along.index(place)) if isinstance(place, str) else place
+            own = [(x, *_interval([*words.y.by_seed(results, case).values()], "y" in words.log))]
+        rows += own
+        ends = [own[0][0], own[-1][0]] if own else []
+        for guide, of in words.guides.items():
+            if callable(of) and (value := _worked_out(results, case, of)) is not None:
+                guides.setdefault(guide, []).extend((x, value) for x in dict.fromkeys(ends))
+        for one in results.table.numbers if words.published and ends else ():
+            if (one.of.text, one.variant) == (words.y.text, case.case.name) and case.case.has(one.where):
+                printed.append((ends[-1], one.worked_out(results.table, case.case)))
+    return (
+        _shown([row for row in rows if words.floor is None or row[1] >= words.floor], words.log, 4)
+        * scales[[0, 1, 1, 1]],
+        _shown(printed, words.log, 2) * scales,
+        {guide: _shown(each, words.log, 2) * scales for guide, each in guides.items()},
+    )
+
+
+def _curve(curves: Sequence[Any], x: str, y: str, log: bool) -> list[tuple[float, ...]]:
+    return [
+        (
+            float(np.mean([curve[x].iloc[place] for curve in curves])),
+            *_interval([float(curve[y].iloc[place]) for curve in curves], log),
+        )
+        for place in range(min(map(len, curves), default=0))
+    ]
+
+
+def _shown(rows: Sequence[tuple[float, ...]], log: str, columns: int) -> Points:
+    """Rows that can be drawn, in the order of x."""
+    least = [0.0 if axis in log else -math.inf for axis in "xy"]
+    finite = (row for row in rows if all(map(math.isfinite, row)) and row[0] > least[0] and row[1] > least[1])
+    return np.array(sorted(finite), dtype=float).reshape(-1, columns)
+
+
+def _worked_out(results: Results, case: CaseResult, of: Callable[[Any], Any]) -> float | None:
+    """A guide at a case; None where the case has no such parts."""
+    try:
+        return number_of(of(CaseView(results.table, case.case)), "figure.guides")
+    except MissingPartError:
+        return None
+
+
+def _place(results: Results, case: CaseResult, x: str | Callable[[Any], Any]) -> float | str:
+    """Where a case stands on the horizontal axis: by a number measured at its end, by a label, or a function of it."""
+    if x == "name":
+        return case.case.name
+    found = [seen.finals[x] for seen in case.seen.values() if isinstance(x, str) and x in seen.finals]
+    if found:
+        return float(np.mean(found))
+    view = CaseView(results.table, case.case)
+    try:
+        at = view[x] if isinstance(x, str) else x(view)
+        return at if isinstance(at, str) else number_of(at, "figure.x")
+    except TableError:
+        return math.nan
+
+
+def _interval(values: Sequence[float], log: bool) -> tuple[float, float, float]:
+    """The mean and the ends of its 95 % interval; on a logarithmic axis those of the logarithms.
+
+    >>> [round(each, 3) for each in _interval([0.5, 1.0, 2.0], log=True)]
+    [1.0, 0.179, 5.595]
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    if log and finite and min(finite) > 0:
+        mean, low, high = map(math.exp, _interval([math.log(value) for value in finite], log=False))
+        return mean, low, high
+    found = estimate(finite)
+    if found is None:
+        return math.nan, math.nan, math.nan
+    half = found.half or 0.0
+    return found.mean, found.mean - half, found.mean + half

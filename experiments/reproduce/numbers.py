@@ -1,0 +1,95 @@
+"""Printed numbers beside ours: the difference, and whether it is within the tolerance of the table.
+
+Ours is a mean over seeds: it is within the tolerance, or off, if its 95 % interval is. A seed that diverged puts it
+off; where a seed has no such number, or the case was not run, nothing is compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from commeff.experiments.reproduce.results import CaseResult, Results
+from commeff.experiments.reproduce.statements import SCALES, PrintedNumber, Tolerance
+from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, all_of, near, related
+
+OK, OFF, NOT_COMPARABLE = "ok", "off", "not comparable"
+WORDS = {HOLDS: OK, FAILS: OFF, UNTOLD: UNTOLD}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A printed number and ours for one case, by seed of its `runs`; `where` are the labels of the case."""
+
+    printed: PrintedNumber
+    where: Mapping[str, str]
+    theirs: float
+    ours: Mapping[int, float]
+    verdict: str
+    runs: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Of ours; NaN where there is none, infinite where a run diverged."""
+        return math.fsum(self.ours.values()) / len(self.ours) if self.ours else math.nan
+
+    @property
+    def difference(self) -> float:
+        """Ours minus theirs."""
+        return self.mean - self.theirs
+
+
+def compare(results: Results) -> list[Comparison]:
+    """All printed numbers of a table, each with every case that it speaks of."""
+    table, found = results.table, list[Comparison]()
+    for printed in table.numbers:
+        cases = results.named(printed.variant, printed.where)
+        found += [_compared(printed, result, results) for result in cases]
+        if not cases:
+            theirs = math.nan if callable(printed.value) else printed.value
+            found.append(Comparison(printed, dict(printed.where), theirs, {}, NOT_COMPARABLE))
+    return _ranked(found, table.exact) if table.tolerance.kind == "rank" else found
+
+
+def _compared(printed: PrintedNumber, result: CaseResult, results: Results) -> Comparison:
+    table, runs = results.table, result.seen
+    ours, theirs = printed.of.by_seed(results, result), printed.worked_out(table, result.case)
+    enough = SCALES.index(table.scale) >= SCALES.index(printed.scale)
+    of_any_data = printed.scale != SCALES[-1]  # bytes, for example
+    fit = enough and (of_any_data or all(seen.comparable for seen in runs.values()))
+    if not fit or not ours or ours.keys() != runs.keys():
+        return Comparison(printed, result.labels, theirs, ours, NOT_COMPARABLE, len(runs))
+    found = verdict(table.tolerance, theirs, ours, of_any_data or table.exact)
+    return Comparison(printed, result.labels, theirs, ours, found, len(runs))
+
+
+def verdict(tolerance: Tolerance, theirs: float, ours: Mapping[int, float], exact: bool = False) -> str:
+    """What a printed number and ours come to; `exact`: no seed changes ours.
+
+    >>> tenth = Tolerance("relative", 0.1)
+    >>> verdict(tenth, -2.0, {0: -2.1, 1: -2.1, 2: -2.1}), verdict(tenth, 2.0, {0: 2.1, 1: 2.1, 2: math.inf})
+    ('ok', 'off')
+    >>> verdict(tenth, 2.0, {0: 1.5, 1: 2.5, 2: 2.0}), verdict(tenth, 2.0, {0: 2.0})
+    ('inconclusive', 'inconclusive')
+    """
+    if any(map(math.isinf, ours.values())):
+        return OFF
+    by = tolerance.by * abs(theirs) if tolerance.kind == "relative" else tolerance.by
+    told = near(dict(ours), theirs, by, exact)
+    return WORDS[told.verdict(told.p)]
+
+
+def _ranked(found: Sequence[Comparison], exact: bool) -> list[Comparison]:
+    """Ours are as theirs if they lie on the same side of every other number of the same quantity."""
+    ranked = []
+    for one in found:
+        peers = [c for c in found if c.printed.of.text == one.printed.of.text and c.verdict != NOT_COMPARABLE]
+        others = [c for c in peers if c.theirs != one.theirs]
+        if one.verdict == NOT_COMPARABLE or not math.isfinite(one.mean) or not others:
+            ranked.append(one)
+            continue
+        sides = [related(dict(one.ours), "<" if one.theirs < c.theirs else ">", dict(c.ours), exact) for c in others]
+        told = all_of(sides)
+        ranked.append(replace(one, verdict=WORDS[told.verdict(told.p)]))
+    return ranked

@@ -1,0 +1,270 @@
+"""The page of a table: claims and numbers with their verdicts, everything measured, settings, and what made it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from commeff.experiments.escape import markdown_code, markdown_prose, markdown_text
+from commeff.experiments.reproduce.cases import in_words
+from commeff.experiments.reproduce.choosing import value_of
+from commeff.experiments.reproduce.constants import worked_out
+from commeff.experiments.reproduce.figure import draw
+from commeff.experiments.reproduce.judging import PAPER, THEORY, US, ClaimVerdict
+from commeff.experiments.reproduce.numbers import NOT_COMPARABLE, OFF, OK, Comparison
+from commeff.experiments.reproduce.observing import commits
+from commeff.experiments.reproduce.results import CaseResult, Results
+from commeff.experiments.reproduce.statements import TableCluster
+from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
+from commeff.files import regular
+
+GROUPS = {PAPER: "Claims of the paper", THEORY: "Checked theory", US: "Claims of ours"}
+P_VALUES = """p is that of Student's t over seeds, paired and two-sided; orders of positive numbers are tested by
+the logarithm of their ratio. Claims of the paper and of ours are corrected together for their number (Holm).
+p < 0.05 decides; above it a claim is inconclusive."""
+
+
+def write(
+    results: Results,
+    verdicts: Sequence[ClaimVerdict],
+    compared: Sequence[Comparison],
+    machines: Sequence[Mapping[str, str]],
+    command: str,
+    out: Path,
+) -> Path:
+    """Write report.md, values.csv and the figure into a folder; the path of the page."""
+    out.mkdir(parents=True, exist_ok=True)
+    table = results.table
+    if table.figure is not None:
+        draw(results, table.figure, out)
+    _values(results).to_csv(out / "values.csv", index=False, float_format="%.8g", lineterminator="\n")
+    page = [
+        f"# {markdown_prose(table.title)}",
+        "",
+        headline(table.scale, verdicts, compared, bool(results.missing)),
+        "",
+        markdown_prose(table.paper),
+        "",
+        *([_paragraphs(table.about), ""] if table.about else []),
+        *_claims(verdicts),
+        *_numbers(compared, results),
+        *(["![figure](figure.png)", ""] if table.figure else []),
+        *_measured(results),
+        *_tried(results),
+        *_settings(table.settings, table.left_open),
+        *_origin(results, machines, command),
+    ]
+    with open(out / "report.md", "w", encoding="utf-8", opener=regular) as file:
+        file.write("\n".join(page).rstrip() + "\n")
+    return out / "report.md"
+
+
+def headline(
+    scale: str, verdicts: Sequence[ClaimVerdict], compared: Sequence[Comparison], incomplete: bool = False
+) -> str:
+    """What came out: claims of the paper, of theory and of ours apart.
+
+    Only a whole table at full scale, no run missing, in which all that the paper says holds, can be called reproduced.
+
+    >>> headline("full", [], [])
+    'Scale: full.'
+    """
+    sentences = [f"Scale: {scale}."]
+    for of, words in GROUPS.items():
+        states = [one.verdict for one in verdicts if one.claim.of == of]
+        counts = [f"{states.count(kind)} {_verb(kind, states)}" for kind in (HOLDS, FAILS, UNTOLD) if kind in states]
+        sentences += [f"{words} ({len(states)}): {', '.join(counts)}."] if states else []
+    pairs = [(sum(c.verdict == kind for c in compared), kind) for kind in (OK, OFF, UNTOLD, NOT_COMPARABLE)]
+    numbers = [f"{count} {kind}" for count, kind in pairs if count]
+    sentences += [f"Of {len(compared)} numbers {', '.join(numbers)}."] if compared else []
+    theirs = any(one.claim.of == PAPER for one in verdicts) or any(one.printed.scale == "full" for one in compared)
+    good = all(v.verdict == HOLDS for v in verdicts) and all(c.verdict == OK for c in compared)
+    if scale == "full" and good and not incomplete and theirs:
+        sentences.append("**Reproduced.**")
+    return " ".join(sentences)
+
+
+def _verb(kind: str, states: Sequence[str]) -> str:
+    return {HOLDS: "hold", FAILS: "fail"}.get(kind, kind) if states.count(kind) > 1 else kind
+
+
+def _claims(verdicts: Sequence[ClaimVerdict]) -> Iterator[str]:
+    for of, title in GROUPS.items():
+        if own := [one for one in verdicts if one.claim.of == of]:
+            yield from (f"## {title}", "", "| claim | where | verdict | p | judged by | source |")
+            yield "|:--|:--|:--|--:|:--|:--|"
+            yield from map(_row, own)
+            yield ""
+    if any(one.p is not None for one in verdicts):
+        yield from (P_VALUES.replace("\n", " "), "")
+    unmet = [v.claim for v in verdicts if v.verdict != HOLDS and v.claim.because]
+    for because in dict.fromkeys(claim.because for claim in unmet):
+        texts = dict.fromkeys(claim.text for claim in unmet if claim.because == because)
+        yield from (f"*{'; '.join(map(markdown_text, texts))}*: {markdown_prose(because)}", "")
+
+
+def _row(one: ClaimVerdict) -> str:
+    where = ", ".join(f"{key}={value}" for key, value in one.where.items())
+    text, place, reason, source = map(markdown_text, (one.claim.text, where, one.reason, one.claim.source))
+    return f"| {text} | {place} | **{one.verdict}** | {chance(one.p)} | {reason} | {source} |"
+
+
+def chance(p: float | None) -> str:
+    """A p-value as a page prints it; nothing where chance has no part.
+
+    >>> chance(0.0432), chance(2e-7), chance(None)
+    ('0.043', '< 0.0001', '')
+    """
+    return "" if p is None else "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
+def _numbers(compared: Sequence[Comparison], results: Results) -> Iterator[str]:
+    if not compared:
+        return
+    yield from ("## Numbers", "", "| variant | of | theirs | ours | difference | verdict | source |")
+    yield "|:--|:--|--:|--:|--:|:--|:--|"
+    for one in compared:
+        where = " ".join(f"{key}={value}" for key, value in one.where.items())
+        spread = "" if one.printed.spread is None else f" ± {one.printed.spread:g}"
+        theirs = "–" if math.isnan(one.theirs) else f"{one.theirs:.6g}{spread}"
+        difference = f"{one.difference:+.2g}" if math.isfinite(one.difference) else "–"
+        words = (f"{results.table.called(one.printed.variant)} {where}".strip(), one.printed.of.text)
+        left = " | ".join(map(markdown_text, words))
+        right = f"{theirs} | {_over_seeds(one.ours, one.runs)} | {difference} | **{one.verdict}**"
+        yield f"| {left} | {right} | {markdown_text(one.printed.source)} |"
+    yield ""
+    yield from _other_runs(results)
+    explained = dict.fromkeys(c.printed.because for c in compared if c.verdict in (OFF, UNTOLD) and c.printed.because)
+    for because in explained:
+        yield from (markdown_prose(because), "")
+
+
+def _other_runs(results: Results) -> Iterator[str]:
+    """Says that printed numbers are of other runs, if they are."""
+    table, seen = results.table, [seen for case in results.cases for seen in case.seen.values()]
+    if seen and not all(each.comparable for each in seen):
+        words = markdown_code(", ".join(f"{key}={in_words(value)}" for key, value in table.comparable.items()))
+        yield f"Printed numbers are of runs with {words}, which ours are not: only claims and formulas get a verdict."
+        yield ""
+
+
+def _measured(results: Results) -> Iterator[str]:
+    """Every case, with the mean and interval over seeds of what the table shows."""
+    table = results.table
+    keys = [key for key in table.swept if any(key in result.labels for result in results.cases)]
+    heads = ["variant", *keys, "seeds", *(shown.text for shown in table.show)]
+    yield from ("## Measured", "", f"| {' | '.join(map(markdown_text, heads))} |")
+    yield f"|:--|{'--:|' * (len(heads) - 1)}"
+    for result in results.cases:
+        numbers = [_over_seeds(shown.by_seed(results, result), len(result.seen)) for shown in table.show]
+        cells = [
+            table.called(result.case.name),
+            *(result.labels.get(key, "") for key in keys),
+            _states(result),
+            *numbers,
+        ]
+        yield f"| {' | '.join(map(markdown_text, cells))} |"
+    yield ""
+    yield from ("± is half a 95 % interval over seeds; differences in claims are paired by seed.", "")
+    for warning in (*results.warnings, *results.missing):
+        yield f"- {markdown_text(warning)}"
+    if results.warnings or results.missing:
+        yield ""
+
+
+def _over_seeds(values: Mapping[int, float], runs: int) -> str:
+    """A mean with its interval, and of how many seeds where some have no such number.
+
+    >>> _over_seeds({0: 1.0, 2: 1.0}, 3), _over_seeds({0: 1.0, 1: 1.0}, 2), _over_seeds({}, 3)
+    ('1 (2 of 3 seeds)', '1', '–')
+    """
+    words = shown(values)
+    return words if len(values) in (0, runs) else f"{words} ({len(values)} of {runs} seeds)"
+
+
+def _tried(results: Results) -> Iterator[str]:
+    """Of each variant the values of the tuned label, what they came to on validation data, and which is reported."""
+    tune, seeds = results.table.tune, results.table.seeds
+    if tune is None or not results.choices:
+        return
+    where = f"the runs of seeds {_listed(seeds)}"
+    if tune.seeds:
+        where, cases = f"runs that only choose, seed {_listed(tune.seeds)}", results.table.cases
+        for key, value in tune.settings.items():
+            values = dict.fromkeys(worked_out(results.table, case, key, value) for case in cases)
+            where += f", {markdown_code(f'{key}: ' + ', '.join(values))}"
+    best = f"{markdown_code(tune.over)} is that of the best {markdown_code(tune.by.text)}"
+    yield from ("## Tuning", "", f"{best} in {where}.", "")
+    yield from ("All variants tried as many values.", "")
+    labels = [choice.best.labels for choice in results.choices]
+    keys = [key for key in results.table.swept if key != tune.over and any(key in own for own in labels)]
+    yield f"| {' | '.join(map(markdown_text, ['variant', *keys, f'{tune.over}: {tune.by.text}', 'chosen']))} |"
+    yield f"|:--|{'--:|' * len(keys)}:--|--:|"
+    for choice in results.choices:
+        pairs = zip(choice.tried, choice.means, strict=True)
+        tried = [f"{value_of(tune.over, case)}: {_mean(case, mean)}" for case, mean in pairs]
+        own = (choice.best.labels.get(key, "") for key in keys)
+        cells = [results.table.called(choice.best.case.name), *own, ", ".join(tried), value_of(tune.over, choice.best)]
+        yield f"| {' | '.join(map(markdown_text, cells))} |"
+    yield ""
+
+
+def _mean(case: CaseResult, mean: float) -> str:
+    if not math.isnan(mean):
+        return f"{mean:.5g}"
+    return "diverged" if any(seen.state == "diverged" for seen in case.seen.values()) else "–"
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def _states(result: CaseResult) -> str:
+    lost = sum(seen.state == "diverged" for seen in result.seen.values())
+    return f"{len(result.seen)}" + (f" ({lost} diverged)" if lost else "")
+
+
+def _settings(settings: Mapping[str, str], left_open: Mapping[str, str]) -> Iterator[str]:
+    for title, words in (("## Settings", settings), ("## Left open by the paper, chosen here", left_open)):
+        if words:
+            yield from (title, "", *(f"- {markdown_prose(f'{key}: {value}')}" for key, value in words.items()), "")
+
+
+def _origin(results: Results, machines: Sequence[Mapping[str, str]], command: str) -> Iterator[str]:
+    table = results.table
+    seeds = ", ".join(map(str, table.seeds))
+    yield from ("## Made by", "", f"- {markdown_code(command)}", f"- scale {table.scale}, seeds {seeds}")
+    if table.cluster is not None:
+        yield f"- {markdown_prose(_cluster(table.cluster))}"
+    hardware = {f"{m['cpu']}, {m['cores']} cores, GPU {m['gpus']}, torch {m['torch']}" for m in machines}
+    yield from (f"- {markdown_prose(line)}" for line in sorted(hardware))
+    if machines:
+        found = commits(machines)
+        yield f"- commit {markdown_prose(found)}" + (" (+: files differed from the commit)" if "+" in found else "")
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(map(markdown_prose, text.split("\n\n")))
+
+
+def _cluster(where: TableCluster) -> str:
+    """The cluster of a table, in words."""
+    place = where.place
+    given = f"{place.step_seconds:g} s of computing a step" if place.step_seconds is not None else ""
+    counted = f"computing at {place.efficiency:.0%} of {place.cluster.gpu.name}'s peak"
+    model = f", messages of a model of {where.parameters:g} parameters" if where.parameters else ""
+    return f"modelled seconds: on {place.name}, {given or counted}{model}; nothing of them is measured"
+
+
+def _values(results: Results) -> pd.DataFrame:
+    """Every number at the end and every quantity shown, with all digits: a row for each case and seed."""
+    rows = []
+    for result in results.cases:
+        shown_by_seed = {shown.text: shown.by_seed(results, result) for shown in results.table.show}
+        for seed, seen in sorted(result.seen.items()):
+            found = {text: values.get(seed, math.nan) for text, values in shown_by_seed.items()}
+            rows.append({"variant": result.case.name, **result.labels, "seed": seed, "state": seen.state} | found)
+    return pd.DataFrame(rows)

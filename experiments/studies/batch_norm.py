@@ -1,0 +1,123 @@
+"""`python -m commeff.experiments.studies.batch_norm`: which BatchNorm statistics the average model is evaluated with.
+
+Each run trains a ResNet-8 with BatchNorm on CIFAR-10 by 8 workers and evaluates its last average model several times:
+the parameters are the same, the statistics are not. Training sees cropped and mirrored images.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from commeff.communicator import Communicator
+from commeff.experiments.config import build
+from commeff.experiments.config.compose import compose
+from commeff.experiments.report.data.statistics import estimate
+from commeff.experiments.run.system import cpu_name, git_commit
+from commeff.replicas import Stacked
+from commeff.training.evaluation import calibrate
+from commeff.training.run import Run
+
+WORKERS, BATCH, STEPS, SEEDS = 8, 16, 1600, (0, 1, 2)
+WORDS = (
+    "task=cifar10 task.variant=whole task.model=resnet8 task.norm=batch task.partition=iid "
+    f"task.batch={BATCH} workers={WORKERS} steps={STEPS} optimizer=momentum optimizer.lr=0.1 schedule=cosine"
+).split()
+METHODS = {"parallel SGD": ["method=psgd"], "gossip on a ring": ["method=dsgd", "topology=ring"]}
+PLAIN = "plain images, 2,048 in batches of 256"
+PAGE = """# Which statistics should BatchNorm have in the average model?
+
+{workers} simulated workers train a ResNet-8 for {steps} steps of {workers} x {batch} images ({data}). Every
+row of a table evaluates the same parameters: the average model of the last step. Only the estimate of BatchNorm's mean
+and variance differs. Training batches are cropped and mirrored, plain images are not. ± is half a 95 % interval over
+seeds; differences are paired by seed.
+
+Measured: `python -m commeff.experiments.studies.batch_norm --data FOLDER`, {made}.
+
+"""
+
+
+def training(task: Any, size: int, images: int) -> Iterator[tuple[Tensor, ...]]:
+    """Training batches as the task draws them for all workers, regrouped to `size` images, `images` in all."""
+    drawn = (task.batch(step, range(WORKERS))[0].flatten(0, 1) for step in range(images // (WORKERS * BATCH)))
+    for batch in torch.cat([*drawn]).split(size):
+        yield (batch,)
+
+
+def plain(task: Any, size: int, images: int) -> Iterator[tuple[Tensor, ...]]:
+    """Training images as they lie in the file."""
+    for batch, _ in task.train.some(images).chunks(size):
+        yield (batch,)
+
+
+STATISTICS = {
+    "plain images, 512 in batches of 256": partial(plain, size=256, images=512),
+    PLAIN: partial(plain, size=256, images=2048),
+    "plain images, 2,048 in batches of 16": partial(plain, size=16, images=2048),
+    "training batches, 512 in batches of 256": partial(training, size=256, images=512),
+    "training batches, 2,048 in batches of 256": partial(training, size=256, images=2048),
+    "training batches, 2,048 in batches of 16": partial(training, size=16, images=2048),
+    "training batches, 8,192 in batches of 256": partial(training, size=256, images=8192),
+}
+
+
+def run(method: Sequence[str], seed: int, data: str | None) -> list[dict[str, Any]]:
+    """A row for each way to estimate the statistics of one run's average model."""
+    config = compose([*WORDS, *method, f"seed={seed}", *([f"data_dir={data}"] if data else [])])
+    task: Any = build.task(config)
+    strategy = build.strategy(config)
+    communicator = Communicator(workers=WORKERS, seed=seed)
+    done = Run.start(Stacked(task.model, range(WORKERS), seed), strategy, communicator)
+    for communicator.step in range(STEPS):
+        gradient = done.gradient(task.loss, done.draw(task))
+        done.finish_step(strategy.step(done.replicas.parameters, gradient, communicator))
+    with done.replicas.averaged(communicator) as (model, _):
+        rows = [{"statistics": name} | task.evaluate(calibrate(model, of(task))) for name, of in STATISTICS.items()]
+    return [{"seed": seed, "data": task.label} | row for row in rows]
+
+
+def page(found: pd.DataFrame) -> Iterator[str]:
+    """The table of validation accuracies and losses, and differences to plain images, paired by seed."""
+    for method in METHODS:
+        own = found[found["method"] == method].pivot(index="seed", columns="statistics")
+        yield from (f"## {method}", "", "| statistics | accuracy (%) | − plain (points) | loss |")
+        yield "|:--|--:|--:|--:|"
+        for name in STATISTICS:
+            accuracy, loss = 100 * own["val_accuracy"], own["val_loss"]
+            gain = accuracy[name] - accuracy[PLAIN]
+            yield f"| {name} | {_words(accuracy[name], 1)} | {_words(gain, 2)} | {_words(loss[name], 3)} |"
+        yield ""
+
+
+def _words(values: pd.Series, digits: int) -> str:
+    found = estimate(values)
+    assert found is not None
+    return f"{found.mean:.{digits}f}" + ("" if found.half is None else f" ± {found.half:.{digits}f}")
+
+
+def write(out: Path, data: str | None) -> None:
+    """report.md and runs.csv."""
+    rows = [
+        {"method": name} | row for name, words in METHODS.items() for seed in SEEDS for row in run(words, seed, data)
+    ]
+    found = pd.DataFrame(rows)
+    out.mkdir(parents=True, exist_ok=True)
+    found.to_csv(out / "runs.csv", index=False, lineterminator="\n", float_format="%.6g")
+    made = f"commit {git_commit()}, {cpu_name()}, torch {torch.__version__}, seeds {', '.join(map(str, SEEDS))}"
+    head = PAGE.format(steps=STEPS, batch=BATCH, workers=WORKERS, data=found["data"][0], made=made)
+    (out / "report.md").write_text(head + "\n".join(page(found)) + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m commeff.experiments.studies.batch_norm", description=__doc__)
+    parser.add_argument("--data", help="the folder of CIFAR-10; unless given, COMMEFF_DATA")
+    parser.add_argument("--out", type=Path, default=Path("results/batch_norm"), help="the folder of the page")
+    given = parser.parse_args()
+    write(given.out, given.data)

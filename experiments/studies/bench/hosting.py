@@ -1,0 +1,117 @@
+"""16 workers on two processes against one: how much faster a run becomes, and whether it stays the same run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+from commeff import Communicator, methods
+from commeff.experiments.measure.forks import on_forks, time_in_turns
+from commeff.experiments.measure.timing import ratio
+from commeff.experiments.planning.scale.subjects import SGD
+from commeff.experiments.studies.bench.ratios import MeasuredRatio
+from commeff.experiments.tasks.images import ImageSet
+from commeff.experiments.tasks.language import Language
+from commeff.experiments.tasks.samples import Samples
+from commeff.experiments.tasks.vision import Vision
+from commeff.replicas import Stacked
+from commeff.training.run import Run
+from commeff.training.task import Task
+
+PROCESSES, WORKERS = 2, 16
+STEPS = 4  # in a block, and before trajectories are compared
+
+
+def noise(images: int = 512, classes: int = 10) -> ImageSet:
+    """Random images of 32 x 32 pixels with random labels, which cost what real ones do."""
+    draw = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (images, 3, 32, 32), generator=draw, dtype=torch.uint8)
+    samples, half = Samples(pixels, torch.arange(images) % classes), (0.5, 0.5, 0.5)
+    return ImageSet("noise", tuple(map(str, range(classes))), samples, samples, half, half, validation=samples)
+
+
+def tasks(dtype: str) -> dict[str, Task]:
+    """ResNet-20 on noise with the batches of the CIFAR-10 grid, and the GPT on the text of this file."""
+    resnet = Vision(
+        noise(),
+        workers=WORKERS,
+        seed=0,
+        model="resnet20",
+        width=None,
+        norm=None,
+        batch=16,
+        partition="iid",
+        alpha=1.0,
+        shards=1,
+        weighted=False,
+        augment="none",
+        probe=None,
+        validation=None,
+        dtype=dtype,
+    )
+    return {"ResNet-20": resnet, "GPT": Language(WORKERS, data=__file__, dtype=dtype)}
+
+
+def start_training(task: Task, communicator: Communicator) -> Run:
+    """Start parallel SGD on a task, as the trainer does."""
+    return Run.start(Stacked(task.model, communicator.workers), methods.psgd(SGD), communicator)
+
+
+def advance(run: Run, task: Task) -> None:
+    """One step, as the trainer takes it."""
+    run.communicator.step = run.step
+    gradient = run.gradient(task.loss, run.draw(task))
+    run.finish_step(run.strategy.step(run.replicas.parameters, gradient, run.communicator, donate=True))
+
+
+def speed(task: Task, rounds: int, steps: int) -> float:
+    """Steps a second of two processes that share the workers, over those of one that hosts all; they take turns."""
+
+    def measure(communicator: Communicator) -> dict[str, list[float]]:
+        shared, alone = start_training(task, communicator), start_training(task, Communicator(workers=task.workers))
+        both: dict[str, Callable[[], None]] = {"together": partial(advance, shared, task), "alone": lambda: None}
+        if dist.get_rank() == 0:
+            both["alone"] = partial(advance, alone, task)
+        return time_in_turns(both, rounds, steps)
+
+    return ratio(on_forks(PROCESSES, task.workers, measure), "alone", "together")
+
+
+def digits(task: Task, steps: int) -> float:
+    """Decimal digits on which the two agree after some steps: their largest difference in a parameter, over the
+    largest change of one.
+
+    The task should be in float64: in float32 another order of additions changes the fifth digit of a ResNet.
+    """
+
+    def measure(communicator: Communicator) -> dict[str, float]:
+        shared, alone = start_training(task, communicator), start_training(task, Communicator(workers=task.workers))
+        first = alone.replicas.parameters.clone()
+        for _ in range(steps):
+            advance(shared, task)
+            advance(alone, task)
+        last = alone.replicas.parameters
+        off = (shared.replicas.parameters - last[list(communicator.workers)]).abs().max()
+        dist.all_reduce(off, dist.ReduceOp.MAX)
+        return {"difference": float(off), "change": float((last - first).abs().max())}
+
+    reached = on_forks(PROCESSES, task.workers, measure)
+    return -math.log10(max(reached["difference"] / reached["change"], torch.finfo(torch.float64).eps))
+
+
+def run(rounds: int, steps: int = STEPS) -> list[MeasuredRatio]:
+    """Both tasks."""
+    figures = []
+    for (name, task), exact in zip(tasks("float32").items(), tasks("float64").values(), strict=True):
+        label = f"{name}, {task.workers} workers"
+        figures += [
+            MeasuredRatio(label, f"speed, {PROCESSES} processes / 1", speed(task, rounds, steps), at_least=1.6),
+            MeasuredRatio(
+                label, f"digits that agree after {steps} steps in float64", digits(exact, steps), at_least=10
+            ),
+        ]
+    return figures

@@ -1,0 +1,50 @@
+"""Measured ratios, their limits, and the table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from commeff.experiments.run.system import cpu_name, git_commit
+
+
+@dataclass(frozen=True)
+class MeasuredRatio:
+    """One measured ratio and the limit it has to keep.
+
+    Attributes
+    ----------
+    subject, what : of whom, and which ratio.
+    value : measured.
+    at_least, at_most : the limits; None: for information.
+    """
+
+    subject: str
+    what: str
+    value: float
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether the ratio is within its limits."""
+        low = self.at_least is None or self.value >= self.at_least
+        return low and (self.at_most is None or self.value <= self.at_most)
+
+    @property
+    def limit(self) -> str:
+        """The limit in words."""
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return f"<= {self.at_most:g}" if self.at_most is not None else ""
+
+
+def write(figures: Sequence[MeasuredRatio], path: Path, command: str) -> None:
+    """Write a CSV file of the ratios, with the command, the hardware and the commit they come from."""
+    origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
+    rows = [{**asdict(figure), "value": round(figure.value, 3), **origin} for figure in figures]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_csv(path, index=False)

@@ -1,0 +1,165 @@
+"""`commeff bench step`: stacked workers against a loop over copies, and the library against a flat loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from commeff import Communicator, Local, Strategy, methods
+from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
+from commeff.experiments.planning.scale.subjects import LR, MOMENTUM, SGD
+from commeff.experiments.studies.bench.ratios import MeasuredRatio
+from commeff.replicas import Stacked, Vmapped
+from commeff.replicas.stacked import TOGETHER
+
+
+class Transformer(nn.Module):
+    """A byte-level transformer of width 64 with 2 layers."""
+
+    def __init__(self, vocabulary: int = 64, width: int = 64, length: int = 64) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(length, width))
+        layers = [nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True) for _ in range(2)]
+        self.layers, self.head = nn.Sequential(*layers), nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(b, t) tokens -> (b * t, vocabulary) logits."""
+        return self.head(self.layers(self.embed(tokens) + self.place)).flatten(0, 1)
+
+
+def mlp() -> nn.Module:
+    """64-128-128-10."""
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def cnn() -> nn.Module:
+    """Three 3 x 3 convolutions with GroupNorm on 16 x 16 images."""
+    sides = [(3, 16), (16, 32), (32, 32)]
+    blocks = [(nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(4, b), nn.ReLU(), nn.MaxPool2d(2)) for a, b in sides]
+    return nn.Sequential(*(part for block in blocks for part in block), nn.Flatten(), nn.Linear(128, 10))
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """A model, the batch of one worker, and the least ratio it has to reach."""
+
+    model: Callable[[], nn.Module]
+    inputs: Callable[[], Tensor]
+    targets: tuple[int, ...]
+    classes: int
+    at_least: float
+
+
+SUBJECTS = {
+    "mlp": StepCase(mlp, lambda: torch.randn(32, 64), (32,), 10, 1.4),
+    "cnn": StepCase(cnn, lambda: torch.randn(16, 3, 16, 16), (16,), 10, 0.95),
+    "transformer": StepCase(Transformer, lambda: torch.randint(64, (4, 64)), (256,), 64, 0.95),
+}
+
+
+def loss(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """Cross entropy of one worker's batch."""
+    return nn.functional.cross_entropy(model(x), y)
+
+
+def naive(subject: StepCase, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
+    """n copies, n optimizers, gradients averaged tensor by tensor: what a researcher writes first."""
+    models = [subject.model() for _ in x]
+    optimizers = [SGD(model.parameters()) for model in models]
+
+    def step() -> None:
+        for i, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            optimizer.zero_grad()
+            loss(model, x[i], y[i]).backward()
+        if average:
+            for together in zip(*(model.parameters() for model in models), strict=True):
+                mean = torch.stack([p.grad for p in together]).mean(0)
+                for p in together:
+                    p.grad.copy_(mean)
+        for optimizer in optimizers:
+            optimizer.step()
+
+    return step
+
+
+def flat(replicas: Stacked, x: Tensor, y: Tensor, average: bool, by_hand: bool = False) -> Callable[[], None]:
+    """The least that a flat loop does: one backward into an (n, d) matrix, and one update of all rows.
+
+    The update is that of one torch optimizer on the matrix, or momentum SGD written by hand in two lines.
+    """
+    parameters, gradients, memory = replicas.parameters, replicas.gradients, torch.zeros_like(replicas.gradients)
+    matrix = nn.Parameter(parameters)
+    optimizer = SGD([matrix])
+    together = max(1, TOGETHER // replicas.layout.d)
+    starts = range(0, len(x), together)
+    groups = [(replicas.models[i : i + together], x[i : i + together], y[i : i + together]) for i in starts]
+
+    def step() -> None:
+        gradients.zero_()
+        for models, xs, ys in groups:
+            torch.autograd.backward([loss(*one) for one in zip(models, xs, ys, strict=True)])
+        direction = gradients.mean(0, keepdim=True).expand_as(gradients) if average else gradients
+        if by_hand:
+            memory.mul_(MOMENTUM).add_(direction)
+            parameters.add_(memory, alpha=-LR)
+        else:
+            matrix.grad = direction
+            optimizer.step()
+
+    return step
+
+
+def library(replicas: Stacked, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
+    """A step as the trainer takes it."""
+    communicator = Communicator(workers=len(x))
+    strategy = methods.psgd(SGD) if average else Strategy(Local(SGD))
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+
+    def step() -> None:
+        gradients, _ = replicas.compute(loss, [(x, y)], communicator.step)
+        replicas.load(strategy.step(replicas.parameters, gradients, communicator, donate=True))
+        communicator.step += 1
+
+    return step
+
+
+def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[MeasuredRatio]:
+    """Ratios of CPU time of one training step, for local steps and for parallel SGD.
+
+    Two instances of one and the same loop differ by some percent by where their memory lies. So the flat loop and the
+    library, which are compared to within 5 %, take turns on the same models, data and parameters, and do so on several
+    instances of them, whose times are added.
+    """
+    figures = []
+    with one_thread():
+        for name, subject in SUBJECTS.items():
+            x = torch.stack([subject.inputs() for _ in range(workers)])
+            y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
+            for method, average in (("local steps", False), ("psgd", True)):
+                stages = [Stacked(subject.model, range(workers)) for _ in range(instances)]
+                contestants: dict[str, Callable[[], None]] = {}
+                for i, stage in enumerate(stages):
+                    contestants[f"flat {i}"] = flat(stage, x, y, average)
+                    contestants[f"library {i}"] = library(stage, x, y, average)
+                    contestants[f"hand {i}"] = flat(stage, x, y, average, by_hand=True)
+                contestants |= {
+                    "naive": naive(subject, x, y, average),
+                    "vmap": library(Vmapped(subject.model, range(workers)), x, y, average),
+                }
+                seconds = time_interleaved(contestants, rounds, calls=2)
+                for kind in ("flat", "library", "hand"):
+                    each = [seconds[f"{kind} {i}"] for i in range(instances)]
+                    seconds[kind] = [sum(times) / instances for times in zip(*each, strict=True)]
+                label = f"{name}, {method}, n={workers}"
+                figures += [
+                    MeasuredRatio(
+                        label, "naive / library", ratio(seconds, "naive", "library"), at_least=subject.at_least
+                    ),
+                    MeasuredRatio(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05),
+                    MeasuredRatio(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand")),
+                    MeasuredRatio(label, "naive / library with vmap", ratio(seconds, "naive", "vmap")),
+                ]
+    return figures

@@ -1,0 +1,259 @@
+"""`commeff lab report`: how much sooner than the baseline each method comes to the target, measured beside modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from math import isnan, nan
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from commeff.experiments.escape import markdown_code, markdown_text
+from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, RULE, Figure, Look, Panel, write
+from commeff.experiments.report.write.table import Column, Item, Table, markdown
+from commeff.experiments.run.system import git_commit
+from commeff.experiments.studies.lab.outcome import NetworkRuns, read_networks, shape_of
+from commeff.files import regular
+
+PAYS = 1.05  # a method pays where it is so many times as fast as the baseline, measured
+MARGINS = (1.45, 0.15, 0.42, 0.27)
+
+
+def report(root: Path, out: Path, command: str, grid: str | None = None) -> list[Path]:
+    """Write the table as CSV and Markdown, and the figure, into `out`; the CSV is the figure's data."""
+    visits = read_networks(root, grid)
+    if not any(visit.races for visit in visits):
+        raise ValueError(
+            f"a run in {root} must have reached the target, got none; run `commeff lab run`, with more steps perhaps"
+        )
+    table = speed_ups(visits)
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / "report.md", "w", encoding="utf-8", opener=regular) as file:
+        file.write("\n".join([*page(visits, table, command), ""]))
+    write(figure(visits, table.assign(**{"written by": command})), out)
+    return [out / file for file in ("report.md", "speed_ups.csv", "speed_ups.png", "speed_ups.pdf")]
+
+
+def speed_ups(visits: Sequence[NetworkRuns]) -> pd.DataFrame:
+    """One row for each method and network: means over seeds, and the speed-up over the baseline.
+
+    The speed-up is the ratio of mean seconds, where all seeds of both came to the target. Impossible seconds
+    (`Race.possible`) have no speed-up and no error.
+    """
+    planned = {visit.cluster.name: {cell.seed for cell in visit.grid.cells} for visit in visits}
+    every, rows = pd.DataFrame([vars(race) | {"possible": race.possible} for v in visits for race in v.races]), []
+    base = baseline(visits[0])
+    for network, here in every.groupby("network", sort=False):
+        reference = here[here["method"] == base].set_index("seed")
+        for method, own in here.groupby("method", sort=False):
+            own = own.set_index("seed")
+            good = bool(own["possible"].all())
+            complete = planned[network] == {*own.index} == {*reference.index}
+            comparable = complete and good and reference["possible"].all()
+            ratios = reference["measured"] / own["measured"]
+            rows.append(
+                {
+                    "network": network,
+                    "method": method,
+                    "seeds": len(own),
+                    "steps": own["steps"].mean(),
+                    "measured_seconds": own["measured"].mean(),
+                    "waited_seconds": own["exposed"].mean(),
+                    "least_seconds": own["floor"].mean(),
+                    "possible": good,
+                    "modelled_seconds": own["modelled"].mean(),
+                    "error": own["modelled"].mean() / own["measured"].mean() - 1 if good else nan,
+                    "measured_speed_up": reference["measured"].sum() / own["measured"].sum() if comparable else nan,
+                    "least_speed_up": ratios.min() if comparable else nan,
+                    "most_speed_up": ratios.max() if comparable else nan,
+                    "modelled_speed_up": reference["modelled"].sum() / own["modelled"].sum() if complete else nan,
+                    "hardware": unique_words(own["hardware"]),
+                    "commit": unique_words(own["commit"]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def unique_words(values: Iterable[str]) -> str:
+    """The values, each once.
+
+    >>> unique_words(["b+", "a", "b+"])
+    'a, b+'
+    """
+    return ", ".join(sorted(set(values)))
+
+
+def baseline(visit: NetworkRuns) -> str:
+    """The name of the variant that the others are compared with."""
+    rule = visit.grid.baseline
+    for cell in visit.grid.cells:
+        settings = dict(setting.split("=", 1) for setting in cell.settings or ())
+        if rule and all(settings.get(key) == value for key, value in rule.items()):
+            return cell.name or " ".join(cell.labels.values())
+    raise ValueError(f"baseline of the grid {visit.grid.name} must be given; write baseline: {{method: psgd}} into it")
+
+
+def page(visits: Sequence[NetworkRuns], table: pd.DataFrame, command: str) -> list[str]:
+    """The report in Markdown."""
+    grid, base, nodes = visits[0].grid, baseline(visits[0]), visits[0].cluster.gpus
+    races = [race for visit in visits for race in visit.races]
+    hardware = markdown_text(unique_words(race.hardware for race in races))
+    commits = markdown_text(unique_words(race.commit for race in races))
+    ((metric, level),) = ((markdown_text(name), level) for name, level in grid.target.items())
+    shown = markdown_text(base)
+    lines = [
+        f"# {markdown_text(grid.title)}",
+        "",
+        *map(markdown_text, overstated(table, base)),
+        f"Seconds until {metric} {level:g}, and how many times as fast as {shown} that is. Measured: {nodes} "
+        "processes, each in a network namespace of its own, behind links that `tc tbf` holds to the stated rate; no "
+        "simulation. Modelled: the same steps, the computing that was measured (what rank 0 did while it waited for "
+        "nobody), and the communication that the run's profile costs on the links of the network, each with its own "
+        "rate.",
+        "",
+        f"All processes share one machine ({hardware}), so computing takes longer than on as many: speed-ups on faster "
+        "networks are smaller than theirs would be. Links have no delay beyond that of the processes' scheduling. "
+        "Learning rates were chosen for each method in simulation, on other seeds.",
+        "",
+    ]
+    for visit in visits:
+        here = table[table["network"] == visit.cluster.name]
+        link = visit.cluster.inter
+        lines += [
+            f"## {visit.title}",
+            "",
+            f"The model's slowest link: {link.bandwidth / 1e6:.2f} MB/s of payload, {1e3 * link.latency:.2f} ms a "
+            f"round, {link.burst / 1024:.0f} KiB at once.",
+            "",
+            *markdown(seconds_table(here)),
+            "",
+            *map(markdown_text, impossible_notes(here)),
+            markdown_text(conclusion(here, base)),
+            "",
+        ]
+        missed = markdown_text(", ".join(visit.missed))
+        lines += [f"Not done, or never at the target: {missed}.", ""] if missed else []
+    return [
+        *lines,
+        f"Run at {commits}. Written by {markdown_code(command)} at commit {git_commit()}.",
+    ]
+
+
+def overstated(table: pd.DataFrame, base: str) -> list[str]:
+    """Where the model promises more than was measured: of each network the largest ratio of the two speed-ups."""
+    others = table[(table["method"] != base) & table["measured_speed_up"].notna()]
+    more = others.assign(ratio=others["modelled_speed_up"] / others["measured_speed_up"])
+    worst = more.sort_values("ratio").groupby("network", sort=False).tail(1).sort_values("ratio", ascending=False)
+    worst = worst[worst["ratio"] > PAYS]
+    if worst.empty:
+        return []
+    named = "; ".join(
+        f"{shape_of(row.network).title}: {row.modelled_speed_up:.2f} times as fast for {row.measured_speed_up:.2f} "
+        f"({row.method})"
+        for row in worst.itertuples()
+    )
+    return [f"The model overstates speed-ups. The worst case of each network: {named}.", ""]
+
+
+def seconds_table(here: pd.DataFrame) -> Table:
+    """The rows of one network, the fastest first."""
+
+    def cell(value: float, digits: int, mark: str = "") -> Item:
+        return Item("" if isnan(value) else f"{value:.{digits}f}{mark}")
+
+    heads = ["seeds", "steps", "seconds, measured", "of these waited", "seconds, modelled", "error"]
+    columns = [Column("method", words=True), *map(Column, [*heads, "speed-up, measured", "speed-up, modelled"])]
+    rows = [
+        [
+            Item(row.method),
+            Item(str(row.seeds)),
+            cell(row.steps, 0),
+            cell(row.measured_seconds, 2, "" if row.possible else " (!)"),
+            cell(row.waited_seconds, 2),
+            cell(row.modelled_seconds, 2),
+            Item("" if isnan(row.error) else f"{100 * row.error:+.0f} %"),
+            cell(row.measured_speed_up, 2),
+            cell(row.modelled_speed_up, 2),
+        ]
+        for row in here.sort_values("measured_seconds").itertuples()
+    ]
+    return Table("speed_ups", "", columns, rows)
+
+
+def impossible_notes(here: pd.DataFrame) -> list[str]:
+    """A note on measured seconds in which the links cannot have carried what was sent."""
+    wrong = here[~here["possible"]].sort_values("method")
+    if wrong.empty:
+        return []
+    needs = ", ".join(f"{row.method} {row.least_seconds:.2f} s" for row in wrong.itertuples())
+    return [
+        f"(!) is less than the links alone need for what was sent: {needs}. The clock of these runs "
+        "stopped while they waited for others, so they are not measurements, and no speed-up is given.",
+        "",
+    ]
+
+
+def conclusion(here: pd.DataFrame, base: str) -> str:
+    """Which methods pay on this network, and which do not."""
+    others = here[(here["method"] != base) & here["measured_speed_up"].notna()]
+    if others.empty:
+        return f"No speed-ups here: {base} and another method were not measured to the target with every seed."
+    poor = others[others["measured_speed_up"] < PAYS].sort_values("measured_speed_up")
+    if len(poor):
+        named = ", ".join(f"{row.method} ({row.measured_speed_up:.2f} times)" for row in poor.itertuples())
+        return f"Does not pay here (less than {PAYS:g} times as fast): {named}."
+    return "Every method pays here." if here["possible"].all() else "Every other method pays here."
+
+
+def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
+    """One panel for each network, the speed-ups of all methods in it."""
+    base = baseline(visits[0])
+    methods = [method for method in dict.fromkeys(table["method"]) if method != base]
+    ((metric, level),) = visits[0].grid.target.items()
+    others = table[table["method"] != base]
+    ratios = others[["measured_speed_up", "modelled_speed_up"]].assign(base=1.0).fillna(1.0)
+    limits = float(ratios.min(axis=None)) / 1.3, float(ratios.max(axis=None)) * 1.3
+    panels = [
+        Panel(
+            visit.cluster.name,
+            partial(
+                draw,
+                rows=others[others["network"] == visit.cluster.name],
+                methods=methods,
+                limits=limits,
+                title=visit.title,
+                base=base,
+            ),
+            4.2,
+            2.5,
+            MARGINS,
+        )
+        for visit in visits
+    ]
+    caption = (
+        f"How many times as fast as {base} to {metric} {level:g}: dots measured, over a bar from the least to the most "
+        "of the seeds, rings modelled. Where there is a ring alone, nothing was measured."
+    )
+    legend = [("measured", Look(COLOURS[0], "", "o")), ("modelled", Look(INK, "", "o", hollow=True))]
+    return Figure("speed_ups", "Speed-up over the baseline", caption, panels, 2, table, legend)
+
+
+def draw(
+    axes: Axes, rows: pd.DataFrame, methods: Sequence[str], limits: tuple[float, float], title: str, base: str
+) -> None:
+    """Methods below each other, measured filled and modelled as a ring, on one logarithmic scale for all panels."""
+    axes.axvline(1.0, color=QUIET, linewidth=0.8)
+    for place, method in enumerate(methods):
+        for row in rows[rows["method"] == method].itertuples():
+            both = [row.measured_speed_up, row.modelled_speed_up]
+            axes.plot(both, [place, place], color=RULE, linewidth=1.2, zorder=1)
+            axes.plot([row.least_speed_up, row.most_speed_up], [place, place], color=COLOURS[0], linewidth=2.5)
+            axes.plot(row.measured_speed_up, place, "o", color=COLOURS[0], markersize=6)
+            axes.plot(row.modelled_speed_up, place, "o", color=INK, markersize=9, fillstyle="none", markeredgewidth=0.9)
+    axes.set_xscale("log", base=2)
+    axes.set(xlim=limits, ylim=(len(methods) - 0.5, -0.5), xlabel=f"times as fast as {base}")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_yticks(range(len(methods)), methods)
+    axes.set_title(title, color=INK)

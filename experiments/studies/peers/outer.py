@@ -1,0 +1,91 @@
+"""torchft's local SGD and (streaming) DiLoCo, on this process's worker, all workers being there all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from commeff import methods
+from commeff.experiments.studies.peers.problem import Compared, difference, flat, network, train, trained
+
+INNER = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+OUTER = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+EXACT, PERIOD = 1e-11, 4
+
+
+class Present:
+    """What torchft asks of its manager, of workers who never fail."""
+
+    _use_async_quorum = False
+
+    def __init__(self) -> None:
+        self._step = 0
+
+    def allreduce(self, tensor: Tensor, should_quantize: bool = False) -> dist.Work:
+        """Begin to average a tensor in place."""
+        tensor /= dist.get_world_size()
+        return dist.all_reduce(tensor, async_op=True)
+
+    def should_commit(self) -> bool:
+        """Nobody has failed: what was averaged counts."""
+        self._step += 1
+        return True
+
+    def current_step(self) -> int:
+        """How many averages have counted."""
+        return self._step
+
+    def start_quorum(self) -> None:
+        """Everybody is there."""
+
+    def register_state_dict_fn(self, name: str, load: Callable[..., Any], save: Callable[..., Any]) -> None:
+        """Nobody recovers."""
+
+    def allow_state_dict_read(self) -> None:
+        """Nobody reads."""
+
+    disallow_state_dict_read = allow_state_dict_read
+
+
+def comparisons() -> Iterator[Compared]:
+    """One after the other; every process calls it."""
+    try:
+        from torchft.local_sgd import DiLoCo, LocalSGD
+    except ImportError as missing:
+        words = f"{missing}; pip install torchft"
+        yield Compared("torchft", "local_sgd, diloco, streaming_diloco", "LocalSGD, DiLoCo", None, EXACT, words)
+        return
+    row = partial(Compared, f"torchft {version('torchft')}")
+
+    def local() -> Tensor:
+        model = network()
+        optimizer = INNER(model.parameters())
+        with LocalSGD(Present(), model, optimizer, sync_every=PERIOD):
+            return flat(train(model, optimizer.step, optimizer.zero_grad))
+
+    def diloco(fragments: int, delay: int = 0, alpha: float = 0.0) -> Tensor:
+        model = network()
+        optimizer, parts = INNER(model.parameters()), [*model] if fragments > 1 else [model]
+        outer = [OUTER(part.parameters()) for part in parts]
+        late = {"fragment_sync_delay": delay, "fragment_update_alpha": alpha}
+        with DiLoCo(Present(), parts, optimizer, outer, sync_every=PERIOD, **late):
+            return flat(train(model, optimizer.step, optimizer.zero_grad))
+
+    found = difference(trained(methods.local_sgd(INNER, PERIOD)), local())
+    yield row("local_sgd(period=4)", "LocalSGD(sync_every=4)", found, EXACT, "")
+    found = difference(trained(methods.diloco(INNER, PERIOD, OUTER)), diloco(1))
+    yield row("diloco(period=4)", "DiLoCo(sync_every=4)", found, EXACT, "")
+    for delay in (0, 1):
+        for alpha in (0.0, 0.5, 1.0):
+            parts = [["1"], ["0"]]
+            strategy = methods.streaming_diloco(INNER, PERIOD, parts, OUTER, 0, delay, alpha, ahead=delay)
+            found = difference(trained(strategy), diloco(2, delay, alpha))
+            ours = f"streaming_diloco(period=4, delay={delay}, ahead={delay}, mixing={alpha})"
+            their = f"DiLoCo(sync_every=4, fragment_sync_delay={delay}, fragment_update_alpha={alpha})"
+            yield row(ours, their, found, EXACT, "2 fragments; the last is due first" if delay + alpha == 0 else "")

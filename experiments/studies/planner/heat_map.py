@@ -1,0 +1,44 @@
+"""The study's heat map: which way of communicating is fastest, by model, GPUs and bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Patch, Rectangle
+
+from commeff.experiments.report.draw.figures import COLOURS, INK, RULE
+
+PAINTS = ("#eaeef2", *COLOURS, "#57606a")  # of the ways of convergence.yaml, in order
+
+
+def heat_map(canvas: Canvas, rows: Sequence[Sequence[Mapping[str, Any]]], ways: Sequence[str]) -> None:
+    """The study: for each scenario a row, for each model a grid of GPUs by bandwidth, coloured by the fastest way.
+
+    A panel has title, gpus, bandwidths, best (rows of indices into `ways`, -1 where nothing fits) and gains over psgd.
+    """
+    grid = canvas.subplots(len(rows), len(rows[0]), squeeze=False)
+    for line, panels in zip(grid, rows, strict=True):
+        for axes, panel in zip(line, panels, strict=True):
+            _cells(axes, panel)
+    used = sorted({int(i) for panels in rows for panel in panels for i in np.ravel(panel["best"]) if i >= 0})
+    handles = [Patch(facecolor=PAINTS[i], edgecolor=RULE, label=ways[i]) for i in used]
+    canvas.legend(handles=handles, loc="outside lower center", ncols=min(6, len(used)))
+
+
+def _cells(axes: Axes, panel: Mapping[str, Any]) -> None:
+    gpus, bandwidths = panel["gpus"], panel["bandwidths"]
+    for y, x in np.ndindex(len(gpus), len(bandwidths)):
+        best, gain = int(panel["best"][y][x]), float(panel["gains"][y][x])
+        colour = PAINTS[best] if best >= 0 else "white"
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
+        text = "–" if best < 0 else ("psgd" if best == 0 else f"{gain:.2f}×")
+        axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=INK if best <= 0 else "white")
+    axes.set(xlim=(-0.5, len(bandwidths) - 0.5), ylim=(-0.5, len(gpus) - 0.5))
+    axes.set_xticks(range(len(bandwidths)), [f"{x:g}" for x in bandwidths])
+    axes.set_yticks(range(len(gpus)), [str(count) for count in gpus])
+    axes.set(xlabel="NIC (Gb/s)", ylabel="GPUs", title=panel["title"])
+    axes.grid(False)

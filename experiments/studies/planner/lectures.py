@@ -1,0 +1,129 @@
+"""The lectures' tables, theirs beside ours, each as a data frame."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pandas as pd
+
+from commeff.experiments.studies.planner import simple
+from commeff.experiments.studies.planner.partition import blocks, plans
+from commeff.experiments.studies.planner.published import rows
+from commeff.planner import Model
+from commeff.planner.schedules import bubble_share
+from commeff.planner.timeline import play
+
+VOCAB = 50257  # of the GPT-3 family
+UNITS = {"M": 1e6, "B": 1e9}
+
+
+def llama() -> pd.DataFrame:
+    """12 l h^2 + 2 v h, and the matrices counted one by one (LLaMA's feed-forward, no biases)."""
+    records = []
+    for row in rows("llama_parameters"):
+        layers, hidden, vocab = int(row["layers"]), int(row["hidden"]), int(row["vocab"])
+        model = Model(layers, hidden, hidden // 128, 2048, vocab, gated=True, tied_embeddings=False)
+        records.append(
+            {
+                "actual_b": float(row["actual_b"]),
+                "estimate_printed": int(row["estimate"]),
+                "estimate": simple.parameters(layers, hidden, vocab),
+                "counted": model.parameters,
+            }
+        )
+    return pd.DataFrame(records)
+
+
+def gpt3() -> pd.DataFrame:
+    """12 l h^2 + v h: tied embeddings."""
+    records = []
+    for row in rows("gpt3_models"):
+        printed = float(row["params"][:-1]) * UNITS[row["params"][-1]]
+        ours = simple.parameters(int(row["layers"]), int(row["d_model"]), VOCAB, tied=True)
+        records.append(
+            {"model": row["name"], "printed": printed, "tied": ours, "error_pct": 100 * (ours / printed - 1)}
+        )
+    return pd.DataFrame(records)
+
+
+def memory() -> pd.DataFrame:
+    """The lectures' memory figures by their own accounting."""
+    gpt = (96, 12288, 96, 2048)
+    activations = 4 * simple.activation_numbers(*gpt)
+    ours = (
+        simple.state_bytes(10e9, width=2) / 1e9,
+        simple.state_bytes(7e9) / 1e9,
+        4 * 175,
+        4 * 175,
+        8 * 175,
+        activations / 1e9,
+        128 * activations / (4 * 175e9),
+        simple.traffic_numbers(1.0, 1024),
+        simple.traffic_numbers(1.0, 1024, zero=3),
+        4 * 4e6 * 4096 / 1e9,
+    )
+    table = rows("memory")
+    return pd.DataFrame(
+        {
+            "case": [row["case"] for row in table],
+            "unit": [row["unit"] for row in table],
+            "printed": [float(row["value"]) for row in table],
+            "ours": ours,
+        }
+    )
+
+
+def utilisation() -> pd.DataFrame:
+    """8 T P / (N F t) beside what is printed; 6 T P / (N F t) if nothing was recomputed (algorithms.md, erratum 12)."""
+    records = []
+    for row in rows("training_time"):
+        numbers = (float(row["tokens"]), float(row["params"]), int(row["gpus"]), float(row["peak_tflops"]) * 1e12)
+        seconds = float(row["days"]) * 86400
+        records.append(
+            {
+                "model": row["model"],
+                "printed": float(row["utilisation"]),
+                "8TP": simple.utilisation(*numbers, seconds),
+                "6TP": simple.utilisation(*numbers, seconds, recompute=False),
+            }
+        )
+    return pd.DataFrame(records)
+
+
+def bubbles() -> pd.DataFrame:
+    """Bubbles on equal stages: the event loop beside the formulas, forward 1, backward 2, half of it for weights."""
+    records = []
+    kinds = [(name, 1) for name in ("naive", "gpipe", "1f1b", "zero_bubble")] + [("interleaved", v) for v in (2, 4)]
+    for (schedule, v), p, m in product(kinds, (2, 4, 8), (8, 16, 64)):
+        pieces = p * v
+        run = play(schedule, m, [1 / v] * pieces, [2 / v] * pieces, [1 / v] * pieces, v)
+        looped = run.seconds / (3 * m) - 1
+        records.append(
+            {
+                "schedule": schedule,
+                "stages": p,
+                "micro_batches": m,
+                "chunks": v,
+                "event_loop": looped,
+                "formula": bubble_share(schedule, p, m, v),
+                "lecture": simple.idle_share(p, m),
+            }
+        )
+    return pd.DataFrame(records)
+
+
+def partitions(hidden: int = 4096, devices: int = 8) -> pd.DataFrame:
+    """Every choice of cuts for the lecture's chain, the feed-forward and the attention: numbers sent for one token."""
+    records = []
+    for name, widths in blocks(hidden).items():
+        for plan in plans(widths, devices):
+            records.append(
+                {
+                    "chain": name,
+                    "cuts": " ".join(plan.cuts),
+                    "forward": ", ".join(plan.forward),
+                    "backward": ", ".join(plan.backward),
+                    "numbers": plan.numbers,
+                }
+            )
+    return pd.DataFrame(records)

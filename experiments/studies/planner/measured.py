@@ -1,0 +1,120 @@
+"""Measured tables beside predictions, and the fits that leave one out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+
+from commeff.cluster import Cluster
+from commeff.experiments.studies.planner import published
+from commeff.experiments.studies.planner.fit import TABLES, Errors, Measured, fit, mape
+from commeff.planner import MEASURED, Constants, Model, Policy, predict
+
+GIB = 2**30
+
+
+def megatron(constants: Constants = MEASURED) -> pd.DataFrame:
+    """megatron2021.csv with the micro-batch and chunks that the rule chooses."""
+    cases, tflops = published.megatron()
+    records = []
+    for case, theirs in zip(cases, tflops, strict=True):
+        row = published.rows("megatron2021")[case.places[0]]
+        seconds, best = published.megatron_best(case, constants)
+        estimate = case.price(constants)
+        ours = published.tflops(case, seconds)
+        records.append(
+            {
+                "params_b": float(row["params_b"]),
+                "gpus": int(row["gpus"]),
+                "micro_batch": int(case.policies.micro_batch[best]),
+                "chunks": int(case.policies.chunks[best]),
+                "tflops_measured": theirs,
+                "tflops": ours,
+                "error_pct": 100 * (ours / theirs - 1),
+                "memory_gib": float(estimate.memory_bytes[best]) / GIB,
+                "bubble_pct": 100 * float(estimate.seconds["bubble"][best]) / seconds,
+            }
+        )
+    return pd.DataFrame(records)
+
+
+def korthikanti(constants: Constants = MEASURED) -> pd.DataFrame:
+    """korthikanti2022_layer.csv."""
+    cases, seconds = published.korthikanti()
+    records: list[dict[str, float | str]] = []
+    for row, case, theirs in zip(published.rows("korthikanti2022_layer"), cases, seconds, strict=True):
+        ours = published.layer_seconds(case, constants)
+        records.append({"experiment": row["experiment"]})
+        for name, measured, predicted in (
+            ("forward", theirs[0], ours[0]),
+            ("backward", theirs[1], ours[1]),
+            ("combined", theirs.sum(), sum(ours)),
+        ):
+            records[-1] |= {
+                f"{name}_ms_measured": 1e3 * measured,
+                f"{name}_ms": 1e3 * predicted,
+                f"{name}_error_pct": 100 * (predicted / measured - 1),
+            }
+    return pd.DataFrame(records)
+
+
+def vtrain(constants: Constants = MEASURED) -> pd.DataFrame:
+    """vtrain_single.csv, a column for each reading of what is recomputed."""
+    table = pd.DataFrame(published.rows("vtrain_single"))
+    for reading in published.READINGS:
+        cases, seconds = published.vtrain(reading)
+        ours = np.empty_like(seconds)
+        for case in cases:
+            ours[case.places] = case.price(constants).step_seconds
+        table[f"ms_if_{reading}"] = (1e3 * ours).round(3)
+        table[f"error_pct_if_{reading}"] = (100 * (ours / seconds - 1)).round(2)
+    return table
+
+
+def fits(measured: Measured, evaluations: int) -> pd.DataFrame:
+    """Errors with the constants that ship, with a fresh fit of all tables, and with each table left out of the fit."""
+    chosen: dict[str, Constants] = {"shipped": MEASURED, "all tables": fit(measured, TABLES, evaluations)}
+    for left_out in TABLES:
+        rest = [table for table in TABLES if table != left_out]
+        chosen[f"without {left_out}"] = fit(measured, rest, evaluations)
+    return pd.DataFrame([{"fit": name, **score(measured.errors(c)), **asdict(c)} for name, c in chosen.items()])
+
+
+def score(errors: Errors) -> dict[str, float]:
+    """What the targets speak of, in percent; and Spearman's correlation."""
+    return {
+        **{f"vtrain_mape_if_{reading}": mape(relative) for reading, relative in errors.vtrain.items()},
+        "korthikanti_mape": mape(errors.korthikanti),
+        "korthikanti_worst": 100 * float(np.abs(errors.korthikanti).max()),
+        "megatron_mape": mape(errors.megatron),
+        "megatron_spearman": errors.spearman,
+    }
+
+
+def llama2_70b() -> pd.DataFrame:
+    """Lecture 004's example: LLaMA-2 70B on TP 16, PP 8, ZeRO-1 with DP 8, 1024 devices; global batch 4 M tokens.
+
+    The lecture's devices are not described, so both A100 and H100 clusters are shown.
+    """
+    model = Model(
+        layers=80,
+        hidden=8192,
+        heads=64,
+        sequence=4096,
+        vocab=32000,
+        kv_heads=8,
+        ffn_hidden=28672,
+        gated=True,
+        tied_embeddings=False,
+        flash_attention=True,
+    )
+    policy = Policy(tensor=16, pipeline=8, data=8, zero=1, sequence_parallel=True)
+    records = []
+    for name in ("a100_selene", "h100_400g"):
+        p = predict(model, policy, Cluster.named(name, gpus=1024), global_batch=1024)
+        parts = {f"{part}_s": value for part, value in p.breakdown["seconds"].items()}
+        head = {"cluster": name, "step_s": p.step_seconds, "mfu": p.mfu, "memory_gib": p.memory_bytes / GIB}
+        records.append({**head, "fits": p.fits, **parts})
+    return pd.DataFrame(records)

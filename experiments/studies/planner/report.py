@@ -1,0 +1,151 @@
+"""results/planner: one CSV for every table, and a page that quotes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from commeff.experiments.report.write import table
+from commeff.experiments.run.system import git_commit
+from commeff.experiments.studies.planner import baselines, lectures, measured
+from commeff.experiments.studies.planner.fit import Measured
+from commeff.experiments.studies.planner.runs import runs
+
+PAGE = """# The planner against published tables
+
+Written by `python -m commeff.experiments.studies.planner tables` at commit {commit}; predictions are analytic, so no
+hardware is named. Seven constants are shared by every row (`commeff/planner/constants.py`); five were fitted on the
+three measured tables, all of them A100-80GB. Seconds here are modelled.
+
+## Measured tables
+
+Mean absolute error in percent of a table that the fit has not seen, beside baselines that know no physics. The last
+column is what the constants that ship reach on the tables that they were fitted to.
+
+{held_out}
+
+{judged}
+
+vtrain_single.csv does not say what was recomputed: its authors' configurations say `use_checkpoint`, its growth with
+the micro-batch does not look like it (see `experiments/studies/planner/published.py`), so both readings are fitted
+and shown.
+The unstated micro-batch (1 to 16) and chunks (1 to 8) of megatron2021.csv follow one rule: the fastest that fits.
+Baselines are held out a row at a time, the regression of vtrain_single.csv a fifth of the rows at a time:
+
+{baselines}
+
+### Leave one table out
+
+The same fit on the other tables, scored on all.
+
+{fits}
+
+### megatron2021.csv
+
+{megatron}
+
+### korthikanti2022_layer.csv, one layer, milliseconds
+
+{korthikanti}
+
+### vtrain_single.csv, mean error (%) by shape
+
+{vtrain}
+
+## Lecture tables
+
+### LLaMA parameters
+
+{llama}
+
+### GPT-3 sizes, 12 l h^2 + v h
+
+{gpt3}
+
+### Memory, each by its lecture's own accounting
+
+{memory}
+
+### Utilisation (erratum 12: the printed 0.3 does not follow)
+
+{utilisation}
+
+### Large runs: days, cost and throughput
+
+{runs}
+
+380 tokens/s are in LLaMA's paper, 55.2 % in MegaScale's abstract; the lecture prints neither. It prints no policy of
+any of them. ZeRO's throughput is in the lectures as pictures without numbers, so there is no row for it.
+
+### Bubbles over ideal time, event loop and formula; "lecture" is (N-1)/m
+
+Largest difference of event loop and formula over {bubble_rows} cases: {bubble_gap:.1e}.
+
+{bubbles}
+
+### Tensor partitions, hidden 4096, 8 devices: numbers sent by each for one token, both ways
+
+{partitions}
+
+### LLaMA-2 70B, TP 16, PP 8, ZeRO-1, DP 8 (lecture 004; not measured there)
+
+{llama2_70b}
+"""
+
+
+def write(out: Path, evaluations: int) -> None:
+    """Write every table, and report.md, into `out`."""
+    frames = {
+        "llama": lectures.llama(),
+        "gpt3": lectures.gpt3(),
+        "memory": lectures.memory(),
+        "utilisation": lectures.utilisation(),
+        "runs": runs(),
+        "bubbles": lectures.bubbles(),
+        "partitions": lectures.partitions(),
+        "megatron": measured.megatron(),
+        "korthikanti": measured.korthikanti(),
+        "vtrain": measured.vtrain(),
+        "baselines": baselines.baselines(),
+        "fits": measured.fits(Measured(), evaluations),
+        "llama2_70b": measured.llama2_70b(),
+    }
+    frames["held_out"] = baselines.held_out(frames["fits"], frames["baselines"])
+    out.mkdir(parents=True, exist_ok=True)
+    for name, frame in frames.items():
+        frame.to_csv(out / f"{name}.csv", index=False, float_format="%.6g")
+    bubbles = frames["bubbles"]
+    some = bubbles[(bubbles.stages == 4) & (bubbles.micro_batches == 8)]
+    shown = {**frames, "bubbles": some, "vtrain": by_shape(frames["vtrain"])}
+    text = PAGE.format(
+        commit=git_commit(),
+        judged=judged(frames["held_out"]),
+        bubble_rows=len(bubbles),
+        bubble_gap=(bubbles.event_loop - bubbles.formula).abs().max(),
+        **{name: markdown(frame) for name, frame in shown.items()},
+    )
+    (out / "report.md").write_text(text)
+
+
+def judged(held_out: pd.DataFrame) -> str:
+    """Where the planner, held out, is worse than a baseline."""
+    names = [name for name in held_out if name.endswith(", held out")]
+    worse = [
+        f"{row.table}{f' ({row.reading})' if row.reading else ''} than "
+        + " and ".join(f"the {n.split(',')[0]}" for n in beaten)
+        for _, row in held_out.iterrows()
+        if (beaten := [name for name in names if row[name] != "" and row[name] < row["held out"]])
+    ]
+    return f"Held out, the planner is worse on {'; on '.join(worse)}." if worse else "Held out, no baseline is nearer."
+
+
+def by_shape(vtrain: pd.DataFrame) -> pd.DataFrame:
+    """Mean signed errors by hidden size, tensor ranks and micro-batch."""
+    columns = [name for name in vtrain if name.startswith("error_pct")]
+    return vtrain.groupby(["hidden", "tp", "micro_batch"])[columns].mean().reset_index()
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """A table with four digits of each fraction."""
+    return "\n".join(table.markdown(table.Table.of(frame.to_dict("records"), digits=4)))

@@ -1,0 +1,228 @@
+"""The headline study: which worker-axis method is fastest to a token budget, the rest of the policy chosen with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from commeff.cluster import Cluster
+from commeff.experiments.planning.figures import save
+from commeff.experiments.planning.models import Assumption, assumptions, named, way_label
+from commeff.experiments.planning.plan import policy_words
+from commeff.experiments.planning.sweeps import GIGABIT
+from commeff.experiments.run.system import git_commit
+from commeff.experiments.studies.planner.heat_map import heat_map
+from commeff.experiments.studies.planner.report import markdown
+from commeff.planner import Model, WorkerMethod
+from commeff.planner.search.everything import scan
+from commeff.planner.search.space import Space
+
+MODELS = {"1B": "tinyllama-1.1b", "7B": "llama2-7b", "70B": "llama2-70b"}
+GPUS = (64, 128, 256, 512, 1024)
+BANDWIDTHS = (1, 10, 25, 100, 400)  # Gb/s of one NIC, one for each node
+NODE = "a100_selene"
+BATCH_TOKENS = 1 << 22  # of one step of all workers
+TOKENS_PER_PARAMETER = 20
+SCENARIOS = {"assumed": "steps as assumed", "measured": "steps as measured on a very small model"}
+PAGE = """# Which method is fastest to a token budget
+
+![Fastest method](study.png)
+
+Written by `python -m commeff.experiments.studies.planner study` at commit {commit}. Nothing here was measured but the
+steps of the second row of the figure: seconds are modelled, by brute force over tensor, pipeline and data
+parallelism, ZeRO, micro-batch, schedule, chunks, recomputation, sequence parallelism and the number of workers, for
+every method apart; stages have equal layers.
+
+- Models: {models}, trained for {ratio} tokens a
+  parameter with psgd, {batch} tokens a step whatever the GPUs. Other methods need more tokens by the factors below.
+- Cluster: nodes of eight A100-80GB (NVLink as in `{node}`), one NIC a node, full bisection.
+- A worker is a set of ranks that holds one replica; how many there are is part of the search, so a "worker" of diloco
+  may be a node, or half the cluster, and ZeRO shards within it. The factors do not depend on how many there are, which
+  favours methods with many workers.
+- Gradients travel as 32-bit numbers, as Megatron-LM reduces them; models that are mixed or averaged travel in the 16
+  bits of their weights, which favours gossip and local steps by a factor of 2.
+- Cells name the fastest method; the number is its gain over psgd, which is tuned by the same search in the same cell.
+
+## What it says
+
+{findings}
+
+## Steps to the same loss, in units of psgd's (experiments/planning/convergence.yaml)
+
+{steps}
+
+"measured" is the last step over the step at which psgd's mean validation loss is what the variant ends with, in
+{measured_in}: 0.33 million parameters, two workers (dsgd: four), 1,000
+steps of a cosine schedule, three seeds, three tokens a parameter. It is far from the study's models, DiLoCo's outer
+momentum was 0.5 there and power_sgd's rank 4: the pessimist's row. Methods that no run measured are left out of it.
+
+## Hours to the budget, steps as assumed: psgd, the fastest, and its policy
+
+{table}
+"""
+
+
+def measured_steps(curves: Path) -> dict[str, float]:
+    """By how much earlier psgd has reached the loss that each variant ends with: last step / that step.
+
+    Between evaluations psgd's loss is taken to fall evenly; variants that end better than psgd count 1.
+    """
+    frame = pd.read_csv(curves)
+    means = frame.groupby(["variant", "step"]).val_loss.mean().unstack("variant").sort_index()
+    reference = means["psgd"].cummin()
+    last = float(means.index[-1])
+    ends = means.iloc[-1]
+    reached = np.interp(-ends, -reference.to_numpy(), means.index.to_numpy(dtype=float))
+    return {str(name): max(1.0, last / step) for name, step in zip(ends.index, reached, strict=True)}
+
+
+def cells(models: Mapping[str, str], gpus: Sequence[int], bandwidths: Sequence[float]) -> Iterator[dict[str, Any]]:
+    """For every model, number of GPUs, bandwidth and method, the fastest policy that fits."""
+    ways = [each.way for each in assumptions()]
+    for size, name in models.items():
+        model = named(name)
+        for count in gpus:
+            for gigabits in bandwidths:
+                cluster = replace(Cluster.named(NODE, count), nics=1).with_inter(bandwidth=gigabits * GIGABIT)
+                for number, way in enumerate(ways):
+                    yield {
+                        "model": size,
+                        "gpus": count,
+                        "gigabits": gigabits,
+                        "way": number,
+                        **best(model, cluster, way),
+                    }
+
+
+def best(model: Model, cluster: Cluster, way: WorkerMethod) -> dict[str, Any]:
+    """Seconds of a step and the policy; infinite if nothing fits."""
+    batch = BATCH_TOKENS // model.sequence
+    space = Space(model, cluster, batch, (replace(way, steps=1.0),))
+    result = scan(space, 1)
+    if not len(result.even):
+        return {"step_seconds": float("inf"), "policy": "", "priced": result.priced}
+    return {
+        "step_seconds": result.seconds,
+        "policy": policy_words(space.policy(result.even[0])),
+        "priced": result.priced,
+    }
+
+
+def hours(frame: pd.DataFrame, steps: Mapping[int, float]) -> pd.DataFrame:
+    """To the budget: for every cell a row, for every way with known steps a column."""
+    tokens = {size: TOKENS_PER_PARAMETER * named(name).parameters for size, name in MODELS.items()}
+    own = frame[frame.way.isin(list(steps))]
+    hours_needed = own.step_seconds * own.way.map(steps) * own.model.map(tokens) / BATCH_TOKENS / 3600
+    keys = ["model", "gpus", "gigabits"]
+    return own.assign(hours=hours_needed).pivot(index=keys, columns="way", values="hours")
+
+
+def panels(table: pd.DataFrame, words: str) -> list[dict[str, Any]]:
+    """For the heat map: the fastest way of every cell and its gain over psgd, which is way 0."""
+    drawn = []
+    for size in MODELS:
+        own = table.loc[size].sort_index()
+        fastest = own.idxmin(axis=1).where(np.isfinite(own.min(axis=1)), -1)
+        gains = own[0] / own.min(axis=1)
+        drawn.append(
+            {
+                "title": f"{size}, {words}",
+                "gpus": [int(count) for count in fastest.unstack().index],
+                "bandwidths": [float(x) for x in fastest.unstack().columns],
+                "best": fastest.unstack().to_numpy(),
+                "gains": gains.unstack().to_numpy(),
+            }
+        )
+    return drawn
+
+
+def write(out: Path, curves: Path) -> None:
+    """study.csv with every method in every cell, study.md, and the heat map."""
+    every = assumptions()
+    ways = [way_label(each.way) for each in every]
+    measured = measured_steps(curves)
+    steps = {
+        "assumed": {i: each.way.steps for i, each in enumerate(every)},
+        "measured": {i: measured[each.measured] for i, each in enumerate(every) if each.measured},
+    }
+    frame = pd.DataFrame(cells(MODELS, GPUS, BANDWIDTHS))
+    tables = {scenario: hours(frame, steps[scenario]) for scenario in SCENARIOS}
+    out.mkdir(parents=True, exist_ok=True)
+    rows = [panels(tables[scenario], words) for scenario, words in SCENARIOS.items()]
+    for ending in (".png", ".pdf"):
+        path = (out / "study").with_suffix(ending)
+        save(path, (11.0, 6.2), lambda canvas: heat_map(canvas, rows, ways))
+    labelled = frame.assign(
+        method=frame.way.map(dict(enumerate(ways))),
+        **{f"steps_{name}": frame.way.map(each) for name, each in steps.items()},
+    )
+    labelled.drop(columns="way").to_csv(out / "study.csv", index=False, float_format="%.6g")
+    text = PAGE.format(
+        commit=git_commit(),
+        models=", ".join(f"{size} ({name})" for size, name in MODELS.items()),
+        ratio=TOKENS_PER_PARAMETER,
+        batch=f"{BATCH_TOKENS:,}",
+        node=NODE,
+        findings="\n".join(findings(tables, ways)),
+        steps=markdown(steps_table(every, steps)),
+        measured_in=curves,
+        table=markdown(fastest_table(frame, tables["assumed"], ways)),
+    )
+    (out / "study.md").write_text(text)
+
+
+def findings(tables: Mapping[str, pd.DataFrame], ways: Sequence[str]) -> list[str]:
+    """What the tables say, in sentences made of their numbers."""
+    lines = []
+    for scenario, words in SCENARIOS.items():
+        table = tables[scenario]
+        gains = table[0] / table.min(axis=1)
+        for size in MODELS:
+            own, gain = table.loc[size], gains.loc[size]
+            beaten = sorted({float(gigabits) for _, gigabits in gain.index[gain > 1]})
+            counts = own.idxmin(axis=1).map(dict(enumerate(ways))).value_counts()
+            where = f"at {', '.join(f'{x:g}' for x in beaten)} Gb/s" if beaten else "nowhere"
+            most = "; ".join(f"{name} {count}" for name, count in counts.items())
+            lines.append(
+                f"- {words}, {size}: psgd is beaten {where}, by up to {gain.max():.2f} times. Cells won: {most}."
+            )
+    return lines
+
+
+def steps_table(every: Sequence[Assumption], steps: Mapping[str, Mapping[int, float]]) -> pd.DataFrame:
+    """A table of how many more steps each way needs."""
+    return pd.DataFrame(
+        {
+            "method": way_label(each.way),
+            "assumed": each.way.steps,
+            "why": each.why,
+            "measured": f"{steps['measured'][i]:.2f}" if i in steps["measured"] else "–",
+            "variant": each.measured or "–",
+        }
+        for i, each in enumerate(every)
+    )
+
+
+def fastest_table(frame: pd.DataFrame, table: pd.DataFrame, ways: Sequence[str]) -> pd.DataFrame:
+    """A line for each cell."""
+    policies = frame.set_index(["model", "gpus", "gigabits", "way"]).policy
+    lines = []
+    for cell, row in table.iterrows():
+        first = int(row.idxmin())
+        lines.append(
+            {
+                "model": cell[0],
+                "GPUs": cell[1],
+                "Gb/s": cell[2],
+                "psgd (h)": f"{row[0]:,.1f}",
+                "fastest (h)": f"{row[first]:,.1f}",
+                "method": ways[first],
+                "policy": policies[(*cell, first)],
+            }
+        )
+    return pd.DataFrame(lines)

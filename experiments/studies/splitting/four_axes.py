@@ -1,0 +1,132 @@
+"""`python -m commeff.experiments.studies.splitting.four_axes [--out results/llm]`: one run on sixteen processes.
+
+Two workers of two pipeline stages, two shard ranks and two tensor ranks each, on one machine; its record beside that of
+two whole workers in one process, and its bytes by axis beside those that `commeff plan --run` predicts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from commeff.experiments.config.compose import compose
+from commeff.experiments.planning.forecast import forecast
+from commeff.experiments.report.write.table import Table, markdown
+from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.runner import run_one
+from commeff.experiments.run.system import cpu_name, git_commit
+
+COMMAND = "python -m commeff.experiments.studies.splitting.four_axes"
+RUN = (
+    *("task=language", "task.dtype=float64", "task.probe=2048", "optimizer=adamw", "optimizer.lr=0.002"),
+    *("method=diloco", "method.period=5", "steps=20", "evaluate_every=4"),
+)
+MESH = (
+    *("mesh.worker=2", "mesh.pipeline=2", "mesh.shard=2", "mesh.tensor=2", "zero=1", "sequence=true"),
+    *("schedule=1f1b", "micro_batches=2"),
+)
+SHOWN = ("minibatch_loss", "train_loss", "val_loss", "val_accuracy", "consensus_distance")
+PAGE = """# A run on four axes
+
+Written by `{command}` at commit {commit} on {cpu}: sixteen processes on one machine, over gloo.
+
+```
+commeff train {settings}
+```
+
+Two workers, each on 2 pipeline stages x 2 shard ranks (ZeRO 1) x 2 tensor ranks that share the sequence, 20 steps in
+float64. `difference` is the largest over a row of the record from that of `workers=2` in one process, nothing split.
+
+{record}
+
+Bytes of a worker over the run by axis, its 8 processes together, and what the first process holds between steps: as
+`commeff plan --run` predicts them, and as the run has recorded them. `payload` is what DiLoCo sends the other worker.
+
+{volumes}
+"""
+
+
+def measured(settings: Sequence[str], store: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+    """The summary and the rows of a run, which is made unless it is there."""
+    config = compose(settings)
+    folder = store / run_id(config)
+    summary = run_one(config, folder)
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return summary, [json.loads(line) for line in lines]
+
+
+def record(split: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each evaluation: what was measured, and how far it is from the run of whole workers.
+
+    >>> record([{"step": 4, "val_loss": 2.5}], [{"step": 4, "val_loss": 2.0}])
+    [{'step': 4, 'val_loss': 2.5, 'difference': 0.5}]
+    """
+    lines = []
+    for ours, theirs in zip(split, whole, strict=True):
+        names = [name for name in SHOWN if name in ours]
+        far = max(abs(ours[name] - theirs[name]) for name in names)
+        lines.append({name: ours[name] for name in ("step", *names)} | {"difference": far})
+    return lines
+
+
+def volumes(predicted: Mapping[str, float], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A line for each axis.
+
+    >>> volumes({"tensor_bytes": 10.0}, {"tensor_bytes": 11, "steps": 3})
+    [{'bytes': 'tensor', 'predicted': 10.0, 'measured': 11.0, 'ratio': 1.1}]
+    """
+    return [
+        {
+            "bytes": name.removesuffix("_bytes"),
+            "predicted": float(count),
+            "measured": float(summary[name]),
+            "ratio": summary[name] / count,
+        }
+        for name, count in predicted.items()
+    ]
+
+
+def write(out: Path, store: Path, data: Sequence[str]) -> None:
+    """four_axes.md, and its two tables as CSV."""
+    found = forecast(compose([*RUN, *MESH, *data]))
+    (summary, split), (_, whole) = (measured([*RUN, *words, *data], store) for words in (MESH, ("workers=2",)))
+    tables = {
+        "record": record(split, whole),
+        "volumes": volumes({**found.sent, "held_bytes": found.states}, summary),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        pd.DataFrame(rows).to_csv(out / f"four_axes_{name}.csv", index=False, lineterminator="\n")
+    how = {"step": "{}", "difference": "{:.1e}", "ratio": "{:.4f}", "predicted": "{:,.0f}", "measured": "{:,.0f}"}
+    words = {
+        name: [
+            {
+                key: value if isinstance(value, str) else how.get(key, "{:.5g}").format(value)
+                for key, value in row.items()
+            }
+            for row in rows
+        ]
+        for name, rows in tables.items()
+    }
+    page = PAGE.format(
+        command=COMMAND,
+        commit=git_commit(),
+        cpu=cpu_name(),
+        settings=" ".join([*RUN, *MESH]),
+        **{name: "\n".join(markdown(Table.of(rows))) for name, rows in words.items()},
+    )
+    (out / "four_axes.md").write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/llm"), help="the folder of the page and the tables")
+    parser.add_argument("--store", type=Path, default=Path("runs/four_axes"), help="the folder of the runs")
+    parser.add_argument("--data", type=Path, help="where tinyshakespeare is; unless given, COMMEFF_DATA")
+    given = parser.parse_args()
+    write(given.out, given.store, [f"data_dir={given.data}"] if given.data else [])

@@ -1,0 +1,296 @@
+"""`commeff plan`: what it says is what the planner computes; what cannot be is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import typing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from commeff import profile
+from commeff.cluster import Cluster
+from commeff.experiments.cli import app
+from commeff.experiments.cli import plan as cli_plan
+from commeff.experiments.cli.plan import plan as command
+from commeff.experiments.config import method_words
+from commeff.experiments.planning.models import assumptions, models, named
+from commeff.experiments.planning.plan import policy_words
+from commeff.experiments.planning.question import read_question
+from commeff.experiments.planning.scale import setting, workloads
+from commeff.experiments.planning.sweeps import bandwidth_sweep, largest, states
+from commeff.experiments.studies.planner.joint import Joint, shares
+from commeff.experiments.studies.planner.study import (
+    BATCH_TOKENS,
+    TOKENS_PER_PARAMETER,
+    best,
+    hours,
+    measured_steps,
+    panels,
+)
+from commeff.planner import Model, Policy, WorkerMethod, predict, search
+from commeff.planner.model_part import ModelPart
+from commeff.planner.search import METHODS
+
+RUNNER = CliRunner()
+SMALL = ["layers=8", "hidden=1024", "heads=8", "sequence=512", "vocab=32000", "gpus=8"]
+
+
+def plan(*words: str, code: int = 0):
+    """The command's answer."""
+    result = RUNNER.invoke(app, ["plan", *words])
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def found(*words: str):
+    """Its JSON."""
+    return json.loads(plan(*words, "--json").stdout)
+
+
+def test_json_is_the_prediction():
+    words = ["model=gpt3-13b", "gpus=32", "tensor=4", "pipeline=4", "global_batch=64", "recompute=full", "tokens=1e9"]
+    told = found(*words)
+    policy = Policy(tensor=4, pipeline=4, data=2, recompute="full")
+    truth = predict(named("gpt3-13b"), policy, Cluster.named("a100_selene", 32), global_batch=64)
+    assert told["step_seconds"] == truth.step_seconds
+    assert told["seconds"] == truth.breakdown["seconds"]
+    assert told["bytes"] == truth.breakdown["bytes"]
+    assert told["fits"] == truth.fits
+    tokens = 64 * named("gpt3-13b").sequence
+    assert told["run"]["gpu_hours"] == pytest.approx(1e9 / tokens * truth.step_seconds * 32 / 3600)
+    price = Cluster.named("a100_selene").gpu.hour_cost
+    assert told["run"]["dollars"] == pytest.approx(told["run"]["gpu_hours"] * price)
+    words = plan(*words).stdout
+    for name in ("compute", "bubble", "tensor", "optimizer", "activations", "GPU-hours", "US dollars", "fits"):
+        assert name in words
+
+
+EXAMPLES = re.findall(r"\* `commeff plan (.*)`", str(command.__doc__))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_of_the_help_work(example, tmp_path, monkeypatch):
+    data = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[4] / "shared" / "data")
+    if "task=language" in example and not (data / "tinyshakespeare").is_dir():
+        pytest.skip(f"no tinyshakespeare in {data}: set COMMEFF_DATA to the data folder")
+    monkeypatch.setenv("COMMEFF_DATA", str(data))
+    monkeypatch.chdir(tmp_path)
+    assert plan(*shlex.split(example)).stdout
+
+
+def test_what_a_plan_says_of_its_policy_can_be_asked_again():
+    first = found("model=llama2-7b", "gpus=16", "--search", "--top", "3")
+    for each in first:
+        again = found("model=llama2-7b", "gpus=16", *each["policy"].split())
+        assert again["step_seconds"] == each["step_seconds"]
+    assert [each["step_seconds"] for each in first] == sorted(each["step_seconds"] for each in first)
+
+
+def test_a_policy_that_does_not_fit_says_which_change_makes_room_and_that_is_true():
+    told = found("model=llama2-7b", "gpus=8")
+    assert not told["fits"]
+    change = told["why"].partition("; ")[2].partition(" would fit")[0]
+    again = found("model=llama2-7b", "gpus=8", *change.split())
+    assert again["fits"]
+    assert f"at {again['step_seconds']:.4g} s" in told["why"]
+
+
+def test_the_words_of_a_policy_are_read_back():
+    words = [*SMALL, "tensor=2", "pipeline=2", "stages=5,3", "sequence_parallel=true", "method=local_sgd", "period=4"]
+    policy = read_question(words).one()
+    assert policy.workers == 2
+    assert read_question([*SMALL, *policy_words(policy).split()]).one() == policy
+    named = Policy(data=8, workers=8, method="local_sgd", period=4)
+    again = read_question([*SMALL, *policy_words(named).split()])
+    truth, found = (predict(again.model, each, again.cluster, global_batch=64) for each in (named, again.one()))
+    assert found == truth
+
+
+LISTED = json.loads(RUNNER.invoke(app, ["list", "method", "--json"]).stdout)
+
+
+@pytest.mark.parametrize("method", sorted(LISTED))
+def test_every_listed_method_is_planned_as_it_is_trained(method):
+    """With its defaults: bytes of memory are those of its profile on the model that one rank holds."""
+    words = [] if method == "psgd" else [f"method={method}"]
+    answer = found(*SMALL, *words)
+    strategy, _ = method_words.strategy([f"method={method}"], 8)
+    model = read_question(SMALL).model
+    profiled = profile(strategy, ModelPart(1, model.layers, 1).layout(model), 8)
+    held = sum(profiled.memory_bytes.values()) + profiled.server_bytes
+    assert answer["bytes"]["method"] == pytest.approx(held, rel=1e-12)
+    assert (answer["seconds"]["workers"] > 0) == (method != "psgd")
+
+
+def test_a_plug_in_is_planned_by_the_words_of_train():
+    plugin = str(Path(__file__).parents[2] / "plugins" / "random_share.py")
+    little, much = (
+        found(*SMALL, "--plugin", plugin, "method=random_share", f"method.ratio={ratio}")["seconds"]["workers"]
+        for ratio in (0.02, 0.2)
+    )
+    assert 0 < little < much
+    refusal = plan(*SMALL, "--plugin", plugin, "method=random_share", "method.ratios=1", code=2).stderr
+    assert "did you mean" in refusal
+
+
+def test_ways_are_searched_with_their_steps():
+    ways = [each.way for each in assumptions()]
+    question = read_question(["model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s"])
+    told = found("model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s", "--search", "--ways", "--top", "1")
+    truth = search(question.model, question.cluster, question.global_batch, ways=ways, top=1)[0]
+    assert (told[0]["cost"], told[0]["steps"]) == (truth.cost, truth.steps)
+    assert truth.policy.method != "psgd"
+
+
+@pytest.mark.parametrize(
+    ("extra", "ending"),
+    [
+        (["pipeline=4", "data=2", "global_batch=16", "--timeline"], "png"),
+        (["--bandwidth-sweep", "--figure"], "pdf"),
+        (["--largest", "--figure"], "svg"),
+    ],
+)
+def test_figures_are_drawn(tmp_path, extra, ending):
+    path = tmp_path / f"figure.{ending}"
+    plan(*SMALL, *extra, str(path))
+    assert path.stat().st_size > 2000
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["modell=gpt3-175b"], "did you mean model"),
+        (["model=gpt3-17b"], "did you mean gpt3-"),
+        (["model=gpt3-175b", "cluster=a100_selen"], "did you mean a100_selene"),
+        (["gpt3-175b"], "must be key=value"),
+        ([], "model must be named"),
+        (["hidden=1024"], "got no layers heads sequence vocab"),
+        ([*SMALL, "tensor=3"], "tensor x pipeline must divide the 8 GPUs, got 3 x 1"),
+        ([*SMALL, "tensor=16", "gpus=16"], "tensor must divide heads=8"),
+        ([*SMALL, "data=4"], "is 4 GPUs"),
+        ([*SMALL, "gpus=12"], "a multiple of 8, got 12"),
+        ([*SMALL, "bandwidth=-1"], "bandwidth must be a number"),
+        ([*SMALL, "bandwidth=fast"], "is not a number of bytes/s"),
+        ([*SMALL, "tensor=two"], "tensor must be a number, got 'two'"),
+        ([*SMALL, "global_batch=7"], "global_batch must divide into data=8"),
+        ([*SMALL, "tokens=-1"], "such as tokens=300e9, got -1"),
+        ([*SMALL, "gated=2"], "gated must be true or false, got 2"),
+        ([*SMALL, "offload_checkpoints=1"], "must be true or false"),
+        ([*SMALL, "tokens=true"], "such as tokens=300e9, got True"),
+        ([*SMALL, "global_batch=true"], "global_batch must be a whole number from 1 on, got True"),
+        ([*SMALL, "pipeline=2", "data=4", "stages=3.5,4.5"], "tuple of whole numbers"),
+        ([*SMALL, "hidden=1000000000000000000000", "heads=1"], "must be at most 100,000,000"),
+        ([*SMALL, "gpus=1000000000000000000000000"], "must be at most 100,000,000"),
+        ([*SMALL, "bandwidth=1e99999999999 GB/s"], "is not a number of bytes/s"),
+        ([*SMALL, "bandwidth={"], "is not a number of bytes/s"),
+        ([*SMALL, "--largest", "precision=fp8"], "has no fp8"),
+        (["cluster=ethernet_1g", "--largest"], "has no bf16"),
+        ([*SMALL, "--largest", "pipeline=2"], "chooses pipeline itself"),
+        ([*SMALL, "--bandwidth-sweep", "stages=8"], "chooses stages itself"),
+        ([*SMALL, "cluster=."], "there is no cluster '.'"),
+        ([*SMALL, "method=diloco", "workers=1"], "workers must be at least 2"),
+        ([*SMALL, "method=dilco"], "did you mean diloco"),
+        ([*SMALL, "method=mem_sgd", "compressor=topk:0.01"], "compressor=top_k compressor.ratio=0.01"),
+        ([*SMALL, "method=psgd", "period=4"], "method.period"),
+        ([*SMALL, "method=dsgd", "degree=0"], "degree must be a whole number"),
+        ([*SMALL, "gpus=24", "method=dsgd", "workers=3", "topology=hypercube"], "power of two"),
+        ([*SMALL, "optimizer=adam"], "the planner counts Adam's states"),
+        ([*SMALL, "cluster=nowhere.yaml"], "nowhere.yaml"),
+        ([*SMALL, "--search", "tensor=2"], "chooses tensor itself"),
+        ([*SMALL, "--search", "--largest"], "ask one at a time"),
+        ([*SMALL, "--budget", "10"], "add --search"),
+        ([*SMALL, "--timeline", "a.txt"], "must end with one of"),
+        ([*SMALL, "--figure", "a.png"], "--figure must be given with"),
+        (["model=llama3-405b", "gpus=8", "--search"], "fits in the 80 GiB"),
+    ],
+)
+def test_bad_questions_are_refused_in_one_line(words, said):
+    told = plan(*words, code=2).stderr.strip()
+    assert said in told
+    assert told.startswith("commeff: ")
+    assert "\n" not in told
+
+
+def test_every_shipped_model_is_a_model_of_about_its_name():
+    for name in models():
+        model = named(name)
+        size = name.rpartition("-")[2]
+        if size.endswith("b") and size[:-1].replace(".", "").isdigit():
+            assert model.parameters == pytest.approx(float(size[:-1]) * 1e9, rel=0.08), name
+
+
+def test_a_sweep_never_prefers_slower_links_and_pays_below_what_it_says():
+    question = read_question([*SMALL, "gpus=16"])
+    ways = [WorkerMethod(), WorkerMethod("local_sgd", 8, steps=1.3), WorkerMethod("dsgd", steps=1.3)]
+    sweeps = bandwidth_sweep(question, question.one(), ways)
+    for each in sweeps:
+        assert list(each.seconds) == sorted(each.seconds, reverse=True)
+    local = sweeps[1]
+    assert local.pays_below is not None
+    assert local.seconds[0] < sweeps[0].seconds[0]
+    assert local.seconds[-1] > sweeps[0].seconds[-1]
+
+
+def test_the_largest_model_grows_with_the_stage_and_stays_below_its_states():
+    like, cluster = Model(1, 128, 1, 1024, 50257), Cluster.named("a100_selene")
+    for row in largest(like, cluster, Policy(recompute="full")):
+        sizes = [row[f"zero={zero}"] for zero in range(4)]
+        assert sizes == sorted(sizes)
+        assert all(row[f"zero={zero}"] <= row[f"states zero={zero}"] for zero in range(4))
+    assert states(3, 1024) == pytest.approx(16 / 1024)
+
+
+def test_shares_are_all_layers_and_follow_the_weights():
+    joint = Joint()
+    rows = np.random.default_rng(0).integers(0, joint.sizes, size=(6000, len(joint.sizes)))
+    rows = joint.settle(rows[joint.possible(rows)][:40])
+    assert len(rows) == 40
+    for row in rows:
+        policy = joint.policy(row)
+        assert sum(policy.stages) == joint.space.model.layers
+        policy.check(joint.space.model, joint.space.cluster, joint.space.global_batch)
+    assert shares(48, np.array([12, 8, 8, 8])) == (15, 11, 11, 11)
+
+
+def test_measured_steps_are_read_off_the_reference_curve(tmp_path):
+    losses = {"psgd": [4.0, 3.0, 2.0, 1.0], "slow": [5.0, 4.5, 4.0, 3.0], "better": [2.0, 1.0, 0.5, 0.2]}
+    rows = [(name, 10 * (i + 1), loss) for name, each in losses.items() for i, loss in enumerate(each)]
+    path = tmp_path / "curves.csv"
+    pd.DataFrame(rows, columns=["variant", "step", "val_loss"]).to_csv(path, index=False)
+    assert measured_steps(path) == {"psgd": 1.0, "slow": 2.0, "better": 1.0}
+
+
+def test_a_cell_of_the_study_is_the_search():
+    model, cluster = named("tinyllama-1.1b"), Cluster.named("a100_selene", 64).with_inter(bandwidth=1e9)
+    way = WorkerMethod("local_sgd", 8)
+    cell = best(model, cluster, way)
+    truth = search(model, cluster, BATCH_TOKENS // model.sequence, ways=[way], method="exhaustive", top=1)[0]
+    assert cell["step_seconds"] == pytest.approx(truth.step_seconds, rel=1e-12)
+    assert cell["policy"] == policy_words(truth.policy)
+
+
+def test_hours_and_winners_of_the_study_follow_from_seconds_and_steps():
+    rows = [
+        {"model": size, "gpus": 64, "gigabits": x, "way": way, "step_seconds": seconds}
+        for size in ("1B", "7B", "70B")
+        for x, times in ((1, (10.0, 4.0)), (100, (5.0, 4.0)))
+        for way, seconds in enumerate(times)
+    ]
+    table = hours(pd.DataFrame(rows), {0: 1.0, 1: 2.0})
+    steps = TOKENS_PER_PARAMETER * named("tinyllama-1.1b").parameters / BATCH_TOKENS
+    assert table.loc[("1B", 64, 1), 1] == pytest.approx(steps * 2.0 * 4.0 / 3600)
+    assert panels(table, "")[0]["best"].tolist() == [[1, 0]]
+    assert panels(table, "")[0]["gains"].tolist() == [[1.25, 1.0]]
+
+
+def test_the_command_offers_every_search_method_and_workload():
+    offered = typing.get_type_hints(command, vars(cli_plan))["method"]
+    assert typing.get_args(offered) == METHODS
+    assert (*workloads.WORKLOADS,) == setting.WORKLOADS

@@ -1,0 +1,284 @@
+"""`commeff scale`: laws of throughput, points that price profiles, marks on what was measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+from matplotlib.figure import Figure as Canvas
+from torch import nn
+from typer.testing import CliRunner
+
+from commeff import Layout
+from commeff.cluster import GPU, Cluster, FatTree, Link
+from commeff.cluster.billing import Billing
+from commeff.experiments.cli.scale import scale
+from commeff.experiments.config.plugins import adopt
+from commeff.experiments.config.schema import built_in
+from commeff.experiments.planning.scale import measured
+from commeff.experiments.planning.scale.command import make_study, read_options
+from commeff.experiments.planning.scale.methods import SHOWN, MethodChoice, read_methods
+from commeff.experiments.planning.scale.modelled import curves, point, profiled
+from commeff.experiments.planning.scale.page import Study, page, save
+from commeff.experiments.planning.scale.picture import IDEAL, LOOKS, figure
+from commeff.experiments.planning.scale.setting import ScalingSetting
+from commeff.experiments.planning.scale.subjects import TimedModel
+from commeff.experiments.planning.scale.workloads import WORKLOADS, Workload
+
+CORE = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"fp32": 1e11})
+FLAT = Cluster("flat", gpus=1, gpu=CORE, per_node=1, intra=Link(1e9, 1e-5), inter=Link(1e9, 1e-5))
+NUMBERS = (2, 4, 8, 16, 64, 256, 1024)
+RESNET, BERT = WORKLOADS.values()
+SMALL = TimedModel("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
+
+
+METHODS = read_methods([])
+PSGD, DSGD, AWC, LOCAL_SGD, MEM_SGD = METHODS
+TINY = Workload("tiny", Layout.of([("matrix", (64, 64)), ("bias", (64,))]), 1, 1000.0, "samples", "a test")
+PLUGIN = """
+from commeff import Average, Every, Local, Strategy
+
+def seldom(optimizer) -> Strategy:
+    return Strategy(Local(optimizer), parameters=Every(3, Average()))
+"""
+
+
+def plugin(folder: Path) -> MethodChoice:
+    (folder / "mine.py").write_text(PLUGIN)
+    return MethodChoice(("method=seldom",), tuple(adopt([str(folder / "mine.py")])[0]))
+
+
+@pytest.fixture(scope="module")
+def few():
+    return measured.curves((1, 2), read_methods([*SHOWN[0], *SHOWN[1]]), subjects=[SMALL], rounds=1)
+
+
+@pytest.mark.parametrize("name", [*built_in("method"), "a plug-in"])
+def test_points_price_the_profile(name: str, tmp_path: Path) -> None:
+    """Where nothing hides, a step waits for all that the profile says, each operation at its price."""
+    method, n = MethodChoice((f"method={name}",)) if name in built_in("method") else plugin(tmp_path), 8
+    found, _ = profiled(method, TINY.layout, n)
+    price = Billing(FLAT.with_gpus(n), n)
+    sent = [each for step in range(found.period) for each in found.operations(found.first + step)]
+    assert sent
+    shown = point(ScalingSetting(FLAT, overlap=0.0), TINY.taking(1e-12), "weak", method, n)
+    assert shown.step == pytest.approx(sum(price.seconds(each) for each in sent) / found.period, rel=1e-3)
+    whole = point(ScalingSetting(FLAT), TINY, "weak", method, n)
+    assert whole.compute <= whole.step <= whole.compute + 1.001 * shown.step
+
+
+def test_what_is_awaited_later_hides_and_what_leaves_early_too() -> None:
+    exposed = {
+        words: point(ScalingSetting(FLAT), RESNET, "weak", MethodChoice((f"method={words}",)), 8)
+        for words in ("psgd", "dsgd", "dasgd", "local_sgd")
+    }
+    exposed["awc"] = point(ScalingSetting(FLAT), RESNET, "weak", AWC, 8)
+    waits = {name: shown.step - shown.compute for name, shown in exposed.items()}
+    assert waits["awc"] == pytest.approx(0)  # sent before the gradient is computed
+    assert waits["psgd"] < waits["dsgd"]  # buckets hide behind backward, mixing after the step does not
+    assert waits["dasgd"] < waits["local_sgd"]  # the same averages, a step late
+
+
+def test_a_method_of_several_minibatches_a_step_computes_all_of_them() -> None:
+    several = point(ScalingSetting(FLAT), TINY, "weak", MethodChoice(("method=neolithic", "method.rounds=3")), 2)
+    one = point(ScalingSetting(FLAT), TINY, "weak", PSGD, 2)
+    assert (several.batch, several.compute) == pytest.approx((3 * one.batch, 3 * one.compute))
+
+
+@pytest.mark.parametrize("scaling", ["weak", "strong"])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_nobody_is_above_the_ideal_line_and_one_worker_is_on_it(scaling, method) -> None:
+    exposed, hidden = ScalingSetting(FLAT, overlap=0.0), ScalingSetting(FLAT)
+    assert point(exposed, RESNET, scaling, method, 1).efficiency == pytest.approx(1)
+    assert all(point(exposed, RESNET, scaling, method, n).efficiency < 1 for n in NUMBERS)
+    assert all(point(hidden, RESNET, scaling, method, n).efficiency < 1 + 1e-9 for n in NUMBERS)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_everybody_is_on_the_ideal_line_if_sending_takes_no_time(method) -> None:
+    free = replace(FLAT, inter=Link(1e30, 0.0), intra=Link(1e30, 0.0))
+    for scaling in ("weak", "strong"):
+        assert point(ScalingSetting(free), BERT, scaling, method, 64).efficiency == pytest.approx(1)
+
+
+def test_weak_throughput_grows_with_workers_where_a_step_is_bounded() -> None:
+    """The bytes of an all-reduce and of one peer are bounded, so twice the workers are worth more; those of n messages
+    of top-k are not: their throughput has the limit batch x bandwidth / message.
+    """
+    for method in (PSGD, DSGD, LOCAL_SGD):
+        speeds = [point(ScalingSetting(FLAT), BERT, "weak", method, n).samples_per_second for n in NUMBERS]
+        assert speeds == sorted(speeds)
+    gathered = [point(ScalingSetting(FLAT), BERT, "weak", MEM_SGD, n) for n in NUMBERS]
+    limit = BERT.batch * FLAT.inter.bandwidth / profiled(MEM_SGD, BERT.layout, 2)[0].payload_bytes
+    assert gathered[-1].samples_per_second == pytest.approx(limit, rel=0.1)
+
+
+def test_partial_averaging_is_no_slower_than_an_all_reduce_and_its_step_does_not_depend_on_n() -> None:
+    for workload in (RESNET, BERT):
+        steps = {
+            m: [point(ScalingSetting(FLAT, overlap=0.0), workload, "weak", m, n).step for n in NUMBERS] for m in METHODS
+        }
+        assert all(gossip <= ring for gossip, ring in zip(steps[DSGD], steps[PSGD], strict=True))
+        assert steps[DSGD] == pytest.approx([steps[DSGD][0]] * len(NUMBERS))
+        assert steps[PSGD][-1] > steps[PSGD][1]
+
+
+def test_a_larger_ratio_of_communication_to_computing_costs_more_efficiency() -> None:
+    efficiencies = [
+        point(ScalingSetting(FLAT), BERT.taking(seconds), "weak", PSGD, 64).efficiency for seconds in (10, 1, 0.1)
+    ]
+    assert efficiencies == sorted(efficiencies, reverse=True)
+
+
+def test_communication_hides_behind_computing_up_to_the_share_given() -> None:
+    without = point(ScalingSetting(FLAT, overlap=0.0), RESNET, "weak", PSGD, 64)
+    some, most = (point(ScalingSetting(FLAT, overlap=share), RESNET, "weak", PSGD, 64) for share in (0.5, 1.0))
+    assert without.step - some.step == pytest.approx(0.5 * without.compute)
+    assert most.step == pytest.approx(max(without.compute, without.step - without.compute))
+
+
+def test_gpus_behind_one_nic_lose_what_nodes_gain_by_gossip() -> None:
+    cluster = Cluster.named("v100_25g")
+    gain = {
+        worker: point(ScalingSetting(cluster, worker, overlap=0.0), RESNET, "weak", DSGD, n).efficiency
+        / point(ScalingSetting(cluster, worker, overlap=0.0), RESNET, "weak", PSGD, n).efficiency
+        for worker, n in (("node", 8), ("gpu", 64))
+    }
+    assert gain["node"] > 1 > gain["gpu"]
+
+
+def test_nics_of_a_node_are_not_taken_as_one_on_a_fat_tree() -> None:
+    tree = replace(Cluster.named("a100_selene", gpus=64), network=FatTree((16,), (4,)))
+    with pytest.raises(ValueError, match="--worker must be gpu"):
+        ScalingSetting(tree)
+    assert ScalingSetting(tree, "gpu").among(16).gpus == 16
+
+
+def test_strong_scaling_ends_where_gpus_have_nothing_to_do() -> None:
+    setting = ScalingSetting(Cluster.named("v100_25g"), global_batch=64)
+    points = curves(setting, [RESNET], [PSGD], largest=64)
+    assert {p.workers for p in points if p.scaling == "strong"} == {1, 2, 4, 8}
+    assert {p.workers for p in points if p.scaling == "weak"} == {1, 2, 4, 8, 16, 32, 64}
+
+
+def test_measured_points_are_marked_and_share_one_lonely_process(few) -> None:
+    assert {p.source for p in few} == {"measured"}
+    assert len({p.alone for p in few}) == 1
+    assert {(p.scaling, p.workers, p.batch) for p in few} == {
+        ("weak", 1, 4), ("weak", 2, 4), ("strong", 1, 4), ("strong", 2, 2),
+    }  # fmt: skip
+    assert all(p.efficiency == pytest.approx(1) for p in few if p.workers == 1)
+    assert not any(p.oversubscribed for p in few if p.workers == 1)
+
+
+def test_more_processes_than_cores_are_marked(monkeypatch) -> None:
+    monkeypatch.setattr(measured, "cores", lambda: 1)
+    points = measured.curves((2,), [DSGD], subjects=[SMALL], rounds=1)
+    assert all(p.oversubscribed and p.row()["oversubscribed"] for p in points)
+
+
+def test_measured_and_modelled_share_no_panel_no_line_style_and_no_unmarked_row(few, tmp_path: Path) -> None:
+    setting = ScalingSetting(Cluster.named("v100_25g"))
+    points = (*few, *curves(setting, [RESNET, BERT], METHODS, largest=16))
+    assert not any(panel.name.startswith("measured") for panel in figure(points).panels)  # two points are no curve
+    drawn = figure((*points, *(replace(each, workers=4) for each in few if each.workers == 2)))
+    assert {panel.name.partition("-")[0] for panel in drawn.panels} == {"measured", "modelled"}
+    for panel in drawn.panels:
+        axes = Canvas().add_subplot()
+        panel.draw(axes)
+        solid = {line.get_linestyle() == "-" for line in axes.lines if line.get_color() != IDEAL.colour}
+        assert solid == {panel.name.startswith("measured")}, panel.name
+    looks = {source: [look(position) for position in range(31)] for source, look in LOOKS.items()}
+    assert all(look.dash == "-" and look.marker for look in looks["measured"])
+    assert all(look.dash != "-" and not look.marker for look in looks["modelled"])
+    found = Study(setting, (RESNET, BERT), METHODS, points, "commeff scale")
+    assert [path.suffix for path in save(found, tmp_path)] == [".csv", ".md", ".pdf", ".png"]
+    table = pd.read_csv(tmp_path / "scale.csv")
+    assert len(table) == len(points)
+    assert set(table["source"]) == {"measured", "modelled"}
+    text = "\n".join(page(found))
+    assert text.index("## Modelled") < text.index("samples/s (modelled)") < text.index("## Measured")
+    assert text.index("## Measured") < text.index("samples/s (measured)")
+    assert "What hides decides which is faster" in text
+
+
+def test_few_points_are_drawn_where_nothing_else_is(few) -> None:
+    assert figure(few).panels
+    assert figure(curves(ScalingSetting(FLAT), [RESNET], [PSGD], largest=2)).panels
+
+
+NOTHING_MEASURED = ["--processes", "0"]
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    made.command()(scale)
+    return made
+
+
+def test_the_command_gives_every_point(app) -> None:
+    options = ["--workload", "bert_large", "--workers", "4", "--json", *NOTHING_MEASURED]
+    result = CliRunner().invoke(
+        app, ["method=psgd", "method=choco", "compressor=scaled_sign", "topology=ring", *options]
+    )
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert {(r["method"], r["workers"], r["scaling"]) for r in rows} == {
+        (m, n, s) for m in ("psgd", "choco, scaled_sign, ring") for n in (1, 2, 4) for s in ("weak", "strong")
+    }
+    assert all(r["source"] == "modelled" and r["place"] == "v100_25g" for r in rows)
+
+
+def test_a_plugin_is_drawn_like_any_other_method(app, tmp_path: Path) -> None:
+    plugin(tmp_path)
+    options = ["method=seldom", "--plugin", str(tmp_path / "mine.py"), "--workers", "2", "--json", *NOTHING_MEASURED]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 0, result.output
+    assert {row["method"] for row in json.loads(result.stdout)} == {"seldom"}
+
+
+def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
+    replace(FLAT, name="mine", inter=Link(5e8, 1e-4)).save(tmp_path / "mine.yaml")
+    plan = read_options(
+        ["method=psgd", "bucket_mb=0", "collective=ring"], workloads=["resnet50"], workers=8, step_seconds=0.1,
+        global_batch=64, overlap=0.0, processes="0", cluster=str(tmp_path / "mine.yaml"),
+    )  # fmt: skip
+    last = make_study(plan).points[3]
+    assert (last.place, last.workers) == ("mine", 8)
+    assert last.step == pytest.approx(0.1 + 14 * 1e-4 + 14 / 8 * RESNET.bytes / 5e8)
+
+
+def test_methods_that_repeat_too_seldom_together_are_not_measured() -> None:
+    slow = MethodChoice(("method=local_sgd", "method.period=67"))
+    with pytest.raises(ValueError, match="must repeat together within 64 steps to be measured, got 67"):
+        measured.curves((2,), [slow], subjects=[SMALL], rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--workload", "vgg"], "--workload must be one of resnet50 bert_large, got vgg"),
+        (["method=psgd", "method=adam"], "no method 'adam'"),
+        (["method=psgd", "steps=3"], "keys must describe a method here, got 'steps=3'"),
+        (["--cluster", "v100_25"], "did you mean v100_25g?"),
+        (["--cluster", "missing.yaml"], "missing.yaml: No such file"),
+        (["--step-seconds", "1"], "choose one with --workload"),
+        (["--workload", "resnet50", "--step-seconds", "-1"], "compute time"),
+        (["--overlap", "1.5"], "--overlap must be 0 to 1, got 1.5"),
+        (["--global-batch", "3"], "--global-batch must be at least 8, got 3"),
+        (["method=mem_sgd", "compressor.ratio=0"], "ratio"),
+        (["--workers", "-4"], "--workers must be at least 1, or 0 to model nothing, got -4"),
+        (["--workers", "0", "--processes", "0"], "nothing to do"),
+        (["--processes", "two"], "or 0 to measure nothing, got two"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(app, options, words) -> None:
+    result = CliRunner().invoke(app, options if "--processes" in options else [*options, *NOTHING_MEASURED])
+    assert result.exit_code == 2, result.output
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
