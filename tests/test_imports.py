@@ -156,7 +156,7 @@ def test_the_drop_in_imports_torch_numpy_networkx_and_scipy_at_most() -> None:
     code = """
 import sys
 
-import networkx, numpy, scipy.optimize, scipy.sparse.csgraph, scipy.sparse.linalg, torch
+import networkx, numpy, scipy.optimize, scipy.sparse.csgraph, scipy.sparse.linalg, torch.distributed.fsdp
 
 before = {name.partition(".")[0] for name in sys.modules}
 from commeff import DistributedOptimizer, methods, topologies

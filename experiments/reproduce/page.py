@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from commeff.experiments.escape import markdown_code, markdown_prose, markdown_text
+from commeff.experiments.report.draw.figures import write_csv
+from commeff.experiments.report.write.page import write_text
 from commeff.experiments.reproduce.cases import in_words
 from commeff.experiments.reproduce.choosing import value_of
 from commeff.experiments.reproduce.constants import worked_out
@@ -19,7 +21,6 @@ from commeff.experiments.reproduce.observing import commits
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.statements import TableCluster
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
-from commeff.files import regular
 
 GROUPS = {PAPER: "Claims of the paper", THEORY: "Checked theory", US: "Claims of ours"}
 P_VALUES = """p is that of Student's t over seeds, paired and two-sided; orders of positive numbers are tested by
@@ -40,7 +41,7 @@ def write(
     table = results.table
     if table.figure is not None:
         draw(results, table.figure, out)
-    _values(results).to_csv(out / "values.csv", index=False, float_format="%.8g", lineterminator="\n")
+    write_csv(_values(results), out / "values.csv", digits=8)
     page = [
         f"# {markdown_prose(table.title)}",
         "",
@@ -57,9 +58,7 @@ def write(
         *_settings(table.settings, table.left_open),
         *_origin(results, machines, command),
     ]
-    with open(out / "report.md", "w", encoding="utf-8", opener=regular) as file:
-        file.write("\n".join(page).rstrip() + "\n")
-    return out / "report.md"
+    return write_text(out / "report.md", page)
 
 
 def headline(

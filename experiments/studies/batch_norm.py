@@ -20,7 +20,8 @@ from commeff.communicator import Communicator
 from commeff.experiments.config import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.report.data.statistics import estimate
-from commeff.experiments.run.system import cpu_name, git_commit
+from commeff.experiments.report.write.page import Page
+from commeff.experiments.report.write.table import Table
 from commeff.replicas import Stacked
 from commeff.training.evaluation import calibrate
 from commeff.training.run import Run
@@ -39,8 +40,10 @@ row of a table evaluates the same parameters: the average model of the last step
 and variance differs. Training batches are cropped and mirrored, plain images are not. ± is half a 95 % interval over
 seeds; differences are paired by seed.
 
-Measured: `python -m commeff.experiments.studies.batch_norm --data FOLDER`, {made}.
+Measured: `python -m commeff.experiments.studies.batch_norm --data FOLDER`, commit {commit}, {cpu}, torch {torch},
+seeds {seeds}.
 
+{found}
 """
 
 
@@ -108,11 +111,16 @@ def write(out: Path, data: str | None) -> None:
         {"method": name} | row for name, words in METHODS.items() for seed in SEEDS for row in run(words, seed, data)
     ]
     found = pd.DataFrame(rows)
-    out.mkdir(parents=True, exist_ok=True)
-    found.to_csv(out / "runs.csv", index=False, lineterminator="\n", float_format="%.6g")
-    made = f"commit {git_commit()}, {cpu_name()}, torch {torch.__version__}, seeds {', '.join(map(str, SEEDS))}"
-    head = PAGE.format(steps=STEPS, batch=BATCH, workers=WORKERS, data=found["data"][0], made=made)
-    (out / "report.md").write_text(head + "\n".join(page(found)) + "\n")
+    words = {
+        "steps": STEPS,
+        "batch": BATCH,
+        "workers": WORKERS,
+        "data": found["data"][0],
+        "torch": torch.__version__,
+        "seeds": ", ".join(map(str, SEEDS)),
+        "found": "\n".join(page(found)),
+    }
+    Page("report", PAGE, [Table("runs", "", [], [], data=found)], words=words, digits=6).write(out)
 
 
 if __name__ == "__main__":

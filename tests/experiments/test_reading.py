@@ -33,7 +33,7 @@ from commeff.experiments.report.data.wallclock import Modeller, wallclock
 from commeff.experiments.report.draw import figures
 from commeff.experiments.report.draw.figures import Figure, Panel
 from commeff.experiments.report.draw.networks import networks
-from commeff.experiments.report.write import writing
+from commeff.experiments.report.write import page, writing
 from commeff.experiments.report.write.table_details import command_of
 from commeff.experiments.run.naming import run_id
 from tests.experiments.report_stores import Forged, forge
@@ -240,7 +240,7 @@ def test_a_report_writes_through_no_link(name: str, tmp_path: Path) -> None:
 
     def write() -> None:
         figures.write_csv(data, folder / "main.csv")
-        writing._write(folder / "report.md", "text")
+        page.write_text(folder / "report.md", "text")
         figures.write(Figure("f", "", "", [Panel("f", lambda axes: None, 2.0, 2.0)], 1, data), folder)
 
     with pytest.raises(OSError, match="is a link"):

@@ -14,6 +14,7 @@ from commeff.experiments.planning.scale.points import ScalingPoint
 from commeff.experiments.planning.scale.setting import ScalingSetting
 from commeff.experiments.planning.scale.workloads import Workload
 from commeff.experiments.report.draw.figures import write
+from commeff.experiments.report.write.page import write_text
 from commeff.experiments.report.write.table import Table, markdown
 from commeff.experiments.run.system import cores, cpu_name, git_commit
 
@@ -61,7 +62,7 @@ def save(study: Study, out: Path) -> list[Path]:
     """Write all files; the CSV is the figure's data."""
     out.mkdir(parents=True, exist_ok=True)
     write(figure(study.points), out)
-    (out / "scale.md").write_text("\n".join(page(study)) + "\n")
+    write_text(out / "scale.md", page(study))
     return [out / f"scale.{kind}" for kind in ("csv", "md", "pdf", "png")]
 
 

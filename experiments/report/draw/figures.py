@@ -257,10 +257,11 @@ def _print(canvas: Canvas, folder: Path, name: str) -> None:
         canvas.savefig(file, format="png", dpi=110, metadata={"Software": None})
 
 
-def write_csv(data: pd.DataFrame, path: Path) -> None:
-    """Data as a CSV file, in which what others wrote is no formula."""
+def write_csv(data: pd.DataFrame, path: Path, digits: int | None = None) -> None:
+    """Data as a CSV file, in which what others wrote is no formula; fractions with so many significant digits."""
+    form = None if digits is None else f"%.{digits}g"
     with writing(path), open(path, "w", encoding="utf-8", newline="", opener=regular) as file:
-        data.rename(columns=_cell).map(_cell).to_csv(file, index=False)
+        data.rename(columns=_cell).map(_cell).to_csv(file, index=False, float_format=form)
 
 
 def _cell(value: Any) -> Any:

@@ -87,23 +87,36 @@ class Table:
         return [note for note in self.notes if note[:1] in marks]
 
     @classmethod
-    def of(cls, records: Iterable[Mapping[str, Any]], digits: int | None = None) -> Self:
+    def of(
+        cls,
+        records: Iterable[Mapping[str, Any]],
+        digits: int | None = None,
+        *,
+        name: str = "",
+        forms: Mapping[str, str] | None = None,
+        data: pd.DataFrame | None = None,
+    ) -> Self:
         """A table without a title from records with equal keys.
 
         Parameters
         ----------
         records : one a row; the keys of the first are the headings.
         digits : significant digits of fractions; None: as Python writes them.
+        name : of its file.
+        forms : how the numbers of a column are written, where otherwise: {"ratio": ".3f"}.
+        data : of its file; the records unless given.
         """
         lines = [dict(record) for record in records]
         names = list(lines[0]) if lines else []
         numbers = {name for name in names if all(isinstance(line[name], (int, float)) for line in lines)}
 
-        def item(value: Any) -> Item:
-            return Item(f"{value:.{digits}g}" if digits and isinstance(value, float) else str(value))
+        def item(heading: str, value: Any) -> Item:
+            plain = f".{digits}g" if digits and isinstance(value, float) else ""
+            return Item(f"{value:{'' if isinstance(value, str) else (forms or {}).get(heading, plain)}}")
 
-        columns = [Column(name, words=name not in numbers) for name in names]
-        return cls("", "", columns, [[item(line[name]) for name in names] for line in lines], data=pd.DataFrame(lines))
+        columns = [Column(heading, words=heading not in numbers) for heading in names]
+        rows = [[item(heading, line[heading]) for heading in names] for line in lines]
+        return cls(name, "", columns, rows, data=pd.DataFrame(lines) if data is None else data)
 
 
 def markdown(table: Table) -> list[str]:

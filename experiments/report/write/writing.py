@@ -20,10 +20,11 @@ from commeff.experiments.report.draw.stragglers import stragglers
 from commeff.experiments.report.draw.wallclock import wallclock_figures
 from commeff.experiments.report.style import FigureStyle
 from commeff.experiments.report.write import html, latex, table_details
+from commeff.experiments.report.write.page import write_text
 from commeff.experiments.report.write.table import Table, markdown
 from commeff.experiments.report.write.table_main import check_columns, main_tables
 from commeff.experiments.report.write.table_wallclock import cluster_table, speed_up_table
-from commeff.files import regular, unlinked, writing
+from commeff.files import unlinked
 
 MOST = 100  # panels of a figure
 T = TypeVar("T", Figure, Table)
@@ -102,11 +103,11 @@ def write_report(
         if table.name not in drawn and not table.data.empty:
             write_csv(table.data, folder / "figures" / f"{table.name}.csv")
     unread = [*analysis.faults, *analysis.undrawn, *analysis.unknown, *faults]
-    _write(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
-    _write(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
-    _write(folder / "tables.tex", latex.document(tables.values()))
+    write_text(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
+    write_text(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
+    write_text(folder / "tables.tex", latex.document(tables.values()))
     for table in tables.values():
-        _write(folder / "tables" / f"{table.name}.tex", latex.file(table))
+        write_text(folder / "tables" / f"{table.name}.tex", latex.file(table))
     return Report(folder, analysis, tables, main)
 
 
@@ -172,8 +173,3 @@ def _markdown_document(
     parts += [f"- {markdown_text(warning)}" for warning in analysis.warnings]
     parts.append("\n".join(f"- {markdown_text(fault)}" for fault in faults))
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    with writing(path), open(path, "w", encoding="utf-8", opener=regular) as file:
-        file.write(text)

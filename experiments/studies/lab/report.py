@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 
 from commeff.experiments.escape import markdown_code, markdown_text
 from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, RULE, Figure, Look, Panel, write
+from commeff.experiments.report.write.page import write_text
 from commeff.experiments.report.write.table import Column, Item, Table, markdown
 from commeff.experiments.run.system import git_commit
 from commeff.experiments.studies.lab.outcome import NetworkRuns, read_networks, shape_of
-from commeff.files import regular
 
 PAYS = 1.05  # a method pays where it is so many times as fast as the baseline, measured
 MARGINS = (1.45, 0.15, 0.42, 0.27)
@@ -30,8 +30,7 @@ def report(root: Path, out: Path, command: str, grid: str | None = None) -> list
         )
     table = speed_ups(visits)
     out.mkdir(parents=True, exist_ok=True)
-    with open(out / "report.md", "w", encoding="utf-8", opener=regular) as file:
-        file.write("\n".join([*page(visits, table, command), ""]))
+    write_text(out / "report.md", page(visits, table, command))
     write(figure(visits, table.assign(**{"written by": command})), out)
     return [out / file for file in ("report.md", "speed_ups.csv", "speed_ups.png", "speed_ups.pdf")]
 

@@ -14,8 +14,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from commeff.experiments.report.draw.figures import COLOURS, QUIET, Figure, Look, Panel, write
-from commeff.experiments.report.write.table import Table, markdown
+from commeff.experiments.report.draw.figures import COLOURS, QUIET, Figure, Look, Panel
+from commeff.experiments.report.write.page import Page
+from commeff.experiments.report.write.table import Table
 from commeff.experiments.run.system import git_commit
 from commeff.experiments.studies.networks import bluefog, contention
 
@@ -61,6 +62,19 @@ the update has no computing to hide behind, while buckets of gradients have: the
   it.
 - 1.0 GB/s here and 0.68 GB/s in gossip_time are both on 25 Gb/s. What holds either below the line is not known.
 
+{bluefog}
+
+Made by `{command}` at commit {commit}; modelled, no hardware involved.
+"""
+CONTENTION = """# Contention: SimGrid 3.32 and the bytes on the busiest link
+
+All {count} figures agree within {worst:.2f} %; SimGrid's are printed with three or four digits.
+
+{simgrid}
+
+{assumed}
+
+Made by `{command}` at commit {commit}; modelled, no hardware involved.
 """
 
 
@@ -90,19 +104,27 @@ def throughput_rows(bandwidths: Mapping[int, float]) -> list[dict[str, Any]]:
     return rows
 
 
-def throughput_page(rows: Rows, bandwidths: Mapping[int, float]) -> list[str]:
-    """The errors held out and of null models, what decides them, and every row."""
-    page = THROUGHPUT.format(
-        caption=CAPTION,
-        spread=len(bluefog.SPREAD),
-        rates=", ".join(f"{rate / 1e9:.2f} GB/s for batch {batch}" for batch, rate in sorted(bandwidths.items())),
-        own=bluefog.CLUSTER.inter.rate / 1e9,
-        line=bluefog.CLUSTER.inter.bandwidth / 1e9,
-        alone=" and ".join(f"{rate:g} images/s a GPU with batch {batch}" for batch, rate in bluefog.ALONE.items()),
-        errors="\n".join(markdown(Table.of(bluefog.errors(bandwidths)))),
-        assumptions="\n".join(markdown(Table.of(bluefog.assumptions()))),
-    )
-    return [*page.splitlines(), *markdown(Table.of(rows))]
+def throughput_page(bandwidths: Mapping[int, float]) -> Page:
+    """The errors held out and of null models, what decides them, the figure, and every row."""
+    rows = throughput_rows(bandwidths)
+    words = {
+        "command": COMMAND,
+        "caption": CAPTION,
+        "spread": len(bluefog.SPREAD),
+        "rates": ", ".join(f"{rate / 1e9:.2f} GB/s for batch {batch}" for batch, rate in sorted(bandwidths.items())),
+        "own": bluefog.CLUSTER.inter.rate / 1e9,
+        "line": bluefog.CLUSTER.inter.bandwidth / 1e9,
+        "alone": " and ".join(f"{rate:g} images/s a GPU with batch {batch}" for batch, rate in bluefog.ALONE.items()),
+    }
+    quoted = {"errors": bluefog.errors(bandwidths), "assumptions": bluefog.assumptions()}
+    tables = [Table.of(records, name=name, data=pd.DataFrame()) for name, records in quoted.items()]
+    return Page("bluefog", THROUGHPUT, [*tables, with_origin(rows, "bluefog")], [figure(rows, bandwidths)], words)
+
+
+def with_origin(rows: Rows, name: str) -> Table:
+    """A table whose file says what made it."""
+    origin = {"made by": COMMAND, "commit": git_commit()}
+    return Table.of(rows, name=name, data=pd.DataFrame([{**row, **origin} for row in rows]))
 
 
 def efficiency(batch: int, bandwidths: Mapping[int, float]) -> Panel:
@@ -163,35 +185,21 @@ def contention_rows() -> list[dict[str, Any]]:
     ]
 
 
-def contention_page(rows: Rows) -> list[str]:
+def contention_page() -> Page:
     """SimGrid's table with what is assumed about the tree."""
-    worst = max(abs(row["error (%)"]) for row in rows)
-    return [
-        "# Contention: SimGrid 3.32 and the bytes on the busiest link",
-        "",
-        f"All {len(rows)} figures agree within {worst:.2f} %; SimGrid's are printed with three or four digits.",
-        "",
-        *markdown(Table.of(rows)),
-        "",
-        *str(contention.__doc__).strip().splitlines()[2:],
-    ]
+    rows = contention_rows()
+    words = {
+        "command": COMMAND,
+        "count": len(rows),
+        "worst": max(abs(row["error (%)"]) for row in rows),
+        "assumed": "\n".join(str(contention.__doc__).strip().splitlines()[2:]),
+    }
+    return Page("simgrid", CONTENTION, [with_origin(rows, "simgrid")], words=words)
 
 
 def write_pages(out: Path) -> list[Path]:
     """Both tables as CSV and Markdown, and the figure; every file says which command and commit made it."""
-    bandwidths = bluefog.held_out()
-    pages = {"bluefog": throughput_rows(bandwidths), "simgrid": contention_rows()}
-    text = {"bluefog": throughput_page(pages["bluefog"], bandwidths), "simgrid": contention_page(pages["simgrid"])}
-    origin = {"made by": COMMAND, "commit": git_commit()}
-    out.mkdir(parents=True, exist_ok=True)
-    write(figure(pages["bluefog"], bandwidths), out)
-    written = [out / f"bluefog.{kind}" for kind in ("pdf", "png")]
-    for name, rows in pages.items():
-        pd.DataFrame([{**row, **origin} for row in rows]).to_csv(out / f"{name}.csv", index=False)
-        foot = f"Made by `{COMMAND}` at commit {origin['commit']}; modelled, no hardware involved."
-        (out / f"{name}.md").write_text("\n".join([*text[name], "", foot, ""]))
-        written += [out / f"{name}.csv", out / f"{name}.md"]
-    return written
+    return [path for page in (throughput_page(bluefog.held_out()), contention_page()) for path in page.write(out)]
 
 
 def main() -> None:

@@ -10,13 +10,12 @@ import pandas as pd
 
 from commeff import Communicator
 from commeff.experiments.measure.forks import on_forks
-from commeff.experiments.report.write.table import Table, markdown
-from commeff.experiments.run.system import cpu_name, git_commit
+from commeff.experiments.report.write.page import Page
+from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.peers import graphs, hooks, outer, server
 from commeff.experiments.studies.peers.problem import STEPS, WORKERS, Compared
 
 COMMAND = "commeff reproduce peers"
-PAGE_NAME = "peers.md"
 PAGE = """# Our methods beside other libraries'
 
 Written by `{command}` at commit {commit} on {cpu}. Measured: both libraries train the same network of 548 parameters
@@ -26,7 +25,7 @@ number of the result. Libraries that are not installed are not run: `pip install
 need, flwr in a folder of its own (`pip install --target`). Bluefog's rules are written out from its source, worker by
 worker: it needs MPI.
 
-{table}
+{peers}
 """
 
 
@@ -49,11 +48,9 @@ def words(found: Sequence[Compared]) -> list[str]:
     ]
 
 
-def write(found: Sequence[Compared], out: Path) -> None:
-    """peers.csv and peers.md."""
-    out.mkdir(parents=True, exist_ok=True)
+def write(found: Sequence[Compared], out: Path) -> Path:
+    """peers.csv and peers.md, whose path it gives."""
     frame = pd.DataFrame([asdict(each) | {"verdict": each.verdict} for each in found])
-    frame.to_csv(out / "peers.csv", index=False, lineterminator="\n", float_format="%.1e")
     shown = [
         {
             "library": each.library,
@@ -65,13 +62,11 @@ def write(found: Sequence[Compared], out: Path) -> None:
         }
         for each in found
     ]
-    table = "\n".join(markdown(Table.of(shown)))
-    page = PAGE.format(command=COMMAND, commit=git_commit(), cpu=cpu_name(), workers=WORKERS, steps=STEPS, table=table)
-    (out / PAGE_NAME).write_text(page, encoding="utf-8")
+    words = {"command": COMMAND, "workers": WORKERS, "steps": STEPS}
+    return Page("peers", PAGE, [Table.of(shown, name="peers", data=frame)], words=words, digits=2).write(out)[0]
 
 
 def reproduce(out: Path) -> tuple[Path, list[str], int]:
     """Compare all and write the page: its path, a line for each comparison, and 3 where something differs, else 0."""
     found = compared()
-    write(found, out)
-    return out / PAGE_NAME, words(found), 3 if any(each.verdict == "differs" for each in found) else 0
+    return write(found, out), words(found), 3 if any(each.verdict == "differs" for each in found) else 0

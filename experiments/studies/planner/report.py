@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from commeff.experiments.report.write import table
-from commeff.experiments.run.system import git_commit
+from commeff.experiments.report.write.page import Page
+from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner import baselines, lectures, measured
 from commeff.experiments.studies.planner.fit import Measured
 from commeff.experiments.studies.planner.runs import runs
@@ -112,20 +112,16 @@ def write(out: Path, evaluations: int) -> None:
         "llama2_70b": measured.llama2_70b(),
     }
     frames["held_out"] = baselines.held_out(frames["fits"], frames["baselines"])
-    out.mkdir(parents=True, exist_ok=True)
-    for name, frame in frames.items():
-        frame.to_csv(out / f"{name}.csv", index=False, float_format="%.6g")
     bubbles = frames["bubbles"]
     some = bubbles[(bubbles.stages == 4) & (bubbles.micro_batches == 8)]
     shown = {**frames, "bubbles": some, "vtrain": by_shape(frames["vtrain"])}
-    text = PAGE.format(
-        commit=git_commit(),
-        judged=judged(frames["held_out"]),
-        bubble_rows=len(bubbles),
-        bubble_gap=(bubbles.event_loop - bubbles.formula).abs().max(),
-        **{name: markdown(frame) for name, frame in shown.items()},
-    )
-    (out / "report.md").write_text(text)
+    words = {
+        "judged": judged(frames["held_out"]),
+        "bubble_rows": len(bubbles),
+        "bubble_gap": (bubbles.event_loop - bubbles.formula).abs().max(),
+    }
+    tables = [table(shown[name], name, data=frame) for name, frame in frames.items()]
+    Page("report", PAGE, tables, words=words, digits=6).write(out)
 
 
 def judged(held_out: pd.DataFrame) -> str:
@@ -146,6 +142,6 @@ def by_shape(vtrain: pd.DataFrame) -> pd.DataFrame:
     return vtrain.groupby(["hidden", "tp", "micro_batch"])[columns].mean().reset_index()
 
 
-def markdown(frame: pd.DataFrame) -> str:
-    """A table with four digits of each fraction."""
-    return "\n".join(table.markdown(table.Table.of(frame.to_dict("records"), digits=4)))
+def table(frame: pd.DataFrame, name: str, data: pd.DataFrame | None = None) -> Table:
+    """A table with four digits of each fraction; `data` are for its file, if it is to have one."""
+    return Table.of(frame.to_dict("records"), digits=4, name=name, data=pd.DataFrame() if data is None else data)

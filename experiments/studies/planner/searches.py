@@ -11,9 +11,10 @@ import pandas as pd
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.models import assumptions, named
-from commeff.experiments.run.system import cpu_name, git_commit
+from commeff.experiments.report.write.page import Page
+from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner.joint import Joint
-from commeff.experiments.studies.planner.report import markdown
+from commeff.experiments.studies.planner.report import table
 from commeff.planner.search.api import GUIDED
 from commeff.planner.search.everything import scan
 from commeff.planner.search.guided import drive
@@ -146,25 +147,19 @@ def write(out: Path, seeds: int) -> None:
     )
     frames = [contest.run(seeds) for contest in contests]
     lines, count = speed()
-    tables = [markdown(summary(frame, contest.budgets)) for frame, contest in zip(frames, contests, strict=True)]
-    out.mkdir(parents=True, exist_ok=True)
-    pd.concat(frames).to_csv(out / "search.csv", index=False, float_format="%.5g")
+    tables = [table(summary(frame, one.budgets), one.name) for frame, one in zip(frames, contests, strict=True)]
+    runs = Table("search", "", [], [], data=pd.concat(frames))
     largest, each = contests[0].budgets[-1], joint.space.model
-    (out / "search.md").write_text(
-        PAGE.format(
-            commit=git_commit(),
-            cpu=cpu_name(),
-            model=MODEL,
-            gpus=CLUSTER[1],
-            cluster=CLUSTER[0],
-            batch=GLOBAL_BATCH,
-            count=count,
-            largest=largest,
-            share=100 * largest / count,
-            even=tables[0],
-            joint=tables[1],
-            joint_count=joint.count,
-            joint_model=f"{each.layers} layers of {each.hidden} on {joint.space.cluster.gpus} GPUs",
-            speed=lines,
-        )
-    )
+    words = {
+        "model": MODEL,
+        "gpus": CLUSTER[1],
+        "cluster": CLUSTER[0],
+        "batch": GLOBAL_BATCH,
+        "count": count,
+        "largest": largest,
+        "share": 100 * largest / count,
+        "joint_count": joint.count,
+        "joint_model": f"{each.layers} layers of {each.hidden} on {joint.space.cluster.gpus} GPUs",
+        "speed": lines,
+    }
+    Page("search", PAGE, [*tables, runs], words=words, digits=5).write(out)

@@ -15,9 +15,10 @@ from commeff.experiments.planning.figures import save
 from commeff.experiments.planning.models import Assumption, assumptions, named, way_label
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.sweeps import GIGABIT
-from commeff.experiments.run.system import git_commit
+from commeff.experiments.report.write.page import Page
+from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner.heat_map import heat_map
-from commeff.experiments.studies.planner.report import markdown
+from commeff.experiments.studies.planner.report import table
 from commeff.planner import Model, WorkerMethod
 from commeff.planner.search.everything import scan
 from commeff.planner.search.space import Space
@@ -161,19 +162,18 @@ def write(out: Path, curves: Path) -> None:
         method=frame.way.map(dict(enumerate(ways))),
         **{f"steps_{name}": frame.way.map(each) for name, each in steps.items()},
     )
-    labelled.drop(columns="way").to_csv(out / "study.csv", index=False, float_format="%.6g")
-    text = PAGE.format(
-        commit=git_commit(),
-        models=", ".join(f"{size} ({name})" for size, name in MODELS.items()),
-        ratio=TOKENS_PER_PARAMETER,
-        batch=f"{BATCH_TOKENS:,}",
-        node=NODE,
-        findings="\n".join(findings(tables, ways)),
-        steps=markdown(steps_table(every, steps)),
-        measured_in=curves,
-        table=markdown(fastest_table(frame, tables["assumed"], ways)),
-    )
-    (out / "study.md").write_text(text)
+    words = {
+        "models": ", ".join(f"{size} ({name})" for size, name in MODELS.items()),
+        "ratio": TOKENS_PER_PARAMETER,
+        "batch": f"{BATCH_TOKENS:,}",
+        "node": NODE,
+        "findings": "\n".join(findings(tables, ways)),
+        "measured_in": curves,
+    }
+    cells_of = Table("study", "", [], [], data=labelled.drop(columns="way"))
+    fastest = fastest_table(frame, tables["assumed"], ways)
+    shown = [table(steps_table(every, steps), "steps"), table(fastest, "table")]
+    Page("study", PAGE, [*shown, cells_of], words=words, digits=6).write(out)
 
 
 def findings(tables: Mapping[str, pd.DataFrame], ways: Sequence[str]) -> list[str]:

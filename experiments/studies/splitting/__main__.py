@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from commeff.experiments.report.write.table import Table, markdown
-from commeff.experiments.run.system import cpu_name, git_commit
+from commeff.experiments.report.write.page import Page
+from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.splitting.exactness import FEW, MANY, Composition, differences
 from commeff.experiments.studies.splitting.volumes import activation_rows, axis_rows, memory_rows
 
@@ -26,7 +24,7 @@ Four steps of SGD with momentum in float64 on a Llama of 41,248 parameters (4 la
 that lie on several ranks, against whole models stacked in one process. `difference` is the largest over all
 coordinates, ranks and workers; parameters moved by as much as `moved`. The worst of all is {worst:.1e}.
 
-{exactness}
+{splitting_exactness}
 
 ## Bytes along the axes
 
@@ -34,21 +32,24 @@ What the first rank sends in a step. b t d = {block} numbers, L = 4, Psi = {psi:
 split vocabulary is 3 b t numbers, the sum of norms' gradients under sequence parallelism (2 L + 1) d, that of the keys
 and values of a head that two ranks have 2 d d/heads a layer, tied embeddings V d.
 
-{axes}
+{splitting_axes}
 
 ## Memory between steps
 
 AdamW in fp32 on two shard ranks, a Llama of 0.97M parameters: all live storages of a rank.
 
-{memory}
+{splitting_memory}
 
 ## Activations
 
 What autograd keeps of a Llama in fp32, in numbers, by what is recomputed. Formula: a token and layer (10 d + 4 f +
 heads), without the attention's own (6 d + 4 f), or d; and (3 d + V) a token at the end.
 
-{activations}
+{splitting_activations}
 """
+
+
+SHORT = {"difference": ".1e", "ratio": ".3f", "moved": ".3f"}  # other numbers are counts
 
 
 def write(out: Path) -> None:
@@ -57,37 +58,24 @@ def write(out: Path) -> None:
     for place in (*FEW, *MANY):
         by_size.setdefault(place.ranks, []).append(place)
     exact = [row for size in sorted(by_size) for row in differences(by_size[size])]
-    tables = {"exactness": exact, "axes": axis_rows(), "memory": memory_rows(), "activations": activation_rows()}
-    out.mkdir(parents=True, exist_ok=True)
-    for name, rows in tables.items():
-        pd.DataFrame(rows).to_csv(out / f"splitting_{name}.csv", index=False, lineterminator="\n")
-    psi = next(row["by formula"] for row in tables["axes"] if row["split"] == "shard 2, ZeRO 0") / 8
-    page = PAGE.format(
-        command=COMMAND,
-        commit=git_commit(),
-        cpu=cpu_name(),
-        worst=max(row["difference"] for row in exact),
-        block=8 * 8 * 32,
-        psi=round(psi),
-        **{name: "\n".join(markdown(Table.of(shown(rows)))) for name, rows in tables.items()},
-    )
-    (out / "splitting.md").write_text(page, encoding="utf-8")
+    axes = axis_rows()
+    rows = {"exactness": exact, "axes": axes, "memory": memory_rows(), "activations": activation_rows()}
+    words = {
+        "command": COMMAND,
+        "worst": max(row["difference"] for row in exact),
+        "block": 8 * 8 * 32,
+        "psi": round(next(row["by formula"] for row in axes if row["split"] == "shard 2, ZeRO 0") / 8),
+    }
+    Page("splitting", PAGE, [table(f"splitting_{name}", of) for name, of in rows.items()], words=words).write(out)
 
 
-def shown(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Numbers as the page has them.
+def table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A table, its numbers as the page has them.
 
-    >>> shown([{"difference": 4.4408e-16, "ratio": 1.00049, "kept": 1200000.0}])
-    [{'difference': '4.4e-16', 'ratio': '1.000', 'kept': '1,200,000'}]
+    >>> [item.text for item in table("memory", [{"ratio": 1.00049, "live": 1200000.0, "split": "tensor 2"}]).rows[0]]
+    ['1.000', '1,200,000', 'tensor 2']
     """
-    how = {"difference": "{:.1e}", "ratio": "{:.3f}", "moved": "{:.3f}", "ranks": "{}", "ZeRO": "{}"}
-    return [
-        {
-            name: value if isinstance(value, str) else how.get(name, "{:,.0f}").format(value)
-            for name, value in row.items()
-        }
-        for row in rows
-    ]
+    return Table.of(rows, name=name, forms={heading: SHORT.get(heading, ",.0f") for heading in rows[0]})
 
 
 if __name__ == "__main__":

@@ -12,14 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from commeff.experiments.config.compose import compose
 from commeff.experiments.planning.forecast import forecast
-from commeff.experiments.report.write.table import Table, markdown
+from commeff.experiments.report.write.page import Page
+from commeff.experiments.report.write.table import Table
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.system import cpu_name, git_commit
 
 COMMAND = "python -m commeff.experiments.studies.splitting.four_axes"
 RUN = (
@@ -42,12 +40,12 @@ commeff train {settings}
 Two workers, each on 2 pipeline stages x 2 shard ranks (ZeRO 1) x 2 tensor ranks that share the sequence, 20 steps in
 float64. `difference` is the largest over a row of the record from that of `workers=2` in one process, nothing split.
 
-{record}
+{four_axes_record}
 
 Bytes of a worker over the run by axis, its 8 processes together, and what the first process holds between steps: as
 `commeff plan --run` predicts them, and as the run has recorded them. `payload` is what DiLoCo sends the other worker.
 
-{volumes}
+{four_axes_volumes}
 """
 
 
@@ -95,32 +93,15 @@ def write(out: Path, store: Path, data: Sequence[str]) -> None:
     """four_axes.md, and its two tables as CSV."""
     found = forecast(compose([*RUN, *MESH, *data]))
     (summary, split), (_, whole) = (measured([*RUN, *words, *data], store) for words in (MESH, ("workers=2",)))
-    tables = {
-        "record": record(split, whole),
-        "volumes": volumes({**found.sent, "held_bytes": found.states}, summary),
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    for name, rows in tables.items():
-        pd.DataFrame(rows).to_csv(out / f"four_axes_{name}.csv", index=False, lineterminator="\n")
-    how = {"step": "{}", "difference": "{:.1e}", "ratio": "{:.4f}", "predicted": "{:,.0f}", "measured": "{:,.0f}"}
-    words = {
-        name: [
-            {
-                key: value if isinstance(value, str) else how.get(key, "{:.5g}").format(value)
-                for key, value in row.items()
-            }
-            for row in rows
-        ]
-        for name, rows in tables.items()
-    }
-    page = PAGE.format(
-        command=COMMAND,
-        commit=git_commit(),
-        cpu=cpu_name(),
-        settings=" ".join([*RUN, *MESH]),
-        **{name: "\n".join(markdown(Table.of(rows))) for name, rows in words.items()},
-    )
-    (out / "four_axes.md").write_text(page, encoding="utf-8")
+    shown = dict.fromkeys(SHOWN, ".5g") | {"difference": ".1e"}
+    counts = {"ratio": ".4f", "predicted": ",.0f", "measured": ",.0f"}
+    sent = volumes({**found.sent, "held_bytes": found.states}, summary)
+    tables = [
+        Table.of(record(split, whole), name="four_axes_record", forms=shown),
+        Table.of(sent, name="four_axes_volumes", forms=counts),
+    ]
+    words = {"command": COMMAND, "settings": " ".join([*RUN, *MESH])}
+    Page("four_axes", PAGE, tables, words=words).write(out)
 
 
 if __name__ == "__main__":

@@ -13,17 +13,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from commeff.experiments.config.compose import compose
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.grid.plan.expand import expand
 from commeff.experiments.grid.plan.spec import read_grid
-from commeff.experiments.report.write.table import Table, markdown
+from commeff.experiments.report.write.page import Page
+from commeff.experiments.report.write.table import Table
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
-from commeff.experiments.run.system import cpu_name, git_commit
 
 COMMAND = "python -m commeff.experiments.studies.splitting.on_ranks"
 STEPS, SPLIT = 20, ("mesh.", "pieces", "nproc")
@@ -38,7 +36,7 @@ same pieces. `{steps} steps` are the validation losses of the grids' runs, and `
 other: rounding differs between the two, and grows; and there top-k selects within what a process holds on the mesh, and
 within the whole vector otherwise, which is another method, strictly.
 
-{table}
+{beside_whole}
 """
 
 
@@ -91,15 +89,9 @@ def write(out: Path, ranks: Path, stacked: Path, short: Path, data: Sequence[str
         cells, faults = expand(read_grid(path, data), ranks)
     assert not faults, faults
     rows = [row(cell, ranks, stacked, short) for cell in cells]
-    out.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_csv(out / "beside_whole.csv", index=False, lineterminator="\n")
-    how = {f"first {STEPS} steps": "{:.1e}", "apart": "{:.1e}", "run": "{}"}
-    words = [{key: how.get(key, "{:.4f}").format(value) for key, value in each.items()} for each in rows]
-    table = "\n".join(markdown(Table.of(words)))
-    page = PAGE.format(
-        command=COMMAND, commit=git_commit(), cpu=cpu_name(), steps=cells[0].config["steps"], table=table
-    )
-    (out / "beside_whole.md").write_text(page, encoding="utf-8")
+    forms = {f"first {STEPS} steps": ".1e", "apart": ".1e", "on 4 processes": ".4f", "whole": ".4f"}
+    words = {"command": COMMAND, "steps": cells[0].config["steps"]}
+    Page("beside_whole", PAGE, [Table.of(rows, name="beside_whole", forms=forms)], words=words).write(out)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from commeff.experiments.studies.splitting import exactness, volumes
-from commeff.experiments.studies.splitting.__main__ import shown
 from commeff.experiments.studies.splitting.exactness import FEW, differences
 
 
@@ -29,9 +28,3 @@ def test_axes_carry_their_formulas_and_torch_counts_as_much() -> None:
 
 def test_activations_are_within_three_per_cent() -> None:
     assert all(1 <= row["ratio"] <= 1.03 for row in volumes.activation_rows())
-
-
-def test_numbers_as_the_page_has_them() -> None:
-    assert shown([{"ranks": 8, "live": 15744084, "split": "tensor 2"}]) == [
-        {"ranks": "8", "live": "15,744,084", "split": "tensor 2"}
-    ]
