@@ -34,8 +34,7 @@ ONLY_IN = {  # modules with few homes
         "commeff.experiments.measure.bench",
         "commeff.experiments.published.peers",
     ),
-    "hydra": ("commeff.experiments.config.compose", "commeff.experiments.config.selection"),
-    "omegaconf": ("commeff.experiments.config.selection",),
+    "hydra": ("commeff.experiments.config.compose",),
     "torchvision": ("commeff.experiments.data",),
 }
 ABOVE = ("methods", "replicas", "training", "adapters", "laws", "cluster", "planner")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.published.reproduce.faults import own_code
 from commeff.experiments.published.reproduce.statements import SCALES
@@ -17,6 +17,7 @@ from commeff.experiments.published.reproduce.table import PublishedTable, built_
 from commeff.experiments.run import archive
 from commeff.experiments.run.naming import IRRELEVANT
 from commeff.files import unlinked
+from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
     from commeff.experiments.published.reproduce.observing import TableRun

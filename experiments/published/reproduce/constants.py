@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.published.reproduce.cases import Case
 from commeff.experiments.published.reproduce.faults import TableError
+from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
     from commeff.experiments.published.reproduce.table import PublishedTable

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, did_you_mean, node
+from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, node
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.published.reproduce.cases import Case, Setting, in_words, unknown_label
 from commeff.experiments.published.reproduce.faults import TableError, own_code
@@ -31,6 +31,7 @@ from commeff.experiments.published.reproduce.statements import (
 from commeff.experiments.published.reproduce.tuning import Tuning, middle_of_each, read_tuning, unequal
 from commeff.experiments.published.reproduce.words import TableQuantity, quantity
 from commeff.experiments.report.data.names import called
+from commeff.require import did_you_mean
 
 TABLES = Path(__file__).parents[1] / "tables"
 MEASURES = ("training", "consensus", "compression", "gossip", "low_rank", "modelled")
