@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from commeff.compressors import Layout
     from commeff.core import Encoder, Local, LocalStep, Strategy, Transform, scheduled
     from commeff.experiments.python import grid, load, run
-    from commeff.profiling import profile
+    from commeff.profiling.profile import profile
     from commeff.training.trainer import train
     from commeff.transforms import Average, ErrorFeedback, Every, Gossip, Outer
 

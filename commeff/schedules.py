@@ -6,6 +6,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from commeff import require
+
 __all__ = ["InverseTime"]
 
 
@@ -38,8 +40,7 @@ class InverseTime(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, delay: float = 10.0, last_epoch: int = -1) -> None:
-        if not delay > 0:
-            raise ValueError(f"delay must be more than 0, got {delay}: it is the steps after which the rate is half")
+        require.positive(delay=delay)
         self.delay = delay
         super().__init__(optimizer, last_epoch)
 

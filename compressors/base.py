@@ -73,12 +73,15 @@ class Compressor(ABC):
         return [cls()]
 
 
-def check_block(owner: str, name: str, length: int | None) -> None:
-    """Refuse blocks that have no coordinates."""
-    if length is not None and length < 1:
-        raise ValueError(
-            f"{owner}: {name} must be at least 1, got {length}: it is the number of coordinates of a block"
-        )
+def check_least(name: str, value: float | None, least: int = 1) -> None:
+    """Refuse a value below `least`; None is one that was left out.
+
+    >>> check_least("TopK: k", 0)
+    Traceback (most recent call last):
+    ValueError: TopK: k must be at least 1, got 0
+    """
+    if value is not None and not value >= least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def coarsest(*scopes: Scope) -> Scope:

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope, check_block, largest, smallest
+from commeff.compressors.base import Compressor, Scope, check_least, largest, smallest
 from commeff.compressors.dense import Dense
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import BlockMessage, ConcatenatedMessage, Message
@@ -44,7 +44,7 @@ class Blockwise(Compressor):
     scope: ClassVar[Scope] = "whole"
 
     def __post_init__(self) -> None:
-        check_block("Blockwise", "block", self.block)
+        check_least("Blockwise: block", self.block)
 
     @property
     def summable(self) -> bool:

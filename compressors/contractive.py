@@ -7,7 +7,7 @@ from typing import Self
 
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.base import Compressor, Scope, check_least
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Compound, Message, joined
 from commeff.compressors.natural import Natural
@@ -174,11 +174,8 @@ class Assumed(Compressor):
 
     def __post_init__(self) -> None:
         if self.contraction is not None and not 0 < self.contraction <= 1:
-            raise ValueError(
-                f"Assumed: contraction must lie in (0, 1], got {self.contraction}: an error of more than |v| is none"
-            )
-        if self.variance is not None and self.variance < 0:
-            raise ValueError(f"Assumed: variance must be at least 0, got {self.variance}: it bounds a mean square")
+            raise ValueError(f"Assumed: contraction must lie in (0, 1], got {self.contraction}")
+        check_least("Assumed: variance", self.variance, 0)
 
     @property
     def scope(self) -> Scope:

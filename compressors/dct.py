@@ -129,15 +129,9 @@ class DCTTopK(Compressor):
 
     def __post_init__(self) -> None:
         if not 1 <= self.chunk <= LONGEST:
-            raise ValueError(
-                f"DCTTopK: chunk must lie in [1, {LONGEST}], got {self.chunk}: it is the side of the matrix that "
-                "transforms it"
-            )
+            raise ValueError(f"DCTTopK: chunk must lie in [1, {LONGEST}], got {self.chunk}")
         if not 1 <= self.k <= self.chunk:
-            raise ValueError(
-                f"DCTTopK: k must lie in [1, chunk] = [1, {self.chunk}], got {self.k}: it is the number of "
-                "coefficients of a chunk that are kept"
-            )
+            raise ValueError(f"DCTTopK: k must lie in [1, chunk] = [1, {self.chunk}], got {self.k}")
 
     @property
     def _chunks(self) -> Blockwise:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope, largest, smallest
+from commeff.compressors.base import Compressor, Scope, check_least, largest, smallest
 from commeff.compressors.dense import Dense
 from commeff.compressors.layout import Field, Layout
 from commeff.compressors.message import ConcatenatedMessage, Message
@@ -31,7 +31,7 @@ class PerTensor(Compressor):
     ----------
     compressor
         What compresses each tensor that nothing below names.
-    layout, bound
+    _layout, _bound
         Where the tensors lie, and the compressor bound to each: filled in by `bind`.
     below
         Tensors of fewer elements travel as they are: biases and norms cost more in error than in bytes. 0, the default:
@@ -53,16 +53,15 @@ class PerTensor(Compressor):
     """
 
     compressor: Compressor
-    layout: Layout | None = None
-    bound: tuple[Compressor, ...] = ()
+    _layout: Layout | None = None
+    _bound: tuple[Compressor, ...] = ()
     below: int = 0
     rules: Sequence[tuple[str, Compressor]] = ()
 
     scope: ClassVar[Scope] = "tensor"
 
     def __post_init__(self) -> None:
-        if self.below < 0:
-            raise ValueError(f"PerTensor: below must be at least 0, got {self.below}: it is a number of elements")
+        check_least("PerTensor: below", self.below, 0)
         for rule in self.rules:
             if len(rule) != 2 or not isinstance(rule[0], str) or not isinstance(rule[1], Compressor):
                 raise ValueError(
@@ -81,7 +80,7 @@ class PerTensor(Compressor):
                 "PerTensor: the layout must have at least one tensor, got none: there is nothing to compress"
             )
         tensors = [(f, Layout((f._replace(start=0, stop=f.stop - f.start),))) for f in layout.fields]
-        return replace(self, layout=layout, bound=tuple(self._of(field).bind(tensor) for field, tensor in tensors))
+        return replace(self, _layout=layout, _bound=tuple(self._of(field).bind(tensor) for field, tensor in tensors))
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
         if vectors.is_meta:  # without numbers, what is sent of tensors of one shape is the same
@@ -109,11 +108,11 @@ class PerTensor(Compressor):
         return next(named, Dense() if field.stop - field.start < self.below else self.compressor)
 
     def _tensors(self) -> Iterator[tuple[Field, Compressor]]:
-        if self.layout is None:
+        if self._layout is None:
             raise ValueError(
                 "PerTensor must be bound before it is used, got no layout: it needs the tensors; call bind(layout)"
             )
-        return zip(self.layout.fields, self.bound, strict=True)
+        return zip(self._layout.fields, self._bound, strict=True)
 
     @classmethod
     def samples(cls) -> list[Self]:

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import check_block, contraction, wide
+from commeff.compressors.base import check_least, contraction, wide
 from commeff.compressors.blockwise import Blockwise
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Message, Tiled
@@ -109,13 +109,13 @@ class QSGD(ScaledRows):
 
     def __post_init__(self) -> None:
         if self.norm not in ("l2", "max"):
-            raise ValueError(f"QSGD: norm must be 'l2' or 'max', got {self.norm!r}: levels are multiples of it")
+            raise ValueError(f"QSGD: norm must be 'l2' or 'max', got {self.norm!r}")
         if not 1 <= self.levels < 1 << 15:
             raise ValueError(
                 f"QSGD: levels must lie in [1, 32767], got {self.levels}: 2 levels + 1 values are packed into at most "
                 "16 bits"
             )
-        check_block("QSGD", "bucket", self.bucket)
+        check_least("QSGD: bucket", self.bucket)
 
     @property
     def exact_on_pieces(self) -> bool:
@@ -190,7 +190,7 @@ class BlockScaled(ScaledRows, ABC):
     block: int | None = None
 
     def __post_init__(self) -> None:
-        check_block(type(self).__name__, "block", self.block)
+        check_least(f"{type(self).__name__}: block", self.block)
 
     @property
     def exact_on_pieces(self) -> bool:

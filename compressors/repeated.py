@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.base import Compressor, Scope, check_least
 from commeff.compressors.contractive import contractive
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Compound, joined
@@ -75,8 +75,7 @@ class Repeated(Compressor):
     rounds: int
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ValueError(f"Repeated: rounds must be at least 1, got {self.rounds}: it is the number of messages")
+        check_least("Repeated: rounds", self.rounds)
 
     @property
     def scope(self) -> Scope:

@@ -96,7 +96,7 @@ class Eden(Compressor):
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 8:
-            raise ValueError(f"Eden: bits must lie in [1, 8], got {self.bits}: they number the levels")
+            raise ValueError(f"Eden: bits must lie in [1, 8], got {self.bits}")
         _check_side("Eden", self.block)
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> RotatedMessage:

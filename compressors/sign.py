@@ -68,7 +68,7 @@ class ScaledSign(ScaledRows):
 
     def __post_init__(self) -> None:
         if self.scale not in ("l1", "l2"):
-            raise ValueError(f"ScaledSign: scale must be 'l1' or 'l2', got {self.scale!r}: the norm that it is made of")
+            raise ValueError(f"ScaledSign: scale must be 'l1' or 'l2', got {self.scale!r}")
 
     def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
         d = max(vectors.shape[1] if layout is None else layout.size, 1)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope, contraction, wide
+from commeff.compressors.base import Compressor, Scope, check_least, contraction, wide
 from commeff.compressors.hashing import GOLDEN, mixed, signed
 from commeff.compressors.message import Tiled
 from commeff.compressors.random import WorkerRandom
@@ -96,9 +96,8 @@ class CountSketch(Compressor):
     scope: ClassVar[Scope] = "whole"
 
     def __post_init__(self) -> None:
-        for name, value in (("width", self.width), ("rows", self.rows)):
-            if value < 1:
-                raise ValueError(f"CountSketch: {name} must be at least 1, got {value}: it is a side of the table")
+        check_least("CountSketch: width", self.width)
+        check_least("CountSketch: rows", self.rows)
         if self.estimate not in ("mean", "median"):
             raise ValueError(f"CountSketch: estimate must be 'mean' or 'median', got {self.estimate!r}")
         if self.estimate == "median" and self.rows % 2 == 0:

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.base import Compressor, Scope, check_least
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Compound, Message
 from commeff.compressors.random import WorkerRandom
@@ -82,17 +82,12 @@ class Sparsifier(Compressor, ABC):
         name = type(self).__name__
         if (self.ratio is None) == (self.k is None):
             raise ValueError(
-                f"{name}: exactly one of ratio and k must be given, got ratio={self.ratio} and k={self.k}: both say "
-                "how many coordinates are kept; give ratio=0.01 or k=100"
+                f"{name}: exactly one of ratio and k must be given, got ratio={self.ratio} and k={self.k}; give "
+                "ratio=0.01 or k=100"
             )
         if self.ratio is not None and not 0 < self.ratio <= 1:
-            raise ValueError(
-                f"{name}: ratio must lie in (0, 1], got {self.ratio}: it is the share of the coordinates that is kept"
-            )
-        if self.k is not None and self.k < 1:
-            raise ValueError(
-                f"{name}: k must be at least 1, got {self.k}: it is the number of coordinates that are kept"
-            )
+            raise ValueError(f"{name}: ratio must lie in (0, 1], got {self.ratio}")
+        check_least(f"{name}: k", self.k)
 
     @property
     @abstractmethod

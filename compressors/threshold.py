@@ -91,10 +91,7 @@ class Threshold(Compressor):
 
     def __post_init__(self) -> None:
         if not (self.value > 0 and isfinite(self.value)):
-            raise ValueError(
-                f"Threshold: value must be a number above 0, got {self.value}: it is the smallest magnitude that is "
-                "sent; for all of them give Dense()"
-            )
+            raise ValueError(f"Threshold: value must be a number above 0, got {self.value}; to send all give Dense()")
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> AboveMessage:
         rows, d = vectors.shape

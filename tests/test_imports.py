@@ -45,8 +45,7 @@ ONLY_IN = {  # modules with few homes
         "commeff.experiments.cli",
         "commeff.experiments.reproduce.command",
     ),
-    "hydra": ("commeff.experiments.config.compose", "commeff.experiments.config.selection"),
-    "omegaconf": ("commeff.experiments.config.selection",),
+    "hydra": ("commeff.experiments.config.compose",),
     "torchvision": ("commeff.experiments.data",),
 }
 ABOVE = ("methods", "replicas", "training", "adapters", "laws", "cluster", "planner")

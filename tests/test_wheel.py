@@ -122,7 +122,7 @@ def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel: Path)
         if path.parts[0] != "commeff" or len(path.parts) < 3 or path.parts[1] not in folders
     }
     assert tracked - names == set(), "files of the source tree that the wheel lacks"
-    assert {"commeff/py.typed", "commeff/experiments/conf/config.yaml"} <= names
+    assert {"commeff/py.typed", "commeff/experiments/conf/method.yaml"} <= names
     assert not [name for name in names if name.startswith(("commeff/experiments/studies", "docs"))]
     entry = next(text for name, text in contents(wheel).items() if name.endswith("entry_points.txt"))
     assert entry.decode().split() == ["[console_scripts]", "commeff", "=", "commeff.experiments.cli:main"]

@@ -118,7 +118,7 @@ def failing_links(topology: Topology, p: float, seed: int, push_sum: bool = Fals
     ([10, 10, 8, 14], True)
     """
     if not 0 <= p < 1:
-        raise ValueError(f"failing_links: p must lie in [0, 1), got {p}: it is the probability that a link fails")
+        raise ValueError(f"failing_links: p must lie in [0, 1), got {p}")
     keep: Sums | None = "columns" if push_sum else None
     draw = partial(_with_failures, topology, p, integer("failing_links: seed", seed, 0), keep)
     draw(0)

@@ -143,12 +143,12 @@ class DistributedOptimizer(Optimizer):
         if strategy.local.compares:
             raise ValueError(
                 "the method must need nothing but gradients where they are, got one that compares them with others of "
-                "the same batch: of a loss that is called elsewhere nobody here knows them; use commeff.train, or diana"
+                "the same batch: DistributedOptimizer cannot re-evaluate your loss; use commeff.train, or diana"
             )
         if strategy.local.curvature is not None:
             raise ValueError(
-                f"the method's optimizer must need nothing but gradients, got {strategy.local.kind}: of a loss that is "
-                "called elsewhere nobody here knows the curvature; use commeff.train, or AdamW"
+                f"the method's optimizer must need nothing but gradients, got {strategy.local.kind}: "
+                "DistributedOptimizer does not know the curvature of your loss; use commeff.train, or AdamW"
             )
         if strategy.local.evaluates_elsewhere:
             raise ValueError(

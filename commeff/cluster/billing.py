@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from commeff import require
 from commeff.cluster import collectives, simulation
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.codec import Codec
@@ -150,8 +151,7 @@ class Billing:
 
     def _price(self, operation: Operation) -> float:
         kind, rounds, n = operation.kind, operation.rounds, self.workers
-        if kind not in KINDS:
-            raise ValueError(f"kind of an operation must be one of {' '.join(KINDS)}, got {kind!r}")
+        require.one_of(KINDS, **{"kind of an operation": kind})
         if not rounds:
             return 0.0
         size, received = message_bytes(operation), 1.0

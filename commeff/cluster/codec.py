@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commeff.cluster.hardware import positive
+from commeff import require
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,8 @@ class Codec:
     decode: float
 
     def __post_init__(self) -> None:
-        positive("expansion", self.expansion, "vector bytes for each message byte")
-        positive("encode", self.encode, "bytes/s")
-        positive("decode", self.decode, "bytes/s")
+        require.positive(expansion=self.expansion)
+        require.positive(encode=self.encode, decode=self.decode)
 
     def seconds(self, message: float, received: float) -> float:
         """Encode one message of so many bytes, decode `received` of them."""

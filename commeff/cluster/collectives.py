@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from commeff import require
 from commeff.cluster.groups import Groups, Numbers
 from commeff.cluster.hardware import Link
 
@@ -285,8 +286,7 @@ def cheapest(kinds: Mapping[str, Callable[[Groups], Moves]], groups: Groups, siz
     if algorithm == "auto":
         names = LIBRARY if groups.any_crosses else LIBRARY[:1]  # inside a node all of them are the ring
         return reduce(np.minimum, (price(groups, size, kinds[name]) for name in names if name in kinds))
-    if algorithm not in kinds:
-        raise ValueError(f"algorithm must be one of auto {' '.join(kinds)}, got {algorithm!r}")
+    require.one_of(("auto", *kinds), algorithm=algorithm)
     return price(groups, size, kinds[algorithm])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from commeff.cluster.hardware import GPU, Link
 from commeff.cluster.network import Crossbar, FatTree, Network, Rails
 from commeff.cluster.units import quantity
 from commeff.files import regular
+from commeff.require import did_you_mean
 
 LARGEST = 1 << 20  # signs of a file that are read
 SHIPPED = Path(__file__).parent / "named"
@@ -35,16 +35,9 @@ def named(name: str, gpus: int | None = None) -> dict[str, Any]:
     ethernet_100g ethernet_100m ethernet_10g ethernet_1g h100_400g h200_400g v100_25g, and files of your own
     """
     if name not in names():
-        raise ValueError(
-            f"there is no cluster {name!r}{meant(name, names())} There are {' '.join(names())}, and files of your own"
-        )
+        near = did_you_mean(name, names()) or "."
+        raise ValueError(f"there is no cluster {name!r}{near} There are {' '.join(names())}, and files of your own")
     return fields(read(SHIPPED / f"{name}.yaml"), name, gpus)
-
-
-def meant(name: str, known: list[str]) -> str:
-    """'; did you mean ...?' or a full stop."""
-    near = get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else "."
 
 
 def read(path: Path) -> Any:
@@ -102,7 +95,8 @@ def section(where: str, content: Any, known: tuple[str, ...], required: tuple[st
         raise ValueError(f"{where}: a {kind} is not a table of keys and values; known keys are {keys}")
     for key in content:
         if key not in known:
-            raise ValueError(f"{where}: unknown key {key!r}{meant(str(key), list(known))} Known are {' '.join(known)}")
+            near = did_you_mean(str(key), known) or "."
+            raise ValueError(f"{where}: unknown key {key!r}{near} Known are {' '.join(known)}")
     for key in required:
         if key not in content:
             raise ValueError(f"{where}: the key {key} is missing")
@@ -146,9 +140,8 @@ def network(where: str, content: Any) -> Network:
     keys = section(where, content, ("kind", "down", "up", "hop"), ("kind",))
     kind = keys["kind"]
     if kind not in NETWORKS:
-        raise ValueError(
-            f"{where}: there is no kind {kind!r}{meant(str(kind), list(NETWORKS))} There are {' '.join(NETWORKS)}"
-        )
+        near = did_you_mean(str(kind), NETWORKS) or "."
+        raise ValueError(f"{where}: there is no kind {kind!r}{near} There are {' '.join(NETWORKS)}")
     section(where, content, ("kind", *NETWORKS[kind]), ("down", "up") if kind == "fat_tree" else ())
     hop = quantity(f"{where}: hop", keys.get("hop", 0), "seconds")
     if kind == "crossbar":

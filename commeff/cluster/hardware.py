@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
+from commeff import require
+
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
-
-
-def positive(what: str, value: float, unit: str, zero: bool = False) -> None:
-    """Refuse what is not a number above 0 (or at least 0).
-
-    Parameters
-    ----------
-    what : what the number is of, such as "latency".
-    unit : of the number, for the message.
-    zero : whether 0 is allowed.
-
-    Examples
-    --------
-    >>> positive("bandwidth", -1.0, "bytes/s")
-    Traceback (most recent call last):
-    ValueError: bandwidth must be a number of bytes/s above 0, got -1.0
-    """
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
-    if not number or value < 0 or (value == 0 and not zero):
-        raise ValueError(f"{what} must be a number of {unit} {'from 0 on' if zero else 'above 0'}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -58,15 +39,9 @@ class Link:
     efficiency: float = 1.0
 
     def __post_init__(self) -> None:
-        positive("bandwidth", self.bandwidth, "bytes/s")
-        positive("latency", self.latency, "seconds", zero=True)
-        positive("burst", self.burst, "bytes", zero=True)
-        positive("efficiency", self.efficiency, "application bytes for each byte of bandwidth")
-        if self.efficiency > 1:
-            raise ValueError(
-                f"efficiency must be at most 1, got {self.efficiency!r}: it is the share of the bandwidth that is left "
-                "to an application; give a larger bandwidth"
-            )
+        require.positive(bandwidth=self.bandwidth)
+        require.at_least(0, latency=self.latency, burst=self.burst)
+        require.within("(0, 1]", efficiency=self.efficiency)
 
     @property
     def rate(self) -> float:
@@ -97,18 +72,17 @@ class GPU:
     hour_cost: float | None = None
 
     def __post_init__(self) -> None:
-        positive(f"memory of {self.name}", self.memory_bytes, "bytes")
-        positive(f"memory bandwidth of {self.name}", self.memory_bandwidth, "bytes/s")
+        require.positive(**{f"memory of {self.name}": self.memory_bytes})
+        require.positive(**{f"memory bandwidth of {self.name}": self.memory_bandwidth})
         if not self.peak_flops:
             raise ValueError(
                 f"peak_flops of {self.name} must not be empty; give FLOP/s for some of {' '.join(PRECISIONS)}"
             )
         for precision, peak in self.peak_flops.items():
-            if precision not in PRECISIONS:
-                raise ValueError(f"precision of {self.name} must be one of {' '.join(PRECISIONS)}, got {precision!r}")
-            positive(f"{precision} peak of {self.name}", peak, "FLOP/s")
+            require.one_of(PRECISIONS, **{f"precision of {self.name}": precision})
+            require.positive(**{f"{precision} peak of {self.name}": peak})
         if self.hour_cost is not None:
-            positive(f"hour_cost of {self.name}", self.hour_cost, "US dollars", zero=True)
+            require.at_least(0, **{f"hour_cost of {self.name}": self.hour_cost})
 
     def description(self) -> dict[str, Any]:
         """What a YAML file says of it."""

@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike
 
+from commeff import require
 from commeff.cluster.billing import Billing, Schedule
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.codec import Codec
@@ -182,10 +183,10 @@ def play(
     to come.
     """
     for name, share in (("backward", backward), ("overlap", overlap)):
-        if share is not None and not 0 <= share <= 1:
-            raise ValueError(f"{name} must be 0 to 1, got {share}: it is a share of computing")
+        if share is not None:
+            require.within("[0, 1]", **{name: share})
     if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
-        raise ValueError(f"steps must be a whole number of at least 0, got {steps!r}: it is the length of the run")
+        raise ValueError(f"steps must be a whole number of at least 0, got {steps!r}")
     given, workers = np.asarray(compute, dtype=np.float64), schedule.workers
     if given.shape not in ((), (workers,), (steps, workers), (steps, 1)):
         raise ValueError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from commeff import require
 from commeff.cluster.stragglers import Times, drawn
 
 SECOND = 1_000_000_000  # nanoseconds
@@ -57,15 +58,8 @@ class Speeds:
     _chunks: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 < self.seconds < 1e6:
-            raise ValueError(f"seconds must lie above 0 and below a million, got {self.seconds}: they are of a step")
-        if not 0 <= self.spread < np.inf:
-            raise ValueError(f"spread must be at least 0, got {self.spread}: it is a standard deviation over the mean")
-        if not 0 < self.straggler < 1e6:
-            raise ValueError(
-                f"straggler must lie above 0 and below a million, got {self.straggler}: the last worker takes so many "
-                "times as long"
-            )
+        require.within("(0, 1000000)", seconds=self.seconds, straggler=self.straggler)
+        require.at_least(0, spread=self.spread)
         for worker, times in self.trace.items():
             if not 0 <= worker < self.n or not times or not all(0 < seconds < 1e6 for seconds in times):
                 raise ValueError(

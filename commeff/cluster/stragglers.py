@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from commeff import require
 from commeff.topologies import MixingMatrix
 
 Heard = MixingMatrix | bool  # whom workers hear from in a step: the senders of a matrix; True is all, False nobody
@@ -72,8 +73,7 @@ def drawn(mean: float, spread: float, steps: int, workers: int, seed: int | Sequ
     >>> round(float(times.mean()), 3), round(float(times.std() / times.mean()), 2)
     (0.1, 0.2)
     """
-    if mean < 0 or spread < 0:
-        raise ValueError(f"mean and spread must be at least 0, got {mean} and {spread}: they are of compute times")
+    require.at_least(0, mean=mean, spread=spread)
     variance = np.log1p(spread**2)
     noise = np.random.default_rng(seed).standard_normal((steps, workers))
     return np.asarray(mean * np.exp(np.sqrt(variance) * noise - variance / 2))

@@ -14,6 +14,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator.wire.transport import Transport
 from commeff.compressors import Message
 
@@ -206,9 +207,7 @@ COLLECTIVES: Mapping[str, Collective | None] = {"auto": None, **{each.kind: each
 
 def collective(name: str) -> Collective | None:
     """The collective of that name; None for "auto", which adds what sums and gathers the rest."""
-    if name not in COLLECTIVES:
-        raise ValueError(f"collective must be one of {', '.join(COLLECTIVES)}, got {name!r}")
-    return COLLECTIVES[name]
+    return require.choose(COLLECTIVES, collective=name)
 
 
 def everybody(message: Message, bounds: list[int], transport: Transport) -> Callable[[], Message]:

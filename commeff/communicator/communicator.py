@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator.attendance import Attendance, Now
 from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, Collective, everybody
 from commeff.communicator.collectives import collective as named
@@ -118,8 +119,7 @@ class Communicator(Attendance):
         collective: str = "auto",
         transport: Transport | None = None,
     ) -> None:
-        if workers < 1:
-            raise ValueError(f"workers must be at least 1, got {workers}: a run needs somebody who works")
+        require.at_least(1, workers=workers)
         if transport is None:
             transport = Transport(group, alone=not (group is not None if distributed is None else distributed))
         if transport.size > workers:

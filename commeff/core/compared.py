@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.compressors import Layout, WorkerRandom
 from commeff.core.corrections import Corrected, kept
 from commeff.core.factories import one_rate
@@ -37,11 +38,7 @@ class Differences(Corrected):
     shared = ("begun",)
 
     def __init__(self, inner: Local, probability: float) -> None:
-        if not 0 < probability <= 1:
-            raise ValueError(
-                f"probability must lie in (0, 1], got {probability}: errors of messages would add up for ever; 1/p "
-                "steps is the mean distance of two whole gradients"
-            )
+        require.within("(0, 1]", "1/p steps is the mean distance of two whole gradients", probability=probability)
         self.inner, self.probability, self.full = inner, probability, True
 
     @property
@@ -81,11 +78,8 @@ class Lazy(Corrected):
     why_all = "who returns would not know what it had sent; give participation=1, or ef21, which allows absence"
 
     def __init__(self, inner: Local, threshold: float, memory: int, longest: int | None = None) -> None:
-        if not threshold >= 0:
-            raise ValueError(f"threshold must be at least 0, got {threshold}: 0 is never silent")
-        for name, value in {"memory": memory, "longest": longest}.items():
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}: it counts steps")
+        require.at_least(0, "0 sends every step", threshold=threshold)
+        require.at_least(1, memory=memory, longest=1 if longest is None else longest)
         self.inner: Local = inner
         self.threshold, self.memory, self.longest = threshold, memory, longest
 
@@ -138,8 +132,7 @@ class LazyByPoint(Lazy):
         self, inner: Local, threshold: float, memory: int, smoothness: float, longest: int | None = None
     ) -> None:
         super().__init__(inner, threshold, memory, longest)
-        if not smoothness > 0:
-            raise ValueError(f"smoothness must be above 0, got {smoothness}: it bounds how fast gradients change")
+        require.positive(smoothness=smoothness)
         self.smoothness = smoothness
 
     def start(self, x: Tensor, layout: Layout) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.compressors import Layout
 from commeff.core.curvature import Curvature
 from commeff.core.factories import equal_rates, one_rate
@@ -94,11 +95,7 @@ class QuasiGlobal(Corrected):
     rows = ("momentum", "last_x")
 
     def __init__(self, inner: Local, beta: float, mu: float, nesterov: bool = False) -> None:
-        for name, value in {"beta": beta, "mu": mu}.items():
-            if not 0 <= value < 1:
-                raise ValueError(
-                    f"{name} must lie in [0, 1), got {value}: it is a momentum; give for example {name}=0.9"
-                )
+        require.within("[0, 1)", beta=beta, mu=mu)
         self.inner: Local = inner
         self.beta, self.mu, self.nesterov = beta, mu, nesterov
 
@@ -158,8 +155,7 @@ class CarriedMomentum(Carrying):
     """
 
     def __init__(self, inner: LocalStep, beta: float) -> None:
-        if not 0 <= beta < 1:
-            raise ValueError(f"beta must lie in [0, 1), got {beta}: it is a momentum")
+        require.within("[0, 1)", beta=beta)
         super().__init__(inner)
         self.beta = beta
 
@@ -175,8 +171,7 @@ class PeriodCounter(Corrected):
     shared: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(self, inner: LocalStep, period: int) -> None:
-        if type(period) is not int or period < 1:
-            raise ValueError(f"period must be a whole number of at least 1, got {period!r}: it counts steps")
+        require.count(period=period)
         self.inner, self.period = inner, period
 
     def start(self, x: Tensor, layout: Layout) -> None:
@@ -199,8 +194,7 @@ class Proximal(PeriodCounter):
 
     def __init__(self, inner: LocalStep, mu: float, period: int) -> None:
         super().__init__(inner, period)
-        if mu < 0:
-            raise ValueError(f"mu must be at least 0, got {mu}: a negative one pushes away from the anchor")
+        require.at_least(0, "a negative one pushes away from the anchor", mu=mu)
         self.mu = mu
 
     def start(self, x: Tensor, layout: Layout) -> None:

@@ -10,6 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from commeff import require
+
 
 @dataclass(frozen=True)
 class Instant:
@@ -64,12 +66,10 @@ class WaitsFor:
     grace: float | None = None
 
     def __post_init__(self) -> None:
-        if type(self.period) is not int or self.period < 1:
-            raise ValueError(f"period must be a whole number of at least 1, got {self.period!r}: it counts own steps")
-        if not 0 <= self.quorum <= 1:
-            raise ValueError(f"quorum must lie in [0, 1], got {self.quorum}: it is a share of the workers")
-        if self.grace is not None and not 0 <= self.grace < math.inf:
-            raise ValueError(f"grace must be seconds of at least 0, or None, got {self.grace}: the first waits so long")
+        require.count(period=self.period)
+        require.within("[0, 1]", quorum=self.quorum)
+        if self.grace is not None:
+            require.at_least(0, grace=self.grace)
 
     def needed(self, n: int) -> int:
         """How many of n workers the quorum is."""

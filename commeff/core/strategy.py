@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.compressors import DenseMessage, Layout
 from commeff.core import overlap
 from commeff.core.components import Chain, Component, Encoder, Keep, LocalStep, Transform, stages_of
@@ -89,8 +90,7 @@ class Strategy(Stateful):
                 f"local must be a local step, got a {type(local).__name__}: an optimizer's factory goes into one; give "
                 "Local(functools.partial(torch.optim.SGD, lr=0.1))"
             )
-        if accumulate < 1:
-            raise ValueError(f"accumulate must be at least 1, got {accumulate}: a step needs a minibatch")
+        require.at_least(1, accumulate=accumulate)
         self.local = local
         self.gradients = gradients or Keep()
         self.parameters = parameters or Keep()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from commeff import require
 from commeff.compressors import Compressor, Repeated, contractive
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy, Transform
@@ -15,9 +16,7 @@ Place = Literal["row", "sharded"]
 def served(through: ThroughServer, server: Place) -> Transform:
     """The average through one server's row, or through n shards of it."""
     servers: dict[str, Transform] = {"row": through, "sharded": Sharded(through)}
-    if server not in servers:
-        raise ValueError(f"server must be one of {', '.join(map(repr, servers))}, got {server!r}")
-    return servers[server]
+    return require.choose(servers, server=server)
 
 
 def psgd(optimizer: OptimizerFactory) -> Strategy:

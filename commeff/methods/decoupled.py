@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from commeff import require
 from commeff.compressors import RandomK
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy, Transform
@@ -68,15 +69,12 @@ def demo(
     >>> same(demo(SGD, k=4096, sign=False), psgd(SGD)), same(demo(SGD, "striding", ratio=1.0, sign=False), psgd(SGD))
     (True, True)
     """
-    if not 0 < ratio <= 1:
-        raise ValueError(f"ratio must lie in (0, 1], got {ratio}: it is the share of the coordinates that is sent")
+    require.within("(0, 1]", ratio=ratio)
     replicators: dict[str, Transform] = {
         "dct": CosineMomentum(k, chunk, beta),
         "striding": Striding(round(1 / ratio), beta),
         "random": Average(ErrorFeedback(RandomK(ratio=ratio, scaled=False, shared=True), decay=beta)),
     }
-    if replicator not in replicators:
-        raise ValueError(f"replicator must be one of {', '.join(map(repr, replicators))}, got {replicator!r}")
     local = Local(optimizer)
-    fast = Scaled(local, replicators[replicator])
+    fast = Scaled(local, require.choose(replicators, replicator=replicator))
     return Strategy(local, gradients=Signed(fast) if sign else fast)

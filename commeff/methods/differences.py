@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from commeff import require
 from commeff.compressors import Compressor, Dense, contractive
 from commeff.core.compared import Differences
 from commeff.core.local import Local, OptimizerFactory
@@ -14,12 +15,7 @@ from commeff.transforms import EF21, Diana, ErrorControl, Marina, Smooth, Warmup
 def _changes(changes: Encoder | Compressor, first: Literal["dense", "compressed"]) -> Encoder | Compressor:
     """What an EF21 sends: C of the contraction, with a dense first message if g_i^0 is to be known exactly."""
     choices: dict[str, Encoder | Compressor] = {"dense": Warmup(Dense(), 1, changes), "compressed": changes}
-    if first not in choices:
-        raise ValueError(
-            f"first must be one of {', '.join(map(repr, choices))}, got {first!r}: it says how the first message "
-            "travels"
-        )
-    return choices[first]
+    return require.choose(choices, first=first)
 
 
 def ef21(

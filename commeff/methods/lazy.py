@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from commeff import require
 from commeff.core.compared import Lazy, LazyByBatch, LazyByPoint
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
@@ -67,9 +68,7 @@ def lag(
         "worker": Lazy(Local(optimizer), threshold, memory),
         "server": LazyByPoint(Local(optimizer), threshold, memory, smoothness),
     }
-    if rule not in lazies:
-        raise ValueError(f"rule must be one of {', '.join(map(repr, lazies))}, got {rule!r}: by what it is decided")
-    local = lazies[rule]
+    local = require.choose(lazies, rule=rule)
     return Strategy(local, gradients=LazyMean(local))
 
 

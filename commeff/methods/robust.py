@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from commeff import require
 from commeff.core import Chain
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
@@ -79,11 +80,10 @@ def robust_sgd(
         "geometric_median": GeometricMedian(),
         "centred_clipping": CentredClipping(tau),
     }
-    if rule not in rules:
-        raise ValueError(f"rule must be one of {', '.join(rules)}, got {rule!r}")
-    if f is not None and not isinstance(rules[rule], Outvoting):
+    chosen = require.choose(rules, rule=rule)
+    if f is not None and not isinstance(chosen, Outvoting):
         raise ValueError(f"f must be left out for rule={rule}, got {f}: the rule does not count liars; omit it")
-    aggregate = Robust(rules[rule], bucketing=bucketing)
+    aggregate = Robust(chosen, bucketing=bucketing)
     return Strategy(Local(optimizer), gradients=Chain(_momentum(beta), aggregate) if beta else aggregate)
 
 
@@ -140,6 +140,5 @@ def clipped_gossip(
 
 
 def _momentum(beta: float) -> Smooth:
-    if not 0 <= beta < 1:
-        raise ValueError(f"beta must lie in [0, 1), got {beta}: it is a momentum; give for example beta=0.9")
+    require.within("[0, 1)", beta=beta)
     return Smooth(1 - beta)

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from commeff.optimizers.rule import Rule, advance, fraction, positive, zeros
+from commeff import require
+from commeff.optimizers.rule import Rule, advance, zeros
 
 
 def adam_options(lr: float, betas: Sequence[float], eps: float, weight_decay: float) -> dict[str, Any]:
     """The options of Adam's kin, if they are in range."""
     for beta in betas:
-        fraction("betas", beta)
-    positive("eps", eps)
-    positive("weight_decay", weight_decay)
+        require.within("[0, 1)", betas=beta)
+    require.at_least(0, eps=eps, weight_decay=weight_decay)
     return {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
 
 
@@ -205,8 +205,7 @@ class Adam8bit(Adaptive):
         weight_decay: float = 0.0,
         block: int = 256,
     ) -> None:
-        if block < 1:
-            raise ValueError(f"block must be at least 1, got {block}: it counts coordinates that share a scale")
+        require.at_least(1, block=block)
         super().__init__(params, lr, betas, eps, weight_decay)
         self.block = block
 

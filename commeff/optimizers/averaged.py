@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from commeff.optimizers.rule import Rule, fraction, positive, zeros
+from commeff import require
+from commeff.optimizers.rule import Rule, zeros
 
 
 class EMAMomentum(Rule):
@@ -45,8 +46,8 @@ class EMAMomentum(Rule):
     """
 
     def __init__(self, params: Any, lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0) -> None:
-        fraction("momentum", momentum)
-        positive("weight_decay", weight_decay)
+        require.within("[0, 1)", momentum=momentum)
+        require.at_least(0, weight_decay=weight_decay)
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     def remember(self, x: Tensor) -> dict[str, Tensor]:
@@ -97,8 +98,8 @@ class Lion(Rule):
         self, params: Any, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0
     ) -> None:
         for beta in betas:
-            fraction("betas", beta)
-        positive("weight_decay", weight_decay)
+            require.within("[0, 1)", betas=beta)
+        require.at_least(0, weight_decay=weight_decay)
         super().__init__(params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay})
 
     def remember(self, x: Tensor) -> dict[str, Tensor]:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.optimizers.adaptive import UncorrectedAdam
-from commeff.optimizers.rule import advance, positive, zeros
+from commeff.optimizers.rule import advance, zeros
 
 
 class FedAdam(UncorrectedAdam):
@@ -61,7 +62,7 @@ class FedAdam(UncorrectedAdam):
         weight_decay: float = 0.0,
     ) -> None:
         self.initial = eps**2 if initial is None else initial
-        positive("initial", self.initial)
+        require.at_least(0, initial=self.initial)
         super().__init__(params, lr, betas, eps, weight_decay)
 
     def remember(self, x: Tensor) -> dict[str, Tensor]:

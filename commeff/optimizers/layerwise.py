@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.optimizers.adaptive import Adaptive
-from commeff.optimizers.rule import Rule, fraction, positive, zeros
+from commeff.optimizers.rule import Rule, zeros
 
 
 def _ratio(length: Tensor, step: Tensor) -> Tensor:
@@ -64,9 +65,8 @@ class LARS(Rule):
         weight_decay: float = 0.0,
         trust: float = 0.001,
     ) -> None:
-        fraction("momentum", momentum)
-        positive("weight_decay", weight_decay)
-        positive("trust", trust)
+        require.within("[0, 1)", momentum=momentum)
+        require.at_least(0, weight_decay=weight_decay, trust=trust)
         options = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}
         super().__init__(params, options)
 

@@ -49,18 +49,6 @@ def zeros(x: Tensor) -> Tensor:
     return torch.zeros_like(x, memory_format=torch.contiguous_format)
 
 
-def fraction(name: str, value: float) -> None:
-    """Refuse a decay rate outside [0, 1)."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must lie in [0, 1), got {value}: it is the weight of the past; give for example 0.9")
-
-
-def positive(name: str, value: float) -> None:
-    """Refuse a value below 0."""
-    if value < 0:
-        raise ValueError(f"{name} must be at least 0, got {value}")
-
-
 def advance(memory: dict[str, Any]) -> int:
     """Count a step; gives its number, from 1."""
     memory["step"] += 1

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.optimizers.adaptive import adam_options
-from commeff.optimizers.rule import Rule, advance, positive, zeros
+from commeff.optimizers.rule import Rule, advance, zeros
 
 
 class ScheduleFree(Rule):
@@ -31,11 +32,6 @@ class ScheduleFree(Rule):
         share = lr**2 / float(memory["weights"]) if lr else 0.0
         y.lerp_(z, share).sub_(direction, alpha=lr * (1 - b + b * share))
         z.sub_(direction, alpha=lr)
-
-
-def _inside(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must lie in (0, 1), got {value}: gradients are taken between z and x; give 0.9")
 
 
 class ScheduleFreeSGD(ScheduleFree):
@@ -76,8 +72,8 @@ class ScheduleFreeSGD(ScheduleFree):
     """
 
     def __init__(self, params: Any, lr: float = 1.0, momentum: float = 0.9, weight_decay: float = 0.0) -> None:
-        _inside("momentum", momentum)
-        positive("weight_decay", weight_decay)
+        require.within("(0, 1)", "gradients are taken between z and x", momentum=momentum)
+        require.at_least(0, weight_decay=weight_decay)
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     def interpolation(self, options: dict[str, Any]) -> float:
@@ -140,7 +136,7 @@ class ScheduleFreeAdamW(ScheduleFree):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        _inside("betas", betas[0])
+        require.within("(0, 1)", "gradients are taken between z and x", betas=betas[0])
         super().__init__(params, adam_options(lr, betas, eps, weight_decay))
 
     def interpolation(self, options: dict[str, Any]) -> float:

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from commeff.optimizers.rule import Rule, fraction, positive, zeros
+from commeff import require
+from commeff.optimizers.rule import Rule, zeros
 
 
 class Sophia(Rule):
@@ -18,14 +19,10 @@ class Sophia(Rule):
         self, params: Any, lr: float, betas: tuple[float, float], rho: float, weight_decay: float, interval: int
     ) -> None:
         for beta in betas:
-            fraction("betas", beta)
-        if rho <= 0:
-            raise ValueError(
-                f"rho must be above 0, got {rho}: it is the weight of the curvature; give for example 0.04"
-            )
-        positive("weight_decay", weight_decay)
-        if interval < 1:
-            raise ValueError(f"interval must be at least 1, got {interval}: it counts steps")
+            require.within("[0, 1)", betas=beta)
+        require.positive(rho=rho)
+        require.at_least(0, weight_decay=weight_decay)
+        require.at_least(1, interval=interval)
         options = {"lr": lr, "betas": tuple(betas), "rho": rho, "weight_decay": weight_decay, "interval": interval}
         super().__init__(params, options)
 
@@ -143,7 +140,7 @@ class SophiaH(Sophia):
     >>> import torch
     >>> SophiaH([torch.nn.Parameter(torch.zeros(2))], rho=0.0)
     Traceback (most recent call last):
-    ValueError: rho must be above 0, got 0.0: it is the weight of the curvature; give for example 0.04
+    ValueError: rho must be above 0, got 0.0
     """
 
     kind = "hessian"

@@ -120,7 +120,7 @@ class _Asking(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in ASKS and self._deferring.recipe(args[0]) is not None:
-            raise NotDeferred("a tensor is asked where it is")
+            raise NotDeferred("the model inspects a tensor's data while its initialisation is deferred")
         return function(*args, **(kwargs or {}))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from commeff import require
 from commeff.communicator.wire.group import timeout_of
 from commeff.parallelism.collectives import Axis
 
@@ -46,9 +47,7 @@ class Mesh:
     ) -> None:
         self.degrees = dict(zip(AXES, (worker, pipeline, shard, tensor), strict=True))
         self._device = device
-        for name, degree in self.degrees.items():
-            if degree < 1:
-                raise ValueError(f"{name} must be at least 1, got {degree}: it is a number of ranks")
+        require.at_least(1, **self.degrees)
         size = dist.get_world_size()
         if self.size != size:
             product = " x ".join(f"{name} {degree}" for name, degree in self.degrees.items() if degree > 1) or "1"

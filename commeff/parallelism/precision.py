@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from commeff import require
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.computation import Batch, Objective
 
@@ -48,9 +49,7 @@ PRECISIONS: Mapping[str, Precision] = {
 
 def precision(name: str) -> Precision:
     """The precision of that name."""
-    if name not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {name!r}")
-    return PRECISIONS[name]
+    return require.choose(PRECISIONS, precision=name)
 
 
 class LossScale:

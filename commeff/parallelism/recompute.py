@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
+from commeff import require
 from commeff.parallelism.collectives import ALONG, Axis
 from commeff.parallelism.layers import Layers
 
@@ -108,9 +109,7 @@ def recompute(model: nn.Module, layers: Layers, kind: str, tensor: Axis | None =
     ValueError
         There is no such kind, or it does not fit the model.
     """
-    if kind not in RECOMPUTATIONS:
-        raise ValueError(f"recompute must be one of {', '.join(RECOMPUTATIONS)}, got {kind!r}: choose one")
-    chosen = RECOMPUTATIONS[kind]
+    chosen = require.choose(RECOMPUTATIONS, recompute=kind)
     if chosen is None:
         return
     if chosen.alike and any(getattr(parameter, "sequence", False) for parameter in model.parameters()):

@@ -70,7 +70,7 @@ def dealt(
         The model is split and its mesh is not given, or the other way round; or there is no such stage.
     """
     if zero not in STAGES:
-        raise ValueError(f"zero must be one of {', '.join(map(str, STAGES))}, got {zero}: it is a stage of ZeRO")
+        raise ValueError(f"zero must be one of {', '.join(map(str, STAGES))}, got {zero}")
     cuts = [getattr(parameter, "cut", None) for parameter in parameters.values()]
     if mesh is None:
         if any(cuts):

@@ -87,9 +87,9 @@ SCHEDULES = {
 def unfit(schedule: str, size: int, micro_batches: int) -> Iterator[str]:
     """Why a schedule cannot run so many micro-batches on so many ranks, in a line."""
     if schedule not in SCHEDULES:
-        yield f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}: choose one"
+        yield f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}"
     if micro_batches < 1:
-        yield f"micro_batches must be at least 1, got {micro_batches}: a batch is cut into so many"
+        yield f"micro_batches must be at least 1, got {micro_batches}"
     elif (
         schedule in SCHEDULES and SCHEDULES[schedule].rounds and micro_batches % (rounds := micro_batches // size or 1)
     ):

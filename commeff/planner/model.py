@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
-from commeff.planner.checks import counted, switch
+from commeff import require
+
+count = partial(require.count, most=10**8)  # beyond it 64-bit products of counts overflow
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,10 @@ class Model:
     flash_attention: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "sequence", "vocab"):
-            counted(name, getattr(self, name))
-        for name in ("head_dim", "kv_heads", "ffn_hidden"):
-            if getattr(self, name) is not None:
-                counted(name, getattr(self, name))
-        for name in ("gated", "tied_embeddings", "flash_attention"):
-            switch(name, getattr(self, name))
+        count(layers=self.layers, hidden=self.hidden, heads=self.heads, sequence=self.sequence, vocab=self.vocab)
+        widths = {"head_dim": self.head_dim, "kv_heads": self.kv_heads, "ffn_hidden": self.ffn_hidden}
+        count(**{name: value for name, value in widths.items() if value is not None})
+        require.truth(gated=self.gated, tied_embeddings=self.tied_embeddings, flash_attention=self.flash_attention)
         if self.head_dim is None and self.hidden % self.heads:
             raise ValueError(
                 f"hidden must be a multiple of heads={self.heads}, got {self.hidden}: all heads have one width; "
@@ -62,7 +61,7 @@ class Model:
                 f"kv_heads must divide heads={self.heads}, got {self.kv_heads}: as many heads share each key; "
                 "take a divisor of heads"
             )
-        counted("heads x head_dim", self.query_width)
+        count(**{"heads x head_dim": self.query_width})
 
     @cached_property
     def head_width(self) -> int:

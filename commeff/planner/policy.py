@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from commeff import require
 from commeff.cluster import GPU, PRECISIONS, Cluster
-from commeff.planner.checks import chosen, counted, switch
 from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
-from commeff.planner.model import Model
+from commeff.planner.model import Model, count
 from commeff.planner.policies import SWITCHES, Policies
 from commeff.planner.refusals import OWN, REFUSALS, PolicyContext
 from commeff.planner.worker_method import PLAIN, StrategyFactory, TopologyFactory, WorkerMethod
@@ -70,16 +70,15 @@ class Policy:
     collective: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks"):
-            counted(name, getattr(self, name))
-        for name in SWITCHES:
-            switch(name, getattr(self, name))
+        whole = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks")
+        count(**{name: getattr(self, name) for name in whole})
+        require.truth(**{name: getattr(self, name) for name in SWITCHES})
         if type(self.zero) is not int or self.zero not in range(4):
             raise ValueError(f"zero must be 0 (off), 1, 2 or 3, got {self.zero!r}: ZeRO has the stages 0 to 3")
-        chosen("schedule", self.schedule, SCHEDULES)
-        chosen("recompute", self.recompute, RECOMPUTES)
-        chosen("overlap", self.overlap, OVERLAPS)
-        chosen("precision", self.precision, PRECISIONS)
+        require.one_of(SCHEDULES, schedule=self.schedule)
+        require.one_of(RECOMPUTES, recompute=self.recompute)
+        require.one_of(OVERLAPS, overlap=self.overlap)
+        require.one_of(PRECISIONS, precision=self.precision)
         one = Policies.of([self])
         for refusal in OWN:
             if refusal.holds(one).any():
@@ -131,7 +130,7 @@ class Policy:
 
     def check(self, model: Model, cluster: Cluster, global_batch: int) -> None:
         """Refuse a policy that does not fit the model, the cluster or the batch, in one line."""
-        counted("global_batch", global_batch)
+        count(global_batch=global_batch)
         one, setting = Policies.of([self]), PolicyContext(model, cluster, global_batch, self.stages is not None)
         for refusal in REFUSALS:
             if refusal.holds(one, setting).any():

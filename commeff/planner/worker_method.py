@@ -12,7 +12,8 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 import commeff
-from commeff.planner.checks import chosen, counted
+from commeff import require
+from commeff.planner.model import count
 
 if TYPE_CHECKING:  # the parts of a strategy come with torch, which only policies of more than psgd need
     from commeff.compressors import Compressor
@@ -76,14 +77,13 @@ class WorkerMethod:
     steps: float = 1.0
 
     def __post_init__(self) -> None:
-        counted("period", self.period)
-        counted("degree", self.degree)
+        count(period=self.period, degree=self.degree)
         if not 0 < self.steps < float("inf"):
             raise ValueError(f"steps must be a number above 0, got {self.steps!r} for method={self.name}")
         if self.is_plain and (self.period, self.degree, self.compressor, self.topology) == (1, 1, None, None):
             return
         if isinstance(self.method, str):
-            chosen("method", self.method, sorted(commeff.methods.__all__))
+            require.one_of(sorted(commeff.methods.__all__), method=self.method)
         elif not callable(self.method):
             raise ValueError(
                 f"method must be a name or a function from workers to a strategy, got {self.method!r}; "
@@ -106,7 +106,7 @@ class WorkerMethod:
         if self.topology is not None and self.degree > 1:
             raise ValueError(f"degree must be 1 beside a topology, got {self.degree}: the topology has its own")
         if isinstance(self.topology, str):
-            chosen("topology", self.topology, _plain_topologies())
+            require.one_of(_plain_topologies(), topology=self.topology)
         if self.compressor is not None and "compressor" not in takes:
             kin = " ".join(name for name in sorted(commeff.methods.__all__) if "compressor" in _parameters(name))
             raise ValueError(
@@ -178,7 +178,7 @@ def check_compressor(name: str) -> None:
             f"compressor must be named as in `commeff train`, got {name!r}; write compressor=top_k "
             "compressor.ratio=0.01 (in Python TopK(ratio=0.01)), and method=power_sgd method.rank=R for a low rank"
         )
-    chosen("compressor", name, sorted(COMPRESSORS))
+    require.one_of(sorted(COMPRESSORS), compressor=name)
 
 
 def named_compressor(compressor: Compressor | str | None) -> Compressor | None:

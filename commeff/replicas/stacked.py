@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.compressors.layout import one_kind
@@ -241,8 +242,7 @@ class Stacked:
 
 def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
     """What runs whole models in a precision; others than these replicas are imported when a run needs them."""
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    require.one_of(ENGINES, engine=engine)
     if precision != "fp32":
         if engine != "loop":
             raise ValueError(

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.files import appearing, regular
 from commeff.training.resharding import gather_rows, shard_rows, to_device
 
@@ -63,10 +64,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | Path, every: int = 0, run: str = "") -> None:
-        if every < 0:
-            raise ValueError(
-                f"every must be at least 0, got {every}: it counts steps between checkpoints; 0 is none before the end"
-            )
+        require.at_least(0, "0 is none before the end", every=every)
         self.path, self.previous, self.every = Path(folder) / "latest.pt", Path(folder) / "previous.pt", every
         self.run = run
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.compressors import WorkerRandom
 
 
@@ -48,10 +49,8 @@ class Participation:
     _stays: dict[int, list[tuple[int, int]]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"participation must lie in (0, 1], got {self.share}: it is the share of the workers")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}: it is the probability of a failure")
+        require.within("(0, 1]", participation=self.share)
+        require.within("[0, 1)", dropout=self.dropout)
         for worker, start, stop in self.trace:
             if not 0 <= worker < self.n or not 0 <= start < stop:
                 raise ValueError(

@@ -295,7 +295,7 @@ class Run:
         for name in NUMBERS:
             value, own = state[name], getattr(self, name)
             if type(value) is not type(own) or getattr(value, "shape", ()) != getattr(own, "shape", ()):
-                raise TypeError(f"{name} is another kind of thing")
+                raise TypeError(f"{name} has the wrong type or shape")
             setattr(self, name, value)
         self.began = state.get("began", {})
         self.replicas.load_state_dict(state["replicas"])

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
 from commeff.core import overlap
@@ -44,8 +45,7 @@ class AdaptivePeriod(ByStep):
     own_scope: ClassVar[Scope] = "whole"
 
     def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None) -> None:
-        if type(period) is not int or period < 1:
-            raise ValueError(f"period must be a whole number of at least 1, got {period!r}: it counts steps")
+        require.count(period=period)
         self._first, self.inner, self.otherwise = period, inner, otherwise or Keep()
         self.period = period
 
@@ -119,10 +119,8 @@ class Growing(AdaptivePeriod):
 
     def __init__(self, period: int, inner: Transform, otherwise: Transform, warmup: int, power: float) -> None:
         super().__init__(period, inner, otherwise)
-        if type(warmup) is not int or warmup < 0:
-            raise ValueError(f"warmup must be a whole number of at least 0, got {warmup!r}: it counts steps")
-        if not power > 0:
-            raise ValueError(f"power must be more than 0, got {power}: the period is to grow as the loss falls")
+        require.count(0, warmup=warmup)
+        require.positive("the period is to grow as the loss falls", power=power)
         self.warmup, self.power = warmup, power
 
     def next_period(self, loss: float, step: int) -> int:
@@ -157,10 +155,8 @@ class Shrinking(AdaptivePeriod):
 
     def __init__(self, period: int, inner: Transform, interval: int, decay: float, local: Local) -> None:
         super().__init__(period, inner)
-        if type(interval) is not int or interval < 1:
-            raise ValueError(f"interval must be a whole number of at least 1, got {interval!r}: it counts steps")
-        if not 0 < decay < 1:
-            raise ValueError(f"decay must lie in (0, 1), got {decay}: the period is to shrink; give 0.5")
+        require.count(interval=interval)
+        require.within("(0, 1)", "the period is to shrink", decay=decay)
         self.interval, self.decay, self._local = interval, decay, local
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

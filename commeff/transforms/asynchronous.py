@@ -12,6 +12,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.addresses import Address
@@ -102,8 +103,8 @@ class ParameterServer(Asynchronous):
 
     def __init__(self, server: ServerStep, waits_for: WaitsFor, patience: float | None = None) -> None:
         super().__init__(waits_for)
-        if patience is not None and patience <= 0:
-            raise ValueError(f"patience must be above 0, or None, got {patience}: it counts updates of the server")
+        if patience is not None:
+            require.positive(patience=patience)
         self.server, self.patience = server, patience
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.strategy import Chain, Strategy, Transform
@@ -40,10 +41,8 @@ class Attack(Transform):
     """
 
     def __init__(self, name: AttackName, f: int, strength: float | None = None) -> None:
-        if name not in LIES:
-            raise ValueError(f"attack must be one of {', '.join(LIES)}, got {name!r}")
-        if f < 0:
-            raise ValueError(f"attackers must be at least 0, got {f}: it counts workers who lie")
+        require.one_of(LIES, attack=name)
+        require.at_least(0, attackers=f)
         self.name, self.f, self.strength = name, f, STRENGTHS[name] if strength is None else strength
 
     @property

@@ -56,7 +56,7 @@ class Weighted(Transform):
 
     def __init__(self, average: Transform, weights: Sequence[float] | None = None) -> None:
         if weights is not None and not all(weight > 0 for weight in weights):
-            raise ValueError(f"weights must be more than 0, got {list(weights)}: who has no data has no worker")
+            raise ValueError(f"weights must be above 0, got {list(weights)}; drop workers without data")
         self.average, self.weights = average, None if weights is None else tuple(map(float, weights))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

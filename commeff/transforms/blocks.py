@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.addresses import Address
@@ -222,10 +223,7 @@ class Buckets(Blocks):
     """
 
     def __init__(self, inner: Transform, megabytes: float) -> None:
-        if megabytes <= 0:
-            raise ValueError(
-                f"bucket_mb must be positive, got {megabytes}: it is the size of a bucket; give 0 for none"
-            )
+        require.positive(bucket_mb=megabytes)
         super().__init__(inner, ())
         self.megabytes = megabytes
 

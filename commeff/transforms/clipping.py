@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.reductions import joint_norm
@@ -45,8 +45,7 @@ class Clipped(Transform):
     own_exact_on_pieces = True
 
     def __init__(self, max_norm: float, inner: Transform) -> None:
-        if not 0 < max_norm < math.inf:
-            raise ValueError(f"clip must be a positive number, got {max_norm}: it is the largest norm of a gradient")
+        require.positive(clip=max_norm)
         self.max_norm, self.inner = max_norm, inner
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
 from commeff.core.overlap import Stages
@@ -35,8 +36,7 @@ class DeepSqueeze(Transform):
     restless = "C is of the parameters themselves"
 
     def __init__(self, topology: Topology, compressor: Compressor, eta: float) -> None:
-        if not 0 < eta <= 1:
-            raise ValueError(f"eta must lie in (0, 1], got {eta}: it is the consensus step size")
+        require.within("(0, 1]", eta=eta)
         self.encoder = ErrorFeedback(compressor)
         self.topology, self.eta = fitting(topology), eta
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Blockwise, DenseMessage, Layout, Message, PerTensor, TopK
 from commeff.compressors.base import wide
@@ -79,10 +80,8 @@ class CosineMomentum(Transform):
     own_scope = "tensor"
 
     def __init__(self, k: int, chunk: int, beta: float) -> None:
-        check_beta(beta)
-        for name, value in {"k": k, "chunk": chunk}.items():
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}: it counts coefficients")
+        require.within("[0, 1]", beta=beta)
+        require.at_least(1, k=k, chunk=chunk)
         self.k, self.chunk, self.beta = k, chunk, beta
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
@@ -132,7 +131,7 @@ class Striding(Transform):
     rows = ("momentum",)
 
     def __init__(self, stride: int, beta: float) -> None:
-        check_beta(beta)
+        require.within("[0, 1]", beta=beta)
         self.stride, self.beta = stride, beta
 
     @property
@@ -179,9 +178,3 @@ class Signed(Transform):
 
     def agrees(self, step: int | None = None) -> bool:
         return self.inner.agrees(step)
-
-
-def check_beta(beta: float) -> None:
-    """Refuse a momentum that grows."""
-    if not 0 <= beta <= 1:
-        raise ValueError(f"beta must lie in [0, 1], got {beta}: it is the share of the momentum that is kept")

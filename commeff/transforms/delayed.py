@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.overlap import Flow
@@ -59,8 +60,7 @@ class Delayed(Transform):
         return (*([LATE] if self.delay else []), *super().needs_all)
 
     def __init__(self, inner: Transform, delay: int) -> None:
-        if type(delay) is not int or delay < 0:
-            raise ValueError(f"delay must be a whole number of at least 0, got {delay!r}: it counts steps")
+        require.count(0, delay=delay)
         self.inner, self.delay = inner, delay
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
@@ -174,8 +174,7 @@ class MixedIn(Awaiting):
                 f"delay must be a whole number from 0 to {every.period - 1}, got {delay!r}: it counts steps, and what "
                 "is sent arrives before the next is; take a longer period or a shorter delay"
             )
-        if not 0 <= mixing <= 1:
-            raise ValueError(f"mixing must lie in [0, 1], got {mixing}: it is the weight of the worker's own x")
+        require.within("[0, 1]", mixing=mixing)
         self.every, self.delay, self.mixing = every, delay, mixing
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
@@ -209,10 +208,8 @@ class Pulled(Awaiting):
     why_all = "what travels while steps go on comes from those who were there before; give participation=1"
 
     def __init__(self, average: Transform, pull: float, beta: float) -> None:
-        if not 0 < pull <= 1:
-            raise ValueError(f"pull must lie in (0, 1], got {pull}: without it nobody hears of others; give 0.6")
-        if not 0 <= beta < 1:
-            raise ValueError(f"beta must lie in [0, 1), got {beta}: it is a momentum; give for example 0.7")
+        require.within("(0, 1]", pull=pull)
+        require.within("[0, 1)", beta=beta)
         self.average, self.pull, self.beta = average, pull, beta
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout, Message, contractive
 from commeff.core.strategy import Encoder
@@ -61,8 +62,7 @@ class ErrorFeedback(Encoder):
     rows = ("error",)
 
     def __init__(self, compressor: Compressor, decay: float = 1.0) -> None:
-        if not 0 <= decay <= 1:
-            raise ValueError(f"decay must lie in [0, 1], got {decay}: it is the share of the error that is kept")
+        require.within("[0, 1]", decay=decay)
         self.compressor = Plain(contractive(compressor))
         self.decay = decay
 
@@ -96,8 +96,7 @@ class ErrorControl(Encoder):
     rows = ("error",)
 
     def __init__(self, compressor: Compressor, eta: float) -> None:
-        if not 0 <= eta <= 1:
-            raise ValueError(f"eta must lie in [0, 1], got {eta}: it is the share of the error that is sent")
+        require.within("[0, 1]", eta=eta)
         self.compressor = Plain(contractive(compressor))
         self.eta = eta
 
@@ -127,8 +126,7 @@ class Warmup(Encoder):
     shared = ("sent",)
 
     def __init__(self, first: Encoder | Compressor, steps: int, then: Encoder | Compressor) -> None:
-        if steps < 0:
-            raise ValueError(f"steps must be at least 0, got {steps}: it counts the messages of the warm-up")
+        require.at_least(0, steps=steps)
         self.first, self.steps, self.then = as_encoder(first), steps, as_encoder(then)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
 from commeff.core.overlap import Stages
@@ -65,8 +66,8 @@ class Diana(Transform):
     shared = ("mean",)
 
     def __init__(self, compressor: Compressor, alpha: float | None = None) -> None:
-        if alpha is not None and not 0 <= alpha <= 1:
-            raise ValueError(f"alpha must lie in [0, 1], got {alpha}: it is the share by which shifts move")
+        if alpha is not None:
+            require.within("[0, 1]", alpha=alpha)
         self.compressor, self.alpha = Plain(compressor), alpha
 
     @property
@@ -113,8 +114,7 @@ class Smooth(Transform):
     shared = ("begun",)
 
     def __init__(self, eta: float) -> None:
-        if not 0 < eta <= 1:
-            raise ValueError(f"eta must lie in (0, 1], got {eta}: it is the weight of the newest gradient")
+        require.within("(0, 1]", eta=eta)
         self.eta = eta
 
     @property

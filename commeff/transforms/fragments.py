@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.strategy import Transform
@@ -41,8 +42,7 @@ class Fragments(Blocks):
         self, inner: Transform, period: int, count: int, begin: int = 0, delay: int = 0, mixing: float = 0.0
     ) -> None:
         super().__init__(mixed_in(Every(period, inner), delay, mixing), ())
-        if type(count) is not int or count < 1:
-            raise ValueError(f"fragments must be a whole number of at least 1, got {count!r}: they are shared in turns")
+        require.count(fragments=count)
         self.period, self.count, self.begin = period, count, begin
 
     def _partition(self, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout, contractive
 from commeff.core.corrections import Carrying
@@ -100,8 +101,7 @@ class Choco(Transform):
     why_all = "CHOCO's running sums are right for fixed weights only; give participation=1, or another method"
 
     def __init__(self, topology: Topology, compressor: Compressor, gamma: float) -> None:
-        if not 0 < gamma <= 1:
-            raise ValueError(f"gamma must lie in (0, 1], got {gamma}: it is the consensus step size")
+        require.within("(0, 1]", gamma=gamma)
         self.compressor = Plain(contractive(compressor))
         self.topology, self.gamma = fitting(topology), gamma
 

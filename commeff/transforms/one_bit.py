@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.factories import one_rate, plain_sgd
@@ -40,8 +41,7 @@ class OneBitAdam(Transform):
     common = ("momentum", "variance")
 
     def __init__(self, compressed: Transform, warmup: int, betas: tuple[float, float], eps: float) -> None:
-        if type(warmup) is not int or warmup < 1:
-            raise ValueError(f"warmup must be at least 1, got {warmup!r}: the variance is that of its gradients")
+        require.count(warmup=warmup)
         check_adam(betas, eps)
         self.average, self.compressed, self.warmup, self.betas, self.eps = Average(), compressed, warmup, betas, eps
 
@@ -108,9 +108,7 @@ class ZeroOneAdam(Transform):
         betas: tuple[float, float],
         eps: float,
     ) -> None:
-        for name, value in {"freeze": freeze, "kappa": kappa, "doubling": doubling, "longest": longest}.items():
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}: it counts steps")
+        require.count(freeze=freeze, kappa=kappa, doubling=doubling, longest=longest)
         check_adam(betas, eps)
         self._local, self.average, self.compressed = local, Average(), compressed
         self.freeze, self.kappa, self.doubling, self.longest = freeze, kappa, doubling, longest
@@ -178,8 +176,5 @@ def directions(moments: Tensor, variance: Tensor, eps: float) -> Tensor:
 
 def check_adam(betas: tuple[float, float], eps: float) -> None:
     """Refuse constants that Adam cannot have."""
-    for i, beta in enumerate(betas, 1):
-        if not 0 <= beta < 1:
-            raise ValueError(f"beta{i} must lie in [0, 1), got {beta}: it is the share of a mean that is kept")
-    if not eps > 0:
-        raise ValueError(f"eps must be above 0, got {eps}: it keeps directions finite where gradients are 0")
+    require.within("[0, 1)", **{f"beta{i}": beta for i, beta in enumerate(betas, 1)})
+    require.positive("it keeps directions finite where gradients are 0", eps=eps)

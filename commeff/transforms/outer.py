@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.factories import one_rate
@@ -114,10 +115,8 @@ class GossipOuter(Transform):
     rows = ("anchor", "momentum")
 
     def __init__(self, topology: Topology, alpha: float, beta: float, gamma: float) -> None:
-        if not 0 <= alpha < 1:
-            raise ValueError(f"alpha must lie in [0, 1), got {alpha}: it is a momentum; give for example 0.5")
-        if not beta > 0:
-            raise ValueError(f"beta must be more than 0, got {beta}: it is the step along what workers moved; give 0.7")
+        require.within("[0, 1)", alpha=alpha)
+        require.positive(beta=beta)
         if not 0 < gamma < 2 * (1 + alpha):
             raise ValueError(
                 f"gamma must lie in (0, {2 * (1 + alpha):g}), got {gamma}: anchors would not come together; give 1"

@@ -9,6 +9,7 @@ from collections.abc import Generator
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator, Handle
 from commeff.compressors import DenseMessage, Layout
 from commeff.compressors.layout import Field
@@ -38,10 +39,7 @@ class PowerSGD(Transform):
     right: dict[str, Tensor]  # the last Q (b, r) of every approximated tensor, by its name
 
     def __init__(self, rank: int) -> None:
-        if rank < 1:
-            raise ValueError(
-                f"rank must be at least 1, got {rank}: a low-rank average needs a column; give rank=1 or more"
-            )
+        require.at_least(1, "a low-rank average needs a column", rank=rank)
         self.rank = rank
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

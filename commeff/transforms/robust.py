@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
 from commeff.core.overlap import Stages
@@ -21,12 +21,6 @@ def middle(rows: Tensor) -> Tensor:
     """(1, d): the median of each coordinate."""
     ordered, n = rows.sort(0).values, len(rows)
     return (ordered[(n - 1) // 2] + ordered[n // 2])[None] / 2
-
-
-def _steps(iterations: int) -> int:
-    if iterations < 1:
-        raise ValueError(f"iterations must be at least 1, got {iterations}: the rule is what they come to")
-    return iterations
 
 
 class RobustRule(Stateful, ABC):
@@ -61,8 +55,8 @@ class Outvoting(RobustRule):
     """
 
     def __init__(self, f: int | None = None) -> None:
-        if f is not None and f < 0:
-            raise ValueError(f"f must be at least 0, got {f}: it counts workers who lie")
+        if f is not None:
+            require.at_least(0, f=f)
         self.f = f
 
     def start(self, v: Tensor, n: int) -> None:
@@ -140,9 +134,9 @@ class GeometricMedian(RobustRule):
     own_scope: ClassVar[Scope] = "whole"
 
     def __init__(self, iterations: int = 8, smoothing: float = 1e-6) -> None:
-        if smoothing <= 0:
-            raise ValueError(f"smoothing must be a positive number, got {smoothing}: distances are divided by")
-        self.iterations, self.smoothing = _steps(iterations), smoothing
+        require.positive(smoothing=smoothing)
+        require.at_least(1, iterations=iterations)
+        self.iterations, self.smoothing = iterations, smoothing
 
     def __call__(self, rows: Tensor) -> Tensor:
         found = middle(rows)
@@ -170,9 +164,9 @@ class CentredClipping(RobustRule):
     shared: ClassVar[tuple[str, ...]] = ("centre",)
 
     def __init__(self, tau: float = 1.0, iterations: int = 3) -> None:
-        if not 0 < tau < math.inf:
-            raise ValueError(f"tau must be a positive number, got {tau}: it is how far a vector may pull")
-        self.tau, self.iterations = tau, _steps(iterations)
+        require.positive(tau=tau)
+        require.at_least(1, iterations=iterations)
+        self.tau, self.iterations = tau, iterations
 
     def start(self, v: Tensor, n: int) -> None:
         self.centre = v.new_zeros(1, v.shape[1])
@@ -208,8 +202,7 @@ class Robust(Transform):
     why_all = "a robust rule counts on n workers, of which f lie; give participation=1, or another method"
 
     def __init__(self, rule: RobustRule, encoder: Encoder | Compressor = UNCOMPRESSED, bucketing: int = 1) -> None:
-        if type(bucketing) is not int or bucketing < 1:
-            raise ValueError(f"bucketing must be a whole number of at least 1, got {bucketing!r}: it counts vectors")
+        require.count(bucketing=bucketing)
         self.rule, self.encoder, self.bucketing = rule, as_encoder(encoder), bucketing
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.communicator.mixing import Neighbours
 from commeff.compressors import DenseMessage, Layout
@@ -51,10 +52,9 @@ class SelfCentredClipping(NeighbourRule):
     own_exact_on_pieces: ClassVar[bool] = True
 
     def __init__(self, f: int = 1, tau: float | None = None) -> None:
-        if type(f) is not int or f < 0:
-            raise ValueError(f"f must be a whole number of at least 0, got {f!r}: it counts neighbours who lie")
-        if tau is not None and not tau > 0:
-            raise ValueError(f"tau must be a positive number, got {tau}: it is how far a neighbour may pull")
+        require.count(0, f=f)
+        if tau is not None:
+            require.within("(0, inf]", tau=tau)
         self.f, self.tau = f, tau
 
     def start(self, v: Tensor, layout: Layout) -> None:

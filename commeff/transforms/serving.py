@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.compressors import Layout
 from commeff.core.state import Stateful
 from commeff.core.strategy import LocalStep
@@ -83,12 +84,10 @@ class DelayedNesterov(ServerStep):
     shared = ("waiting",)
 
     def __init__(self, lr: float, beta: float, buffer_size: int | None = None) -> None:
-        if lr <= 0:
-            raise ValueError(f"outer_lr must be above 0, got {lr}: the server would stand still")
-        if not 0 <= beta < 1:
-            raise ValueError(f"beta must lie in [0, 1), got {beta}: it is a momentum")
-        if buffer_size is not None and (type(buffer_size) is not int or buffer_size < 1):
-            raise ValueError(f"buffer_size must be a whole number of at least 1, got {buffer_size!r}: of arrivals")
+        require.positive(outer_lr=lr)
+        require.within("[0, 1)", beta=beta)
+        if buffer_size is not None:
+            require.count(buffer_size=buffer_size)
         self.lr, self.beta, self.buffer_size = lr, beta, buffer_size
 
     def start(self, model: Tensor, layout: Layout, workers: int) -> None:

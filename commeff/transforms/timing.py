@@ -7,6 +7,7 @@ from abc import abstractmethod
 
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.core import overlap
@@ -62,8 +63,7 @@ class Every(ByStep):
     """
 
     def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None, ahead: int = 0) -> None:
-        if type(period) is not int or period < 1:
-            raise ValueError(f"period must be a whole number of at least 1, got {period!r}: it counts steps")
+        require.count(period=period)
         self.period, self.inner, self.otherwise, self.ahead = period, inner, otherwise or Keep(), ahead
 
     def due(self, step: int) -> bool:
@@ -93,11 +93,7 @@ class Sometimes(ByStep):
     """
 
     def __init__(self, probability: float, inner: Transform, otherwise: Transform | None = None) -> None:
-        if not 0 < probability <= 1:
-            raise ValueError(
-                f"probability must lie in (0, 1], got {probability}: workers would never talk; 1/p steps is the mean "
-                "distance"
-            )
+        require.within("(0, 1]", "1/p steps is the mean distance of two exchanges", probability=probability)
         self.probability, self.inner, self.otherwise = probability, inner, otherwise or Keep()
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
@@ -131,8 +127,7 @@ class After(ByStep):
     """
 
     def __init__(self, begin: int, inner: Transform, before: Transform) -> None:
-        if type(begin) is not int or begin < 0:
-            raise ValueError(f"begin must be a whole number of at least 0, got {begin!r}: it is a step")
+        require.count(0, begin=begin)
         self.begin, self.inner, self.otherwise = begin, inner, before
 
     def due(self, step: int) -> bool:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.overlap import Stages
@@ -31,8 +32,7 @@ class ServerVariates(Transform):
     rows = ("drift", "coming")
 
     def __init__(self, average: Transform, period: int) -> None:
-        if type(period) is not int or period < 1:
-            raise ValueError(f"period must be a whole number of at least 1, got {period!r}: it counts steps")
+        require.count(period=period)
         self.average, self.period = average, period
 
     @property

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from commeff import compressors, methods, optimizers, topologies
 from commeff.compressors import Compressor, Layout
+from commeff.experiments.catalogue.borrowed import BORROWED
+from commeff.experiments.catalogue.facts import STEPS, WORKERS, contraction, facts, lost, reference
 from commeff.experiments.config import build
-from commeff.experiments.config.borrowed import BORROWED
-from commeff.experiments.config.facts import STEPS, WORKERS, contraction, facts, lost, reference
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import built_in, node

@@ -35,10 +35,10 @@ def list_choices(
     * `commeff list method --long --parameters 125000000 --workers 32` the same for a model of yours
     """
     with refusals():
-        from commeff.experiments.config.describe import catalogue, overview
+        from commeff.experiments.catalogue.describe import catalogue, overview
 
         if long:
-            from commeff.experiments.config.composition import NOTE, composition
+            from commeff.experiments.catalogue.composition import NOTE, composition
 
             details = composition(group, adopted(plugin), parameters, workers)
             note = NOTE.format(parameters=parameters, workers=workers)
@@ -61,7 +61,7 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
     `???` stands for what has no default and has to be given.
     """
     with refusals():
-        from commeff.experiments.config.describe import explain, shown
+        from commeff.experiments.catalogue.describe import explain, shown
 
         config = shown(settings or [], adopted(plugin))
     if as_json:

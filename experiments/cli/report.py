@@ -91,7 +91,7 @@ def report_command(
     are built only if this command names them with `--plugin`.
     """
     with refusals():
-        from commeff.experiments.config.clusters import read_places
+        from commeff.cluster.places import read_places
         from commeff.experiments.report.style import read_style
         from commeff.experiments.run.store import check_grid, check_store
 

@@ -1,1 +1,1 @@
-"""The hydra groups: one YAML file per task, method, compressor, topology, optimizer and schedule."""
+"""A table for each group of choices, of what signatures do not say."""

@@ -20,7 +20,7 @@ from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.loading import again, load
 from commeff.experiments.config.plugins import Choice, choices, file_and_name, unfinished
 from commeff.experiments.config.registry import locate, split
-from commeff.experiments.config.schema import did_you_mean
+from commeff.require import did_you_mean
 
 CODES: dict[str, ModuleType] = {
     "compressor": commeff.compressors.laws,

@@ -1,4 +1,4 @@
-"""The configuration of one run: hydra composes it here, once; the result is a plain dict, closed and resolved.
+"""The configuration of one run, composed here, once; the result is a plain dict, closed and resolved.
 
     compose(["method=choco", "compressor=top_k", "compressor.ratio=0.01", "workers=16"])
 
@@ -14,21 +14,24 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from commeff.experiments.config import schema
-from commeff.experiments.config.meshes import AXES, mesh_faults, mesh_size, with_mesh
+from commeff.experiments.config.csv_files import read_availability, read_speeds
+from commeff.experiments.config.meshes import mesh_faults, mesh_size, with_mesh
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.config.presence import attack_faults, participation_faults, read_trace
+from commeff.experiments.config.presence import attack_faults, participation_faults
 from commeff.experiments.config.registry import locate, split
-from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, did_you_mean, node, takes
+from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, node, plain, takes
 from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
-from commeff.experiments.config.speeds import read_speeds, speed_faults
+from commeff.experiments.config.settings import RUN
+from commeff.experiments.config.speeds import speed_faults
 from commeff.experiments.sinks import unavailable
+from commeff.require import did_you_mean
 
 SHORTHANDS = {"model": "task.model"}
 
@@ -37,48 +40,6 @@ MESHED = {"mesh", "micro_batches", "recompute", "zero", "precision", "sequence",
 FREE = ("topology.n",)  # follows like others, but a topology between nodes of several workers is set by hand
 
 REFERENCE = re.compile(r"\$\{[\w.]+\}")  # to another key; functions (oc.env) are for the files of this package
-
-# Beyond these no machine or cluster of today goes.
-MOST = {"workers": 100_000, "nproc": 4096, "threads": 1024} | {f"mesh.{axis}": 4096 for axis in AXES}
-
-# The keys of config.yaml that belong to no group: type, and the least value of a number.
-RUN: dict[str, tuple[Any, float]] = {
-    "workers": (int, 1),
-    "nproc": (int, 1),
-    **{f"mesh.{axis}": (int, 1) for axis in AXES},
-    "mesh.schedule": (Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"], 0),
-    "micro_batches": (int, 1),
-    "recompute": (Literal["none", "selective", "full", "offloaded", "partitioned"], 0),
-    "zero": (Literal[0, 1, 2, 3], 0),
-    "precision": (Literal["fp32", "bf16", "fp16", "bf16_mixed"], 0),
-    "sequence": (bool, 0),
-    "pieces": (Literal["own"] | None, 0),
-    "collective": (Literal["auto", "all_reduce", "ring", "tree", "all_gather", "server"], 0),
-    "bucket_mb": (float, 0),
-    "steps": (int, 1),
-    "seed": (int, 0),
-    "data_dir": (str | None, 0),
-    "device": (Literal["cpu", "cuda"], 0),
-    "engine": (Literal["loop", "vmap"], 0),
-    "threads": (int, 1),
-    "accumulate": (int | None, 1),
-    "l2": (float, 0),
-    "clip": (float | None, 0),
-    "attack": (Literal["sign_flip", "noise", "a_little", "inner_product", "label_flip"] | None, 0),
-    "attackers": (int, 0),
-    "participation": (float, 0),
-    "dropout": (float, 0),
-    "availability": (str | list | None, 0),
-    "speeds": (str | list | None, 0),
-    "step_time": (float, 0),
-    "spread": (float, 0),
-    "straggler": (float, 0),
-    "links": (str | None, 0),
-    "evaluate_every": (int, 0),
-    "resume_from": (str | None, 0),
-    "checkpoint_every": (int, 0),
-    "log": (str | list | None, 0),
-}
 
 
 def compose(
@@ -137,17 +98,13 @@ def compose(
     if resolved["nproc"] > resolved["workers"] and mesh_size(resolved) == 1:
         nproc, workers = resolved["nproc"], resolved["workers"]
         faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")
-    if isinstance(resolved["availability"], str):
-        try:
-            resolved["availability"] = read_trace(resolved["availability"])
-        except ConfigError as error:
-            faults += error.faults
-    if isinstance(resolved["speeds"], str):
-        try:
-            resolved["speeds"] = read_speeds(resolved["speeds"])
-        except ConfigError as error:
-            faults += error.faults
-            resolved["speeds"] = []  # a clock, of which nothing else is wrong
+    for key, read in (("availability", read_availability), ("speeds", read_speeds)):
+        if isinstance(resolved[key], str):
+            try:
+                resolved[key] = read(resolved[key])
+            except ConfigError as error:
+                faults += error.faults
+                resolved[key] = "" if key == "availability" else []  # of which nothing else is wrong
     faults += participation_faults(resolved) + attack_faults(resolved) + speed_faults(resolved)
     faults += unavailable(resolved["log"]) if resolved["log"] and not unfinished else []
     if faults:
@@ -190,7 +147,7 @@ def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], di
             )
             continue
         values[SHORTHANDS.get(key, key)] = copy_tree(override.value())
-    if schema.fits(values.get("schedule"), RUN["mesh.schedule"][0]):  # not one of rates
+    if schema.fits(values.get("schedule"), RUN["mesh.schedule"].hint):  # not one of rates
         values["mesh.schedule"] = values.pop("schedule")
     return values, signed
 
@@ -215,16 +172,15 @@ def _choose(values: Mapping[str, Any], plugins: Sequence[Choice], faults: list[s
         choices = {place: str(values[place]) for place in places if place in values and place not in chosen}
         for place, name in choices.items():
             names = built_in(places[place]) + [p.name for p in plugins if p.group == places[place]]
-            match = next((n for n in names if _plain(n) == _plain(name)), None)
+            match = next((n for n in names if plain(n) == plain(name)), None)
             if match is None:
-                orders = get_args(RUN["mesh.schedule"][0]) if place == "schedule" else ()
+                orders = get_args(RUN["mesh.schedule"].hint) if place == "schedule" else ()
                 of_pipelines = f", or for a pipeline from {', '.join(orders)}" if orders else ""
                 meant = did_you_mean(name, [*names, *orders])
                 faults.append(f"no {places[place]} {name!r}{meant}; choose from {', '.join(names)}{of_pipelines}")
                 broken.add(place.split(".")[0])
             chosen[place] = match or ""
-        overrides = [f"{g if p == g else f'{g}@{p}'}={chosen[p]}" for p, g in places.items() if chosen.get(p)]
-        selection = select(tuple(overrides), tuple(plugins))
+        selection = select(tuple((place, chosen[place]) for place in places if chosen.get(place)), tuple(plugins))
         places = selection.places
         if not any(place in values and place not in chosen for place in places):
             return selection, broken
@@ -243,13 +199,12 @@ def _fault(raw: Mapping[str, Any], key: str, value: Any) -> str | None:
     if "${" in REFERENCE.sub("", str(value)):
         return f"{key} must be a value or a reference such as ${{workers}}, got {str(value)!r}: settings call nothing"
     if key in RUN:
-        hint, least = RUN[key]
+        _, hint, least, most = RUN[key]
         if not schema.fits(value, hint):
             return f"{key} must be {schema.words(hint)}, got {value!r}"
-        if isinstance(value, int) and key in MOST and not least <= value <= MOST[key]:
-            return f"{key} must be at least {least} and at most {MOST[key]:,}, got {value:,}"
-        if isinstance(value, (int, float)) and not least <= value < 2**63:
-            return f"{key} must be at least {least} and less than 2^63, got {value}"
+        if isinstance(value, (int, float)) and not least <= value < (2**63 if most is None else most + 1):
+            upper = "less than 2^63" if most is None else f"at most {most:,}"
+            return f"{key} must be at least {least} and {upper}, got {value:,}"
         return None
     *parts, name = key.split(".")
     holder = raw
@@ -257,7 +212,3 @@ def _fault(raw: Mapping[str, Any], key: str, value: Any) -> str | None:
         holder = holder[part]
     needed = schema.misfit(holder["_target_"], name, value)
     return f"{key} must be {needed}, got {value!r}" if needed else None
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "")

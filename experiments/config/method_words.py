@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from commeff.experiments.config.compose import RUN, SHORTHANDS, compose
+from commeff.experiments.config.compose import SHORTHANDS, compose
 from commeff.experiments.config.contained import refused
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.settings import RUN
 
 if TYPE_CHECKING:
     from commeff.core.strategy import Strategy

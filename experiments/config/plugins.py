@@ -6,9 +6,9 @@
     a function annotated `-> Strategy`            method=its_name
     a function annotated `-> Topology`            topology=its_name
 
-Parameters that carry the name of another part are wired to it (`WIRES`), the others keep their defaults and can be set:
-`method.period=3`. A required compressor or topology of another name is a part within the part. A file or module is
-named with `--plugin`; an installed package offers its own under the entry point group "commeff.plugins",
+Parameters that carry the name of another part follow it (`schema.WIRES`), the others keep their defaults and can be
+set: `method.period=3`. A required compressor or topology of another name is a part within the part. A file or module
+is named with `--plugin`; an installed package offers its own under the entry point group "commeff.plugins",
 name = "module".
 """
 
@@ -26,19 +26,11 @@ from typing import Any
 from commeff.experiments.config.contained import ProcessEnding
 from commeff.experiments.config.loading import defined_in, load
 from commeff.experiments.config.registry import foreign, locate, offer, split, targets_in
-from commeff.experiments.config.schema import ConfigError, built_in, parameters, returned
+from commeff.experiments.config.schema import ConfigError, built_in, signature_node
+from commeff.experiments.config.signature import parameters, returned
 from commeff.experiments.config.sources import raised_at
 
 ENTRY_POINTS = "commeff.plugins"
-WIRES = {
-    "optimizer": "${optimizer}",
-    "compressor": "${compressor}",
-    "topology": "${topology}",
-    "n": "${workers}",
-    "workers": "${workers}",
-    "seed": "${seed}",
-    "data_dir": "${data_dir}",
-}
 ADVICE = (
     "write a subclass of Compressor, a function annotated -> Strategy or -> Topology, or a task, such as a subclass of "
     "commeff.experiments.tasks.Supervised"
@@ -52,7 +44,7 @@ class Choice:
     Attributes
     ----------
     group, name : as in `group=name`.
-    node : what its YAML file would hold.
+    node : what it stands for.
     """
 
     group: str
@@ -176,20 +168,7 @@ def _choices(module: ModuleType, place: str) -> Iterator[Choice]:
         group = group_of(value)
         if group is not None:
             choice = snake_case(name) if inspect.isclass(value) else name
-            yield Choice(group, choice, _nested(value, signature_node(value, place + name, group)))
-
-
-def _nested(value: Any, node: dict[str, Any]) -> dict[str, Any]:
-    """The node with a part of its own where one is required: `compressor.inner=qsgd compressor.inner.levels=4`."""
-    from commeff.compressors import Compressor
-    from commeff.topologies import Topology
-
-    first = {Compressor: ("compressor", "top_k"), Topology: ("topology", "ring")}
-    hints = {name: parameter.annotation for name, parameter in parameters(value).items() if node.get(name) == "???"}
-    parts = {name: first[hint] for name, hint in hints.items() if hint in (Compressor, Topology)}
-    defaults = [{f"/{group}@{name}": choice} for name, (group, choice) in parts.items()]
-    rest = {name: content for name, content in node.items() if name not in parts}
-    return {"defaults": defaults, **rest} if parts else rest
+            yield Choice(group, choice, signature_node(parameters(value), place + name, group))
 
 
 def group_of(value: Any) -> str | None:
@@ -239,18 +218,3 @@ def _unannotated(module: ModuleType) -> Iterator[str]:
             yield f"{name} is a topology: write a function that returns it, annotated -> Topology"
         elif inspect.isfunction(value) and returned(value) is inspect.Signature.empty:
             yield f"the function {name} does not say what it returns: annotate it -> Strategy or -> Topology"
-
-
-def signature_node(value: Any, target: str, group: str) -> dict[str, Any]:
-    """The YAML of a function or class: wired parameters, defaults, and `???` where there is none."""
-    node: dict[str, Any] = {"_target_": target}
-    for name, parameter in parameters(value).items():
-        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            continue
-        if name in WIRES and name != group:
-            node[name] = WIRES[name]
-        elif parameter.default is inspect.Parameter.empty:
-            node[name] = "???"
-        elif parameter.default is None or isinstance(parameter.default, (int, float, str, bool, list, tuple)):
-            node[name] = parameter.default
-    return node

@@ -1,28 +1,52 @@
 """What a configuration may hold: groups and their choices, and of each choice its version and the values that it takes.
 
-Signatures are the schema: the annotations of a function say which values its part of the configuration may have.
+Signatures are the schema: the parameters of a function or class are the keys of its choice, their annotations say which
+values these take. What a signature does not say is in one table for each group, `conf/GROUP.yaml`.
 """
 
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
-import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
+from inspect import Parameter
 from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
 
-from commeff.experiments.config.registry import locate, split
-from commeff.experiments.config.written import written_annotation
+from commeff.experiments.config.signature import annotation, exported, signature
 
 GROUPS = ("task", "method", "compressor", "topology", "optimizer", "schedule")
 OPTIONAL = ("compressor", "topology")  # for methods that refer to them
-VERSION = "_version_"  # in the YAML of a choice whose meaning was corrected: how many meanings it has had
+PACKAGES = {  # whose names are choices
+    "task": "commeff.experiments.tasks",
+    "method": "commeff.methods",
+    "compressor": "commeff.compressors",
+    "topology": "commeff.topologies",
+    "optimizer": "commeff.optimizers",
+    "schedule": "commeff.schedules",
+}
+OF_FUNCTIONS = ("method", "topology")  # every function of the package is one
+OF_FACTORIES = ("optimizer", "schedule")  # a choice is a call that lacks its first argument
+WIRES = {  # parameters of these names follow what they name
+    "optimizer": "${optimizer}",
+    "compressor": "${compressor}",
+    "topology": "${topology}",
+    "n": "${workers}",
+    "workers": "${workers}",
+    "seed": "${seed}",
+    "data_dir": "${data_dir}",
+}
+FIRST = {"Compressor": "compressor=top_k", "Topology": "topology=ring"}  # of a part within a part, by its annotation
+
+TARGET = "_target_"  # the name of what is built
+PARTIAL = "_partial_"  # it is a call that lacks an argument; an entry of a table that says so stands as it is written
+PART = "_part_"  # GROUP=NAME: a part within the part, and beside it keys of that which have another default
+BESIDE = "_beside_"  # {GROUP: NAME}: parts that suit a method, unless others are chosen
+VERSION = "_version_"  # of a choice whose meaning was corrected: how many meanings it has had
 
 CONTAINERS = ("builtins", "collections.abc", "typing")  # modules of the classes that a list may be
 WORDS = {
@@ -57,25 +81,80 @@ def built_in(group: str) -> list[str]:
     >>> built_in("schedule")
     ['constant', 'cosine', 'inverse_time', 'multi_step', 'one_cycle']
     """
-    return [*_names(group)]
+    return [*_targets(group)]
 
 
 def node(group: str, name: str) -> dict[str, Any]:
-    """The YAML file of a choice, as it is written."""
-    return copy.deepcopy(_read(group, name))
+    """What a choice stands for: the signature of its function or class, and what the table of its group says beside.
+
+    >>> node("topology", "base_graph")
+    {'_target_': 'commeff.topologies.base_graph', 'n': '${workers}', 'k': 1}
+    """
+    return copy.deepcopy(_node(group, name))
 
 
 @cache
-def _names(group: str) -> tuple[str, ...]:
-    files = resources.files("commeff.experiments.conf").joinpath(group).iterdir()
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+def _node(group: str, name: str) -> dict[str, Any]:
+    own, target = _table(group).get(name) or {}, _targets(group)[name]
+    if PARTIAL in own:
+        return own
+    parameters = dict(signature(target))
+    if group in OF_FACTORIES:
+        parameters.pop(next(iter(parameters)))  # what optimizers and schedules are of
+        own = {PARTIAL: True, **own}
+    return signature_node(parameters, target, group) | own
 
 
 @cache
-def _read(group: str, name: str) -> dict[str, Any]:
-    text = resources.files("commeff.experiments.conf").joinpath(group, f"{name}.yaml").read_text(encoding="utf-8")
-    tree: dict[str, Any] = yaml.safe_load(text)
-    return tree
+def _targets(group: str) -> dict[str, str]:
+    """The target of each choice: a function that the package of the group exports, or what an entry of the table names:
+    by its target, or by the class that is spelled alike.
+    """
+    package, table = PACKAGES[group], _table(group)
+    names = exported(package)
+    classes = {plain(each): each for each in names}
+    found = {each: f"{package}.{each}" for each in names if group in OF_FUNCTIONS and each.islower()}
+    for name, own in table.items():
+        found[name] = (own or {}).get(TARGET) or f"{package}.{classes[plain(name)]}"
+    return dict(sorted(found.items()))
+
+
+@cache
+def _table(group: str) -> dict[str, dict[str, Any] | None]:
+    text = resources.files("commeff.experiments.conf").joinpath(f"{group}.yaml").read_text(encoding="utf-8")
+    table: dict[str, dict[str, Any] | None] = yaml.safe_load(text)
+    return table
+
+
+def signature_node(parameters: Mapping[str, Parameter], target: str, group: str) -> dict[str, Any]:
+    """What parameters are as a node of the configuration: those with the name of another part follow it (`WIRES`), a
+    required part has a first choice (`FIRST`), others have their defaults, and `???` where there is none.
+
+    A parameter whose name begins with _ is not set, nor one whose default is no plain value.
+    """
+    found: dict[str, Any] = {TARGET: target}
+    for name, parameter in parameters.items():
+        default, kind = parameter.default, getattr(parameter.annotation, "__name__", "")
+        if name.startswith("_") or parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            continue
+        if name in WIRES and name != group:
+            found[name] = WIRES[name]
+        elif default is Parameter.empty:
+            found[name] = {PART: FIRST[kind]} if kind in FIRST else "???"
+        elif isinstance(default, (list, tuple)):
+            found[name] = [*default]
+        elif default is None or isinstance(default, (int, float, str, bool)):
+            found[name] = default
+    return found
+
+
+def plain(name: str) -> str:
+    """A name without what may be written in several ways.
+
+    >>> plain("QSGD"), plain("top-k"), plain("tern_grad") == plain("TernGrad")
+    ('qsgd', 'topk', True)
+    """
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def version(part: Mapping[str, Any]) -> int:
@@ -124,29 +203,6 @@ def takes(method: dict[str, Any]) -> list[str]:
     (['compressor', 'topology'], [])
     """
     return [part for part in OPTIONAL if f"${{{part}}}" in method.values()]
-
-
-def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters of a function or of a class's constructor, annotations evaluated (`empty` where they cannot be).
-
-    >>> def f(a: int, b: float | None = None): ...
-    >>> [(p.name, p.annotation) for p in parameters(f).values()]
-    [('a', <class 'int'>), ('b', float | None)]
-    """
-    signature = inspect.signature(target).parameters
-    return {name: p.replace(annotation=_evaluated(p.annotation, target)) for name, p in signature.items()}
-
-
-def returned(function: Callable[..., Any]) -> Any:
-    """The return annotation of a function, evaluated."""
-    return _evaluated(inspect.signature(function).return_annotation, function)
-
-
-def _evaluated(annotation: Any, where: Callable[..., Any]) -> Any:
-    try:
-        return eval(annotation, vars(sys.modules[where.__module__])) if isinstance(annotation, str) else annotation
-    except NameError:  # imported for type checkers only
-        return inspect.Parameter.empty
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -206,59 +262,5 @@ def misfit(target: str, name: str, value: Any) -> str | None:
     >>> misfit("commeff.topologies.ring", "n", 3), misfit("commeff.methods.choco", "gamma", "big")
     (None, 'a number')
     """
-    hint = _hint(target, name)
+    hint = annotation(target, name)
     return None if fits(value, hint) else words(hint)
-
-
-def _hint(target: str, name: str) -> Any:
-    """The annotation of a parameter, from the source where that says it and nobody has imported it yet."""
-    module, function = split(target)
-    if ":" not in target and module not in sys.modules:
-        written = written_annotation(module, function, name)
-        if written is not None:
-            return written
-    parameter = parameters(locate(target)).get(name)
-    return inspect.Parameter.empty if parameter is None else parameter.annotation
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """'; did you mean ...?' or nothing. Inside a part that exists only its keys count, then any key that ends alike.
-
-    >>> keys = ["optimizer", "optimizer.lr", "task", "task.dtype", "steps"]
-    >>> [did_you_mean(name, keys) for name in ("optimiser.lr", "lr", "step", "task.model")]
-    ['; did you mean optimizer.lr?', '; did you mean optimizer.lr?', '; did you mean steps?', '']
-    >>> [did_you_mean(name, keys) for name in ("learning_rate", "STEPS", "optimizer.LR")]
-    ['; did you mean optimizer.lr?', '; did you mean steps?', '; did you mean optimizer.lr?']
-    """
-    known_names = [*names]
-    part, _, end = name.rpartition(".")
-    ends = {n.rpartition(".")[2]: n for n in reversed(known_names)}
-    family = {n.rpartition(".")[2]: n for n in known_names if n.rpartition(".")[0] == part}
-    near = [family[n] for n in _nearest(end, family)]
-    if part and part not in known_names:
-        near += difflib.get_close_matches(name, known_names, n=1)
-    near += [ends[n] for n in _nearest(end, ends)]
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def _nearest(name: str, names: Iterable[str]) -> list[str]:
-    """The name meant, if any: spelled alike, its beginning or a part of it, or its initials.
-
-    >>> names = ["exponential", "one_peer_exponential", "scaled_sign", "lr", "weight_decay"]
-    >>> [_nearest(name, names) for name in ("exponental", "one_peer", "sign", "learning_rate", "wd", "ring", "")]
-    [['exponential'], ['one_peer_exponential'], ['scaled_sign'], ['lr'], ['weight_decay'], [], []]
-    """
-    plain = {n.lower().replace("_", "").replace("-", ""): n for n in reversed([*names])}
-    word = name.lower().replace("_", "").replace("-", "")
-    alike = difflib.get_close_matches(word, plain, n=1)
-    if not alike:
-        alike = [n for n in plain if min(len(word), len(n)) > 2 and (word in n or n in word)]
-        alike = sorted(alike, key=lambda n: (not n.startswith(word), abs(len(n) - len(word))))
-    if not alike and word:
-        alike = [n for n, full in plain.items() if word == _initials(full) or n == _initials(name)]
-    return [plain[n] for n in alike[:1]]
-
-
-def _initials(name: str) -> str:
-    words = name.lower().replace("-", "_").split("_")
-    return "".join(word[:1] for word in words) if len(words) > 1 else ""

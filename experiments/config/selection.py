@@ -1,31 +1,28 @@
-"""A choice of parts, composed by hydra once, and its references resolved: what the cells of a grid share.
+"""A choice of parts in their places, and what becomes of it with values: references to other keys are resolved.
 
-A grid of thousands of cells has few choices of parts, and few values that others refer to (`${workers}`, `${seed}`);
-the rest, such as a learning rate, is put in without hydra.
+${workers}, ${optimizer.lr}     another key of the run
+${.k}, ${..groups}              a key beside this one, or beside the part that this one stands in
+${divide:${workers},4}          a function of `FUNCTIONS`; only the tables of this package call one
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_module
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+import yaml
 
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.config.schema import GROUPS, OPTIONAL, takes
+from commeff.experiments.config.schema import BESIDE, GROUPS, OPTIONAL, PART, node, takes
+from commeff.experiments.config.settings import DEFAULTS, defaults
 
 FOLLOWS = ("${optimizer}", "${compressor}", "${topology}", "${workers}")  # keys with these values are not set by hand
-REMEMBERED = 1000  # resolutions of a selection
+MISSING = "???"  # the value of a key without a default
+INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,31 +31,22 @@ class Selection:
 
     Attributes
     ----------
-    config : as hydra has composed it; never written.
+    raw : the whole tree; never written.
     places : {where a part stands: its group}.
     """
 
-    config: DictConfig
+    raw: dict[str, Any]
     places: Mapping[str, str]
-    raw: dict[str, Any] = field(init=False, repr=False)
-    leaves: Mapping[str, Any] = field(init=False, repr=False)  # dotted keys, with their raw values
-    used: Sequence[str] = field(init=False)  # the groups
-    _words: frozenset[str] = field(init=False, repr=False)  # of all values that refer to others
-    _resolutions: dict[str, tuple[dict[str, Any], list[str]]] = field(init=False, repr=False, default_factory=dict)
 
-    def __post_init__(self) -> None:
-        raw: Any = OmegaConf.to_container(self.config, resolve=False)
-        leaves = dict(_leaves(raw))
-        whole = {f"method.{name}" for name, value in raw["method"].items() if value in FOLLOWS}  # these stay references
-        texts = [str(value) for key, value in leaves.items() if key not in whole and "${" in str(value)]
-        found = {
-            "raw": raw,
-            "leaves": leaves,
-            "used": [group for group in GROUPS if group not in OPTIONAL or group in takes(raw["method"])],
-            "_words": frozenset(word for text in texts for word in re.findall(r"\w+", text)),
-        }
-        for name, value in found.items():
-            object.__setattr__(self, name, value)
+    @cached_property
+    def leaves(self) -> Mapping[str, Any]:
+        """Dotted keys, with their raw values."""
+        return dict(_leaves(self.raw))
+
+    @cached_property
+    def used(self) -> Sequence[str]:
+        """The groups whose parts are of use to the method."""
+        return [group for group in GROUPS if group not in OPTIONAL or group in takes(self.raw["method"])]
 
     def resolve(self, values: Mapping[str, Any], keys: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         """The parts that are used and `keys`, with all references resolved but those of the method to whole parts.
@@ -70,96 +58,90 @@ class Selection:
 
         Returns
         -------
-        resolved, faults : a line for each reference that cannot be resolved.
+        resolved, faults : a line for each part with a reference that cannot be resolved.
         """
-        apart = {key: value for key, value in values.items() if self._stands_alone(key, value)}
-        others = {key: value for key, value in values.items() if key not in apart}
-        text = repr((others, keys))
-        if text not in self._resolutions:
-            if len(self._resolutions) >= REMEMBERED:
-                self._resolutions.clear()
-            self._resolutions[text] = self._resolve(others, keys)
-        found, faults = self._resolutions[text]
-        resolved = copy_tree(found)
-        for key, value in apart.items():
-            _put(resolved, key.split("."), value)
-        return resolved, [*faults]
-
-    def _stands_alone(self, key: str, value: Any) -> bool:
-        """Whether a value refers to nothing and no other refers to it."""
-        plain = value is None or isinstance(value, (bool, int, float, str))
-        refers = isinstance(value, str) and ("${" in value or value == MISSING)
-        return plain and not refers and self._words.isdisjoint(key.split("."))
-
-    def _resolve(self, values: Mapping[str, Any], keys: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        config, faults = copy.deepcopy(self.config), []
+        tree, faults = copy_tree(self.raw), []
         for key, value in values.items():
-            try:
-                OmegaConf.update(config, key, value)
-            except OmegaConfBaseException as error:
-                faults.append(f"{key} cannot be {value!r}: {str(error).splitlines()[0]}")
-        raw: Any = OmegaConf.to_container(config["method"], resolve=False)
-        references = {name: value for name, value in raw.items() if value in FOLLOWS}
-        OmegaConf.update(config, "method", dict.fromkeys(references))
+            *parts, name = key.split(".")
+            holder = tree
+            for part in parts:
+                holder = holder[part]
+            holder[name] = copy_tree(value)
         resolved: dict[str, Any] = {}
-        for group in self.used:
+        for name in (*self.used, *keys):
             try:
-                resolved[group] = OmegaConf.to_container(config[group], resolve=True)
-            except OmegaConfBaseException as error:
-                faults.append(f"{group}: {str(error).splitlines()[0].split('resolving interpolation: ')[-1]}")
-        return resolved | {"method": resolved["method"] | references} | {
-            key: _plain(config[key]) for key in keys
-        }, faults
+                resolved[name] = _resolved(tree[name], (name,), tree)
+            except ValueError as error:
+                faults.append(f"{name}: {error}")
+        return resolved, faults
+
+
+def _resolved(value: Any, place: tuple[str, ...], tree: Mapping[str, Any], trail: tuple[str, ...] = ()) -> Any:
+    """A value that stands at a place of the tree, without references; `trail` has the references that led here."""
+    if isinstance(value, dict):
+        return {name: _resolved(each, (*place, name), tree, trail) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_resolved(each, place, tree, trail) for each in value]
+    if not isinstance(value, str) or (place[0] == "method" and len(place) == 2 and value in FOLLOWS):
+        return value
+    while (found := INNERMOST.search(value)) is not None:
+        reference = found[1]
+        if found[0] in trail:
+            raise ValueError(f"{found[0]} refers to itself")
+        name, colon, words = reference.partition(":")
+        if colon:
+            inner = FUNCTIONS[name](*map(yaml.safe_load, words.split(",")))
+        else:
+            inner = _value(reference, place, tree, (*trail, found[0]))
+        if found.span() == (0, len(value)):
+            return inner
+        text = inner if isinstance(inner, str) else yaml.safe_dump(inner, default_flow_style=True).splitlines()[0]
+        value = value.replace(found[0], text)
+    return value
+
+
+def _value(reference: str, place: tuple[str, ...], tree: Mapping[str, Any], trail: tuple[str, ...]) -> Any:
+    """What a reference at a place refers to."""
+    key = reference.lstrip(".")
+    up = len(reference) - len(key)
+    target = (*(place[: len(place) - up] if up else ()), *key.split("."))
+    holder: Any = tree
+    for name in target:
+        if not isinstance(holder, dict) or name not in holder:
+            raise ValueError(f"there is no key {'.'.join(target)} for ${{{reference}}}")
+        holder = holder[name]
+    if holder == MISSING:
+        raise ValueError(f"{'.'.join(target)} has no default for ${{{reference}}}; set it")
+    return _resolved(holder, target, tree, trail)
 
 
 @cache
-def select(overrides: tuple[str, ...], plugins: tuple[Choice, ...]) -> Selection:
-    """What hydra composes of a choice of parts, once.
-
-    A file that chooses nothing beside itself takes the place of the default, which needs no hydra: a law holds the two
-    ways equal.
+def select(chosen: tuple[tuple[str, str], ...], plugins: tuple[Choice, ...]) -> Selection:
+    """The parts of a configuration in their places; a part within a part is composed alike.
 
     Parameters
     ----------
-    overrides : `group=choice` or `group@place=choice`.
+    chosen : places ("method", "method.outer") and the names of what stands there, where that is not the default.
     plugins : choices beside the built-in ones.
     """
-    chosen = dict(override.split("=") for override in overrides)
-    if not overrides or plugins or None in [_alone(group, name) for group, name in chosen.items()]:
-        return composed(overrides, plugins)
-    default = select((), ())
-    config = copy.deepcopy(default.config)
-    for group, name in chosen.items():
-        config[group] = _alone(group, name)
-    return Selection(config, default.places)
+    names, places = dict(chosen), dict[str, str]()
+    added = {(each.group, each.name): each.node for each in plugins}
 
+    def part(group: str, name: str, place: str) -> dict[str, Any]:
+        places[place] = group
+        own = added.get((group, name)) or node(group, name)
+        return {key: within(value, f"{place}.{key}") for key, value in own.items() if key != BESIDE}
 
-def composed(overrides: Sequence[str], plugins: Sequence[Choice] = ()) -> Selection:
-    """`select`, by hydra."""
-    for plugin in plugins:
-        ConfigStore.instance().store(group=plugin.group, name=plugin.name, node=plugin.node)
-    with initialize_config_module("commeff.experiments.conf", version_base="1.3"):
-        config = hydra_compose("config", list(overrides), return_hydra_config=True)
-    choices = config.hydra.runtime.choices
-    places = {key.split("@")[-1]: key.split("@")[0] for key in choices if not key.startswith("hydra/")}
-    with open_dict(config):
-        del config["hydra"]
-    return Selection(config, places)
+    def within(value: Any, place: str) -> Any:
+        if not isinstance(value, dict) or PART not in value:
+            return copy_tree(value)
+        group, default = value[PART].split("=")
+        found = part(group, names.get(place, default), place)
+        return found | {key: other for key, other in value.items() if key in found}
 
-
-@cache
-def _alone(group: str, name: str) -> DictConfig | ListConfig | None:
-    """The file of a choice; None where it chooses other parts too, or where there is none."""
-    file = resources.files("commeff.experiments.conf").joinpath(group, f"{name}.yaml")
-    if not file.is_file():
-        return None
-    with file.open(encoding="utf-8") as text:
-        node = OmegaConf.load(text)
-    return None if "defaults" in node else node
-
-
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value, resolve=True) if isinstance(value, (DictConfig, ListConfig)) else value
+    method = names.get("method", DEFAULTS["method"])
+    suited = DEFAULTS | (added.get(("method", method)) or node("method", method)).get(BESIDE, {}) | names
+    return Selection(defaults() | {group: part(group, suited[group], group) for group in GROUPS}, places)
 
 
 def copy_tree(node: Any) -> Any:
@@ -167,15 +149,6 @@ def copy_tree(node: Any) -> Any:
     if isinstance(node, dict):
         return {name: copy_tree(value) for name, value in node.items()}
     return [copy_tree(value) for value in node] if isinstance(node, list) else node
-
-
-def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set a value in nested mappings; a part that is not used is not there."""
-    for name in path[:-1]:
-        if name not in tree:
-            return
-        tree = tree[name]
-    tree[path[-1]] = value
 
 
 def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -203,5 +176,4 @@ def _unless(value: Any, default: Any) -> Any:
     return default if value is None else None
 
 
-for resolver in (_rows, _divide, _unless):
-    OmegaConf.register_new_resolver(resolver.__name__[1:], resolver, replace=True)
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {"rows": _rows, "divide": _divide, "unless": _unless}

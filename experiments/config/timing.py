@@ -11,12 +11,12 @@ import numpy as np
 from commeff.cluster.billing import Billing, message_bytes
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.events import InStep, OutOfStep, free
+from commeff.cluster.places import Place
 from commeff.cluster.simulation import exchange
 from commeff.cluster.speeds import Speeds
 from commeff.core.events import EventClock, WaitsFor
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
-from commeff.experiments.config.clusters import Place
 from commeff.profiling import Profile, profile
 from commeff.replicas import Stacked
 from commeff.training.task import Task

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from commeff import require
+
 LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
 
 
@@ -126,9 +128,7 @@ def find(name: str) -> DataSet:
     ('Fashion-MNIST', 'wikitext-2')
     >>> find("imagenet")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: data set 'imagenet' is not known: choose one of fashion_mnist, cifar10, ...
+    ValueError: data set must be one of fashion_mnist, cifar10, ...
     """
-    for known_name, data in DATA_SETS.items():
-        if known_name.replace("-", "_") == name.replace("-", "_"):
-            return data
-    raise ValueError(f"data set {name!r} is not known: choose one of {', '.join(DATA_SETS)}")
+    known = {each.replace("-", "_"): data for each, data in DATA_SETS.items()}
+    return require.choose(known, **{"data set": name.replace("-", "_")})

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
+from commeff import require
 from commeff.experiments.config.method_words import label
 from commeff.experiments.planning.worker_words import method_words, read_method
 from commeff.planner import Model, WorkerMethod
-from commeff.planner.checks import chosen
 
 HERE = Path(__file__).parent
 
@@ -33,7 +33,7 @@ def named(name: str) -> Model:
     >>> named("gpt3-175b").layers
     96
     """
-    chosen("model", name, sorted(models()))
+    require.one_of(sorted(models()), model=name)
     return Model(**models()[name])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from commeff import require
 from commeff.cluster import Cluster, names
 from commeff.cluster.units import quantity
 from commeff.experiments.config.method_words import check_words
@@ -16,7 +17,6 @@ from commeff.experiments.config.plugins import Choice
 from commeff.experiments.planning.models import named
 from commeff.experiments.planning.worker_words import is_method_word, read_method
 from commeff.planner import Model, Policy
-from commeff.planner.checks import chosen
 from commeff.planner.worker_method import PLAIN
 
 SHAPE = tuple(field.name for field in fields(Model))
@@ -104,7 +104,7 @@ def read_word(setting: str) -> tuple[str, Any]:
         raise ValueError(f"settings must be key=value, such as model=gpt3-175b, got {setting!r}")
     if key.split(".")[0] == "optimizer":
         raise ValueError(OPTIMIZER.format(setting))
-    chosen("key", key, KEYS)
+    require.one_of(KEYS, key=key)
     if text.lower() in SWITCHES and key not in NAMES:
         return key, SWITCHES[text.lower()]
     if key == "stages":

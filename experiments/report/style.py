@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.run.reading import parse_yaml, read_mapping
+from commeff.require import did_you_mean
 
 SIZES = {"width": 60.0, "height": 60.0, "columns": 60, "font_size": 200.0}  # the most there may be of each
 LISTS, NAMES = ("order", "panels"), ("labels", "colours")

@@ -9,8 +9,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.grid.plan.spec import text
+from commeff.require import did_you_mean
 
 MOST_CASES = 2_000
 Setting = str | Callable[[Any], Any]  # a function of the case works out its value

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.reproduce.faults import own_code
 from commeff.experiments.reproduce.statements import SCALES
@@ -17,6 +17,7 @@ from commeff.experiments.reproduce.table import PublishedTable, built_in_tables,
 from commeff.experiments.run import archive
 from commeff.experiments.run.naming import IRRELEVANT
 from commeff.files import unlinked
+from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
     from commeff.experiments.reproduce.observing import TableRun

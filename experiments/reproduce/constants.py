@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import Case
 from commeff.experiments.reproduce.faults import TableError
+from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
     from commeff.experiments.reproduce.table import PublishedTable

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from commeff.experiments.config.contained import contained
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.reproduce.cases import absent_places
 from commeff.experiments.reproduce.choosing import choose
 from commeff.experiments.reproduce.faults import TableError
@@ -16,6 +15,7 @@ from commeff.experiments.reproduce.statements import SCALES, one_line, scale_of
 from commeff.experiments.reproduce.table import PublishedTable
 from commeff.experiments.reproduce.values import TableVerdict
 from commeff.experiments.reproduce.verdicts import UNTOLD, Told, holm
+from commeff.require import did_you_mean
 
 PAPER, THEORY, US = WHOSE = ("paper", "theory", "us")
 

@@ -9,8 +9,9 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from commeff.experiments.config.contained import contained
-from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.reproduce.faults import own_code
+from commeff.require import did_you_mean
 
 KEYS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("title", "paper", "about", "measure"), (str,)),

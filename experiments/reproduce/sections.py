@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.reproduce.cases import Setting, in_words, setting, values_of
 from commeff.experiments.reproduce.statements import SCALES, one_line
+from commeff.require import did_you_mean
 
 SMOKE = {"steps": 10, "evaluate_every": 5}  # of a table that does not say
 

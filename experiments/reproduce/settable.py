@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from commeff.experiments.config.schema import GROUPS, built_in, did_you_mean, node
+from commeff.experiments.config.schema import GROUPS, built_in, node
+from commeff.experiments.config.settings import RUN
 from commeff.experiments.reproduce.cases import Case
+from commeff.require import did_you_mean
 
 
 def unknown_keys(keys: Iterable[str], cases: Sequence[Case], also: Iterable[str] = ()) -> list[str]:
     """A line for each key that is no setting of any case, nor one of `also`."""
-    from commeff.experiments.config.compose import RUN, SHORTHANDS
+    from commeff.experiments.config.compose import SHORTHANDS
 
     known = {*also, *RUN, *SHORTHANDS, *GROUPS}
     faults = []
@@ -31,7 +33,7 @@ def _keys_of(group: str, cases: Sequence[Case]) -> set[str] | None:
     if not named <= {*ours, None}:
         return None
     chosen = ours if None in named else [str(name) for name in named if name]
-    return {f"{group}.{key}" for name in chosen for key in node(group, name) if key[0] != "_" and key != "defaults"}
+    return {f"{group}.{key}" for name in chosen for key in node(group, name) if key[0] != "_"}
 
 
 def draws_topology(case: Case) -> bool:

@@ -8,15 +8,15 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import Case
 from commeff.experiments.reproduce.constants import CaseView, number_of
 from commeff.experiments.reproduce.faults import TableError
 from commeff.experiments.reproduce.words import TableQuantity, quantity
+from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
-    from commeff.experiments.config.clusters import Place
+    from commeff.cluster.places import Place
     from commeff.experiments.reproduce.table import PublishedTable
 
 TOLERANCES = ("absolute", "relative", "rank")
@@ -192,7 +192,7 @@ class TableCluster:
 
 def read_cluster(node: Any, folder: Path, faults: list[str]) -> TableCluster | None:
     """The cluster of the key `cluster`; its file is looked for from `folder`. None where the table names none."""
-    from commeff.experiments.config.clusters import entries, read_place
+    from commeff.cluster.places import entries, read_place
 
     if node is None:
         return None

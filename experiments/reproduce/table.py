@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, did_you_mean, node
+from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, node
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.report.data.names import called
 from commeff.experiments.reproduce.cases import Case, Setting, in_words, unknown_label
@@ -31,6 +31,7 @@ from commeff.experiments.reproduce.statements import (
 )
 from commeff.experiments.reproduce.tuning import Tuning, middle_of_each, read_tuning, unequal
 from commeff.experiments.reproduce.words import TableQuantity, quantity
+from commeff.require import did_you_mean
 
 TABLES = Path(__file__).parent / "tables"
 MEASURES = ("training", "consensus", "compression", "gossip", "low_rank", "modelled")

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.reproduce.cases import Case, Setting
 from commeff.experiments.reproduce.sections import are_seeds, read_settings
 from commeff.experiments.reproduce.settable import unknown_keys
 from commeff.experiments.reproduce.words import TableQuantity, quantity
+from commeff.require import did_you_mean
 
 KEYS = ("over", "by", "seeds", "settings")
 CHOSEN_BY = ("val_accuracy", "val_loss", "train_loss")

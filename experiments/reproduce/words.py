@@ -151,7 +151,7 @@ def onset(metric: str, beside: str, factor: float) -> TableQuantity:
     The case beside is that whose labels are the same, as far as the variant has them.
     """
     if not factor > 1:
-        raise TableError(f"the factor of onset must be more than 1, got {factor:g}: it is how far apart is near")
+        raise TableError(f"the factor of onset must be more than 1, got {factor:g}")
 
     def number(results: Results, result: CaseResult, seed: int) -> float:
         other = results.like(result, beside)

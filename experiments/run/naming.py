@@ -56,6 +56,8 @@ YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
     "commeff.compressors.PerTensor": {"below": 0, "rules": []},
     "commeff.compressors.ScaledSign": {"scale": "l1"},
     "commeff.compressors.TopK": {"coded": False},
+    "commeff.optimizers.FedAdam": {"weight_decay": 0.0},
+    "commeff.optimizers.FedYogi": {"weight_decay": 0.0},
     "commeff.experiments.tasks.LeastSquares": {"data_seed": None},
     "commeff.experiments.tasks.Quadratic": {"columns": 1},
     "commeff.experiments.tasks.Risk": {"rows": 1000, "dimension": 10, "drift": 0.2, "sigma": 0.0},

@@ -16,10 +16,11 @@ from typing import IO, Any
 
 import yaml
 
-from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.naming import deciding
 from commeff.experiments.run.reading import own_file, read_json, read_text
 from commeff.files import regular, rewrite
+from commeff.require import did_you_mean
 
 VERSION = 1  # of the store's layout
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from commeff import require
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder, data_folder
 from commeff.experiments.tasks import image_folder
-from commeff.experiments.tasks.checks import choose
 from commeff.experiments.tasks.images import ImageSet, merged, samples
 from commeff.experiments.tasks.samples import Samples
 from commeff.experiments.tasks.settled import Settled
@@ -71,7 +71,7 @@ class CIFAR10(Vision, Settled):
 
     >>> CIFAR10(workers=8, variant="small")
     Traceback (most recent call last):
-    ValueError: variant 'small' is not known: choose one of auto, whole, full, subset, jpeg
+    ValueError: variant must be one of auto, whole, full, subset, jpeg, got 'small'
     """
 
     def __init__(
@@ -138,7 +138,7 @@ def load(variant: str, data_dir: str | None) -> ImageSet:
 
 def locate(variant: str, data_dir: str | None) -> Path:
     """The folder of a variant."""
-    places = choose("variant", variant, PLACES)
+    places = require.choose(PLACES, variant=variant)
     folder = data_folder(data_dir, "CIFAR-10", REMEDY)
     for path in [folder / place for place in places] + [cache_folder() / place for place in places if place == JPEG]:
         if (path / "train" if path.name == JPEG else path).is_dir():

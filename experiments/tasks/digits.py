@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from commeff.experiments.tasks.checks import DTYPES, at_least, choose
+from commeff import require
 from commeff.experiments.tasks.classifier import Classifier
 from commeff.experiments.tasks.models import MODELS, NetworkSettings
 from commeff.experiments.tasks.partition import held_out
-from commeff.experiments.tasks.samples import Samples
+from commeff.experiments.tasks.samples import DTYPES, Samples
 
 HELD_OUT = 360  # 20 % of 1797 for validation and as many for the test; 1077 are left for training
 
@@ -59,11 +59,11 @@ class Digits(Classifier):
         weighted: bool = False,
         dtype: str = "float32",
     ) -> None:
-        at_least(1, hidden=hidden)
+        require.at_least(1, hidden=hidden)
         network = NetworkSettings(channels=1, size=8, classes=10, width=hidden, norm=norm, dropout=dropout)
-        kind = choose("dtype", dtype, DTYPES)
+        kind = require.choose(DTYPES, dtype=dtype)
         super().__init__(
-            partial(choose("model", model, MODELS), network),
+            partial(require.choose(MODELS, model=model), network),
             kind,
             *load_digits(kind),
             workers=workers,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commeff import require
 from commeff.experiments.data.folder import CACHE, DataError, cache_folder, data_folder
-from commeff.experiments.tasks.checks import at_least
 from commeff.experiments.tasks.images import ImageSet, samples, statistics
 from commeff.experiments.tasks.samples import Samples
 from commeff.experiments.tasks.settled import Settled, from_here
@@ -61,7 +61,7 @@ class ImageFolder(Vision, Settled):
         validation: int | None = None,
         dtype: str = "float32",
     ) -> None:
-        at_least(1, size=size)
+        require.at_least(1, size=size)
         super().__init__(
             load(locate(path, data_dir), size),
             workers=workers,

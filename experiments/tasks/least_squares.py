@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from commeff.experiments.tasks.checks import at_least
+from commeff import require
 from commeff.experiments.tasks.sampler import Noise, rows_of
 
 
@@ -64,8 +64,8 @@ class LeastSquares:
         data_seed: int | None = None,
     ) -> None:
         problem = seed if data_seed is None else data_seed
-        at_least(1, workers=workers, dimension=dimension, rows=rows)
-        at_least(0, seed=seed, label_noise=label_noise, sigma=sigma, data_seed=problem)
+        require.at_least(1, workers=workers, dimension=dimension, rows=rows)
+        require.at_least(0, seed=seed, label_noise=label_noise, sigma=sigma, data_seed=problem)
         if workers * rows < dimension:
             raise ValueError(
                 f"rows must be at least {-(-dimension // workers)}, got {rows}: {workers} workers with fewer rows than "

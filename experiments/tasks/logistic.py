@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from commeff.experiments.tasks.checks import DTYPES, at_least, choose
+from commeff import require
 from commeff.experiments.tasks.libsvm import SOURCES, load
+from commeff.experiments.tasks.samples import DTYPES
 from commeff.experiments.tasks.supervised import Supervised
 
 
@@ -51,7 +52,7 @@ class Logistic(Supervised):
 
     >>> Logistic(workers=8, data="iris")
     Traceback (most recent call last):
-    ValueError: data 'iris' is not known: choose one of a9a, w8a, mushrooms, ijcnn1
+    ValueError: data must be one of a9a, w8a, mushrooms, ijcnn1, got 'iris'
     """
 
     def __init__(
@@ -69,9 +70,9 @@ class Logistic(Supervised):
         weighted: bool = False,
         dtype: str = "float32",
     ) -> None:
-        at_least(0, l2=l2)
-        self._dtype, self._bias, self._l2 = choose("dtype", dtype, DTYPES), bias, l2
-        self._source = choose("data", data, SOURCES)
+        require.at_least(0, l2=l2)
+        self._dtype, self._bias, self._l2 = require.choose(DTYPES, dtype=dtype), bias, l2
+        self._source = require.choose(SOURCES, data=data)
         train, validation = load(self._source, data_dir, self._dtype)
         super().__init__(
             train,

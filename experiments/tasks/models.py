@@ -9,7 +9,7 @@ from math import gcd
 import torch
 from torch import nn
 
-from commeff.experiments.tasks.checks import at_least, choose
+from commeff import require
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,9 @@ class NetworkSettings:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least(1, width=self.width)
-        choose("norm", self.norm, NORMS)
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+        require.at_least(1, width=self.width)
+        require.one_of(NORMS, norm=self.norm)
+        require.within("[0, 1)", dropout=self.dropout)
 
 
 def linear(network: NetworkSettings) -> nn.Sequential:
@@ -53,7 +52,7 @@ def mlp(network: NetworkSettings) -> nn.Sequential:
 
 def cnn(network: NetworkSettings) -> nn.Sequential:
     """Two 3 x 3 convolutions (16, 32 channels), each with norm, ReLU and 2 x 2 max pooling, then the head of `mlp`."""
-    norm = choose("norm", network.norm, NORMS)
+    norm = require.choose(NORMS, norm=network.norm)
     return nn.Sequential(
         *(nn.Conv2d(network.channels, 16, 3, padding=1), norm(16, nn.BatchNorm2d), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(16, 32, 3, padding=1), norm(32, nn.BatchNorm2d), nn.ReLU(), nn.MaxPool2d(2)),
@@ -63,7 +62,7 @@ def cnn(network: NetworkSettings) -> nn.Sequential:
 
 
 def _head(network: NetworkSettings, inputs: int) -> list[nn.Module]:
-    norm = choose("norm", network.norm, NORMS)
+    norm = require.choose(NORMS, norm=network.norm)
     return [
         nn.Linear(inputs, network.width),
         norm(network.width, nn.BatchNorm1d),

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from commeff.experiments.tasks.checks import at_least, choose, positive
+from commeff import require
 
 Indices = NDArray[np.int64]
 Rule = Callable[[NDArray, int, int], "Partition"]
@@ -66,7 +66,7 @@ def dirichlet(labels: NDArray, workers: int, seed: int, alpha: float) -> Partiti
     >>> dirichlet(np.arange(100) % 2, workers=4, seed=0, alpha=1e6).sizes.tolist()
     [25, 25, 25, 25]
     """
-    positive("alpha", alpha)
+    require.positive(alpha=alpha)
     _enough("dirichlet", len(labels), workers)
     rng = np.random.default_rng(seed)
     parts: list[list[Indices]] = [[] for _ in range(workers)]
@@ -88,7 +88,7 @@ def shards(labels: NDArray, workers: int, seed: int, per_worker: int) -> Partiti
     >>> [sorted(set(labels[own].tolist())) for own in shards(labels, workers=4, seed=1, per_worker=1).indices]
     [[3], [1], [0], [2]]
     """
-    at_least(1, shards=per_worker)
+    require.at_least(1, shards=per_worker)
     _enough(f"shards ({per_worker} a worker)", len(labels), workers, per_worker)
     rng = np.random.default_rng(seed)
     mixed = rng.permutation(len(labels))
@@ -105,14 +105,14 @@ def split(rule: str, labels: NDArray, workers: int, seed: int, alpha: float, per
     array([0.5, 0.5])
     >>> split("sorted", np.zeros(4), workers=2, seed=0, alpha=0.3, per_worker=2)
     Traceback (most recent call last):
-    ValueError: partition 'sorted' is not known: choose one of iid, dirichlet, shards
+    ValueError: partition must be one of iid, dirichlet, shards, got 'sorted'
     """
     rules: dict[str, Rule] = {
         "iid": iid,
         "dirichlet": partial(dirichlet, alpha=alpha),
         "shards": partial(shards, per_worker=per_worker),
     }
-    return choose("partition", rule, rules)(labels, workers, seed)
+    return require.choose(rules, partition=rule)(labels, workers, seed)
 
 
 def _partition(parts: list[Indices]) -> Partition:
@@ -120,7 +120,7 @@ def _partition(parts: list[Indices]) -> Partition:
 
 
 def _enough(rule: str, samples: int, workers: int, per_worker: int = 1) -> None:
-    at_least(1, workers=workers)
+    require.at_least(1, workers=workers)
     if workers * per_worker > samples:
         needed = workers * per_worker
         raise ValueError(

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
+from commeff import require
 from commeff.compressors.scratch import bands, tile_size
-from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.sampler import Noise, rows_of
+from commeff.experiments.tasks.samples import DTYPES
 
 
 class PointModel(nn.Module):
@@ -68,10 +69,10 @@ class Quadratic:
         dtype: str = "float64",
         columns: int = 1,
     ) -> None:
-        at_least(1, workers=workers, dimension=dimension, condition=condition, columns=columns)
-        at_least(0, seed=seed, zeta=zeta, sigma=sigma)
+        require.at_least(1, workers=workers, dimension=dimension, condition=condition, columns=columns)
+        require.at_least(0, seed=seed, zeta=zeta, sigma=sigma)
         self.workers, self.size = workers, 0
-        self.dtype = choose("dtype", dtype, DTYPES)
+        self.dtype = require.choose(DTYPES, dtype=dtype)
         if dimension % columns:
             raise ValueError(
                 f"columns must divide dimension, got {columns} and {dimension}: x is a matrix of them; give another"

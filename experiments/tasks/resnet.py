@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from commeff.experiments.tasks.checks import choose
+from commeff import require
 from commeff.experiments.tasks.models import NORMS, NetworkSettings
 
 Shortcut = Callable[[int, int, int, str], nn.Module]
@@ -90,4 +90,4 @@ def _conv(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
 
 
 def _norm(name: str, channels: int) -> nn.Module:
-    return choose("norm", name, NORMS)(channels, nn.BatchNorm2d)
+    return require.choose(NORMS, norm=name)(channels, nn.BatchNorm2d)

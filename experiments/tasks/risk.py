@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from commeff.experiments.tasks.checks import at_least, choose
+from commeff import require
 from commeff.experiments.tasks.libsvm import SOURCES, whole
 from commeff.experiments.tasks.local_risks import LOSSES, REGULARISERS, LocalRisks
 from commeff.experiments.tasks.partition import split
@@ -111,12 +111,12 @@ class Risk:
         drift: float = 0.2,
         sigma: float = 0.0,
     ) -> None:
-        at_least(1, workers=workers, rows=rows, dimension=dimension)
-        at_least(0, seed=seed, strength=strength, drift=drift, sigma=sigma)
-        choose("loss", loss, LOSSES)
-        choose("regulariser", regulariser, REGULARISERS)
+        require.at_least(1, workers=workers, rows=rows, dimension=dimension)
+        require.at_least(0, seed=seed, strength=strength, drift=drift, sigma=sigma)
+        require.one_of(LOSSES, loss=loss)
+        require.one_of(REGULARISERS, regulariser=regulariser)
         made = {"synthetic": synthetic, "drawn": lambda: drawn(workers, rows, dimension, drift)}
-        choose("data", data, {**SOURCES, **made})
+        require.one_of({**SOURCES, **made}, data=data)
         inputs, targets = made[data]() if data in made else whole(SOURCES[data], data_dir)
         own = [*np.arange(workers * rows).reshape(workers, rows)]
         dealt = own if data == "drawn" else split(partition, targets, workers, seed, alpha, shards).indices

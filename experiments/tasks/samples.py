@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
+
+DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}  # of models and their inputs
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from commeff.experiments.tasks.checks import at_least
+from commeff import require
 from commeff.experiments.tasks.models import has_batch_norm
 from commeff.experiments.tasks.partition import split
 from commeff.experiments.tasks.sampler import Sampler
@@ -75,8 +75,8 @@ class Supervised(ABC):
         weighted: bool,
         probe: int | None = None,
     ) -> None:
-        at_least(1, workers=workers, batch=batch, probe=len(train) if probe is None else probe)
-        at_least(0, seed=seed)
+        require.at_least(1, workers=workers, batch=batch, probe=len(train) if probe is None else probe)
+        require.at_least(0, seed=seed)
         self.label = type(self).__name__  # what a report may call the data
         self.workers, self.size = workers, len(train)
         self.train, self.validation, self.held_back = train, validation, test

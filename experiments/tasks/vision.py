@@ -8,12 +8,13 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from commeff import require
 from commeff.experiments.tasks.augment import AUGMENTATIONS, stream
-from commeff.experiments.tasks.checks import DTYPES, choose
 from commeff.experiments.tasks.classifier import Classifier
 from commeff.experiments.tasks.images import ImageSet
 from commeff.experiments.tasks.models import MODELS, NetworkSettings
 from commeff.experiments.tasks.resnet import Projected, Subsampled, resnet
+from commeff.experiments.tasks.samples import DTYPES
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class Vision(Classifier):
         validation: int | None,
         dtype: str,
     ) -> None:
-        self._augment = choose("augment", augment, AUGMENTATIONS)
-        chosen, kind = choose("model", model, ARCHITECTURES), choose("dtype", dtype, DTYPES)
+        self._augment = require.choose(AUGMENTATIONS, augment=augment)
+        chosen, kind = require.choose(ARCHITECTURES, model=model), require.choose(DTYPES, dtype=dtype)
         network = NetworkSettings(
             channels=data.train.inputs.shape[1],
             size=data.train.inputs.shape[2],

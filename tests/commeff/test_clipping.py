@@ -49,7 +49,7 @@ def test_what_is_clipped_stays_with_its_worker_where_it_did():
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_norm_that_bounds_nothing_is_refused(clip):
-    with pytest.raises(ValueError, match="clip must be a positive number"):
+    with pytest.raises(ValueError, match=r"clip must be (above 0|finite)"):
         clipped(methods.psgd(SGD), clip)
 
 

@@ -184,7 +184,7 @@ def test_a_ledger_that_does_not_fit_is_refused() -> None:
         with pytest.raises(ValueError, match=text):
             played(rows, topology)
     for name in ("overlap", "backward"):
-        with pytest.raises(ValueError, match=rf"{name} must be 0 to 1, got 2.0"):
+        with pytest.raises(ValueError, match=rf"{name} must lie in \[0, 1\], got 2.0"):
             played(rows, topologies.ring(N), **{name: 2.0})
     assert Recorded(rows, N, topologies.ring(N)).steps == STEPS
 

@@ -133,7 +133,7 @@ REFUSED = {
     "order": (lambda: methods.dsgd(SGD, RING, order="tca"), "order must be 'atc' or 'awc', got 'tca'"),
     "first": (
         lambda: methods.ef21(SGD, TopK(k=1), first="none"),
-        "first must be one of 'dense', 'compressed', got 'none'",
+        "first must be one of dense, compressed, got 'none'",
     ),
     "gamma": (lambda: methods.choco(SGD, RING, TopK(k=1), gamma=0.0), "\\(0, 1\\]"),
     "rounds": (lambda: methods.neolithic(SGD, TopK(k=1), rounds=0), "at least 1"),

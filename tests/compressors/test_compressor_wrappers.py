@@ -101,9 +101,9 @@ def test_a_policy_names_tensors_or_their_sizes():
     v, randomness = vectors(), random()
     policy = PerTensor(QSGD(4), below=5, rules=[("w*", TopK(k=3)), ("*", QSGD(1)), ("bias", Dense())])
     bound = policy.bind(LAYOUT)
-    assert bound.bound == (TopK(k=3), QSGD(1), QSGD(1))
+    assert bound._bound == (TopK(k=3), QSGD(1), QSGD(1))
     small = PerTensor(TopK(k=3), below=6).bind(LAYOUT)
-    assert small.bound == (TopK(k=3), Dense(), Dense())
+    assert small._bound == (TopK(k=3), Dense(), Dense())
     assert torch.equal(decoded(small, v, randomness)[:, 30:], v[:, 30:])
     assert torch.equal(decoded(small, v, randomness)[:, :30], decoded(TopK(k=3), v[:, :30]))
     assert (small.delta(36), small.omega(36), PerTensor(QSGD(4), below=6).bind(LAYOUT).delta(36)) == (

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from commeff import methods, optimizers
-from commeff.experiments.config.borrowed import BORROWED
+from commeff.experiments.catalogue.borrowed import BORROWED
 from commeff.experiments.config.schema import built_in
 from docs.generator import catalogue, docstrings, reference, repository
 from docs.generator.equations import latex

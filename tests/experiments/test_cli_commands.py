@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import commeff
+from commeff.experiments.catalogue.describe import explanation
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
-from commeff.experiments.config.describe import explanation
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.schema import GROUPS, built_in, node
 from commeff.experiments.run.naming import run_id

@@ -1,68 +1,76 @@
-"""Every YAML file: it composes, says what its function's signature says, and trains three steps."""
+"""Every choice: it is what its signature says, composes, and trains three steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module, resources
+from inspect import isclass, isfunction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
-from commeff import methods
+from commeff.compressors import Contractive, Shrunk
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
-from commeff.experiments.config.plugins import signature_node, snake_case
-from commeff.experiments.config.registry import locate, split
-from commeff.experiments.config.schema import GROUPS, VERSION, ConfigError, built_in, node
+from commeff.experiments.config.plugins import group_of
+from commeff.experiments.config.registry import locate
+from commeff.experiments.config.schema import GROUPS, PACKAGES, ConfigError, built_in, node, signature_node
+from commeff.experiments.config.signature import parameters, signature
 from commeff.experiments.run.runner import run_one
 from tests.counting import calls
 from tests.experiments import image_files
 
 CHOICES = [(group, name) for group in GROUPS for name in built_in(group)]
-OWN = {  # defaults that a signature cannot give
-    ("compressor", "top_k"): {"ratio": "${unless:${.k},0.05}"},
-    ("compressor", "random_k"): {"ratio": "${unless:${.k},0.05}"},
-    ("compressor", "per_tensor"): {"rules": []},
-    ("topology", "torus"): {"rows": "${rows:${workers}}", "cols": "${divide:${workers},${.rows}}"},
-    ("topology", "grid"): {"rows": "${rows:${workers}}", "cols": "${divide:${workers},${.rows}}"},
-}
-HIDDEN = {("compressor", "per_tensor"): {"layout", "bound"}}  # what `bind` fills in
-WORDS = {"DCTTopK": "dct_top_k"}  # names whose words capitals do not tell
+APART = {Contractive, Shrunk}  # what `contractive` makes of another
 MEMORYLESS = ("drive", "eden")  # neither contractive nor always unbiased, as they are
 
 
-def test_every_published_method_has_a_yaml() -> None:
-    assert set(methods.__all__) == set(built_in("method"))
+def exports(group: str) -> list[Any]:
+    package = import_module(PACKAGES[group])
+    return [getattr(package, name) for name in package.__all__]
 
 
-@pytest.mark.parametrize(
-    ("group", "name"), [c for c in CHOICES if c[0] in ("task", "method", "topology", "compressor")]
-)
-def test_yaml_is_the_signature(group: str, name: str) -> None:
-    """Names and defaults; parts are wired by their names."""
-    written = node(group, name)
-    target = written["_target_"]
-    written.pop(VERSION, None)
-    nested = {default.split("@")[1].split(":")[0] for default in map(_first_key, written.pop("defaults", []))}
-    expected = signature_node(locate(target), target, group) | OWN.get((group, name), {})
-    expected = {key: value for key, value in expected.items() if key not in HIDDEN.get((group, name), ())}
-    unset = {key for key, value in expected.items() if value == "???"}
-    assert {k: v for k, v in written.items() if k not in nested | unset} == {
-        k: v for k, v in expected.items() if k not in nested | unset
-    }
-    assert unset <= {*written, *nested}
-    own_name = split(target)[1]
-    assert name == (own_name if group in ("method", "topology") else WORDS.get(own_name, snake_case(own_name)))
-
-
-def _first_key(default: dict[str, Any]) -> str:
-    return next(iter(default))
+def test_everything_of_its_kind_is_a_choice() -> None:
+    """And nothing is twice."""
+    chosen = {group: [locate(node(group, name)["_target_"]) for name in built_in(group)] for group in GROUPS}
+    ours = {group: [part for part in parts if part.__module__.startswith("commeff")] for group, parts in chosen.items()}
+    assert all(len(set(parts)) == len(parts) for parts in ours.values())
+    for group in ("method", "topology", "compressor", "task"):
+        parts = {part for part in exports(group) if isclass(part) or isfunction(part)}
+        assert {part for part in parts if group_of(part) == group} - {*ours[group]} <= APART
+    assert {*ours["optimizer"]} == {*exports("optimizer")}
+    assert {*ours["schedule"]} == {*exports("schedule")}
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
-def test_every_yaml_trains_three_steps(group: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_says_what_the_object_says(group: str, name: str) -> None:
+    """The signature that is read without importing anything; a key that a table adds is one of its parameters."""
+    target = node(group, name)["_target_"]
+    of_object = parameters(locate(target))
+    if target.startswith("commeff."):
+        of_source = signature(target)
+        assert [*of_source] == [*of_object]
+        assert signature_node(of_source, target, group) == signature_node(of_object, target, group)
+    assert {key for key in node(group, name) if not key.startswith("_")} <= {*of_object}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_table_says_what_signatures_do_not(group: str) -> None:
+    file = resources.files("commeff.experiments.conf") / f"{group}.yaml"
+    for name, entry in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+        said = signature_node(signature(node(group, name)["_target_"]), "", group)
+        assert not [key for key, value in (entry or {}).items() if value == said.get(key)] or "_partial_" in entry, name
+        assert entry or group not in ("method", "topology"), name
+
+
+@pytest.mark.parametrize(("group", "name"), CHOICES)
+def test_every_choice_trains_three_steps(
+    group: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COMMEFF_CACHE", str(tmp_path / "cache"))
     tokens = [f"{group}={name}", "steps=3", "workers=8"]
     if group == "task":
@@ -128,6 +136,18 @@ def test_parts_within_parts_are_chosen_like_parts() -> None:
     config = compose(["method=diloco", "method.outer=adam", "method.outer.lr=0.5"])
     assert config["method"]["outer"]["_target_"] == "torch.optim.Adam"
     assert config["method"]["outer"]["lr"] == 0.5
+
+
+def test_another_part_within_a_part_keeps_those_defaults_that_it_has() -> None:
+    server = compose(["method=fedopt", "method.server=sgd"])["method"]["server"]
+    assert (server["lr"], "betas" in server) == (0.01, False)
+    assert compose(["method=fedopt"])["method"]["server"]["betas"] == [0.9, 0.99]
+
+
+def test_a_method_has_the_parts_that_suit_it_unless_others_are_chosen() -> None:
+    words = ("method=choco", "method=choco compressor=top_k", "method=mem_sgd")
+    parts = [compose(each.split())["compressor"]["_target_"].rpartition(".")[2] for each in words]
+    assert parts == ["ScaledSign", "TopK", "TopK"]
 
 
 def test_model_is_short_for_task_model() -> None:

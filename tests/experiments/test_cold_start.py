@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from commeff.experiments.config.registry import split
-from commeff.experiments.config.schema import GROUPS, built_in, node, parameters, words
+from commeff.experiments.config.schema import GROUPS, built_in, node, words
+from commeff.experiments.config.signature import parameters
 from commeff.experiments.grid.plan.files import CHARACTERS, KEYS, Bounded, TooLargeError
 from tests.experiments.test_bad_inputs import BAD, make
 from tests.owned import run
@@ -113,13 +114,14 @@ def test_a_mistake_in_a_part_is_said_before_data_and_compilers_are_imported(tmp_
 
 LOOK = """
 import json, sys
-from commeff.experiments.config.written import written_annotation, written_summary
+from commeff.experiments.config.signature import UNSAID, written, written_summary
 from commeff.experiments.config.schema import words
 
 found = []
 for module, name, keys in json.loads(sys.argv[1]):
-    hints = {key: written_annotation(module, name, key) for key in keys}
-    found.append([written_summary(module, name), {key: words(h) for key, h in hints.items() if h is not None}])
+    own = written(module, name) or {}
+    hints = {key: own[key].annotation for key in keys if key in own}
+    found.append([written_summary(module, name), {key: words(h) for key, h in hints.items() if h is not UNSAID}])
 assert "torch" not in sys.modules
 print(json.dumps(found))
 """
@@ -127,11 +129,11 @@ print(json.dumps(found))
 
 def test_what_the_source_says_is_what_the_function_says() -> None:
     """Annotations in words, and first lines of docstrings, of all parts; most of them are found without importing."""
-    from commeff.experiments.config.describe import summary
+    from commeff.experiments.catalogue.describe import summary
     from commeff.experiments.config.registry import locate
 
     nodes = [node(group, name) for group in GROUPS for name in built_in(group)]
-    keys = [[key for key in each if key[0] != "_" and key != "defaults"] for each in nodes]
+    keys = [[key for key in each if key[0] != "_"] for each in nodes]
     targets = [each["_target_"] for each in nodes]
     asked = json.dumps([[*split(target), own] for target, own in zip(targets, keys, strict=True)])
     text = run([sys.executable, "-c", LOOK, asked], check=True).stdout

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commeff.experiments.config.composition import composition
-from commeff.experiments.config.facts import facts, layout_of
+from commeff.experiments.catalogue.composition import composition
+from commeff.experiments.catalogue.facts import facts, layout_of
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.schema import GROUPS, built_in
 

@@ -235,11 +235,11 @@ def test_official_files_are_fetched_only_when_asked_for(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["prepare", "imagenet"], "data set 'imagenet' is not known: choose one of fashion_mnist"),
+        (["prepare", "imagenet"], "data set must be one of fashion_mnist"),
         (["prepare", "a9a"], "give --to FOLDER, or set COMMEFF_DATA"),
         (["prepare", "a9a", "--to", "x"], "nothing to prepare a9a from: give its files with --from"),
         (["prepare", "a9a", "--from", "nowhere", "--to", "x"], "no file or folder nowhere"),
-        (["verify", "imagenet", "--data-dir", "."], "data set 'imagenet' is not known"),
+        (["verify", "imagenet", "--data-dir", "."], "data set must be one of"),
         (["verify"], "no data folder to look for data sets"),
         (["verify", "--data-dir", "nowhere"], "no folder nowhere"),
         (["partition", "task=quadratic"], "Quadratic has no labelled samples"),

@@ -38,12 +38,12 @@ def test_parts_are_composed_and_rehearsed_once_for_all_rates_and_seeds(
 ) -> None:
     (tmp_path / "rates.yaml").write_text(GRID)
     composed: list[Any] = []
-    inner = selection.hydra_compose
-    monkeypatch.setattr(selection, "hydra_compose", lambda *a, **k: composed.append(a) or inner(*a, **k))
+    inner = selection.Selection
+    monkeypatch.setattr(selection, "Selection", lambda *a: composed.append(a) or inner(*a))
     selection.select.cache_clear()
     cells, faults = expand(read_grid(tmp_path / "rates.yaml"), tmp_path)
     assert (len(cells), faults) == (36, [])
-    assert len(composed) == 1, "choices that choose nothing else take a default's place without hydra"
+    assert len(composed) == 4
     rehearsals = Rehearsals()
     sizes = {cell.settings["method"]: rehearsals.checkpoint(cell.config) for cell in cells}
     assert rehearsals.count == 4

@@ -9,10 +9,11 @@ from typing import Any, get_args
 import pytest
 
 from commeff.experiments.config.build import build, task
-from commeff.experiments.config.compose import RUN, compose
+from commeff.experiments.config.compose import compose
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.settings import RUN
 from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.run.launch.membership import with_processes
 from commeff.experiments.run.naming import run_id
@@ -269,7 +270,7 @@ def test_models_and_batches_that_do_not_divide_are_refused_all_at_once(text: Pat
         (("schedule=zbv", "mesh.tensor=2"), "schedule must be left alone with mesh.pipeline=1, got zbv"),
         (("micro_batches=2",), "micro_batches must be 1 without a mesh, got 2"),
         (("model=llama_300k", "task.layers=3"), "layers=3 must be left out with model=llama_300k"),
-        (("model=llama_1b",), "model must be a preset, got 'llama_1b': did you mean"),
+        (("model=llama_1b",), "model must be a preset, got 'llama_1b'; did you mean"),
         (("model=gpt2", "task.context=1025"), "context must be at most that of gpt2, 1024, got 1025"),
     ],
 )
@@ -305,11 +306,11 @@ def test_a_run_without_a_mesh_keeps_its_name() -> None:
 
 
 def test_every_recomputation_may_be_chosen_by_its_name() -> None:
-    assert get_args(RUN["recompute"][0]) == tuple(RECOMPUTATIONS)
+    assert get_args(RUN["recompute"].hint) == tuple(RECOMPUTATIONS)
 
 
 def test_every_schedule_of_pipelines_may_be_chosen_by_its_name() -> None:
-    assert set(get_args(RUN["mesh.schedule"][0])) == {*SCHEDULES}
+    assert set(get_args(RUN["mesh.schedule"].hint)) == {*SCHEDULES}
     for name in SCHEDULES:
         config = compose([f"schedule={name}", "mesh.pipeline=2"])
         assert config["mesh"]["schedule"] == name

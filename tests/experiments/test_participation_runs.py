@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from commeff.cluster.places import read_places
 from commeff.experiments.config.build import build
-from commeff.experiments.config.clusters import read_places
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.rehearsal import participation
 from commeff.experiments.config.schema import ConfigError
@@ -127,9 +127,9 @@ def test_what_cannot_be_is_refused_before_anything_is_made(words: list[str], ref
     ("text", "refusal"),
     [
         ("", "must begin with the line worker,start,stop"),
-        ("worker,start,stop\n1,2\n", "three whole numbers a line, got another in line 2"),
+        ("worker,start,stop\n1,2\n", "numbers for worker, start, stop in each line, got another in line 2"),
         ("worker,start,stop\n", "availability must have a line for each stay, got none"),
-        ("worker,start,stop\n1,a,2\n", "three whole numbers a line"),
+        ("worker,start,stop\n1,a,2\n", "numbers for worker, start, stop in each line"),
         ("worker,start,stop\n9,1,2\n", r"workers from 0 to 3 and steps 0 <= start < stop, got \[9, 1, 2\]"),
         ("worker,start,stop\n1,2,2\n", "start < stop"),
     ],

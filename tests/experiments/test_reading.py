@@ -19,9 +19,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from commeff.cluster.places import read_place
 from commeff.experiments.cli import app
 from commeff.experiments.config import build, registry
-from commeff.experiments.config.clusters import read_place
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.registry import UnknownPart, known, locate, targets_in
@@ -406,8 +406,7 @@ LOADERS = {  # who may turn words into code, and why
     "experiments/reproduce/reading.py": "the tables that come with commeff, or that the command line names",
     "experiments/data/torchvision_images.py": "finds torchvision",
     "experiments/sinks/rows.py": "its own rooms, by a constant table",
-    "experiments/config/written.py": "evaluates annotations of sources by a constant table",
-    "experiments/config/schema.py": "evaluates annotations of code that is imported already",
+    "experiments/config/signature.py": "evaluates annotations by a constant table, or of code that is imported already",
 }
 LOADING = {
     "import_module",

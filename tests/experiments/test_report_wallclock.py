@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 
 from commeff.cluster import Cluster
 from commeff.cluster.modelled import Modelled
+from commeff.cluster.places import Place, read_place
 from commeff.experiments.cli.report import report_command, show
-from commeff.experiments.config.clusters import Place, read_place
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError

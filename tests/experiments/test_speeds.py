@@ -179,8 +179,8 @@ def test_liars_need_everybody_s_gradients() -> None:
     ("text", "fault"),
     [
         ("a,b\n0,1\n", "speeds must begin with the line worker,seconds"),
-        ("worker,seconds\n0,fast\n", "speeds must have a worker and its seconds in each line"),
-        ("worker,seconds\n", "speeds must have from 1 to 100,000 lines, got 0"),
+        ("worker,seconds\n0,fast\n", "speeds must have numbers for worker, seconds in each line"),
+        ("worker,seconds\n", "speeds must have at least one line"),
         ("worker,seconds\n0,nan\n", "speeds must name workers"),
         ("worker,seconds\n0,-1\n", "speeds must name workers"),
         ("worker,seconds\n0,1e-12\n", "speeds must name workers"),

@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
 from commeff.experiments.config.build import build
-from commeff.experiments.config.compose import RUN, compose
+from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.registry import current
 from commeff.experiments.config.schema import GROUPS, VERSION, ConfigError, built_in
+from commeff.experiments.config.settings import RUN
 from commeff.experiments.grid.plan.cell_list import CellList, changed, read_cells, write_cells
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.report.data.commands import settings_of

@@ -106,7 +106,7 @@ def test_fixed_point_of_gossip_with_equal_curvatures() -> None:
         ({"workers": 2, "sigma": -1.0}, "sigma must be at least 0"),
         ({"workers": 2, "zeta": float("nan")}, "zeta must be at least 0"),
         ({"workers": 2, "seed": -1}, "seed must be at least 0"),
-        ({"workers": 2, "dtype": "int8"}, "dtype 'int8' is not known: choose one of float32, float64"),
+        ({"workers": 2, "dtype": "int8"}, "dtype must be one of float32, float64"),
     ],
 )
 def test_refusals(wrong: dict[str, Any], reason: str) -> None:

@@ -263,11 +263,11 @@ def test_an_idx_file_of_another_shape_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"model": "resnet21"}, "model 'resnet21' is not known: choose one of linear, mlp, cnn, resnet8, resnet20"),
+        ({"model": "resnet21"}, "model must be one of linear, mlp, cnn, resnet8, resnet20"),
         ({"norm": "layer"}, "norm 'layer' is not known"),
         ({"model": "resnet8", "norm": "none"}, "a ResNet needs a norm"),
         ({"norm": "batch", "batch": 1}, "norm batch needs more than one sample"),
-        ({"augment": "cutout"}, "augment 'cutout' is not known: choose one of none, crop, crop_flip"),
+        ({"augment": "cutout"}, "augment must be one of none, crop, crop_flip"),
         ({"variant": "tiny"}, "variant 'tiny' is not known"),
         ({"width": 0}, "width must be at least 1"),
         ({"probe": 0}, "probe must be at least 1"),

@@ -152,7 +152,7 @@ def test_the_laws_see_periods_that_change():
     [
         (lambda: methods.gossip_aga(SGD, RING, 0), "period must be a whole number of at least 1, got 0"),
         (lambda: methods.gossip_aga(SGD, RING, warmup=-1), "warmup must be a whole number of at least 0, got -1"),
-        (lambda: methods.gossip_aga(SGD, RING, power=0.0), "power must be more than 0, got 0.0"),
+        (lambda: methods.gossip_aga(SGD, RING, power=0.0), "power must be above 0, got 0.0"),
         (lambda: methods.ada_comm(SGD, interval=0), "interval must be a whole number of at least 1, got 0"),
         (lambda: methods.ada_comm(SGD, decay=1.0), r"decay must lie in \(0, 1\), got 1.0"),
         (lambda: setattr(Communicator(3), "losses", torch.ones(2)), "for each of the 3 hosted workers"),

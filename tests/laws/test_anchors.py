@@ -111,7 +111,7 @@ def test_muloco_is_diloco_with_muon_and_its_settings():
     ("build", "reason"),
     [
         (lambda: methods.noloco(SGD, RING, alpha=1.0), r"alpha must lie in \[0, 1\), got 1.0"),
-        (lambda: methods.noloco(SGD, RING, beta=0.0), "beta must be more than 0, got 0.0"),
+        (lambda: methods.noloco(SGD, RING, beta=0.0), "beta must be above 0, got 0.0"),
         (lambda: methods.noloco(SGD, RING, gamma=3.0), r"gamma must lie in \(0, 3\), got 3.0"),
         (lambda: methods.noloco(SGD, RING, gamma=0.0), r"gamma must lie in \(0, 3\), got 0.0"),
         (lambda: drive(methods.noloco(SGD, topologies.ring(4))), "connect the run's 6 workers, got one of 4"),

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from commeff.experiments.config.describe import explanation
+from commeff.experiments.catalogue.describe import explanation
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import built_in, node
 

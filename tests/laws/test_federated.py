@@ -85,7 +85,7 @@ def test_a_run_weighs_by_the_samples_of_its_task(tmp_path):
 
 def test_weights_that_do_not_fit_are_refused():
     for build, reason in (
-        (lambda: methods.fedavg(SGD, 2, [1.0, 0.0]), "weights must be more than 0"),
+        (lambda: methods.fedavg(SGD, 2, [1.0, 0.0]), "weights must be above 0"),
         (lambda: drive(methods.fedavg(SGD, 2, [1.0, 2.0])), "one for each of the run's 6 workers, got 2"),
         (lambda: setattr(Communicator(2), "samples", torch.ones(3)), "for each of the 2 workers"),
         (lambda: methods.scaffnew(SGD, 0.0), r"probability must lie in \(0, 1\], got 0"),

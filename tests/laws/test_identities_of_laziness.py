@@ -206,7 +206,7 @@ def test_what_lazy_methods_need_is_said():
         "threshold must be at least 0, got -1": {"threshold": -1},
         "memory must be at least 1, got 0": {"memory": 0},
         "smoothness must be above 0, got 0": {"rule": "server", "smoothness": 0},
-        "rule must be one of 'worker', 'server', got 'both'": {"rule": "both"},
+        "rule must be one of worker, server, got 'both'": {"rule": "both"},
     }.items():
         with pytest.raises(ValueError, match=bad):
             methods.lag(SGD, **words)
@@ -306,7 +306,7 @@ def test_what_demo_needs_is_said():
         r"ratio must lie in \(0, 1\], got 0": {"ratio": 0},
         r"beta must lie in \[0, 1\], got 2": {"beta": 2},
         "k must be at least 1, got 0": {"k": 0},
-        "replicator must be one of 'dct', 'striding', 'random', got 'fft'": {"replicator": "fft"},
+        "replicator must be one of dct, striding, random, got 'fft'": {"replicator": "fft"},
     }.items():
         with pytest.raises(ValueError, match=bad):
             methods.demo(SGD, **words)

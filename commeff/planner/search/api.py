@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from commeff import require
 from commeff.cluster import Cluster
-from commeff.planner.checks import chosen, counted
 from commeff.planner.constants import MEASURED, Constants
-from commeff.planner.model import Model
+from commeff.planner.model import Model, count
 from commeff.planner.policy import Policy
 from commeff.planner.predict import Prediction, predict
 from commeff.planner.search.bayes import Bayes
@@ -95,10 +95,10 @@ def search(
     ------
     ValueError : if nothing can be laid over the cluster, or nothing that was priced fits.
     """
-    chosen("search method", method, METHODS)
-    counted("top", top)
+    require.one_of(METHODS, **{"search method": method})
+    count(top=top)
     if budget is not None:
-        counted("budget", budget)
+        count(budget=budget)
     if type(seed) is not int or seed < 0:
         raise ValueError(f"seed must be a whole number from 0 on, got {seed!r}")
     space = Space(model, cluster, global_batch, tuple(ways), precision, overlap)

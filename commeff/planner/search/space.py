@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.planner.arrays import Mask
-from commeff.planner.checks import counted
 from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
-from commeff.planner.model import Model
+from commeff.planner.model import Model, count
 from commeff.planner.policies import Policies
 from commeff.planner.policy import Policy
 from commeff.planner.refusals import feasible
@@ -48,7 +47,7 @@ class Space:
     overlap: str = "partial"
 
     def __post_init__(self) -> None:
-        counted("global_batch", self.global_batch)
+        count(global_batch=self.global_batch)
         Policy(precision=self.precision, overlap=self.overlap).check_precision(self.cluster.gpu)
         if not self.ways:
             raise ValueError("ways must hold at least one method, got none; give such as [WorkerMethod('psgd')]")

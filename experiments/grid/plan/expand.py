@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import ConfigError, built_in, did_you_mean, node
+from commeff.experiments.config.schema import ConfigError, built_in, node
 from commeff.experiments.grid.plan.cells import Cell, Faults
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Grid, Settings
 from commeff.experiments.run.naming import run_id
+from commeff.require import did_you_mean
 
 ALWAYS = ("minibatch_loss", "consensus_distance", "epoch", "seconds", "samples", "payload_bytes", "wire_bytes")
 CLASSES = ("train_loss", "val_loss", "val_accuracy")

@@ -26,8 +26,9 @@ from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.files import read_mapping
+from commeff.require import did_you_mean
 
 Settings = dict[str, str]
 MAX_CELLS = 10_000
@@ -299,7 +300,7 @@ def _clusters(raw: Mapping[str, Any], folder: Path, faults: list[str]) -> list[d
     if clusters is None:
         faults += ["step_seconds is that of clusters; give clusters too"] * (seconds is not None)
         return None
-    from commeff.experiments.config.clusters import entries
+    from commeff.cluster.places import entries
 
     try:
         return entries(clusters, folder, seconds)

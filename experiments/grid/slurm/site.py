@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.schema import ConfigError, did_you_mean
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.files import Words, read_mapping
+from commeff.require import did_you_mean
 
 EXAMPLE = Path(__file__).parents[2] / "sites" / "example.yaml"
 WARNING = 120  # seconds before its end in which SLURM warns a task

@@ -48,7 +48,7 @@ class ScalingSetting:
                 "as one only on a crossbar or on rails, and this is one fat tree"
             )
         if self.overlap is not None and not 0 <= self.overlap <= 1:
-            raise ValueError(f"--overlap must be 0 to 1, got {self.overlap}: it is a share of computing")
+            raise ValueError(f"--overlap must be 0 to 1, got {self.overlap}")
         if self.global_batch < self.inside:
             raise ValueError(
                 f"--global-batch must be at least {self.inside}, got {self.global_batch}: a worker has that many GPUs"

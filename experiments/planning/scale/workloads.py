@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from commeff.cluster.hardware import positive
+from commeff import require
 from commeff.compressors import Layout
 from commeff.experiments.planning.scale import layouts
 
@@ -55,7 +55,7 @@ class Workload:
         >>> WORKLOADS["resnet50"].taking(0.5).per_second
         128.0
         """
-        positive("a step's compute time", seconds, "seconds")
+        require.positive(**{"a step's compute time": seconds})
         return replace(self, per_second=self.batch / seconds, source=f"{seconds:g} s a step, as given")
 
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 
 from commeff.experiments.config.registry import UnknownPart, known, targets_in
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.report.data.grids import StoredGrid, choose
 from commeff.experiments.report.data.records import (
     ENDED_BADLY,
@@ -39,6 +38,7 @@ from commeff.experiments.report.data.variants import (
     group,
     open_choice,
 )
+from commeff.require import did_you_mean
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from commeff.cluster.places import Place
 from commeff.compressors import Layout
 from commeff.experiments.config import build
-from commeff.experiments.config.clusters import Place
 from commeff.replicas import Stacked
 
 SIDE = 4096  # at most, of the square matrices that a model of so many parameters is taken to consist of

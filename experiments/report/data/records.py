@@ -15,6 +15,7 @@ import pandas as pd
 
 from commeff.experiments.config.registry import current
 from commeff.experiments.config.schema import GROUPS
+from commeff.experiments.config.settings import RUN
 from commeff.experiments.escape import visible
 from commeff.experiments.run.outside import inside
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
@@ -109,11 +110,9 @@ def read_record(folder: Path) -> Record:
 
 def drawable(record: Record) -> Record:
     """The part of a run that figures and tables can show; `undrawn` names the rest."""
-    from commeff.experiments.config.compose import MOST
-
-    workers, curve = record.config.get("workers", 0), record.curve
-    if workers > MOST["workers"]:
-        line = f"{record.id} is left out: it has {workers:,} workers, more than {MOST['workers']:,}"
+    workers, curve, most = record.config.get("workers", 0), record.curve, RUN["workers"].most or math.inf
+    if workers > most:
+        line = f"{record.id} is left out: it has {workers:,} workers, more than {most:,}"
         return replace(record, config={}, summary={}, curve=pd.DataFrame(), undrawn=line)
     summary = {
         name: number for name, number in record.summary.items() if not (isinstance(number, float) and _wild(number))

@@ -19,11 +19,11 @@ import torch
 
 from commeff.cluster.billing import Billing
 from commeff.cluster.modelled import Modelled, modelled, modelled_present
+from commeff.cluster.places import Place, read_places
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
-from commeff.experiments.config.clusters import Place, read_places
 from commeff.experiments.config.presence import participates
 from commeff.experiments.config.rehearsal import participation
 from commeff.experiments.config.speeds import clocked

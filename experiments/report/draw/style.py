@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.figures import FONT_SIZE, Figure
 from commeff.experiments.report.style import FigureStyle
+from commeff.require import did_you_mean
 
 CONTENT = ("order", "labels", "colours")  # what figures are built anew for
 

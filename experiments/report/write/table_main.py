@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
 from commeff.experiments.report.data.rows import DENSE, INSIDE, HalfDense, TableRow, differs_from_best, leader
@@ -25,6 +24,7 @@ from commeff.experiments.report.write.cells import (
 from commeff.experiments.report.write.notes import DAGGER, DOUBLE_DAGGER, how_to_read
 from commeff.experiments.report.write.table import Column, Item, Table
 from commeff.experiments.report.write.table_wallclock import main_columns
+from commeff.require import did_you_mean
 
 OWN = ("seeds", "difference", "wire_bytes", "saving", "to_target", "seconds", "consensus_distance", "payload_bytes")
 QUALITIES = ("val_accuracy", "val_loss", "local_val_accuracy", "local_val_loss")

@@ -62,7 +62,7 @@ def membership(environment: Mapping[str, str]) -> Membership | None:
 def _from_env(environment: Mapping[str, str]) -> Membership | None:
     rank, size = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
     if size < 1:
-        raise ValueError(f"WORLD_SIZE must be at least 1, got {size}: it counts processes; start with torchrun or srun")
+        raise ValueError(f"WORLD_SIZE must be at least 1, got {size}; start with torchrun or srun")
     if size < 2:
         return None
     return Membership(

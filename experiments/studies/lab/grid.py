@@ -13,12 +13,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from commeff.cluster import Cluster
-from commeff.experiments.config.schema import did_you_mean
 from commeff.experiments.grid.command import Outcome, Request, run
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.studies.lab.network import NETWORKS, LinkShape, Node, lab
+from commeff.require import did_you_mean
 
 CLUSTER = "cluster.yaml"
 

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Literal
 
-from commeff.planner.checks import chosen, counted
+from commeff import require
+from commeff.planner.model import count
 
 Cut = Literal["row", "column"]
 FORWARD = {
@@ -88,9 +89,9 @@ def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> PartitionP
             f"widths must be one more than the {len(cuts)} cuts, got {len(widths)}: every matrix leads from one vector "
             f"to the next; give {len(cuts) + 1}"
         )
-    counted("devices", devices)
+    count(devices=devices)
     for cut in cuts:
-        chosen("cut", cut, ("row", "column"))
+        require.one_of(("row", "column"), cut=cut)
     names = ["x", *(str(i + 1) for i in range(len(cuts) - 1)), "y"]
     numbers = 0.0
     collectives: tuple[list[str], list[str]] = ([], [])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from commeff.experiments.tasks.checks import at_least
+from commeff import require
 from commeff.experiments.tasks.language.decoder import Decoder
 
 SPREAD = 0.02 * 768**0.5  # of initial weights, times sqrt(width): GPT-2's 0.02 at GPT-2's width
@@ -122,11 +122,11 @@ class GPT(Decoder):
         tanh: bool = False,
     ) -> None:
         super().__init__()
-        at_least(1, vocabulary=vocabulary, layers=layers, heads=heads, width=width, context=context)
+        require.at_least(1, vocabulary=vocabulary, layers=layers, heads=heads, width=width, context=context)
         if head_width is None and width % heads:
             raise ValueError(f"{heads} heads cannot share width {width} evenly: choose a multiple of {heads}")
         head_width = width // heads if head_width is None else head_width
-        at_least(1, head_width=head_width)
+        require.at_least(1, head_width=head_width)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         self.heads, self.context, self.separator, self.tanh = heads, context, separator, tanh

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from commeff.experiments.tasks.checks import at_least
+from commeff import require
 from commeff.experiments.tasks.language.decoder import Decoder
 from commeff.experiments.tasks.language.gpt import initialise
 
@@ -147,7 +147,8 @@ class Llama(Decoder):
         self.separator, self.base = separator, base
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         inner = -(-8 * width // (3 * 256)) * 256 if inner is None else inner
-        at_least(1, vocabulary=vocabulary, layers=layers, width=width, heads=heads, kv_heads=self.kv_heads, inner=inner)
+        require.at_least(1, vocabulary=vocabulary, layers=layers, width=width, inner=inner)
+        require.at_least(1, heads=heads, kv_heads=self.kv_heads)
         if width % heads or width // heads % 2:
             raise ValueError(
                 f"width must be an even multiple of heads={heads}, got {width}: heads have one width, and rotary "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -11,6 +10,7 @@ from torch import nn
 from commeff.core.shapes import shapes_only
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
+from commeff.require import did_you_mean
 
 Preset = Callable[..., nn.Module]
 
@@ -75,11 +75,11 @@ def preset(name: str) -> Preset:
     1016960
     >>> preset("llama_1b")
     Traceback (most recent call last):
-    ValueError: model must be a preset, got 'llama_1b': did you mean llama_13b, llama_7b, llama_1m?
+    ValueError: model must be a preset, got 'llama_1b'; did you mean llama_13b?
     """
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS) or list(PRESETS)
-        raise ValueError(f"model must be a preset, got {name!r}: did you mean {', '.join(near)}?")
+        near = did_you_mean(name, PRESETS) or f"; there are {', '.join(PRESETS)}"
+        raise ValueError(f"model must be a preset, got {name!r}{near}")
     return PRESETS[name]
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from commeff import require
 from commeff.core.shapes import shapes_only
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.data.texts import KNOWN
-from commeff.experiments.tasks.checks import DTYPES, at_least, choose
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
@@ -24,6 +24,7 @@ from commeff.experiments.tasks.language.text import load, pieces, spaced, token_
 from commeff.experiments.tasks.language.tokens import describe, tokenised
 from commeff.experiments.tasks.models import seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
+from commeff.experiments.tasks.samples import DTYPES
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.supervised import evaluating
 from commeff.parallelism import Axis, Layers, Plan, cross_entropy
@@ -93,9 +94,9 @@ class Language(Settled):
         digest: str | None = None,
         model: str = "gpt",
     ) -> None:
-        at_least(1, workers=workers, batch=batch, probe=probe)
-        at_least(0, seed=seed)
-        self._dtype, self._seed, self._shape = choose("dtype", dtype, DTYPES), seed, (batch, context)
+        require.at_least(1, workers=workers, batch=batch, probe=probe)
+        require.at_least(0, seed=seed)
+        self._dtype, self._seed, self._shape = require.choose(DTYPES, dtype=dtype), seed, (batch, context)
         shape: Preset = partial(GPT, layers=layers, heads=heads, width=width, context=context, dropout=dropout)
         if model != "gpt":
             shape = self._preset(model, {"layers": layers, "heads": heads, "width": width, "dropout": dropout})

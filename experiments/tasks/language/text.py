@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.experiments.data.folder import ENVIRONMENT, DataError
 from commeff.experiments.data.manifest import DATA_SETS
 from commeff.experiments.data.texts import KNOWN, text_files
 from commeff.experiments.data.verify import md5
-from commeff.experiments.tasks.checks import choose
 from commeff.experiments.tasks.language.tokens import describe, mapped, tokenised
 
 HELD_OUT = 20  # validation and test data are the last two twentieths of a text that comes in one file
@@ -115,7 +115,7 @@ def contiguous(length: int, workers: int) -> Pieces:
 def pieces(rule: str, length: int, workers: int) -> Pieces:
     """[start, stop) of the training text of each worker, by the rule called `rule`."""
     rules: dict[str, Callable[[int, int], Pieces]] = {"iid": iid, "contiguous": contiguous}
-    return choose("partition", rule, rules)(length, workers)
+    return require.choose(rules, partition=rule)(length, workers)
 
 
 def windows(text: Tensor, starts: Tensor, context: int) -> Tensor:

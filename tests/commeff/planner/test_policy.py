@@ -21,7 +21,7 @@ KEYS = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200, kv_he
         ({"precision": "fp"}, "precision must be one of"),
         ({"method": "psg"}, "did you mean psgd"),
         ({"zero": 4}, "stages 0"),
-        ({"tensor": 0}, "tensor must be a whole number from 1 on, got 0"),
+        ({"tensor": 0}, "tensor must be a whole number of at least 1, got 0"),
         ({"micro_batch": -1}, "micro_batch must be .* got -1"),
         ({"data": 2.0}, "data must be .* got 2.0"),
         ({"data": 8, "workers": 3}, "does not divide into workers=3"),

@@ -184,7 +184,7 @@ def test_figures_are_drawn(tmp_path, extra, ending):
         ([*SMALL, "gated=2"], "gated must be true or false, got 2"),
         ([*SMALL, "offload_checkpoints=1"], "must be true or false"),
         ([*SMALL, "tokens=true"], "such as tokens=300e9, got True"),
-        ([*SMALL, "global_batch=true"], "global_batch must be a whole number from 1 on, got True"),
+        ([*SMALL, "global_batch=true"], "global_batch must be a whole number of at least 1, got True"),
         ([*SMALL, "pipeline=2", "data=4", "stages=3.5,4.5"], "tuple of whole numbers"),
         ([*SMALL, "hidden=1000000000000000000000", "heads=1"], "must be at most 100,000,000"),
         ([*SMALL, "gpus=1000000000000000000000000"], "must be at most 100,000,000"),

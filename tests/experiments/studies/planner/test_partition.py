@@ -70,7 +70,7 @@ def test_the_best_feed_forward_is_megatrons_one_all_reduce_each_way():
 def test_widths_that_do_not_match_the_matrices_are_refused():
     with pytest.raises(ValueError, match="give 3"):
         plan(("row", "column"), (4, 4), 2)
-    with pytest.raises(ValueError, match="devices must be a whole number from 1 on, got 0"):
+    with pytest.raises(ValueError, match="devices must be a whole number of at least 1, got 0"):
         plan(("row",), (4, 4), 0)
     with pytest.raises(ValueError, match="got 'col'; did you mean column"):
         plan(("col",), (4, 4), 2)

@@ -1,0 +1,101 @@
+"""The settings of a run that belong to no part, each with its default, its type and its bounds; and the parts of a run
+that names none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+DEFAULTS = {  # parts; compressor and topology stand by for methods that take them
+    "task": "digits",
+    "method": "psgd",
+    "compressor": "top_k",
+    "topology": "ring",
+    "optimizer": "sgd",
+    "schedule": "constant",
+}
+
+
+class Setting(NamedTuple):
+    """What a key may have.
+
+    Attributes
+    ----------
+    default, hint : its value, and the type of all values.
+    least, most : bounds of numbers, where they are not those of 64 bits.
+    """
+
+    default: Any
+    hint: Any
+    least: float = 0
+    most: float | None = None
+
+
+_DEGREE = Setting(1, int, 1, 4096)  # beyond that no machine of today goes; other bounds alike
+RUN: dict[str, Setting] = {
+    "workers": Setting(16, int, 1, 100_000),  # n, dealt to nproc processes
+    "nproc": Setting(1, int, 1, 4096),  # processes on this machine; results are equal up to rounding
+    # The mesh of processes, if any degree is more than 1; nproc is their product then.
+    "mesh.worker": _DEGREE,  # workers, which are `workers` then
+    "mesh.pipeline": _DEGREE,  # stages that a worker's layers are dealt to
+    "mesh.shard": _DEGREE,  # ranks that share a worker's batch, and with zero what else it has
+    "mesh.tensor": _DEGREE,  # ranks that a worker's matrices are split over
+    # Of a pipeline; schedule=1f1b is short for it.
+    "mesh.schedule": Setting("1f1b", Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"]),
+    "micro_batches": Setting(1, int, 1),  # of a rank's batch; they pass through a pipeline one after the other
+    # Activations computed anew in backward: selective is of attention.
+    "recompute": Setting("none", Literal["none", "selective", "full", "offloaded", "partitioned"]),
+    # What ranks of the shard axis share: 1 states of the method, 2 gradients too, 3 parameters too.
+    "zero": Setting(0, Literal[0, 1, 2, 3]),
+    # Of forward and backward: fp32 is as the task has it, bf16_mixed autocast; rows keep 32 bits.
+    "precision": Setting("fp32", Literal["fp32", "bf16", "fp16", "bf16_mixed"]),
+    "sequence": Setting(False, bool),  # tensor ranks share the sequence between the layers that are split
+    # own: what is not exact on pieces (commeff list --long) may act within the one that a process holds.
+    "pieces": Setting(None, Literal["own"] | None),
+    # How averages travel; auto: all_reduce what sums.
+    "collective": Setting("auto", Literal["auto", "all_reduce", "ring", "tree", "all_gather", "server"]),
+    "bucket_mb": Setting(25, float),  # of gradients that are sent together while others are computed; 0: in one piece
+    "steps": Setting(400, int, 1),  # model updates
+    "seed": Setting(0, int),  # of the data partition, the batches and the compressors
+    "data_dir": Setting(None, str | None),  # where tasks look for files; null: the environment variable COMMEFF_DATA
+    "device": Setting("cpu", Literal["cpu", "cuda"]),  # processes of one machine take a GPU each, and talk by NCCL
+    "engine": Setting("loop", Literal["loop", "vmap"]),  # of the hosted workers' gradients; loop is the definition
+    "threads": Setting(1, int, 1, 1024),  # of arithmetic in a process; another number may change the last digits
+    # Minibatches whose mean gradient a step takes; null: rounds of neolithic, 1 of others.
+    "accumulate": Setting(None, int | None, 1),
+    "l2": Setting(0.0, float),  # L2 regularisation added to the gradient before it is compressed
+    # Largest norm of a gradient: of the average where it is averaged, else of each worker's own.
+    "clip": Setting(None, float | None),
+    "participation": Setting(1.0, float),  # share of the workers in a round, which is a period; drawn by seed
+    "dropout": Setting(0.0, float),  # probability with which a worker fails during a step, and is not heard in it
+    # A CSV file worker,start,stop: the steps in which workers are there; those not named always are.
+    "availability": Setting(None, str | list | None),
+    # Of workers on a simulated clock: constant, staggered, drawn, or a CSV file worker,seconds.
+    "speeds": Setting(None, str | list | None),
+    "step_time": Setting(1.0, float),  # simulated seconds that a worker computes for a step, in the mean
+    "spread": Setting(0.2, float),  # standard deviation of a drawn step's time over the mean
+    "straggler": Setting(1.0, float),  # how many times as long the last worker takes
+    "links": Setting(None, str | None),  # a cluster whose links messages take their simulated time on; null: none
+    # What attackers put in the place of their gradients; or label_flip, of their data.
+    "attack": Setting(None, Literal["sign_flip", "noise", "a_little", "inner_product", "label_flip"] | None),
+    "attackers": Setting(0, int),  # the workers who lie, from the first
+    "evaluate_every": Setting(0, int),  # steps between evaluations; 0: twenty evaluations in a run
+    "resume_from": Setting(None, str | None),  # the folder of a run from whose last checkpoint this begins, on any mesh
+    "checkpoint_every": Setting(100, int),  # steps between checkpoints; 0: only when interrupted and at the end
+    "log": Setting(
+        None, str | list | None
+    ),  # also to tensorboard, wandb, mlflow, or a list of them; see docs/python.md
+}
+
+
+def defaults() -> dict[str, Any]:
+    """The keys of a run as a tree, with the names of its parts.
+
+    >>> defaults()["mesh"]["tensor"], defaults()["method"]
+    (1, 'psgd')
+    """
+    tree: dict[str, Any] = dict(DEFAULTS)
+    for key, setting in RUN.items():
+        part, _, name = key.rpartition(".")
+        (tree.setdefault(part, {}) if part else tree)[name] = setting.default
+    return tree

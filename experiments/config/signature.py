@@ -1,0 +1,175 @@
+"""The signatures of parts, which are the schema of the configuration: names, types and defaults of what can be set.
+
+Those of ours and of torch are read from the source, so that a typing error need not wait for torch; those of plug-ins
+from the objects. What a source alone does not say (a name of its module in an annotation) is `UNSAID`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from inspect import Parameter
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from commeff.experiments.config.registry import foreign, locate, split
+
+NAMES: dict[str, Any] = {each.__name__: each for each in (int, float, bool, str, list, tuple)}
+NAMES |= {"Any": Any, "Union": Union, "Literal": Literal}
+NAMES |= {name: type(name, (), {}) for name in ("Tensor", "Compressor", "Topology")}  # stand for those of that name
+UNSAID: Any = object()
+Definition = ast.ClassDef | ast.FunctionDef
+
+
+def signature(target: str) -> Mapping[str, Parameter]:
+    """The parameters of a target that this command knows, or of one of ours that need not be imported.
+
+    >>> [*signature("commeff.compressors.TopK")], signature("commeff.methods.local_sgd")["period"].default
+    (['ratio', 'k', 'coded'], 8)
+    """
+    found = None if foreign(target) else written(*split(target))
+    return parameters(locate(target)) if found is None else found
+
+
+def annotation(target: str, name: str) -> Any:
+    """The type of a parameter of a target, for which it is imported where the source does not say; `empty`: any.
+
+    >>> annotation("commeff.compressors.TopK", "ratio"), annotation("torch.optim.SGD", "nesterov")
+    (float | None, <class 'bool'>)
+    """
+    own = signature(target).get(name)
+    if own is not None and own.annotation is UNSAID:
+        own = parameters(locate(target)).get(name)
+    return Parameter.empty if own is None else own.annotation
+
+
+def parameters(value: Callable[..., Any]) -> dict[str, Parameter]:
+    """The parameters of a function or of a class's constructor, annotations evaluated (`empty` where they cannot be).
+
+    >>> def f(a: int, b: float | None = None): ...
+    >>> [(p.name, p.annotation) for p in parameters(f).values()]
+    [('a', <class 'int'>), ('b', float | None)]
+    """
+    found = inspect.signature(value).parameters
+    return {name: each.replace(annotation=_evaluated(each.annotation, value)) for name, each in found.items()}
+
+
+def returned(function: Callable[..., Any]) -> Any:
+    """The return annotation of a function, evaluated."""
+    return _evaluated(inspect.signature(function).return_annotation, function)
+
+
+def _evaluated(annotation: Any, where: Callable[..., Any]) -> Any:
+    try:
+        return eval(annotation, vars(sys.modules[where.__module__])) if isinstance(annotation, str) else annotation
+    except NameError:  # imported for type checkers only
+        return Parameter.empty
+
+
+@cache
+def written(module: str, name: str) -> Mapping[str, Parameter] | None:
+    """The parameters of `name` in `module` as the source has them; None where it does not.
+
+    >>> written("commeff.compressors", "TopK")["coded"].default, written("commeff.methods", "nothing")
+    (False, None)
+    """
+    found = {own: Parameter(own, Parameter.KEYWORD_ONLY, **said) for own, said in _said(module, name)}
+    return found or ({} if _definition(module, name)[1] else None)
+
+
+def written_summary(module: str, name: str) -> str:
+    """The first line of a docstring, or "" where the source does not have it.
+
+    >>> written_summary("commeff.compressors", "TopK") != "", written_summary("torch.optim", "SGD")
+    (True, '')
+    """
+    found = _definition(module, name)[1]
+    return ((found and ast.get_docstring(found)) or "").partition("\n")[0]
+
+
+@cache
+def exported(package: str) -> tuple[str, ...]:
+    """The names in a package's `__all__`.
+
+    >>> "choco" in exported("commeff.methods")
+    True
+    """
+    lists = (each.value for each in _body(package) if isinstance(each, ast.Assign))
+    return next(tuple(map(ast.literal_eval, each.elts)) for each in lists if isinstance(each, ast.List))
+
+
+def _said(module: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Annotations and defaults: of a function, of a class's constructor, or of the fields of a dataclass."""
+    module, found = _definition(module, name)
+    if isinstance(found, ast.FunctionDef):
+        yield from _arguments(found)
+    elif found is not None:
+        own = next((each for each in found.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+        if own:
+            yield from list(_arguments(own))[1:]
+            return
+        for base in found.bases:
+            yield from _said(module, base.id if isinstance(base, ast.Name) else "")
+        if any("dataclass" in ast.unparse(decorator) for decorator in found.decorator_list):
+            for each in found.body:
+                if isinstance(each, ast.AnnAssign) and "ClassVar" not in ast.unparse(each.annotation):
+                    yield ast.unparse(each.target), _described(each.annotation, each.value)
+
+
+def _arguments(function: ast.FunctionDef) -> Iterator[tuple[str, dict[str, Any]]]:
+    own = function.args
+    defaults: list[ast.expr | None] = [*[None] * (len(own.args) - len(own.defaults)), *own.defaults, *own.kw_defaults]
+    for argument, default in zip((*own.args, *own.kwonlyargs), defaults, strict=True):
+        yield argument.arg, _described(argument.annotation, default)
+
+
+def _described(annotation: ast.expr | None, default: ast.expr | None) -> dict[str, Any]:
+    hint = Parameter.empty if annotation is None else _value(annotation)
+    return {"annotation": hint, "default": Parameter.empty if default is None else _value(default)}
+
+
+def _value(expression: ast.expr) -> Any:
+    try:
+        return eval(ast.unparse(expression), {"__builtins__": {}, **NAMES})
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return UNSAID
+
+
+def _definition(module: str, name: str, hops: int = 4) -> tuple[str, Definition | None]:
+    """In which module a class or function is written, following the imports of packages; and how."""
+    for statement in _body(module):
+        if isinstance(statement, Definition) and statement.name == name:
+            plain = isinstance(statement, ast.ClassDef) or not statement.decorator_list
+            return module, statement if plain else None
+    for statement in _body(module):
+        if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level and hops:
+            original = next((a.name for a in statement.names if (a.asname or a.name) == name), None)
+            if original is not None:
+                return _definition(statement.module, original, hops - 1)
+    return module, None
+
+
+@cache
+def _body(module: str) -> Sequence[ast.stmt]:
+    path = _file(module)
+    try:
+        return ast.parse(path.read_bytes()).body if path else ()
+    except (OSError, SyntaxError, ValueError):
+        return ()
+
+
+def _file(module: str) -> Path | None:
+    """The source of a module; the packages that it is in are not imported."""
+    first, *rest = module.split(".")
+    spec = find_spec(first)  # wherever it is installed, as an editable package too; imports nothing
+    name = first
+    for part in rest:
+        name = f"{name}.{part}"
+        places = spec.submodule_search_locations if spec else None
+        spec = PathFinder.find_spec(name, places) if places else None
+    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
