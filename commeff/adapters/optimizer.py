@@ -19,6 +19,8 @@ from commeff.adapters.scaler import looked
 from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core import overflow
+from commeff.core.curvature import learner_of
+from commeff.core.derived import evaluates_elsewhere, kind_of
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import AnyMesh
 from commeff.parallelism.precision import LossScale
@@ -140,20 +142,21 @@ class DistributedOptimizer(Optimizer):
                 f"strategy must be a method, got a {type(strategy).__name__}: a torch optimizer goes into one; give "
                 "methods.psgd(functools.partial(torch.optim.SGD, lr=0.1))"
             )
-        if strategy.local.compares:
+        if strategy.compares:
             raise ValueError(
                 "the method must need nothing but gradients where they are, got one that compares them with others of "
                 "the same batch: of a loss that is called elsewhere nobody here knows them; use commeff.train, or diana"
             )
-        if strategy.local.curvature is not None:
+        if (learner := learner_of(strategy.local)) is not None:
             raise ValueError(
-                f"the method's optimizer must need nothing but gradients, got {strategy.local.kind}: of a loss that is "
+                f"the method's optimizer must need nothing but gradients, got {learner.kind}: of a loss that is "
                 "called elsewhere nobody here knows the curvature; use commeff.train, or AdamW"
             )
-        if strategy.local.evaluates_elsewhere:
+        if evaluates_elsewhere(strategy.local):
             raise ValueError(
-                f"the method's optimizer must be evaluated where it is trained, got {strategy.local.kind}: the model "
-                "holds where gradients are taken, which is not the result; use commeff.train, or AdamW with a schedule"
+                f"the method's optimizer must be evaluated where it is trained, got {kind_of(strategy.local)}: the "
+                "model holds where gradients are taken, which is not the result; use commeff.train, or AdamW with a "
+                "schedule"
             )
         dtype, scaled = named_precision(precision)
         holding = Holding(

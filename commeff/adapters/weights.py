@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from commeff.adapters.holding import Holding
+from commeff.core.derived import remembers
 from commeff.core.local import Local
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import local
@@ -32,7 +33,7 @@ class Weights:
 
     def __init__(self, holding: Holding, strategy: Strategy) -> None:
         self._holding, self._row = holding, holding.dealt.row
-        self._remembered = strategy.parameters.remembers or not isinstance(strategy.local, Local)
+        self._remembered = remembers(strategy.parameters) or not isinstance(strategy.local, Local)
         self._first, self._expected = True, self._found()
         self._versions = self._writes()
         self._pending = True

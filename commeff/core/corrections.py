@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Layout
-from commeff.core.curvature import Curvature
-from commeff.core.factories import equal_rates, one_rate
+from commeff.core.derived import one_rate
 from commeff.core.local import Local
 from commeff.core.strategy import LocalStep
 
@@ -33,28 +32,12 @@ class Corrected(LocalStep):
         return self.inner.lr
 
     @property
-    def rates(self) -> tuple[float, ...]:
-        return self.inner.rates
-
-    @property
     def options(self) -> dict[int, dict[str, Any]]:
         return self.inner.options
 
     @options.setter
     def options(self, options: dict[int, dict[str, Any]]) -> None:
-        if self.has_one_rate:
-            equal_rates(options)
         self.inner.options = options
-
-    def evaluated(self, x: Tensor) -> Tensor:
-        return self.inner.evaluated(x)
-
-    @property
-    def curvature(self) -> Curvature | None:
-        return self.inner.curvature
-
-    def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
-        self.inner.learn(estimate, active)
 
 
 class D2(Corrected):

@@ -131,7 +131,8 @@ def donate(transform: Transform, vectors: Tensor, communicator: Communicator) ->
 def awaited(strategy: Strategy) -> Sequence[tuple[int, int]]:
     """The spans of columns whose gradients can be sent as soon as they are `ready`, if any; known after `start`."""
     gradients = strategy.gradients
-    return cast(SendsBlocks, gradients).awaited() if _can(gradients, SendsBlocks) else ()
+    early = strategy.comparison is None and _can(gradients, SendsBlocks)  # else what is sent is known at the end
+    return cast(SendsBlocks, gradients).awaited() if early else ()
 
 
 def ready(strategy: Strategy, gradient: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
@@ -140,6 +141,6 @@ def ready(strategy: Strategy, gradient: Tensor, start: int, stop: int, communica
     Returns whether anything has been sent, so that all must stay as it is.
     """
     gradients = strategy.gradients
-    if communicator.active is not None or not _can(gradients, SendsBlocks):
+    if communicator.active is not None or strategy.comparison is not None or not _can(gradients, SendsBlocks):
         return False
     return cast(SendsBlocks, gradients).ready(gradient, start, stop, communicator.child("gradients"))

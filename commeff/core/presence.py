@@ -10,12 +10,21 @@ import torch
 from torch import Tensor
 
 from commeff.core.addresses import Address, RowSwap
+from commeff.core.derived import inside, remembers
 from commeff.core.state import Stateful
+
+
+def absence_faults(part: Stateful) -> Iterator[str]:
+    """Why no worker may be absent from a step: a part's own reason, and those of what is inside."""
+    if part.traits.needs_everyone:
+        yield part.traits.needs_everyone
+    for inner in inside(part):
+        yield from absence_faults(inner)
 
 
 def check_absence(part: Stateful) -> None:
     """Refuse absent workers where something needs all of them."""
-    for reason in part.needs_all:
+    for reason in absence_faults(part):
         raise ValueError(f"every worker must take part in each step of this method, got absent ones: {reason}")
 
 
@@ -32,7 +41,7 @@ def rows_of(part: Stateful, present: Tensor, width: int) -> Iterator[None]:
     width : int
         The columns of a row.
     """
-    if not part.remembers:
+    if not remembers(part):
         yield
         return
     part.drain()

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
+from commeff.core.derived import hold_rates
+from commeff.core.events import own_pace
 from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked
 from commeff.training.evaluation import at_result, measure, measure_final
@@ -60,8 +62,8 @@ def free_run(
     dict
         As of `train`: `events`, `samples`, what is measured at the end, and `seconds`.
     """
-    waits_for = strategy.waits_for
-    if waits_for is None:
+    paced = own_pace(strategy)
+    if paced is None:
         raise ValueError("a free run needs a method whose workers go on by themselves, such as ad_psgd or async_sgd")
     if len(communicator.workers) != 1 or strategy.accumulate != 1:
         raise ValueError(
@@ -73,7 +75,7 @@ def free_run(
     replicas = Stacked(task.model, communicator.workers, communicator.seed)
     strategy.start(replicas.parameters, replicas.layout, communicator)
     communicator.meet()
-    written = Order(order, communicator.n, waits_for)
+    written = Order(order, communicator.n, paced.waits_for)
     follower = _Follower(strategy, communicator, replicas.parameters.clone(), written, patience)
     thread = Thread(target=follower.run, args=(steps,), daemon=True)
     begin = time.perf_counter()
@@ -163,7 +165,7 @@ class _Follower:
                 return
             communicator.step, communicator.finished = event.number, event.finished
             done = [] if event.finished is None else event.finished.nonzero().flatten().tolist()
-            self._strategy.local.holds_rate = (before + len(done)) // n == before // n  # it moves once in n gradients
+            hold_rates(self._strategy.local, (before + len(done)) // n == before // n)  # they move once in n gradients
             self._began = time.monotonic()
             x = self._strategy.step(self.x, self._gradient, communicator)
             with self._news:

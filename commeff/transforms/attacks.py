@@ -10,7 +10,8 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.strategy import Chain, Strategy, Transform
+from commeff.core.strategy import Chain, Strategy, Transform, refilled
+from commeff.core.traits import Traits
 
 AttackName = Literal["sign_flip", "noise", "a_little", "inner_product"]
 
@@ -39,16 +40,14 @@ class Attack(Transform):
         s.
     """
 
+    traits = Traits(sends=False)
+
     def __init__(self, name: AttackName, f: int, strength: float | None = None) -> None:
         if name not in LIES:
             raise ValueError(f"attack must be one of {', '.join(LIES)}, got {name!r}")
         if f < 0:
             raise ValueError(f"attackers must be at least 0, got {f}: it counts workers who lie")
         self.name, self.f, self.strength = name, f, STRENGTHS[name] if strength is None else strength
-
-    @property
-    def sends(self) -> bool:
-        return False
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         if self.f >= communicator.n:
@@ -84,4 +83,4 @@ assert set(LIES) == set(get_args(AttackName)) == set(STRENGTHS)
 def attacked(strategy: Strategy, name: AttackName, f: int, strength: float | None = None) -> Strategy:
     """The strategy of n workers of whom the first f put lies in the place of their gradients."""
     gradients = Chain(Attack(name, f, strength), strategy.gradients)
-    return Strategy(strategy.local, gradients, strategy.parameters, strategy.accumulate)
+    return refilled(strategy, gradients, strategy.parameters)

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.core.derived import remembers
 from commeff.core.overlap import Flow
 from commeff.core.strategy import Transform, stages_of
+from commeff.core.traits import Traits
 from commeff.transforms.timing import Every
 
 LATE = "what travels while steps go on comes from those who were there before; give participation=1, or delay=0"
@@ -54,14 +56,12 @@ class Delayed(Transform):
 
     rows = ("corrections",)
 
-    @property
-    def needs_all(self) -> tuple[str, ...]:
-        return (*([LATE] if self.delay else []), *super().needs_all)
-
     def __init__(self, inner: Transform, delay: int) -> None:
         if type(delay) is not int or delay < 0:
             raise ValueError(f"delay must be a whole number of at least 0, got {delay!r}: it counts steps")
         self.inner, self.delay = inner, delay
+        if delay:
+            self.traits = Traits(needs_everyone=LATE)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -71,7 +71,7 @@ class Delayed(Transform):
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         if not self.delay:
             return self.inner(vectors, communicator.child("inner"))
-        if self.inner.remembers:
+        if remembers(self.inner):
             self.drain()  # a memory that one step has not finished with is not the next one's to use
         below, v = communicator.child("inner"), vectors.clone()
         flow = Flow(stages_of(self.inner, v, below))
@@ -166,7 +166,7 @@ class MixedIn(Awaiting):
         The weight of the worker's own x, in [0, 1]; at 1 only what M remembers moves.
     """
 
-    why_all = f"{LATE} and mixing=0"
+    traits = Traits(needs_everyone=f"{LATE} and mixing=0")
 
     def __init__(self, every: Every, delay: int, mixing: float) -> None:
         if type(delay) is not int or not 0 <= delay < every.period:
@@ -206,7 +206,9 @@ class Pulled(Awaiting):
     """
 
     rows = ("anchor", "velocity", "arrived")
-    why_all = "what travels while steps go on comes from those who were there before; give participation=1"
+    traits = Traits(
+        needs_everyone="what travels while steps go on comes from those who were there before; give participation=1"
+    )
 
     def __init__(self, average: Transform, pull: float, beta: float) -> None:
         if not 0 < pull <= 1:

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.factories import one_rate, plain_sgd
+from commeff.core.derived import one_rate, plain_sgd
 from commeff.core.overlap import Stages
 from commeff.core.strategy import LocalStep, Transform, stages_of
+from commeff.core.traits import Timetable, Traits
 from commeff.transforms.averaging import Average
 
 
@@ -37,7 +38,7 @@ class OneBitAdam(Transform):
     """
 
     rows = ("momentum", "variance")
-    common = ("momentum", "variance")
+    traits = Traits(agrees=True, common=("momentum", "variance"))
 
     def __init__(self, compressed: Transform, warmup: int, betas: tuple[float, float], eps: float) -> None:
         if type(warmup) is not int or warmup < 1:
@@ -45,9 +46,8 @@ class OneBitAdam(Transform):
         check_adam(betas, eps)
         self.average, self.compressed, self.warmup, self.betas, self.eps = Average(), compressed, warmup, betas, eps
 
-    @property
-    def turns(self) -> frozenset[int]:
-        return super().turns | {self.warmup}
+    def timetable(self) -> Timetable:
+        return super().timetable().joined(Timetable(changes=frozenset({self.warmup})))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -63,9 +63,6 @@ class OneBitAdam(Transform):
             own = torch.lerp(vectors, self.momentum, beta1)
             self.momentum = (yield from stages_of(self.compressed, own, communicator.child("compressed"))).clone()
         return directions(self.momentum, self.variance, self.eps)
-
-    def agrees(self, step: int | None = None) -> bool:
-        return True
 
 
 class ZeroOneAdam(Transform):
@@ -95,7 +92,9 @@ class ZeroOneAdam(Transform):
 
     rows = ("momentum", "variance", "moved")
     shared = ("rates",)
-    why_all = "a worker that misses an average never learns where the others went; give participation=1"
+    traits = Traits(
+        needs_everyone="a worker that misses an average never learns where the others went; give participation=1"
+    )
 
     def __init__(
         self,
@@ -135,15 +134,12 @@ class ZeroOneAdam(Transform):
         """Whether workers average what they moved at this step."""
         return step < self.freeze or (step - self.freeze + 1) % self._period(step) == 0
 
-    @property
-    def cycle(self) -> int:
-        return max(self.longest, self._gap(self.freeze - 1)[0])
-
-    @property
-    def turns(self) -> frozenset[int]:
+    def timetable(self) -> Timetable:
+        period = max(self.longest, self._gap(self.freeze - 1)[0])
         begins = {self.kappa * (2**i - 1) for i in range(self.freeze.bit_length())}
         ends = {self.freeze + i * self.doubling for i in range(self.longest.bit_length() + 1)}
-        return super().turns | {begin for begin in begins if begin < self.freeze} | ends
+        changes = frozenset({begin for begin in begins if begin < self.freeze} | ends)
+        return super().timetable().joined(Timetable(period, changes=changes))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)

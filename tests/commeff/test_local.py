@@ -12,7 +12,8 @@ from commeff import Communicator, Layout, Local, methods
 from commeff.compressors import TopK
 from commeff.core import Grouped, scheduled
 from commeff.core.corrections import D2
-from commeff.core.factories import ELEMENTWISE, one_rate
+from commeff.core.derived import one_rate
+from commeff.core.factories import ELEMENTWISE
 
 W, STEPS = 3, 5
 LAYOUT = Layout.of([("a", (4, 2)), ("b", (4,)), ("c", (3, 4))], groups=[0, 1, 0])
@@ -161,7 +162,7 @@ def test_rates_that_are_refused_are_not_taken_over(kind):
     one_rate(local)
     with pytest.raises(ValueError, match="must have one learning rate"):
         local.options = {0: local.options[0], 1: local.options[1] | {"lr": 0.2}}
-    assert local.rates == (0.1, 0.1)
+    assert [options["lr"] for options in local.options.values()] == [0.1, 0.1]
 
 
 def test_the_last_rate_is_that_of_the_step_taken():

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator, methods, scheduled, topologies, train
-from commeff.core.events import WaitsFor
+from commeff.core.events import WaitsFor, own_pace
 from commeff.experiments.tasks import Quadratic
 from commeff.training.free_run import free_run
 from commeff.training.order import OVER, Order, Replay
@@ -61,7 +61,7 @@ def free(tmp_path_factory):
             strategy = make()
             communicator = Communicator(N, seed=3, group=dist.group.WORLD)
             uneven = task(Uneven)
-            uneven.order = Order(folder / f"{name}.csv", N, strategy.waits_for)
+            uneven.order = Order(folder / f"{name}.csv", N, own_pace(strategy).waits_for)
             summary = free_run(uneven, strategy, communicator, steps=STEPS, order=uneven.order.path)
             state = strategy.state_dict()["parts"]
             found[name] = summary, state, communicator.ledger.payload_bytes, strategy.local.lr
@@ -74,7 +74,7 @@ def free(tmp_path_factory):
 def test_a_replay_gives_the_same_bits(free, name):
     folder, ranks = free
     strategy = METHODS[name]()
-    order = Order(folder / f"{name}.csv", N, strategy.waits_for)
+    order = Order(folder / f"{name}.csv", N, own_pace(strategy).waits_for)
     replay, communicator = Replay(order), Communicator(N, seed=3)
     assert replay.steps >= STEPS
     summary = train(task(), strategy, communicator, steps=STEPS, event_clock=replay)
@@ -98,7 +98,7 @@ def test_nobody_waited_for_the_slow_one(free):
     """Who would have waited for it would have waited for ever."""
     folder, ranks = free
     for name in METHODS:
-        events = list(Order(folder / f"{name}.csv", N, METHODS[name]().waits_for).events())
+        events = list(Order(folder / f"{name}.csv", N, own_pace(METHODS[name]()).waits_for).events())
         for k in (1, 2, 3):
             assert sum(int(event.finished[N - 1]) for event in events[: 5 * k]) < k
         assert ranks[0][name][0]["samples"] >= STEPS * N

@@ -17,7 +17,7 @@ from torch import Tensor
 from commeff import Communicator, Layout, Strategy, Transform, compressors, methods, profile, topologies
 from commeff.compressors import Compressor, Dense
 from commeff.compressors.laws import concrete
-from commeff.core import Chain, Keep, Local, Stateful
+from commeff.core import Chain, Keep, Local, Stateful, Timetable
 from commeff.experiments.config.loading import load
 from commeff.laws.problem import LAYOUT, run, slope, start
 from commeff.topologies import Topology
@@ -269,15 +269,14 @@ class Fourth(Transform):
 class SaidFourth(Fourth):
     """And says so."""
 
-    @property
-    def cycle(self) -> int:
-        return 4
+    def timetable(self) -> Timetable:
+        return super().timetable().joined(Timetable(period=4))
 
 
-def test_a_clock_rule_without_a_cycle_is_played_for_longer_and_said() -> None:
+def test_a_clock_rule_without_a_timetable_is_played_for_longer_and_said() -> None:
     found = profile(Strategy(Local(SGD), parameters=Fourth()), LAYOUT, 4)
     assert (found.exact, found.payload_bytes) == (False, LAYOUT.d)
-    assert "Fourth follow a clock rule of their own, but give no period as the property `cycle`" in found.note
+    assert "Fourth follow a clock rule of their own, but give no period in `timetable`" in found.note
     said = profile(Strategy(Local(SGD), parameters=SaidFourth()), LAYOUT, 4)
     assert (said.exact, said.note, said.period, said.payload_bytes) == (True, "", 4, LAYOUT.d)
 
