@@ -92,7 +92,7 @@ class Gradients:
                 "bucket_mb=0 to be free to drop them"
             )
         if self._begun:
-            self._strategy.gradients.drain()  # which has counted gradients that are dropped
+            overlap.drain(self._strategy.gradients)  # which has counted gradients that are dropped
             self._begun = False
         self._listen()
         self._row.forget()

@@ -18,7 +18,7 @@ from commeff.adapters.saved import compare, origin
 from commeff.adapters.scaler import looked
 from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
-from commeff.core import overflow
+from commeff.core import overflow, overlap
 from commeff.core.curvature import learner_of
 from commeff.core.derived import evaluates_elsewhere, kind_of
 from commeff.core.strategy import Strategy
@@ -270,7 +270,7 @@ class DistributedOptimizer(Optimizer):
 
     def _begin_anew(self) -> None:
         """Take the weights that are there now for those before the first step."""
-        self.strategy.parameters.drain()  # of what has set out of other weights
+        overlap.drain(self.strategy.parameters)  # of what has set out of other weights
         local, x = self.strategy.local, self._row.parameters
         local.start(x, self._layout)
         if local.options != self._options:

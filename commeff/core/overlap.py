@@ -3,11 +3,12 @@
 A transform in *stages* is a generator: it yields a handle wherever its equation needs what others have sent, and is
 resumed with the handle's result, so that something else can be done in between.
 
-A few transforms can do more than be called, and may be any of these three; a transform says so by having the methods.
+A few transforms can do more than be called, and may be any of these four; a transform says so by having the methods.
 
     StartsEarly      can send before the gradient is computed, because it needs x alone      (`Ahead`)
     SendsBlocks      can send a block of columns while the rest is still computed            (`Blocks`)
     WorksInPlace     can use the memory of its input for the result                          (`Gossip`, `Ahead`)
+    TravelsOn        has messages that travel when a step is over                            (`Delayed`)
 
 Whoever drives a strategy calls the functions below, which do nothing for all others.
 """
@@ -22,6 +23,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator, Handle
+    from commeff.core.state import Stateful
     from commeff.core.strategy import Strategy, Transform
 
 Stages = Generator["Handle[Any]", Any, Tensor]
@@ -94,6 +96,22 @@ class WorksInPlace(Protocol):
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         """The transformed rows; the memory of the input is given away."""
+
+
+@runtime_checkable
+class TravelsOn(Protocol):
+    """A transform whose messages may still travel when its call, or a step, is over."""
+
+    def drain(self) -> None:
+        """Wait for them; what has arrived is kept until it is due."""
+
+
+def drain(part: Stateful) -> None:
+    """Wait for everything of a part that still travels; what has arrived is kept until it is due."""
+    if isinstance(part, TravelsOn):
+        part.drain()
+    for _, inner in part.parts():
+        drain(inner)
 
 
 def _can(transform: Transform, ability: type) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from commeff.core.addresses import Address, RowSwap
 from commeff.core.derived import inside, remembers
+from commeff.core.overlap import drain
 from commeff.core.state import Stateful
 
 
@@ -44,11 +45,11 @@ def rows_of(part: Stateful, present: Tensor, width: int) -> Iterator[None]:
     if not remembers(part):
         yield
         return
-    part.drain()
+    drain(part)
     chosen = _Chosen(present)
     part.exchange(Address.of(width), chosen)
     yield
-    part.drain()
+    drain(part)
     part.exchange(Address.of(width), _Back(chosen))
 
 

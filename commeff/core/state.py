@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from commeff.core.addresses import Address, Swap
+from commeff.core.overlap import drain
 from commeff.core.traits import Timetable, Traits
 from commeff.topologies import Topology
 
@@ -48,11 +49,6 @@ class Stateful:
         topologies = (Timetable(value.period) for value in vars(self).values() if isinstance(value, Topology))
         return Timetable().joined(*topologies, *(part.timetable() for _, part in self.parts()))
 
-    def drain(self) -> None:
-        """Wait for everything that still travels; what has arrived is kept until it is due."""
-        for _, part in self.parts():
-            part.drain()
-
     def state_dict(self) -> dict[str, Any]:
         """{"rows": tensors with a leading worker axis, "shared": values equal everywhere, "parts": the same of each
         part}.
@@ -65,7 +61,7 @@ class Stateful:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
-        self.drain()
+        drain(self)
         parts = dict(self.parts())
         saved = {*state["rows"], *state["shared"], *state["parts"]}
         names = {*self.rows, *self.shared, *parts}
@@ -86,7 +82,7 @@ class Stateful:
             part.load_state_dict(state["parts"][name])
 
     def exchange(self, at: Address, swap: Swap) -> None:
-        """Give every memory to `swap`, and remember what it gives back. Call `drain` on the whole strategy first."""
+        """Give every memory to `swap`, and remember what it gives back. Call `overlap.drain` on the whole first."""
         for name in self.rows:
             self._remember(name, swap.rows(at.child(name), value := getattr(self, name)), value)
         for name in self.shared:

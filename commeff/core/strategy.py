@@ -184,6 +184,11 @@ class Strategy(Stateful):
         if communicator.active is None:
             overlap.post(self.parameters, x, communicator.child("parameters"))
 
+    def drain(self) -> None:
+        """Wait for everything that still travels; what has arrived is kept until it is due."""
+        for _, part in self.parts():
+            overlap.drain(part)
+
     def step(
         self,
         x: Tensor,

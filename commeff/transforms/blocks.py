@@ -119,7 +119,6 @@ class Blocks(Transform):
         for flow in self._flows.values():
             flow.finish()
         self._begin_anew()
-        super().drain()
 
     def awaited(self) -> Sequence[tuple[int, int]]:
         return self._spans if len(self._spans) > 1 else ()  # behind one, nothing is left to hide it

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.core import overlap
 from commeff.core.derived import remembers
 from commeff.core.overlap import Flow
 from commeff.core.strategy import Transform, stages_of
@@ -72,7 +73,7 @@ class Delayed(Transform):
         if not self.delay:
             return self.inner(vectors, communicator.child("inner"))
         if remembers(self.inner):
-            self.drain()  # a memory that one step has not finished with is not the next one's to use
+            overlap.drain(self)  # a memory that one step has not finished with is not the next one's to use
         below, v = communicator.child("inner"), vectors.clone()
         flow = Flow(stages_of(self.inner, v, below))
         unmoved = flow.handle is None and flow.finish() is v
@@ -82,12 +83,11 @@ class Delayed(Transform):
 
     def drain(self) -> None:
         self._queue = [_result(correction) for correction in self._queue]
-        super().drain()
 
     @property
     def corrections(self) -> Tensor:
         """(w, delay, d): the corrections to come; what travels is waited for."""
-        self.drain()
+        overlap.drain(self)
         out = self._like.new_zeros(self._shape[0], self.delay, self._shape[1])
         for i, correction in enumerate(self._queue):
             if isinstance(correction, Tensor):
@@ -118,7 +118,7 @@ class Awaiting(Transform):
 
     def receive(self) -> Tensor:
         """What was on its way, waited for."""
-        self.drain()
+        overlap.drain(self)
         out, self._pending = self._pending, None
         assert isinstance(out, Tensor)
         return out
@@ -126,7 +126,6 @@ class Awaiting(Transform):
     def drain(self) -> None:
         if isinstance(self._pending, Underway):
             self._pending = self._pending.result()
-        super().drain()
 
     @property
     def pending(self) -> bool:
@@ -141,7 +140,7 @@ class Awaiting(Transform):
     @property
     def arrived(self) -> Tensor:
         """(w, d): what will be used; it is waited for."""
-        self.drain()
+        overlap.drain(self)
         return self._pending if isinstance(self._pending, Tensor) else self._like.new_zeros(self._shape)
 
     @arrived.setter

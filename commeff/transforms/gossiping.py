@@ -158,7 +158,6 @@ class Ahead(Transform):
         if self._mixed is not None:
             self._mixed.finish()
             self._mixed = None
-        super().drain()
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         return self.donated(vectors.clone(), communicator)
