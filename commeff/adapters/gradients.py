@@ -11,7 +11,7 @@ from torch.autograd import Variable
 from commeff.adapters.holding import Holding
 from commeff.adapters.weights import some
 from commeff.core import overlap
-from commeff.core.derived import is_rowwise
+from commeff.core.properties import is_rowwise
 from commeff.core.strategy import Strategy
 from commeff.parallelism.zero import CopiedRow, ScatteredRow
 from commeff.replicas.arrivals import Arrivals

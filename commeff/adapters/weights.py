@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from commeff.adapters.holding import Holding
-from commeff.core.derived import remembers
 from commeff.core.local import Local
+from commeff.core.properties import remembers
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import local
 from commeff.parallelism.row import fingerprint

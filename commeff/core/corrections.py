@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Layout
-from commeff.core.derived import one_rate
 from commeff.core.local import Local
+from commeff.core.properties import require_one_rate
 from commeff.core.strategy import LocalStep
 
 
@@ -87,7 +87,7 @@ class QuasiGlobal(Corrected):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)
-        one_rate(self.inner)
+        require_one_rate(self.inner)
         self.last_x, self.momentum = x.clone(), torch.zeros_like(x)
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
@@ -213,7 +213,7 @@ class ControlVariate(PeriodCounter):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         super().start(x, layout)
-        one_rate(self.inner)
+        require_one_rate(self.inner)
         self.drift, self.last, self.moved = torch.zeros_like(x), x.clone(), x.new_zeros(len(x), 1)
         self.lately = torch.full((len(x), 1), -1, dtype=torch.int64, device=x.device)
 
@@ -248,7 +248,7 @@ class Shifted(Corrected):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)
-        one_rate(self.inner)
+        require_one_rate(self.inner)
         self.shift, self.last, self.steps = torch.zeros_like(x), x.clone(), 0
         self.lately = torch.full((len(x), 1), -1, dtype=torch.int64, device=x.device)
 

@@ -79,7 +79,9 @@ def require_oracle(oracle: Gradients | None, part: Stateful) -> Gradients:
     return oracle
 
 
-def estimate(learner: LearnsCurvature, x: Tensor, communicator: Communicator, oracle: object, shared: bool) -> None:
+def update_curvature(
+    learner: LearnsCurvature, x: Tensor, communicator: Communicator, oracle: object, shared: bool
+) -> None:
     """Estimate the curvature if the optimizer wants it in this step, and tell it.
 
     Parameters

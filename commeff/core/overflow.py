@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from commeff.core.derived import is_rowwise
+from commeff.core.properties import is_rowwise
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from commeff.core.addresses import Address, RowSwap
-from commeff.core.derived import inside, remembers
 from commeff.core.overlap import drain
+from commeff.core.properties import contents, remembers
 from commeff.core.state import Stateful
 
 
@@ -19,7 +19,7 @@ def absence_faults(part: Stateful) -> Iterator[str]:
     """Why no worker may be absent from a step: a part's own reason, and those of what is inside."""
     if part.traits.needs_everyone:
         yield part.traits.needs_everyone
-    for inner in inside(part):
+    for inner in contents(part):
         yield from absence_faults(inner)
 
 

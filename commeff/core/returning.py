@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from commeff.core.addresses import Address, RowSwap, Swap
-from commeff.core.derived import is_rowwise
+from commeff.core.properties import is_rowwise
 from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy, Transform, agrees
 

@@ -47,7 +47,7 @@ class Stateful:
     def timetable(self) -> Timetable:
         """When it and its parts send what, as far as the clock decides."""
         topologies = (Timetable(value.period) for value in vars(self).values() if isinstance(value, Topology))
-        return Timetable().joined(*topologies, *(part.timetable() for _, part in self.parts()))
+        return Timetable().join(*topologies, *(part.timetable() for _, part in self.parts()))
 
     def state_dict(self) -> dict[str, Any]:
         """{"rows": tensors with a leading worker axis, "shared": values equal everywhere, "parts": the same of each

@@ -46,9 +46,9 @@ from commeff.core.components import (
     agrees,
     stages_of,
 )
-from commeff.core.curvature import LearnsCurvature, estimate, learner_of
-from commeff.core.derived import evaluated, evaluates_elsewhere, is_rowwise, sends
+from commeff.core.curvature import LearnsCurvature, learner_of, update_curvature
 from commeff.core.presence import check_absence, rows_of
+from commeff.core.properties import evaluates_elsewhere, is_rowwise, rows_to_evaluate, sends
 from commeff.core.state import Stateful
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ __all__ = [
     "Strategy",
     "Transform",
     "agrees",
-    "refilled",
     "stages_of",
+    "with_transforms",
 ]
 
 
@@ -174,7 +174,7 @@ class Strategy(Stateful):
 
     def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
         """The rows to evaluate, where workers hold x. Every process calls it."""
-        found = evaluated(self.local, x)
+        found = rows_to_evaluate(self.local, x)
         if isinstance(self.parameters, EvaluatedElsewhere):
             return self.parameters.evaluated(found, communicator.child("parameters"))
         return found
@@ -262,12 +262,12 @@ class Strategy(Stateful):
         so itself.
         """
         if self._learner is not None:
-            estimate(self._learner, x, communicator, oracle, shared=sends(self.gradients))
+            update_curvature(self._learner, x, communicator, oracle, shared=sends(self.gradients))
         if self.comparison is None:
             return gradient
         return self.comparison(x, gradient, communicator, oracle)
 
 
-def refilled(strategy: Strategy, gradients: Transform, parameters: Transform) -> Strategy:
+def with_transforms(strategy: Strategy, gradients: Transform, parameters: Transform) -> Strategy:
     """The strategy with other transforms in its slots."""
     return Strategy(strategy.local, gradients, parameters, strategy.accumulate, strategy.comparison)

@@ -78,7 +78,7 @@ class Timetable:
 
     Examples
     --------
-    >>> Timetable(period=2).joined(Timetable(period=3, changes=frozenset({5})))
+    >>> Timetable(period=2).join(Timetable(period=3, changes=frozenset({5})))
     Timetable(period=6, sample=1, changes=frozenset({5}), settled=True)
     """
 
@@ -87,7 +87,7 @@ class Timetable:
     changes: frozenset[int] = field(default=frozenset())
     settled: bool = True
 
-    def joined(self, *others: Timetable) -> Timetable:
+    def join(self, *others: Timetable) -> Timetable:
         """That of several parts together."""
         tables = (self, *others)
         periods = [table.period for table in tables if table.period is not None]

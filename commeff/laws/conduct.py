@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.core.derived import scope_of
+from commeff.core.properties import scope_of
 from commeff.core.state import Stateful
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, elsewhere, plain_run, run, slope, start
 from commeff.transforms import blocked

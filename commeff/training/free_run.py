@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.core.derived import hold_rates
 from commeff.core.events import own_pace
+from commeff.core.properties import hold_rates
 from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked
 from commeff.training.evaluation import at_result, measure, measure_final

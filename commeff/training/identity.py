@@ -18,11 +18,11 @@ from commeff.topologies import Topology
 
 
 @runtime_checkable
-class Unwrapped(Protocol):
+class Wrapper(Protocol):
     """A part that decides when another's messages are sent, or for which pieces, and no result."""
 
     @property
-    def unwrapped(self) -> Stateful:
+    def content(self) -> Stateful:
         """What decides the results."""
 
 
@@ -38,7 +38,7 @@ def describe(part: Any) -> str:
         weights = hashlib.sha256(part.at(0).dense().round(9).tobytes()).hexdigest()[:6]
         return _call(type(part).__name__, str(part.n), str(part.period), weights)
     if isinstance(part, Stateful):
-        essence = part.unwrapped if isinstance(part, Unwrapped) else part
+        essence = part.content if isinstance(part, Wrapper) else part
         return _call(type(essence).__name__, *map(describe, _given(essence)))
     if is_dataclass(part) and not isinstance(part, type):
         return _call(type(part).__name__, *(describe(getattr(part, field.name)) for field in fields(part)))

@@ -14,8 +14,8 @@ from torch import Tensor, zeros_like
 from commeff.communicator import Communicator
 from commeff.core import overflow, overlap
 from commeff.core.curvature import learner_of
-from commeff.core.derived import hold_rates
 from commeff.core.events import EventClock, Instant, own_pace
+from commeff.core.properties import hold_rates
 from commeff.core.returning import attend
 from commeff.core.strategy import Strategy
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints

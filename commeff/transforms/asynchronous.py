@@ -38,7 +38,7 @@ class Asynchronous(OwnPace, Transform):
         self.waits_for = waits_for
 
     def timetable(self) -> Timetable:
-        return super().timetable().joined(Timetable(self.waits_for.period))
+        return super().timetable().join(Timetable(self.waits_for.period))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -152,7 +152,7 @@ class PairAverage(Asynchronous):
         self._asking = torch.from_numpy(sides(topology)) if one_sided else None
 
     def timetable(self) -> Timetable:
-        return super().timetable().joined(Timetable(None))
+        return super().timetable().join(Timetable(None))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)

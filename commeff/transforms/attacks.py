@@ -10,7 +10,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.strategy import Chain, Strategy, Transform, refilled
+from commeff.core.strategy import Chain, Strategy, Transform, with_transforms
 from commeff.core.traits import Traits
 
 AttackName = Literal["sign_flip", "noise", "a_little", "inner_product"]
@@ -83,4 +83,4 @@ assert set(LIES) == set(get_args(AttackName)) == set(STRENGTHS)
 def attacked(strategy: Strategy, name: AttackName, f: int, strength: float | None = None) -> Strategy:
     """The strategy of n workers of whom the first f put lies in the place of their gradients."""
     gradients = Chain(Attack(name, f, strength), strategy.gradients)
-    return refilled(strategy, gradients, strategy.parameters)
+    return with_transforms(strategy, gradients, strategy.parameters)

@@ -10,8 +10,8 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout
 from commeff.core.addresses import Address
-from commeff.core.derived import one_rate
 from commeff.core.overlap import Stages
+from commeff.core.properties import require_one_rate
 from commeff.core.strategy import Encoder, LocalStep, Transform, agrees, stages_of
 from commeff.core.traits import Traits
 from commeff.topologies import Topology
@@ -201,7 +201,7 @@ class Scaled(Transform):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        one_rate(self._local)
+        require_one_rate(self._local)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         lr = self._local.lr

@@ -14,9 +14,9 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.addresses import Address
-from commeff.core.derived import scope_of
 from commeff.core.overlap import Flow, Stages
-from commeff.core.strategy import Keep, Strategy, Transform, agrees, refilled, stages_of
+from commeff.core.properties import scope_of
+from commeff.core.strategy import Keep, Strategy, Transform, agrees, stages_of, with_transforms
 from commeff.core.traits import Traits
 
 BUCKET_MB = 25.0  # of gradients that travel together, as in DistributedDataParallel
@@ -214,7 +214,7 @@ class Buckets(Blocks):
         self.megabytes = megabytes
 
     @property
-    def unwrapped(self) -> Transform:
+    def content(self) -> Transform:
         """What works on each bucket, which decides the results."""
         return self._inner
 
@@ -288,9 +288,9 @@ def bucketed(strategy: Strategy, megabytes: float, x: Tensor | None = None, layo
     buckets = Buckets(strategy.gradients, megabytes)
     if x is not None and layout is not None and len(buckets.spans(x, layout)) == 1:
         return strategy
-    return refilled(strategy, buckets, strategy.parameters)
+    return with_transforms(strategy, buckets, strategy.parameters)
 
 
 def blocked(strategy: Strategy, cuts: Sequence[int]) -> Strategy:
     """The strategy with both transforms run block by block."""
-    return refilled(strategy, Blocks(strategy.gradients, cuts), Blocks(strategy.parameters, cuts))
+    return with_transforms(strategy, Blocks(strategy.gradients, cuts), Blocks(strategy.parameters, cuts))

@@ -11,7 +11,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.reductions import joint_norm
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Strategy, Transform, agrees, refilled, stages_of
+from commeff.core.strategy import Strategy, Transform, agrees, stages_of, with_transforms
 from commeff.core.traits import Traits
 from commeff.transforms.blocks import Blocks
 
@@ -77,4 +77,4 @@ def clipped(strategy: Strategy, max_norm: float | None) -> Strategy:
     """
     if max_norm is None:
         return strategy
-    return refilled(strategy, Clipped(max_norm, strategy.gradients), strategy.parameters)
+    return with_transforms(strategy, Clipped(max_norm, strategy.gradients), strategy.parameters)

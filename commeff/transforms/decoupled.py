@@ -135,7 +135,7 @@ class Striding(Transform):
         self.stride, self.beta = stride, beta
 
     def timetable(self) -> Timetable:
-        return super().timetable().joined(Timetable(self.stride))
+        return super().timetable().join(Timetable(self.stride))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self.momentum = torch.zeros_like(v)

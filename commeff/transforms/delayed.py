@@ -11,8 +11,8 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core import overlap
-from commeff.core.derived import remembers
 from commeff.core.overlap import Flow
+from commeff.core.properties import remembers
 from commeff.core.strategy import Transform, stages_of
 from commeff.core.traits import Traits
 from commeff.transforms.timing import Every

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.derived import scope_of
+from commeff.core.properties import scope_of
 from commeff.core.strategy import Transform
 from commeff.transforms.blocks import Blocks
 from commeff.transforms.delayed import MixedIn

@@ -11,9 +11,9 @@ from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.components import GradientComparison, Gradients
 from commeff.core.curvature import require_oracle
-from commeff.core.derived import one_rate
 from commeff.core.local import Local
 from commeff.core.overlap import Stages
+from commeff.core.properties import require_one_rate
 from commeff.core.strategy import Transform
 from commeff.core.traits import Traits
 
@@ -60,7 +60,7 @@ class IfChanged(GradientComparison):
         self.threshold, self.memory, self.longest = threshold, memory, longest
 
     def start(self, x: Tensor, layout: Layout) -> None:
-        one_rate(self._local)
+        require_one_rate(self._local)
         self._layout = layout
         self.public, self.last_x = torch.zeros_like(x), x.clone()
         self.recent = x.new_zeros(len(x), self.memory)

@@ -15,7 +15,7 @@ from commeff.core.traits import Timetable, Traits
 from commeff.transforms.encoders import Plain
 
 
-def whole(begun: bool, probability: float, communicator: Communicator) -> bool:
+def sends_whole(begun: bool, probability: float, communicator: Communicator) -> bool:
     """Whether whole gradients are sent in a step: at first, and where a coin falls so that all workers see."""
     coin = WorkerRandom(communicator.seed, [0], communicator.step, ("local", "coin")).uniform(1)
     return not begun or float(coin) < probability
@@ -50,7 +50,7 @@ class Differences(GradientComparison):
     def __call__(self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None) -> Tensor:
         elsewhere = require_oracle(oracle, self)
         out = gradient
-        if not whole(self.begun, self.probability, communicator):
+        if not sends_whole(self.begun, self.probability, communicator):
             out = gradient - elsewhere(self.last_x)
         self.last_x = kept(x.clone(), self.last_x, communicator.moving)
         self.begun = self.begun or communicator.present().n > 0
@@ -79,7 +79,7 @@ class Marina(Transform):
         self.compressor, self.probability = Plain(compressor), probability
 
     def timetable(self) -> Timetable:
-        return super().timetable().joined(Timetable(1 if self.probability == 1 else None))
+        return super().timetable().join(Timetable(1 if self.probability == 1 else None))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -91,7 +91,7 @@ class Marina(Transform):
         self.mean, self.begun = v.new_zeros(1, layout.d), False
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        if whole(self.begun, self.probability, communicator):
+        if sends_whole(self.begun, self.probability, communicator):
             self.mean = (yield communicator.post_mean(DenseMessage.of(vectors))).clone()
         else:
             change = self.compressor.encode(vectors, communicator, "up")

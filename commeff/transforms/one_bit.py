@@ -11,8 +11,8 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.derived import one_rate, plain_sgd
 from commeff.core.overlap import Stages
+from commeff.core.properties import require_one_rate, require_plain_sgd
 from commeff.core.strategy import LocalStep, Transform, stages_of
 from commeff.core.traits import Timetable, Traits
 from commeff.transforms.averaging import Average
@@ -47,7 +47,7 @@ class OneBitAdam(Transform):
         self.average, self.compressed, self.warmup, self.betas, self.eps = Average(), compressed, warmup, betas, eps
 
     def timetable(self) -> Timetable:
-        return super().timetable().joined(Timetable(changes=frozenset({self.warmup})))
+        return super().timetable().join(Timetable(changes=frozenset({self.warmup})))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -139,12 +139,14 @@ class ZeroOneAdam(Transform):
         begins = {self.kappa * (2**i - 1) for i in range(self.freeze.bit_length())}
         ends = {self.freeze + i * self.doubling for i in range(self.longest.bit_length() + 1)}
         changes = frozenset({begin for begin in begins if begin < self.freeze} | ends)
-        return super().timetable().joined(Timetable(period, changes=changes))
+        return super().timetable().join(Timetable(period, changes=changes))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        one_rate(self._local)
-        plain_sgd(self._local, "workers meet again by undoing what it has moved, which must be lr times the direction")
+        require_one_rate(self._local)
+        require_plain_sgd(
+            self._local, "workers meet again by undoing what it has moved, which must be lr times the direction"
+        )
         self.momentum, self.variance, self.moved = (torch.zeros_like(v) for _ in range(3))
         self.rates = 0.0
 

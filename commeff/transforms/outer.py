@@ -8,9 +8,9 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.curvature import learner_of
-from commeff.core.derived import evaluates_elsewhere, kind_of, one_rate
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.overlap import Stages
+from commeff.core.properties import evaluates_elsewhere, kind_of, require_one_rate
 from commeff.core.strategy import LocalStep, Transform, agrees, stages_of
 from commeff.core.traits import Traits
 from commeff.topologies import Topology
@@ -162,7 +162,7 @@ class InUnitsOf(LocalStep):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)
-        one_rate(self._base)
+        require_one_rate(self._base)
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
         gamma = self._base.last_lr

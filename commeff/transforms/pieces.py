@@ -14,9 +14,9 @@ from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
 from commeff.compressors.parts import Part
 from commeff.core.addresses import Address
-from commeff.core.derived import inside, kind_of, scope_of
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Stateful, Strategy, Transform, agrees, refilled, stages_of
+from commeff.core.properties import contents, kind_of, scope_of
+from commeff.core.strategy import Stateful, Strategy, Transform, agrees, stages_of, with_transforms
 from commeff.core.traits import Traits
 
 
@@ -43,7 +43,7 @@ class Pieces(Transform):
         self.each: tuple[Transform, ...] = ()
 
     @property
-    def unwrapped(self) -> Stateful:
+    def content(self) -> Stateful:
         """What works on each part; the parts are the mesh's."""
         return self._inner
 
@@ -75,7 +75,7 @@ def exact_on_pieces(part: Stateful) -> bool:
     what comes of the whole row.
     """
     compressors = (value.exact_on_pieces for value in vars(part).values() if isinstance(value, Compressor))
-    return part.traits.exact and all(compressors) and all(map(exact_on_pieces, inside(part)))
+    return part.traits.exact and all(compressors) and all(map(exact_on_pieces, contents(part)))
 
 
 def exact(part: Stateful | Compressor, partition: Sequence[Part]) -> bool:
@@ -102,7 +102,7 @@ def on_pieces(strategy: Strategy, partition: Sequence[Part]) -> Strategy:
         slot if exact(slot, partition) else Pieces(slot, partition)
         for slot in (strategy.gradients, strategy.parameters)
     )
-    return refilled(strategy, gradients, parameters)
+    return with_transforms(strategy, gradients, parameters)
 
 
 def fitted(strategy: Strategy, partition: Sequence[Part], pieces: Literal["own"] | None) -> Strategy:

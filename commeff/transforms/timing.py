@@ -71,7 +71,7 @@ class Every(ByStep):
         return (step + 1 + self.ahead) % self.period == 0
 
     def timetable(self) -> Timetable:
-        return super().timetable().joined(Timetable(self.period, sample=self.period))
+        return super().timetable().join(Timetable(self.period, sample=self.period))
 
 
 class Sometimes(ByStep):
@@ -105,7 +105,7 @@ class Sometimes(ByStep):
 
     def timetable(self) -> Timetable:
         sample = math.ceil(64 / self.probability)  # some 64 uses: known to an eighth
-        return super().timetable().joined(Timetable(1 if self.probability == 1 else None, sample))
+        return super().timetable().join(Timetable(1 if self.probability == 1 else None, sample))
 
 
 class After(ByStep):
@@ -130,7 +130,7 @@ class After(ByStep):
         return step >= self.begin
 
     def timetable(self) -> Timetable:
-        return super().timetable().joined(Timetable(changes=frozenset({self.begin})))
+        return super().timetable().join(Timetable(changes=frozenset({self.begin})))
 
 
 class Since(After):

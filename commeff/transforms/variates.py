@@ -35,7 +35,7 @@ class ServerVariates(Transform):
         self.average, self.period = average, period
 
     def timetable(self) -> Timetable:
-        return super().timetable().joined(Timetable(self.period))
+        return super().timetable().join(Timetable(self.period))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)

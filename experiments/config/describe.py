@@ -85,7 +85,7 @@ def clipping(config: Mapping[str, Any]) -> str:
     >>> clipping(compose(["method=local_sgd", "clip=0.5"]))
     "clip: a gradient of norm above 0.5 is scaled down to it: each worker's own gradient, before its step."
     """
-    from commeff.core.derived import is_rowwise
+    from commeff.core.properties import is_rowwise
     from commeff.experiments.config.build import strategy
 
     averaged, own = "what averaging makes of the gradients", "each worker's own gradient, before its step"

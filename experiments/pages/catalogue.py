@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from commeff import compressors, methods, optimizers, topologies
 from commeff.compressors import Compressor, Layout
-from commeff.core.derived import scope_of
+from commeff.core.properties import scope_of
 from commeff.experiments.config import build
 from commeff.experiments.config.borrowed import BORROWED
 from commeff.experiments.config.facts import STEPS, WORKERS, contraction, facts, lost, reference

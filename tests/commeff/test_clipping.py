@@ -13,7 +13,7 @@ from commeff import Communicator, DistributedOptimizer, Layout, methods
 from commeff.adapters.ddp_hook import HookState, average_hook
 from commeff.compressors import Dense, TopK
 from commeff.core import Keep, overlap
-from commeff.core.derived import is_rowwise
+from commeff.core.properties import is_rowwise
 from commeff.replicas import Stacked
 from commeff.transforms import bucketed, clipped
 from commeff.transforms.clipping import Clipped

@@ -15,7 +15,7 @@ from commeff.communicator.wire.shared_memory import SWITCH
 from commeff.communicator.wire.transport import SMALL
 from commeff.compressors import Layout, Natural, ScaledSign, TopK
 from commeff.core import Chain, Keep
-from commeff.core.derived import is_rowwise
+from commeff.core.properties import is_rowwise
 from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,

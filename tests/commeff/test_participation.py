@@ -9,7 +9,7 @@ import torch
 
 from commeff import Communicator, methods, topologies
 from commeff.compressors import Layout
-from commeff.core.derived import is_rowwise
+from commeff.core.properties import is_rowwise
 from commeff.core.returning import attend
 from commeff.training.participation import Participation
 

@@ -11,7 +11,7 @@ import torch
 from commeff import Communicator, Layout, methods
 from commeff.compressors import TopK
 from commeff.core.curvature import Flat
-from commeff.core.derived import scope_of
+from commeff.core.properties import scope_of
 from commeff.methods.robust import RuleName
 from commeff.optimizers import SophiaH
 from commeff.profiling import profile

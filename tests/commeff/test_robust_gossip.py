@@ -12,7 +12,7 @@ import torch
 from commeff import Communicator, Layout, Local, Strategy, methods, topologies
 from commeff.compressors import DenseMessage, TopK
 from commeff.core import Traits
-from commeff.core.derived import sends
+from commeff.core.properties import sends
 from commeff.laws import LAYOUT, MethodCase, acts_on_pieces, is_the_same_on_every_engine, leaves_the_absent_alone
 from commeff.laws.engines import rehearse
 from commeff.optimizers import SophiaH

@@ -12,7 +12,7 @@ import torch
 from commeff import Communicator, ErrorFeedback, Layout, Local, LocalStep, Strategy, Transform, methods, topologies
 from commeff.compressors import Dense, DenseMessage, TopK
 from commeff.core import GradientComparison, Grouped, overlap, scheduled
-from commeff.core.derived import scope_of
+from commeff.core.properties import scope_of
 from commeff.laws import LAYOUT, cases, run, slope, start
 from commeff.transforms import Average, Blocks, Choco, Every, Gossip, Warmup, attacked, blocked, bucketed, clipped
 

@@ -13,7 +13,7 @@ import torch
 
 from commeff import Communicator, Layout, Local, Strategy, methods, topologies
 from commeff.compressors import QSGD, Dense, Natural, RandomK, TopK
-from commeff.core.derived import scope_of
+from commeff.core.properties import scope_of
 from commeff.transforms import Average, Fragments, Outer
 from tests.laws.paths import (
     DROP,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from commeff import Layout, Local, Strategy, laws, methods, topologies
-from commeff.core.derived import scope_of
+from commeff.core.properties import scope_of
 from commeff.experiments.config.build import instantiate
 from commeff.experiments.config.schema import built_in, node
 from commeff.laws import LAYOUT, STEPS, WORKERS, MethodCase

@@ -270,7 +270,7 @@ class SaidFourth(Fourth):
     """And says so."""
 
     def timetable(self) -> Timetable:
-        return super().timetable().joined(Timetable(period=4))
+        return super().timetable().join(Timetable(period=4))
 
 
 def test_a_clock_rule_without_a_timetable_is_played_for_longer_and_said() -> None:

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
 from commeff.compressors import QSGD, TopK
-from commeff.core.derived import scope_of
+from commeff.core.properties import scope_of
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
 from commeff.parallelism import Axis, Mesh, Objective, cross_entropy, split

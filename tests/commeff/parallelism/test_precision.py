@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from commeff import Communicator, DistributedOptimizer, Layout, methods
 from commeff.compressors import TopK
 from commeff.core import Keep, overflow
-from commeff.core.derived import is_rowwise
+from commeff.core.properties import is_rowwise
 from commeff.parallelism import Mesh
 from commeff.parallelism.precision import PRECISIONS, LossScale, precision
 from commeff.replicas import LowStacked, MixedStacked

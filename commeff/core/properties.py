@@ -14,7 +14,7 @@ from commeff.core.state import Stateful
 from commeff.core.traits import SCOPES, Scope
 
 
-def inside(part: Stateful) -> Iterator[Stateful]:
+def contents(part: Stateful) -> Iterator[Stateful]:
     """The parts of a part, and what each of its blocks is a copy of, which it has before it starts."""
     yield from (inner for _, inner in part.parts())
     yield from (value for name, value in vars(part).items() if name[0] == "_" and isinstance(value, Component))
@@ -33,13 +33,13 @@ def remembers(part: Stateful) -> bool:
 
 def is_rowwise(part: Stateful) -> bool:
     """Whether a row of a result follows from that row of the input alone: nothing is sent and remembered."""
-    return part.traits.rowwise and all(is_rowwise(inner) for inner in inside(part))
+    return part.traits.rowwise and all(is_rowwise(inner) for inner in contents(part))
 
 
 def sends(part: Stateful) -> bool:
     """Whether what workers get of a part comes from others."""
     own = part.traits.sends and not part.traits.rowwise
-    return own or any(sends(inner) for inner in inside(part) if isinstance(inner, Component))
+    return own or any(sends(inner) for inner in contents(part) if isinstance(inner, Component))
 
 
 def kind_of(part: object) -> str:
@@ -52,13 +52,13 @@ def evaluates_elsewhere(local: LocalStep) -> bool:
     return any(isinstance(step, Local) and step.evaluates_elsewhere for step in steps_of(local))
 
 
-def evaluated(local: LocalStep, x: Tensor) -> Tensor:
+def rows_to_evaluate(local: LocalStep, x: Tensor) -> Tensor:
     """The rows to evaluate, where workers hold x: x itself, or new memory."""
     steps = (step for step in steps_of(local) if isinstance(step, Local) and step.evaluates_elsewhere)
     return next((step.evaluated(x) for step in steps), x)
 
 
-def one_rate(local: LocalStep) -> None:
+def require_one_rate(local: LocalStep) -> None:
     """Refuse parameter groups of different learning rates, now and later: one rate is the unit of a memory."""
     for step in steps_of(local):
         if isinstance(step, Local):
@@ -73,7 +73,7 @@ def hold_rates(local: LocalStep, held: bool) -> None:
             step.holds_rate = held
 
 
-def plain_sgd(local: LocalStep, why: str) -> None:
+def require_plain_sgd(local: LocalStep, why: str) -> None:
     """Refuse a local step that is not x - lr gradient, and says why it has to be."""
     options, kind = local.options.values(), kind_of(local)
     extra = sorted({name for chosen in options for name in ("momentum", "weight_decay") if chosen.get(name)})
