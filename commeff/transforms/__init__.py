@@ -27,7 +27,7 @@ from commeff.transforms.hierarchical import Hierarchical
 from commeff.transforms.lazy import IfBatchChanged, IfChanged, IfMoved, LazyMean
 from commeff.transforms.marina import Differences, Marina
 from commeff.transforms.on_host import OnHost
-from commeff.transforms.one_bit import OneBitAdam, ZeroOneAdam
+from commeff.transforms.one_bit import Doubling, OneBitAdam, Thinning, ZeroOneAdam
 from commeff.transforms.outer import GossipOuter, InUnitsOf, Outer, PerWorkerOuter
 from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
@@ -61,6 +61,7 @@ __all__ = [
     "DelayedNesterov",
     "Diana",
     "Differences",
+    "Doubling",
     "ErrorControl",
     "ErrorFeedback",
     "Every",
@@ -102,6 +103,7 @@ __all__ = [
     "Sometimes",
     "StaleGossip",
     "Striding",
+    "Thinning",
     "ThroughServer",
     "Tracking",
     "Warmup",

@@ -257,6 +257,16 @@ def test_a_model_of_seventy_billion_numbers_costs_no_memory() -> None:
         assert found.memory_bytes["local"] == 4 * big.d
 
 
+def test_two_rules_of_the_clock_repeat_when_both_do() -> None:
+    """The variance came every 8th step in the end, and workers meet every 3rd: the mean is over a multiple of both."""
+    found = profile(
+        methods.zero_one_adam(partial(SGD, momentum=0), freeze=8, kappa=1, doubling=1, longest=3), LAYOUT, 4
+    )
+    sizes = [sum(operation.payload_bytes for operation in found.operations(k)) for k in range(10, 34)]
+    assert [size > 0 for size in sizes] == [k % 3 == 0 for k in range(24)]
+    assert (found.exact, found.payload_bytes) == (True, sum(sizes) / 24)
+
+
 class Fourth(Transform):
     """Averages every fourth step, by the clock, and does not say so."""
 
