@@ -11,6 +11,7 @@ from torch.autograd import Variable
 from commeff.adapters.holding import Holding
 from commeff.adapters.weights import some
 from commeff.core import overlap
+from commeff.core.properties import is_rowwise
 from commeff.core.strategy import Strategy
 from commeff.parallelism.zero import CopiedRow, ScatteredRow
 from commeff.replicas.arrivals import Arrivals
@@ -52,7 +53,7 @@ class Gradients:
         single = holding.once and strategy.accumulate == 1
         awaited = self._row.awaited(overlap.awaited(strategy)) if single else ()
         # Of what a method averages, or ranks of a worker share, a change by hand is noticed, sent early or not.
-        self._guarded = single and early and (not strategy.gradients.rowwise or bool(holding.inner))
+        self._guarded = single and early and (not is_rowwise(strategy.gradients) or bool(holding.inner))
         spans = awaited or ([(0, holding.computed.d)] if self._guarded else ())
         self._arrivals = Arrivals([holding.parameters], holding.computed, spans)
         self._watched = self._row if self._guarded and isinstance(self._row, CopiedRow | ScatteredRow) else None
@@ -91,7 +92,7 @@ class Gradients:
                 "bucket_mb=0 to be free to drop them"
             )
         if self._begun:
-            self._strategy.gradients.drain()  # which has counted gradients that are dropped
+            overlap.drain(self._strategy.gradients)  # which has counted gradients that are dropped
             self._begun = False
         self._listen()
         self._row.forget()

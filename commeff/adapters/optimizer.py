@@ -18,7 +18,9 @@ from commeff.adapters.saved import compare, origin
 from commeff.adapters.scaler import looked
 from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
-from commeff.core import overflow
+from commeff.core import overflow, overlap
+from commeff.core.curvature import learner_of
+from commeff.core.properties import evaluates_elsewhere, kind_of
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import AnyMesh
 from commeff.parallelism.precision import LossScale
@@ -140,20 +142,21 @@ class DistributedOptimizer(Optimizer):
                 f"strategy must be a method, got a {type(strategy).__name__}: a torch optimizer goes into one; give "
                 "methods.psgd(functools.partial(torch.optim.SGD, lr=0.1))"
             )
-        if strategy.local.compares:
+        if strategy.compares:
             raise ValueError(
                 "the method must need nothing but gradients where they are, got one that compares them with others of "
                 "the same batch: DistributedOptimizer cannot re-evaluate your loss; use commeff.train, or diana"
             )
-        if strategy.local.curvature is not None:
+        if (learner := learner_of(strategy.local)) is not None:
             raise ValueError(
-                f"the method's optimizer must need nothing but gradients, got {strategy.local.kind}: "
+                f"the method's optimizer must need nothing but gradients, got {learner.kind}: "
                 "DistributedOptimizer does not know the curvature of your loss; use commeff.train, or AdamW"
             )
-        if strategy.local.evaluates_elsewhere:
+        if evaluates_elsewhere(strategy.local):
             raise ValueError(
-                f"the method's optimizer must be evaluated where it is trained, got {strategy.local.kind}: the model "
-                "holds where gradients are taken, which is not the result; use commeff.train, or AdamW with a schedule"
+                f"the method's optimizer must be evaluated where it is trained, got {kind_of(strategy.local)}: the "
+                "model holds where gradients are taken, which is not the result; use commeff.train, or AdamW with a "
+                "schedule"
             )
         dtype, scaled = named_precision(precision)
         holding = Holding(
@@ -267,7 +270,7 @@ class DistributedOptimizer(Optimizer):
 
     def _begin_anew(self) -> None:
         """Take the weights that are there now for those before the first step."""
-        self.strategy.parameters.drain()  # of what has set out of other weights
+        overlap.drain(self.strategy.parameters)  # of what has set out of other weights
         local, x = self.strategy.local, self._row.parameters
         local.start(x, self._layout)
         if local.options != self._options:

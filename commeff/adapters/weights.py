@@ -9,6 +9,7 @@ from torch import Tensor
 
 from commeff.adapters.holding import Holding
 from commeff.core.local import Local
+from commeff.core.properties import remembers
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import local
 from commeff.parallelism.row import fingerprint
@@ -32,7 +33,7 @@ class Weights:
 
     def __init__(self, holding: Holding, strategy: Strategy) -> None:
         self._holding, self._row = holding, holding.dealt.row
-        self._remembered = strategy.parameters.remembers or not isinstance(strategy.local, Local)
+        self._remembered = remembers(strategy.parameters) or not isinstance(strategy.local, Local)
         self._first, self._expected = True, self._found()
         self._versions = self._writes()
         self._pending = True

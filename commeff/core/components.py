@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from commeff.compressors import Layout, Message
-from commeff.core.curvature import Curvature
 from commeff.core.overlap import Flow, Stages
 from commeff.core.state import Stateful
+from commeff.core.traits import Traits
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
+
+
+Gradients = Callable[[Tensor], Tensor]
 
 
 class LocalStep(Stateful, ABC):
@@ -27,20 +30,9 @@ class LocalStep(Stateful, ABC):
     ----------
     lr : float
         The learning rate of the step to come.
-    has_one_rate : bool
-        Whether memories are in units of it, so that parameter groups must not differ.
-    holds_rate : bool
-        Whether schedules stay where they are after the call to come, which is not the last of its step.
     """
 
     lr: float
-    has_one_rate: bool = False
-    holds_rate: bool = False
-
-    @property
-    def rates(self) -> tuple[float, ...]:
-        """The learning rates of all parameter groups."""
-        return (self.lr,)
 
     @property
     def options(self) -> dict[int, dict[str, Any]]:
@@ -51,35 +43,6 @@ class LocalStep(Stateful, ABC):
     def options(self, options: dict[int, dict[str, Any]]) -> None:
         if options != self.options:
             raise ValueError(f"options must stay {self.options} for a {type(self).__name__}, got {options}")
-
-    @property
-    def evaluates_elsewhere(self) -> bool:
-        """Whether the result is another point than the rows, where gradients are taken (schedule-free)."""
-        return any(part.evaluates_elsewhere for _, part in self.parts() if isinstance(part, LocalStep))
-
-    def evaluated(self, x: Tensor) -> Tensor:
-        """The rows to evaluate, where workers hold x; x itself, or new memory."""
-        return x
-
-    @property
-    def curvature(self) -> Curvature | None:
-        """What it asks of the loss beside gradients (Sophia)."""
-        return None
-
-    @property
-    def compares(self) -> bool:
-        """Whether it asks for gradients of a step's batch at another point (MARINA)."""
-        return False
-
-    def compared(
-        self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Callable[[Tensor], Tensor] | None
-    ) -> Tensor:
-        """What there is to send of the gradients (w, d) at x: themselves. It sends nothing; rows stay apart."""
-        return gradient
-
-    def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
-        """Take an estimate of what `curvature` asks for, (w, d); who is not active does not."""
-        raise ValueError(f"a {self.kind} must ask for curvature to learn of it, got an estimate unasked")
 
     @abstractmethod
     def start(self, x: Tensor, layout: Layout) -> None:
@@ -98,18 +61,38 @@ class LocalStep(Stateful, ABC):
         """
 
 
+def steps_of(local: LocalStep) -> Iterator[LocalStep]:
+    """A local step and those inside it."""
+    yield local
+    for _, part in local.parts():
+        if isinstance(part, LocalStep):
+            yield from steps_of(part)
+
+
+class GradientComparison(Stateful, ABC):
+    """x, g -> what there is to send of the gradients: what has changed of them, say, or nothing where it is little.
+
+    It compares them with gradients of another point, of earlier steps or of the same batch, and sends nothing itself.
+
+    Attributes
+    ----------
+    needs_oracle : bool
+        Whether it asks for gradients of a step's batch at another point.
+    """
+
+    needs_oracle: ClassVar[bool] = False
+
+    @abstractmethod
+    def start(self, x: Tensor, layout: Layout) -> None:
+        """Allocate memory for rows like x."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None) -> Tensor:
+        """What there is to send, (w, d), of the gradients at x; rows stay apart. oracle(x): of this batch, at x."""
+
+
 class Component(Stateful):
     """What stands in a strategy beside the local step: transforms and encoders."""
-
-    @property
-    def rowwise(self) -> bool:
-        """Whether a row of its result follows from that row of its input alone: it sends and remembers nothing."""
-        return False
-
-    @property
-    def sends(self) -> bool:
-        """Whether what workers get of it comes from others."""
-        return not self.rowwise
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate memory, bind compressors, refuse parts that do not fit.
@@ -137,22 +120,9 @@ class Transform(Component):
     the caller's to read.
     """
 
-    @property
-    def evaluates_elsewhere(self) -> bool:
-        """Whether the result is another point than the rows, where gradients are taken (a server's model)."""
-        return False
-
-    def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
-        """The rows to evaluate, where workers hold x; x itself, or new memory."""
-        return x
-
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         """The transformed rows."""
         return Flow(self.stages(vectors, communicator)).finish()
-
-    def agrees(self, step: int | None = None) -> bool:
-        """Whether the rows that a step gives are equal at all workers; without a step, whether any step's are."""
-        return False
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         """The same as a generator that pauses where it waits: `mean = yield communicator.post_average(message)`."""
@@ -166,6 +136,27 @@ def stages_of(transform: Transform, vectors: Tensor, communicator: Communicator)
     return transform(vectors, communicator)
 
 
+@runtime_checkable
+class EvaluatedElsewhere(Protocol):
+    """A transform whose result is another point than the rows, where gradients are taken (a server's model)."""
+
+    def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
+        """The rows to evaluate, where workers hold x; x itself, or new memory."""
+
+
+@runtime_checkable
+class AgreesByStep(Protocol):
+    """A transform whose parts, or the clock, decide whether its result is equal at all workers."""
+
+    def agrees(self, step: int | None) -> bool:
+        """Whether the rows that a step gives are equal at all workers; without a step, whether any step's are."""
+
+
+def agrees(transform: Transform, step: int | None = None) -> bool:
+    """Whether the rows that a step gives are equal at all workers; without a step, whether any step's are."""
+    return transform.agrees(step) if isinstance(transform, AgreesByStep) else transform.traits.agrees
+
+
 class Encoder(Component, ABC):
     """(w, d) -> Message, with memory: what stands between a vector and the wire."""
 
@@ -177,9 +168,7 @@ class Encoder(Component, ABC):
 class Keep(Transform):
     """v -> v."""
 
-    @property
-    def rowwise(self) -> bool:
-        return True
+    traits = Traits(rowwise=True)
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         return vectors
@@ -188,21 +177,15 @@ class Keep(Transform):
 class Chain(Transform):
     """v -> last(...(first(v))): transforms one after the other."""
 
+    traits = Traits(rowwise=True)
+
     def __init__(self, *links: Transform) -> None:
         self.links = links
-
-    @property
-    def rowwise(self) -> bool:
-        return all(link.rowwise for link in self.links)
-
-    @property
-    def sends(self) -> bool:
-        return any(link.sends for link in self.links)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         for i, link in enumerate(self.links):
             vectors = yield from stages_of(link, vectors, communicator.child(f"links.{i}"))
         return vectors
 
-    def agrees(self, step: int | None = None) -> bool:
-        return self.links[-1].agrees(step)
+    def agrees(self, step: int | None) -> bool:
+        return agrees(self.links[-1], step)

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from commeff import require
 from commeff.compressors import Layout
-from commeff.core.curvature import Curvature
-from commeff.core.factories import equal_rates, one_rate
 from commeff.core.local import Local
+from commeff.core.properties import require_one_rate
 from commeff.core.strategy import LocalStep
 
 
@@ -34,28 +33,12 @@ class Corrected(LocalStep):
         return self.inner.lr
 
     @property
-    def rates(self) -> tuple[float, ...]:
-        return self.inner.rates
-
-    @property
     def options(self) -> dict[int, dict[str, Any]]:
         return self.inner.options
 
     @options.setter
     def options(self, options: dict[int, dict[str, Any]]) -> None:
-        if self.has_one_rate:
-            equal_rates(options)
         self.inner.options = options
-
-    def evaluated(self, x: Tensor) -> Tensor:
-        return self.inner.evaluated(x)
-
-    @property
-    def curvature(self) -> Curvature | None:
-        return self.inner.curvature
-
-    def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
-        self.inner.learn(estimate, active)
 
 
 class D2(Corrected):
@@ -101,7 +84,7 @@ class QuasiGlobal(Corrected):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)
-        one_rate(self.inner)
+        require_one_rate(self.inner)
         self.last_x, self.momentum = x.clone(), torch.zeros_like(x)
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
@@ -224,7 +207,7 @@ class ControlVariate(PeriodCounter):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         super().start(x, layout)
-        one_rate(self.inner)
+        require_one_rate(self.inner)
         self.drift, self.last, self.moved = torch.zeros_like(x), x.clone(), x.new_zeros(len(x), 1)
         self.lately = torch.full((len(x), 1), -1, dtype=torch.int64, device=x.device)
 
@@ -259,7 +242,7 @@ class Shifted(Corrected):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)
-        one_rate(self.inner)
+        require_one_rate(self.inner)
         self.shift, self.last, self.steps = torch.zeros_like(x), x.clone(), 0
         self.lately = torch.full((len(x), 1), -1, dtype=torch.int64, device=x.device)
 

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from commeff.compressors import DenseMessage
+from commeff.core.components import Gradients, LocalStep, steps_of
+from commeff.core.state import Stateful
+
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
 
@@ -33,6 +37,22 @@ class Curvature:
         return communicator.step % self.interval == 0
 
 
+class LearnsCurvature(ABC):
+    """What a local step also is that may ask for the curvature of the loss."""
+
+    kind: str
+    curvature: Curvature | None
+
+    @abstractmethod
+    def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
+        """Take an estimate of what `curvature` asks for, (w, d); who is not active does not."""
+
+
+def learner_of(local: LocalStep) -> LearnsCurvature | None:
+    """The step inside that asks for the curvature; None: none does."""
+    return next((s for s in steps_of(local) if isinstance(s, LearnsCurvature) and s.curvature is not None), None)
+
+
 class Oracle(ABC):
     """The losses of the step's batches, a row a worker, at any point."""
 
@@ -47,6 +67,57 @@ class Oracle(ABC):
     @abstractmethod
     def hessian_product(self, x: Tensor, v: Tensor) -> Tensor:
         """H v at x, (w, d)."""
+
+
+def require_oracle(oracle: Gradients | None, part: Stateful) -> Gradients:
+    """The oracle, which this part must have."""
+    if oracle is None:
+        raise ValueError(
+            f"{type(part).__name__} must know gradients of the step's batch at another point, got no oracle: use "
+            "commeff.train, or give step(oracle=), a function of x"
+        )
+    return oracle
+
+
+def update_curvature(
+    learner: LearnsCurvature, x: Tensor, communicator: Communicator, oracle: object, shared: bool
+) -> None:
+    """Estimate the curvature if the optimizer wants it in this step, and tell it.
+
+    Parameters
+    ----------
+    learner : LearnsCurvature
+        The optimizer's step, which asks for it.
+    x : (w, d)
+        Where.
+    communicator : Communicator
+        The strategy's.
+    oracle : Oracle
+        Of the step's batches.
+    shared : bool
+        Whether it is the mean of all workers' estimates that each of them gets, as where gradients travel.
+    """
+    curvature = learner.curvature
+    if curvature is None or not curvature.due(communicator):
+        return
+    if not isinstance(oracle, Oracle):
+        raise ValueError(
+            f"{learner.kind} must know the curvature of the loss, got "
+            f"{'no oracle' if oracle is None else 'an oracle of gradients alone'}: use commeff.train, or give "
+            "step(oracle=), a commeff.core.curvature.Oracle"
+        )
+    below, active = communicator.child("gradients").child("curvature"), communicator.active
+    if curvature.kind == "gauss_newton":
+        found = oracle.gauss_newton(x)
+    else:
+        signs = (below.random("signs").uniform(x.shape[1]) < 0.5).to(x).mul_(2).sub_(1)
+        found = signs * oracle.hessian_product(x, signs)
+    here = communicator.present().child("gradients").child("curvature")
+    if shared and active is None:
+        found = here.average(DenseMessage.of(found))
+    elif shared and here.n:
+        found[active] = here.average(DenseMessage.of(found[active]))
+    learner.learn(found, communicator.moving)
 
 
 class Flat(Oracle):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from commeff import require
+from commeff.core.state import Stateful
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,28 @@ class WaitsFor:
     def needed(self, n: int) -> int:
         """How many of n workers the quorum is."""
         return max(1, math.ceil(self.quorum * n - 1e-9))
+
+
+class OwnPace:
+    """What a part of a strategy also is whose workers do not go in step.
+
+    Attributes
+    ----------
+    waits_for : WaitsFor
+        For whom its workers wait.
+    own : (n,) int tensor
+        The steps that each worker has taken; known after `start`.
+    """
+
+    waits_for: WaitsFor
+    own: Tensor
+
+
+def own_pace(part: Stateful) -> OwnPace | None:
+    """The first part inside whose workers do not go in step; None: all do."""
+    if isinstance(part, OwnPace):
+        return part
+    return next((found for _, inner in part.parts() if (found := own_pace(inner)) is not None), None)
 
 
 class Gathering:

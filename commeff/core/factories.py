@@ -17,8 +17,6 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from commeff.core.components import LocalStep
-
 OptimizerFactory = Callable[[Any], Optimizer]
 
 # Their update of a coordinate depends on that coordinate only, so one object can run all workers as one (w, d) tensor.
@@ -106,12 +104,6 @@ def sample_of(factory: OptimizerFactory) -> Optimizer:
         return factory([torch.nn.Parameter(torch.zeros(1, 1))])
 
 
-def one_rate(local: LocalStep) -> None:
-    """Refuse parameter groups of different learning rates, now and later: one rate is the unit of a memory."""
-    local.has_one_rate = True
-    equal_rates(local.options)
-
-
 def equal_rates(options: Mapping[int, Mapping[str, Any]]) -> None:
     """Refuse options of parameter groups, as a local step has them, that have different learning rates."""
     rates = tuple(float(chosen["lr"]) for chosen in options.values())
@@ -120,12 +112,3 @@ def equal_rates(options: Mapping[int, Mapping[str, Any]]) -> None:
             f"all parameter groups must have one learning rate, got {rates}: "
             "this method remembers in units of it; give all groups the same"
         )
-
-
-def plain_sgd(local: LocalStep, why: str) -> None:
-    """Refuse a local step that is not x - lr gradient, and says why it has to be."""
-    options = local.options.values()
-    extra = sorted({name for chosen in options for name in ("momentum", "weight_decay") if chosen.get(name)})
-    if local.kind != "SGD" or extra:
-        got = f"SGD with {' and '.join(extra)}" if local.kind == "SGD" else local.kind
-        raise ValueError(f"optimizer must be plain SGD, got {got}: {why}; choose SGD without momentum and weight decay")

@@ -14,9 +14,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from commeff.compressors import Layout
 from commeff.core.addresses import Address, Swap
 from commeff.core.components import LocalStep
-from commeff.core.curvature import Curvature
+from commeff.core.curvature import Curvature, LearnsCurvature
 from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, sample_of
-from commeff.core.state import Scope
+from commeff.core.traits import Timetable, Traits
 from commeff.optimizers.rule import Rule
 from commeff.optimizers.schedule_free import ScheduleFree
 from commeff.optimizers.sophia import Sophia
@@ -43,7 +43,7 @@ def _column_runs(layout: Layout) -> list[ColumnRun]:
     return runs
 
 
-class Local(LocalStep):
+class Local(LocalStep, LearnsCurvature):
     """x -> x - lr * direction(gradient), by any torch optimizer.
 
     Elementwise optimizers run as one object over the (w, d) tensor (parameter groups as column groups); others (Muon,
@@ -61,6 +61,16 @@ class Local(LocalStep):
     ----------
     lr, last_lr : float
         The learning rates of the step to come and of the last step taken.
+    kind : str
+        The optimizer's name.
+    curvature : Curvature or None
+        What the optimizer asks of the loss beside gradients (Sophia).
+    evaluates_elsewhere : bool
+        Whether the result is another point than the rows, where gradients are taken (schedule-free).
+    has_one_rate : bool
+        Whether memories are in units of it, so that parameter groups must not differ.
+    holds_rate : bool
+        Whether schedules stay where they are after the call to come, which is not the last of its step.
     """
 
     rows = ("state",)
@@ -82,37 +92,23 @@ class Local(LocalStep):
             raise ValueError(
                 "optimizer must take one gradient a step, got LBFGS: it evaluates the loss by itself; choose another"
             )
-        self._kind = type(sample).__name__
+        self.kind = type(sample).__name__
         self._elementwise = sample.elementwise if isinstance(sample, Rule) else type(sample) in ELEMENTWISE
-        self._elsewhere = isinstance(sample, ScheduleFree)
-        self._curvature = None
+        self.evaluates_elsewhere = isinstance(sample, ScheduleFree)
+        self.curvature = None
         if isinstance(sample, Sophia):
-            self._curvature = Curvature(sample.kind, sample.param_groups[0]["interval"])
+            self.curvature = Curvature(sample.kind, sample.param_groups[0]["interval"])
+        self.has_one_rate = self.holds_rate = False
         self._fused = bool(sample.defaults.get("fused"))
+        exact = self._elementwise and self.curvature is None
+        self.traits = Traits("coordinate" if self._elementwise else "tensor", exact_on_pieces=exact)
 
-    @property
-    def scope(self) -> Scope:
-        return "coordinate" if self._elementwise else "tensor"
-
-    @property
-    def kind(self) -> str:
-        return self._kind
-
-    @property
-    def exact_on_pieces(self) -> bool:
-        return self._elementwise and self._curvature is None
-
-    @property
-    def curvature(self) -> Curvature | None:
-        return self._curvature
-
-    @property
-    def cycle(self) -> int | None:
-        return self._curvature.interval if self._curvature else 1
+    def timetable(self) -> Timetable:
+        return Timetable(self.curvature.interval if self.curvature else 1)
 
     def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
-        if self._curvature is None:
-            return super().learn(estimate, active)
+        if self.curvature is None:
+            raise ValueError(f"a {self.kind} must ask for curvature to learn of it, got an estimate unasked")
         self._part_idle_from_active(active)
         hosts = [estimate] if self._stacked else estimate.unbind()
         for i, (host, parameters, optimizer) in enumerate(zip(hosts, self._parameters, self._optimizers, strict=True)):
@@ -125,12 +121,9 @@ class Local(LocalStep):
                     memory.update(optimizer.remember(mine))
                 optimizer.learn(mine, memory, options[run.group])
 
-    @property
-    def evaluates_elsewhere(self) -> bool:
-        return self._elsewhere
-
     def evaluated(self, x: Tensor) -> Tensor:
-        if not self._elsewhere:
+        """The rows to evaluate, where workers hold x: x itself, or new memory."""
+        if not self.evaluates_elsewhere:
             return x
         out = x.clone(memory_format=torch.contiguous_format)
         for host, parameters, optimizer in zip(
@@ -150,6 +143,7 @@ class Local(LocalStep):
 
     @property
     def rates(self) -> tuple[float, ...]:
+        """The learning rates of all parameter groups."""
         return tuple(float(group["lr"]) for group in self._clock.param_groups)
 
     @property

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from commeff.core.properties import is_rowwise
+
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
     from commeff.core.strategy import Strategy
@@ -28,7 +30,7 @@ def step(strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communic
     good = torch.as_tensor(finite).expand(len(x))
     if communicator.active is not None:
         good = good | ~communicator.active  # what the absent have computed nobody looks at
-    if strategy.gradients.rowwise:
+    if is_rowwise(strategy.gradients):
         if bool(good.all()):
             return strategy.step(x, gradient, communicator, donate=True)
         communicator.moving = good.clone()

@@ -3,11 +3,12 @@
 A transform in *stages* is a generator: it yields a handle wherever its equation needs what others have sent, and is
 resumed with the handle's result, so that something else can be done in between.
 
-A few transforms can do more than be called, and may be any of these three; a transform says so by having the methods.
+A few transforms can do more than be called, and may be any of these four; a transform says so by having the methods.
 
     StartsEarly      can send before the gradient is computed, because it needs x alone      (`Ahead`)
     SendsBlocks      can send a block of columns while the rest is still computed            (`Blocks`)
     WorksInPlace     can use the memory of its input for the result                          (`Gossip`, `Ahead`)
+    TravelsOn        has messages that travel when a step is over                            (`Delayed`)
 
 Whoever drives a strategy calls the functions below, which do nothing for all others.
 """
@@ -22,6 +23,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator, Handle
+    from commeff.core.state import Stateful
     from commeff.core.strategy import Strategy, Transform
 
 Stages = Generator["Handle[Any]", Any, Tensor]
@@ -96,6 +98,22 @@ class WorksInPlace(Protocol):
         """The transformed rows; the memory of the input is given away."""
 
 
+@runtime_checkable
+class TravelsOn(Protocol):
+    """A transform whose messages may still travel when its call, or a step, is over."""
+
+    def drain(self) -> None:
+        """Wait for them; what has arrived is kept until it is due."""
+
+
+def drain(part: Stateful) -> None:
+    """Wait for everything of a part that still travels; what has arrived is kept until it is due."""
+    if isinstance(part, TravelsOn):
+        part.drain()
+    for _, inner in part.parts():
+        drain(inner)
+
+
 def _can(transform: Transform, ability: type) -> bool:
     kind: Any = type(transform)
     return _has(kind, ability)
@@ -131,7 +149,8 @@ def donate(transform: Transform, vectors: Tensor, communicator: Communicator) ->
 def awaited(strategy: Strategy) -> Sequence[tuple[int, int]]:
     """The spans of columns whose gradients can be sent as soon as they are `ready`, if any; known after `start`."""
     gradients = strategy.gradients
-    return cast(SendsBlocks, gradients).awaited() if _can(gradients, SendsBlocks) else ()
+    early = strategy.comparison is None and _can(gradients, SendsBlocks)  # else what is sent is known at the end
+    return cast(SendsBlocks, gradients).awaited() if early else ()
 
 
 def ready(strategy: Strategy, gradient: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
@@ -140,6 +159,6 @@ def ready(strategy: Strategy, gradient: Tensor, start: int, stop: int, communica
     Returns whether anything has been sent, so that all must stay as it is.
     """
     gradients = strategy.gradients
-    if communicator.active is not None or not _can(gradients, SendsBlocks):
+    if communicator.active is not None or strategy.comparison is not None or not _can(gradients, SendsBlocks):
         return False
     return cast(SendsBlocks, gradients).ready(gradient, start, stop, communicator.child("gradients"))

@@ -10,12 +10,22 @@ import torch
 from torch import Tensor
 
 from commeff.core.addresses import Address, RowSwap
+from commeff.core.overlap import drain
+from commeff.core.properties import contents, remembers
 from commeff.core.state import Stateful
+
+
+def absence_faults(part: Stateful) -> Iterator[str]:
+    """Why no worker may be absent from a step: a part's own reason, and those of what is inside."""
+    if part.traits.needs_everyone:
+        yield part.traits.needs_everyone
+    for inner in contents(part):
+        yield from absence_faults(inner)
 
 
 def check_absence(part: Stateful) -> None:
     """Refuse absent workers where something needs all of them."""
-    for reason in part.needs_all:
+    for reason in absence_faults(part):
         raise ValueError(f"every worker must take part in each step of this method, got absent ones: {reason}")
 
 
@@ -32,14 +42,14 @@ def rows_of(part: Stateful, present: Tensor, width: int) -> Iterator[None]:
     width : int
         The columns of a row.
     """
-    if not part.remembers:
+    if not remembers(part):
         yield
         return
-    part.drain()
+    drain(part)
     chosen = _Chosen(present)
     part.exchange(Address.of(width), chosen)
     yield
-    part.drain()
+    drain(part)
     part.exchange(Address.of(width), _Back(chosen))
 
 

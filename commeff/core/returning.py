@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from commeff.core.addresses import Address, RowSwap, Swap
+from commeff.core.properties import is_rowwise
 from commeff.core.state import Stateful
-from commeff.core.strategy import Strategy, Transform
+from commeff.core.strategy import Strategy, Transform, agrees
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
@@ -102,7 +103,7 @@ def _bring_back(strategy: Strategy, x: Tensor, communicator: Communicator, retur
 def _exchange_common(strategy: Strategy, d: int, swap: Swap) -> None:
     """Swap the memories that are equal at all workers after a step in which they agree."""
     top = Address.of(d)
-    if strategy.parameters.rowwise:  # equal gradients keep optimizers equal
+    if is_rowwise(strategy.parameters):  # equal gradients keep optimizers equal
         strategy.local.exchange(top.child("local"), swap)
     _visit(strategy, top, swap)
 
@@ -110,7 +111,7 @@ def _exchange_common(strategy: Strategy, d: int, swap: Swap) -> None:
 def _visit(part: Stateful, at: Address, swap: Swap) -> None:
     for name, inner in part.parts():
         here = part.address(name, at)
-        for common in inner.common if isinstance(inner, Transform) and inner.agrees() else ():
+        for common in inner.traits.common if isinstance(inner, Transform) and agrees(inner) else ():
             value = getattr(inner, common)
             if isinstance(value, Stateful):
                 value.exchange(inner.address(common, here), swap)

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from commeff.compressors import Compressor
 from commeff.core.addresses import Address, Swap
+from commeff.core.overlap import drain
+from commeff.core.traits import Timetable, Traits
 from commeff.topologies import Topology
-
-if TYPE_CHECKING:
-    from commeff.core.events import WaitsFor
-
-Scope = Literal["coordinate", "tensor", "whole"]
-SCOPES: tuple[Scope, ...] = ("coordinate", "tensor", "whole")
 
 
 class Stateful:
@@ -32,31 +26,13 @@ class Stateful:
         Names of the tensors with one row per hosted worker.
     shared : tuple of str
         Names of the values that are equal on every process.
-    own_scope : {"coordinate", "tensor", "whole"}
-        What it works on itself, its parts apart.
-    own_exact_on_pieces : bool
-        Whether it is exact on pieces of a row itself, though it does not work on coordinates one by one.
-    data_dependent : bool
-        Whether what it sends, and when, depends on values and not on shapes and the clock alone.
-    on_host : bool
-        Whether what its parts remember lies in the host's memory, whatever device the rows are on.
-    common : tuple of str
-        Names of the memories and parts that are equal at all workers where the result is.
-    why_all : str
-        Why no worker may be absent from a step, if that is so.
-    restless : str
-        Why equal workers whose gradients are 0 move nevertheless, if they do.
+    traits : Traits
+        What it is like, its parts apart. A constructor replaces it where its arguments decide.
     """
 
     rows: ClassVar[tuple[str, ...]] = ()
     shared: ClassVar[tuple[str, ...]] = ()
-    own_scope: ClassVar[Scope] = "coordinate"
-    own_exact_on_pieces: ClassVar[bool] = False
-    data_dependent: ClassVar[bool] = False
-    on_host: ClassVar[bool] = False
-    common: ClassVar[tuple[str, ...]] = ()
-    why_all: ClassVar[str] = ""
-    restless: ClassVar[str] = ""
+    traits: Traits = Traits()
 
     def parts(self) -> Iterator[tuple[str, Stateful]]:
         """The parts that have memories of their own, by name."""
@@ -68,85 +44,10 @@ class Stateful:
             elif isinstance(value, (list, tuple)):
                 yield from ((f"{name}.{i}", part) for i, part in enumerate(value) if isinstance(part, Stateful))
 
-    @property
-    def scope(self) -> Scope:
-        """What a block of columns may cut: nothing that the widest scope among parts and compressors needs whole."""
-        compressors = (value.scope for value in vars(self).values() if isinstance(value, Compressor))
-        return max((self.own_scope, *compressors, *(part.scope for _, part in self.parts())), key=SCOPES.index)
-
-    @property
-    def exact_on_pieces(self) -> bool:
-        """Whether a row may lie in pieces on several ranks: each, started with the layout of its own, gives its piece
-        of what comes of the whole row.
-        """
-        own = self.own_scope == "coordinate" or self.own_exact_on_pieces
-        compressors = (value.exact_on_pieces for value in vars(self).values() if isinstance(value, Compressor))
-        return own and all(compressors) and all(part.exact_on_pieces for _, part in self.parts())
-
-    @property
-    def kind(self) -> str:
-        """What it is, in a word."""
-        return type(self).__name__
-
-    @property
-    def cycle(self) -> int | None:
-        """After how many steps it sends again what it sent, as far as the clock decides; None: it never repeats."""
-        topologies = (value.period for value in vars(self).values() if isinstance(value, Topology))
-        cycles = [*topologies, *(part.cycle for _, part in self.parts())]
-        finite = [cycle for cycle in cycles if cycle is not None]
-        return math.lcm(*finite) if len(finite) == len(cycles) else None
-
-    @property
-    def beat(self) -> int:
-        """Of how many steps a stretch has to be that shows what it sends on average, if it never repeats."""
-        return math.lcm(*(part.beat for _, part in self.parts()))
-
-    @property
-    def turns(self) -> frozenset[int]:
-        """The steps at which it begins to send something else."""
-        return frozenset().union(*(part.turns for _, part in self.parts()))
-
-    @property
-    def warming(self) -> bool:
-        """Whether its messages are still first ones, of another kind than those to come."""
-        return any(part.warming for _, part in self.parts())
-
-    @property
-    def remembers(self) -> bool:
-        """Whether it or any of its parts has a memory."""
-        return bool(self.rows or self.shared) or any(part.remembers for _, part in self.parts())
-
-    @property
-    def needs_all(self) -> tuple[str, ...]:
-        """Why every worker has to take part in every step: its own reason, and those of its parts."""
-        own = (self.why_all,) if self.why_all else ()
-        return (*own, *(reason for _, part in self.parts() for reason in part.needs_all))
-
-    @property
-    def waits_for(self) -> WaitsFor | None:
-        """For whom its workers wait, if they need not go in step; None: they do."""
-        return next((found for _, part in self.parts() if (found := part.waits_for) is not None), None)
-
-    @property
-    def taken(self) -> Tensor | None:
-        """(n,) the steps that each worker has taken, if its workers need not go in step."""
-        return next((found for _, part in self.parts() if (found := part.taken) is not None), None)
-
-    @property
-    def unrest(self) -> tuple[str, ...]:
-        """Why equal workers whose gradients are 0 move: its own reason, and those of its parts."""
-        own = (self.restless,) if self.restless else ()
-        return (*own, *(reason for _, part in self.parts() for reason in part.unrest))
-
-    @property
-    def essence(self) -> Stateful:
-        """What decides the results: itself, unless it only decides when another's messages are sent."""
-        return self
-
-    def drain(self) -> None:
-        """Wait for everything that still travels; what has arrived is kept until it is due."""
-        for _, part in self.parts():
-            part.drain()
+    def timetable(self) -> Timetable:
+        """When it and its parts send what, as far as the clock decides."""
+        topologies = (Timetable(value.period) for value in vars(self).values() if isinstance(value, Topology))
+        return Timetable().join(*topologies, *(part.timetable() for _, part in self.parts()))
 
     def state_dict(self) -> dict[str, Any]:
         """{"rows": tensors with a leading worker axis, "shared": values equal everywhere, "parts": the same of each
@@ -160,7 +61,7 @@ class Stateful:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
-        self.drain()
+        drain(self)
         parts = dict(self.parts())
         saved = {*state["rows"], *state["shared"], *state["parts"]}
         names = {*self.rows, *self.shared, *parts}
@@ -181,7 +82,7 @@ class Stateful:
             part.load_state_dict(state["parts"][name])
 
     def exchange(self, at: Address, swap: Swap) -> None:
-        """Give every memory to `swap`, and remember what it gives back. Call `drain` on the whole strategy first."""
+        """Give every memory to `swap`, and remember what it gives back. Call `overlap.drain` on the whole first."""
         for name in self.rows:
             self._remember(name, swap.rows(at.child(name), value := getattr(self, name)), value)
         for name in self.shared:

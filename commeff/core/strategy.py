@@ -15,6 +15,10 @@ coordinates. Three classical methods are three fillings:
     DiLoCo         Strategy(Local(adam), parameters=Every(H, Outer(Local(nesterov), Average())))
                    x_i <- adam(x_i, g_i), and every H steps  x_i <- a <- nesterov(a, a - (1/n) sum_j x_j)
 
+A method whose messages depend on how gradients have changed fills one more slot: gradients(comparison(x, g)).
+
+    LAG            Strategy(Local(sgd), comparison=IfChanged(...), gradients=LazyMean())
+
 `commeff.methods` holds the whole catalogue, `commeff.core.components` the kinds of its parts. Everything here has a
 memory, which `commeff.core.state` saves and restores; what is done to hide communication behind computing is in
 `commeff.core.overlap`.
@@ -22,19 +26,31 @@ memory, which `commeff.core.state` saves and restores; what is done to hide comm
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.compressors import DenseMessage, Layout
+from commeff.compressors import Layout
 from commeff.core import overlap
-from commeff.core.components import Chain, Component, Encoder, Keep, LocalStep, Transform, stages_of
-from commeff.core.curvature import Oracle
+from commeff.core.components import (
+    Chain,
+    Component,
+    Encoder,
+    EvaluatedElsewhere,
+    GradientComparison,
+    Gradients,
+    Keep,
+    LocalStep,
+    Transform,
+    agrees,
+    stages_of,
+)
+from commeff.core.curvature import LearnsCurvature, learner_of, update_curvature
 from commeff.core.presence import check_absence, rows_of
-from commeff.core.state import Scope, Stateful
+from commeff.core.properties import evaluates_elsewhere, is_rowwise, rows_to_evaluate, sends
+from commeff.core.state import Stateful
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
@@ -43,13 +59,15 @@ __all__ = [
     "Chain",
     "Component",
     "Encoder",
+    "GradientComparison",
     "Keep",
     "LocalStep",
-    "Scope",
     "Stateful",
     "Strategy",
     "Transform",
+    "agrees",
     "stages_of",
+    "with_transforms",
 ]
 
 
@@ -64,6 +82,8 @@ class Strategy(Stateful):
         What happens to the gradients before it and to the parameters after it; nothing unless given.
     accumulate : int
         How many minibatch gradients the driver averages into one step's gradient (NEOLITHIC).
+    comparison : GradientComparison, optional
+        What looks at x and g before anything is sent, for gradients(comparison(x, g)) (LAG, MARINA).
 
     Examples
     --------
@@ -78,12 +98,15 @@ class Strategy(Stateful):
     [[2.0], [2.0]]
     """
 
+    comparison: GradientComparison | None = None
+
     def __init__(
         self,
         local: LocalStep,
         gradients: Transform | None = None,
         parameters: Transform | None = None,
         accumulate: int = 1,
+        comparison: GradientComparison | None = None,
     ) -> None:
         if not isinstance(local, LocalStep):
             raise TypeError(
@@ -95,6 +118,9 @@ class Strategy(Stateful):
         self.gradients = gradients or Keep()
         self.parameters = parameters or Keep()
         self.accumulate = accumulate
+        if comparison is not None:
+            self.comparison = comparison
+        self._learner: LearnsCurvature | None = None
         self._driver: Communicator | None = None
         self._started = False
 
@@ -122,6 +148,9 @@ class Strategy(Stateful):
             raise ValueError(f"x must have shape {needed}, got {tuple(x.shape)}: give one row for each hosted worker")
         communicator.lay(x, layout)
         self.local.start(x, layout)
+        self._learner = learner_of(self.local)
+        if self.comparison is not None:
+            self.comparison.start(x, layout)
         self.gradients.start(x.new_zeros(()).expand_as(x), layout, communicator.child("gradients"))
         self.parameters.start(x, layout, communicator.child("parameters"))
         self._started = True
@@ -131,28 +160,41 @@ class Strategy(Stateful):
 
         Gradients that are averaged at every step keep equal workers equal, optimizers and all.
         """
-        return self.parameters.agrees(step) or (self.parameters.rowwise and self.gradients.agrees())
+        return agrees(self.parameters, step) or (is_rowwise(self.parameters) and agrees(self.gradients))
+
+    @property
+    def compares(self) -> bool:
+        """Whether it asks for gradients of a step's batch at another point."""
+        return self.comparison is not None and self.comparison.needs_oracle
 
     @property
     def evaluates_elsewhere(self) -> bool:
         """Whether the result is another point than the rows, where gradients are taken."""
-        return self.local.evaluates_elsewhere or self.parameters.evaluates_elsewhere
+        return evaluates_elsewhere(self.local) or isinstance(self.parameters, EvaluatedElsewhere)
 
     def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
         """The rows to evaluate, where workers hold x. Every process calls it."""
-        return self.parameters.evaluated(self.local.evaluated(x), communicator.child("parameters"))
+        found = rows_to_evaluate(self.local, x)
+        if isinstance(self.parameters, EvaluatedElsewhere):
+            return self.parameters.evaluated(found, communicator.child("parameters"))
+        return found
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed. Never needed for correctness."""
         if communicator.active is None:
             overlap.post(self.parameters, x, communicator.child("parameters"))
 
+    def drain(self) -> None:
+        """Wait for everything that still travels; what has arrived is kept until it is due."""
+        for _, part in self.parts():
+            overlap.drain(part)
+
     def step(
         self,
         x: Tensor,
         gradient: Tensor,
         communicator: Communicator,
-        oracle: Callable[[Tensor], Tensor] | None = None,
+        oracle: Gradients | None = None,
         *,
         donate: bool = False,
     ) -> Tensor:
@@ -177,8 +219,7 @@ class Strategy(Stateful):
                 f"gradient must have the shape of x, {tuple(x.shape)}, got {tuple(gradient.shape)}: "
                 "give one row a worker"
             )
-        self.look(x, communicator, oracle)
-        gradient = self.local.compared(x, gradient, communicator, oracle)
+        gradient = self.prepare(x, gradient, communicator, oracle)
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
         if communicator.active is not None:
             return self._step_of_present(own, gradient, communicator, communicator.active)
@@ -207,40 +248,26 @@ class Strategy(Stateful):
     @staticmethod
     def _among(transform: Transform, vectors: Tensor, communicator: Communicator, active: Tensor) -> Tensor:
         """A transform of the rows of those who are there, whose `communicator` this is."""
-        if transform.rowwise:
+        if is_rowwise(transform):
             return transform(vectors, communicator)
         with rows_of(transform, active, vectors.shape[1]):
             out = vectors.clone()
             out[active] = transform(vectors[active], communicator)
         return out
 
-    def look(self, x: Tensor, communicator: Communicator, oracle: Callable[[Tensor], Tensor] | None = None) -> None:
-        """Tell the local step of the curvature, if it asks: of all workers' mean where gradients travel, else of its
-        own. `step` does so itself.
+    def prepare(
+        self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None = None
+    ) -> Tensor:
+        """What there is to send of the gradients, (w, d). Tells the optimizer of the curvature, if it asks. `step` does
+        so itself.
         """
-        curvature = self.local.curvature
-        if curvature is None or not curvature.due(communicator):
-            return
-        if not isinstance(oracle, Oracle):
-            raise ValueError(
-                f"{self.local.kind} must know the curvature of the loss, got "
-                f"{'no oracle' if oracle is None else 'an oracle of gradients alone'}: use commeff.train, or give "
-                "step(oracle=), a commeff.core.curvature.Oracle"
-            )
-        here = communicator.present().child("gradients").child("curvature")
-        if curvature.kind == "gauss_newton":
-            estimate = oracle.gauss_newton(x)
-        else:
-            signs = (
-                (communicator.child("gradients").child("curvature").random("signs").uniform(x.shape[1]) < 0.5)
-                .to(x)
-                .mul_(2)
-                .sub_(1)
-            )
-            estimate = signs * oracle.hessian_product(x, signs)
-        active = communicator.active
-        if self.gradients.sends and active is None:
-            estimate = here.average(DenseMessage.of(estimate))
-        elif self.gradients.sends and here.n:
-            estimate[active] = here.average(DenseMessage.of(estimate[active]))
-        self.local.learn(estimate, communicator.moving)
+        if self._learner is not None:
+            update_curvature(self._learner, x, communicator, oracle, shared=sends(self.gradients))
+        if self.comparison is None:
+            return gradient
+        return self.comparison(x, gradient, communicator, oracle)
+
+
+def with_transforms(strategy: Strategy, gradients: Transform, parameters: Transform) -> Strategy:
+    """The strategy with other transforms in its slots."""
+    return Strategy(strategy.local, gradients, parameters, strategy.accumulate, strategy.comparison)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.core.addresses import Address, RowSwap
+from commeff.core.presence import absence_faults
 from commeff.core.strategy import Strategy
 from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, elsewhere, falling, start
@@ -23,7 +24,7 @@ def leaves_the_absent_alone(case: MethodCase) -> None:
     """
     strategy = case.build(WORKERS)
     strategy.start(start(), LAYOUT, Communicator(workers=WORKERS))
-    if strategy.needs_all:
+    if any(absence_faults(strategy)):
         refusals = []
         try:
             _drive(case, Communicator(workers=WORKERS, seed=3))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
+from commeff.core.properties import scope_of
+from commeff.core.state import Stateful
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, elsewhere, plain_run, run, slope, start
 from commeff.transforms import blocked
 
@@ -60,13 +64,22 @@ def stays_where_all_agree(case: MethodCase) -> None:
     for communicator.step in range(STEPS):
         x = strategy.step(x, torch.zeros_like(x), communicator, torch.zeros_like)
     moved = float((x - start()).abs().max())
-    if strategy.unrest:
-        assert moved > 1e-12, f"{case.name}: it stays where it is, and says that it moves: {strategy.unrest[0]}"
+    if reason := next(_drift_reasons(strategy), ""):
+        assert moved > 1e-12, f"{case.name}: it stays where it is, and says that it moves: {reason}"
         return
     assert moved <= 1e-12, (
         f"{case.name}: equal workers with zero gradients moved by {moved:.1e}: what is mixed must be a difference that "
-        "vanishes, or averaged with weights that sum to 1; a part that moves them as published says why in restless"
+        "vanishes, or averaged with weights that sum to 1; a part that moves them as published says why in "
+        "Traits(moves_at_consensus=)"
     )
+
+
+def _drift_reasons(part: Stateful) -> Iterator[str]:
+    """Why equal workers whose gradients are 0 move: a part's own reason, and those of its parts."""
+    if part.traits.moves_at_consensus:
+        yield part.traits.moves_at_consensus
+    for _, inner in part.parts():
+        yield from _drift_reasons(inner)
 
 
 def pays_for_what_it_learns(case: MethodCase) -> None:
@@ -98,7 +111,7 @@ def runs_alone(case: MethodCase) -> None:
 
 def works_in_blocks(case: MethodCase) -> None:
     """Any partition that respects the scope gives the same trajectory; a finer one is refused."""
-    scopes = [case.build(WORKERS).gradients.scope, case.build(WORKERS).parameters.scope]
+    scopes = [scope_of(case.build(WORKERS).gradients), scope_of(case.build(WORKERS).parameters)]
     edge, inside = LAYOUT.fields[1].start, LAYOUT.fields[1].start - 2
     partitions = {(edge,): {"coordinate", "tensor"}, (inside,): {"coordinate"}, (1, 2, edge, edge + 1): {"coordinate"}}
     whole = plain_run(case)[0]
@@ -108,7 +121,7 @@ def works_in_blocks(case: MethodCase) -> None:
             difference = float((run(strategy)[0] - whole).abs().max())
             assert difference <= 1e-12, (
                 f"{case.name}: in blocks cut at {cuts} the trajectory differs by {difference:.1e}: it needs more of "
-                "the vector, say own_scope = 'tensor' or 'whole'"
+                "the vector, say Traits(scope='tensor') or 'whole'"
             )
             continue
         try:

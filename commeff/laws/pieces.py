@@ -42,7 +42,7 @@ def acts_on_pieces(case: MethodCase) -> None:
         difference = float((trajectory - expected[..., places]).abs().max())
         assert difference <= 1e-12, (
             f"{case.name}: over {TENSOR} tensor and {SHARD} shard ranks, each with a piece of the rows, the trajectory "
-            f"differs by {difference:.1e}: what needs more of a row than coordinates says so, by own_scope = 'whole'"
+            f"differs by {difference:.1e}: what needs more of a row than coordinates says so, by Traits(scope='whole')"
         )
         copied = ~seen[0, 0, places].isnan()
         assert torch.equal(trajectory[..., copied], seen[..., places[copied]]), (

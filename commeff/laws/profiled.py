@@ -33,8 +33,8 @@ def is_profiled(case: MethodCase) -> None:
         assert good, (
             f"{case.name}: in step {step} a run sends {[tuple(row) for row in rows]} and its profile says {played}"
             f"{note}: what it sends must follow from shapes and the "
-            "clock (a transform with a clock rule of its own gives its period as the property `cycle`), or "
-            "set data_dependent = True and send at most what it sends for x.is_meta"
+            "clock (a transform with a clock rule of its own gives its period in `timetable`), or "
+            "set Traits(data_dependent=True) and send at most what it sends for x.is_meta"
         )
     if expected.exact:
         _remembers_what_is_said(case, expected)

@@ -6,10 +6,9 @@ from typing import Literal
 
 from commeff import require
 from commeff.compressors import Compressor, Dense, contractive
-from commeff.core.compared import Differences
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Chain, Encoder, Strategy
-from commeff.transforms import EF21, Diana, ErrorControl, Marina, Smooth, Warmup
+from commeff.transforms import EF21, Diana, Differences, ErrorControl, Marina, Smooth, Warmup
 
 
 def _changes(changes: Encoder | Compressor, first: Literal["dense", "compressed"]) -> Encoder | Compressor:
@@ -236,5 +235,4 @@ def marina(optimizer: OptimizerFactory, compressor: Compressor, probability: flo
     >>> bias(marina(SGD, RandomK(k=50), probability=0.3)) < 1e-12
     True
     """
-    local = Differences(Local(optimizer), probability)
-    return Strategy(local, gradients=Marina(local, compressor))
+    return Strategy(Local(optimizer), comparison=Differences(probability), gradients=Marina(compressor, probability))

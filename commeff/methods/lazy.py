@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from commeff import require
-from commeff.core.compared import Lazy, LazyByBatch, LazyByPoint
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy
-from commeff.transforms import LazyMean
+from commeff.transforms import IfBatchChanged, IfChanged, IfMoved, LazyMean
 
 
 def lag(
@@ -27,10 +26,10 @@ def lag(
     The change that is let stand is of the size of the steps, so that the rate is that of exact gradients. With noise
     gradients always change: take `lasg`. The paper's step is that of the sum of all f_i, here it is that of their mean.
 
-    Memory: h_i; D numbers; y_i for the rule server; h, one row. Sends: a byte to all, whether a worker sends; g_i - h_i
-    to the server, by those who do; the mean of these from it, if anybody does. The ledger has those who did, a profile
-    the most, which is that all do. The paper's server tells only those who have to compute where x is (LAG-PS); here
-    all get its answer, so that all have the model.
+    Memory: h_i, x^{k-1}; D numbers; y_i for the rule server; h, one row. Sends: a byte to all, whether a worker sends;
+    g_i - h_i to the server, by those who do; the mean of these from it, if anybody does. The ledger has those who did,
+    a profile the most, which is that all do. The paper's server tells only those who have to compute where x is
+    (LAG-PS); here all get its answer, so that all have the model.
 
     When: full gradients, and workers whose data differ in difficulty: those with smooth losses speak seldom.
 
@@ -64,12 +63,12 @@ def lag(
     >>> same(lag(SGD, threshold=0.0), psgd(SGD)), bias(lag(SGD)) < 1e-12
     (True, True)
     """
-    lazies = {
-        "worker": Lazy(Local(optimizer), threshold, memory),
-        "server": LazyByPoint(Local(optimizer), threshold, memory, smoothness),
+    local = Local(optimizer)
+    rules = {
+        "worker": IfChanged(local, threshold, memory),
+        "server": IfMoved(local, threshold, memory, smoothness),
     }
-    local = require.choose(lazies, rule=rule)
-    return Strategy(local, gradients=LazyMean(local))
+    return Strategy(local, comparison=require.choose(rules, rule=rule), gradients=LazyMean())
 
 
 def lasg(optimizer: OptimizerFactory, threshold: float = 0.1, memory: int = 10, longest: int = 50) -> Strategy:
@@ -82,8 +81,8 @@ def lasg(optimizer: OptimizerFactory, threshold: float = 0.1, memory: int = 10, 
     LASG-WK2; the noise of a gradient stays in h_i until the next. gamma in the threshold is that of this
     step: gamma^2 |change|^2 is compared with xi times the sum, whatever a schedule makes of the rate.
 
-    Memory: h_i, y_i, D numbers; h, one row. Sends as `lag` does. A step takes two gradients (`oracle`), so that workers
-    have to lie on one process each, in 32 bits.
+    Memory: h_i, y_i, x^{k-1}, D numbers; h, one row. Sends as `lag` does. A step takes two gradients (`oracle`), so
+    that workers have to lie on one process each, in 32 bits.
 
     When: as `lag` where gradients are of minibatches.
 
@@ -112,5 +111,5 @@ def lasg(optimizer: OptimizerFactory, threshold: float = 0.1, memory: int = 10, 
     >>> same(lasg(SGD, threshold=0.0), psgd(SGD)), same(lasg(SGD, longest=1), psgd(SGD))
     (True, True)
     """
-    local = LazyByBatch(Local(optimizer), threshold, memory, longest)
-    return Strategy(local, gradients=LazyMean(local))
+    local = Local(optimizer)
+    return Strategy(local, comparison=IfBatchChanged(local, threshold, memory, longest), gradients=LazyMean())

@@ -6,7 +6,7 @@ from commeff.compressors import Assumed, Compressor, ScaledSign
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Strategy, Transform
 from commeff.methods.compressed import Place, served
-from commeff.transforms import ErrorFeedback, OneBitAdam, ThroughServer, ZeroOneAdam
+from commeff.transforms import Doubling, ErrorFeedback, OneBitAdam, Thinning, ThroughServer, ZeroOneAdam
 
 SIGNS = Assumed(ScaledSign("l2"), contraction=0.5)
 
@@ -149,6 +149,6 @@ def zero_one_adam(
     >>> same(zero_one_adam(SGD, freeze=3, longest=1), one_bit_adam(SGD, warmup=3))
     True
     """
-    local = Local(optimizer)
-    through = both_ways(compressor, server)
-    return Strategy(local, ZeroOneAdam(local, through, freeze, kappa, doubling, longest, (beta1, beta2), eps))
+    local, through = Local(optimizer), both_ways(compressor, server)
+    updates, meetings = Thinning(freeze, kappa), Doubling(freeze, doubling, longest)
+    return Strategy(local, gradients=ZeroOneAdam(local, through, updates, meetings, (beta1, beta2), eps))

@@ -94,7 +94,8 @@ def attended(
     """
     n = whole.workers
     count = min(steps, max(SHORT, min(LONG, WORK // n)))
-    repeats = max(1, count // 2 // (strategy.cycle or 1)) * (strategy.cycle or 1)
+    period = strategy.timetable().period or 1
+    repeats = max(1, count // 2 // period) * period
     note = [whole.note] if whole.note else []
     if count < steps:
         note.append(f"{count} of {steps} steps were played, of which the last {repeats} come again")

@@ -47,7 +47,7 @@ def measure_memory(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dic
 
 def host_bytes(strategy: Stateful, sizes: Mapping[str, int]) -> int:
     """Of the bytes of each part, those that lie in the host's memory."""
-    places = tuple(f"{path}." for path, part in _parts(strategy, "") if part.on_host)
+    places = tuple(f"{path}." for path, part in _parts(strategy, "") if part.traits.on_host)
     return sum(size for path, size in sizes.items() if path.startswith(places))
 
 
@@ -92,7 +92,7 @@ def depends_on_data(part: object) -> str | None:
     """The name of the first part or compressor inside whose messages depend on values; None if there is none."""
     if not isinstance(part, (Stateful, Compressor)):
         return None
-    if part.data_dependent:
+    if part.traits.data_dependent if isinstance(part, Stateful) else part.data_dependent:
         return type(part).__name__
     inside = (
         item for value in vars(part).values() for item in (value if isinstance(value, (list, tuple)) else [value])

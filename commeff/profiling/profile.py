@@ -142,7 +142,7 @@ def profile(
                 raise ValueError(
                     f"a profile at {layout.d:,} coordinates needs code that runs on meta tensors, but a part of this "
                     f"strategy reads values ({type(error).__name__}: {reason}); where x.is_meta, give a result of the "
-                    f"largest shape and set data_dependent = True, or profile at most {SMALL:,} coordinates"
+                    f"largest shape and set data_dependent=True in its traits, or profile at most {SMALL:,} coordinates"
                 ) from error
     with preserved(strategy):
         return run.result("cpu")
@@ -160,7 +160,7 @@ class _Play:
     def result(self, device: str) -> Profile:
         """Play the last process, and, if the server's row is in use, the one that hosts it."""
         self._begin(device, rank=self.workers - 1)
-        self._cycle = self.strategy.cycle  # once started: blocks have theirs from then on
+        self._cycle = self.strategy.timetable().period  # once started: blocks have theirs from then on
         stretches = list(self._stretches())
         clocked = self._communicator.wire.clocked
         if clocked and self._cycle is not None:
@@ -172,8 +172,8 @@ class _Play:
         host, inside = host_bytes(self.strategy, memory), self._inside
         if clocked:
             notes.append(
-                f"{' and '.join(clocked)} follow a clock rule of their own, but give no period as the property "
-                f"`cycle`: means are those of {stretches[-1].period} steps"
+                f"{' and '.join(clocked)} follow a clock rule of their own, but give no period in `timetable`: "
+                f"means are those of {stretches[-1].period} steps"
             )
         elif self._cycle is None or self._cycle > LONGEST:
             notes.append(f"it does not repeat within {LONGEST} steps: means are those of {stretches[-1].period} steps")
@@ -231,15 +231,16 @@ class _Play:
         return make(1, self.layout.d, dtype=self.dtype, device=device)
 
     def _stretches(self) -> Iterator[Stretch]:
-        """Play what differs from one turn to the next: first messages, then a cycle and, to be sure, its repetition."""
+        """Play what lies between two changes: first messages, then a cycle and, to be sure, its repetition."""
         cycle = self._cycle
-        beat = self.strategy.beat
-        period = min(beat * -(-SAMPLED // beat) if cycle is None else cycle, LONGEST)
-        turns = [0, *sorted(turn for turn in self.strategy.turns if turn > 0)]
-        for begin, end in pairwise([*turns, NEVER]):
+        timetable = self.strategy.timetable()
+        sample = timetable.sample
+        period = min(sample * -(-SAMPLED // sample) if cycle is None else cycle, LONGEST)
+        changes = [0, *sorted(step for step in timetable.changes if step > 0)]
+        for begin, end in pairwise([*changes, NEVER]):
             repeats = begin
             self._play(begin)
-            while self.strategy.warming and repeats + 1 < end and repeats - begin < LONGEST:
+            while not self.strategy.timetable().settled and repeats + 1 < end and repeats - begin < LONGEST:
                 repeats += 1
                 self._play(repeats)
             self._endless = end == NEVER and repeats - begin == LONGEST
@@ -276,9 +277,8 @@ class _Play:
         wire.early = True
         strategy.post(self._x, communicator)
         wire.early, wire.bucketed = False, bool(overlap.awaited(strategy))
-        strategy.look(self._x, communicator, Flat())
-        compared = strategy.local.compared(self._x, self._gradient, communicator, Flat())
-        gradient = strategy.gradients(compared, communicator.at("gradients"))
+        prepared = strategy.prepare(self._x, self._gradient, communicator, Flat())
+        gradient = strategy.gradients(prepared, communicator.at("gradients"))
         if len(self._bounds) < 2:
             strategy.local(self._x.clone(), gradient)
         wire.bucketed = False

@@ -206,9 +206,10 @@ class Rehearsal(Communicator):
 
 
 def _unruled(part: Stateful) -> bool:
-    """Whether nothing says after how many steps a part does the same again: no `cycle` of its own and no topology. What
-    is in the package is held to the profile law.
+    """Whether nothing says after how many steps a part does the same again: no `timetable` of its own and no
+    topology. What is in the package is held to the profile law.
     """
     kind = type(part)
-    has_rule = kind.cycle is not Stateful.cycle or any(isinstance(each, Topology) for each in vars(part).values())
-    return not (has_rule or kind.__module__.startswith("commeff."))
+    has_rule = kind.timetable is not Stateful.timetable
+    has_topology = any(isinstance(each, Topology) for each in vars(part).values())
+    return not (has_rule or has_topology or kind.__module__.startswith("commeff."))

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from commeff.compressors import WorkerRandom
-from commeff.core.curvature import Oracle
-from commeff.core.strategy import LocalStep
+from commeff.core.curvature import Oracle, learner_of
+from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked
 from commeff.replicas.stacked import trainable
 from commeff.training.task import DividedTask, Task
@@ -125,17 +125,18 @@ def oracle_of(task: Task, replicas: object, batches: Batches, step: int, l2: flo
     return BatchOracle(task, replicas, batches, step, l2)
 
 
-def check_oracle(local: LocalStep, task: Task, whole: bool) -> None:
+def check_oracle(strategy: Strategy, task: Task, whole: bool) -> None:
     """Refuse what a task cannot tell of its curvature, or nobody can where models are not whole in 32 bits."""
-    curvature = local.curvature
-    if local.compares and not whole:
+    learner = learner_of(strategy.local)
+    if strategy.compares and not whole:
         raise ValueError(
-            f"gradients at another point, which {local.kind} compares, are only known of whole models in 32 bits, got "
-            "workers in pieces or precision=bf16|fp16: give precision=fp32 and each worker one process, or take diana"
+            f"gradients at another point, which {type(strategy.comparison).__name__} compares, are only known of whole "
+            "models in 32 bits, got workers in pieces or precision=bf16|fp16: give precision=fp32 and each worker one "
+            "process, or take diana"
         )
-    if curvature is not None and not whole:
+    if learner is not None and not whole:
         raise ValueError(WHOLE)
-    if curvature is not None and curvature.kind == "gauss_newton":
+    if learner is not None and learner.curvature is not None and learner.curvature.kind == "gauss_newton":
         _sampling(task)
 
 

@@ -13,7 +13,9 @@ from torch import Tensor, zeros_like
 
 from commeff.communicator import Communicator
 from commeff.core import overflow, overlap
-from commeff.core.events import EventClock, Instant
+from commeff.core.curvature import learner_of
+from commeff.core.events import EventClock, Instant, own_pace
+from commeff.core.properties import hold_rates
 from commeff.core.returning import attend
 from commeff.core.strategy import Strategy
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
@@ -108,7 +110,7 @@ class Run:
             return
         *early, last = self.event_clock.events(step)
         for event in (*early, last):
-            self.strategy.local.holds_rate = event is not last
+            hold_rates(self.strategy.local, event is not last)
             self.now, communicator.step, communicator.finished = event, event.number, event.finished
             self.replicas.active = None if event.finished is None else event.finished[list(communicator.workers)]
             yield event
@@ -165,7 +167,7 @@ class Run:
         """The strategy's step with the gradient of these minibatches."""
         replicas, strategy, communicator = self.replicas, self.strategy, self.communicator
         x, finite = replicas.parameters, replicas.finite
-        if strategy.local.curvature is not None or strategy.local.compares:
+        if strategy.compares or learner_of(strategy.local) is not None:
             oracle = oracle_of(task, replicas, batches, communicator.step, l2)
             x = strategy.step(x, gradient, communicator, oracle)
         elif finite is None:
@@ -272,14 +274,14 @@ class Run:
 
     def _check_clock(self) -> None:
         """Refuse to go on by a clock by which workers have taken other steps: they would exchange and draw amiss."""
-        taken = self.strategy.taken
-        if self.event_clock is None or taken is None:
+        paced = own_pace(self.strategy)
+        if self.event_clock is None or paced is None:
             return
         counts = [*self.event_clock.events(self.step)[0].counts]
-        if counts and counts != taken.tolist():
+        if counts and counts != paced.own.tolist():
             raise CheckpointRefused(
                 "speeds must be those of the run that this one goes on from, got workers that have taken "
-                f"{taken.tolist()} steps there and {counts} by the clock at step {self.step}; give its speeds and "
+                f"{paced.own.tolist()} steps there and {counts} by the clock at step {self.step}; give its speeds and "
                 "workers, or begin anew"
             )
 

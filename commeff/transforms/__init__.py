@@ -5,8 +5,9 @@ Those that communicate: `Average`, `Gossip`, `ThroughServer`, and their compress
 `Since` say when it runs, `Weighted` how much each worker counts, `Outer` treats its result as a gradient, `Delayed`,
 `MixedIn`, `Pulled` and `Ahead` overlap it with computing, `Blocks`, `Buckets` and `Fragments` run it on blocks of
 columns, `Alongside` on the rows and a memory of the local step at once, `OnHost` keeps its memory off the GPU,
-`Clipped` bounds the norm of its result. `ErrorFeedback` and `Warmup` are encoders. `ParameterServer`, `PairAverage` and
-`StaleGossip` are for workers that do not wait for each other.
+`Clipped` bounds the norm of its result. `LazyMean` moves by what `IfChanged` and its kin let through, `Marina` by
+`Differences`. `ErrorFeedback` and `Warmup` are encoders. `ParameterServer`, `PairAverage` and `StaleGossip` are for
+workers that do not wait for each other.
 """
 
 from commeff.transforms.adaptive import AdaptivePeriod, Growing, Shrinking
@@ -23,9 +24,10 @@ from commeff.transforms.feedback import EF21, Diana, Smooth
 from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
 from commeff.transforms.gossiping import Ahead, Alongside, Choco, Tracking, ordered
 from commeff.transforms.hierarchical import Hierarchical
-from commeff.transforms.lazy import LazyMean, Marina
+from commeff.transforms.lazy import IfBatchChanged, IfChanged, IfMoved, LazyMean
+from commeff.transforms.marina import Differences, Marina
 from commeff.transforms.on_host import OnHost
-from commeff.transforms.one_bit import OneBitAdam, ZeroOneAdam
+from commeff.transforms.one_bit import Doubling, OneBitAdam, Thinning, ZeroOneAdam
 from commeff.transforms.outer import GossipOuter, InUnitsOf, Outer, PerWorkerOuter
 from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
@@ -58,6 +60,8 @@ __all__ = [
     "Delayed",
     "DelayedNesterov",
     "Diana",
+    "Differences",
+    "Doubling",
     "ErrorControl",
     "ErrorFeedback",
     "Every",
@@ -66,6 +70,9 @@ __all__ = [
     "GossipOuter",
     "Growing",
     "Hierarchical",
+    "IfBatchChanged",
+    "IfChanged",
+    "IfMoved",
     "InUnitsOf",
     "LazyMean",
     "Marina",
@@ -96,6 +103,7 @@ __all__ = [
     "Sometimes",
     "StaleGossip",
     "Striding",
+    "Thinning",
     "ThroughServer",
     "Tracking",
     "Warmup",

@@ -15,8 +15,8 @@ from commeff.compressors import DenseMessage, Layout
 from commeff.core import overlap
 from commeff.core.local import Local
 from commeff.core.overlap import Flow, Stages
-from commeff.core.state import Scope
-from commeff.core.strategy import Keep, Transform, stages_of
+from commeff.core.strategy import Keep, Transform, agrees, stages_of
+from commeff.core.traits import Traits
 from commeff.transforms.timing import ByStep
 
 ROUNDING = 1e-9  # engines add losses in different orders; a quotient that is whole stays so
@@ -41,8 +41,7 @@ class AdaptivePeriod(ByStep):
     """
 
     shared: ClassVar[tuple[str, ...]] = ("counted", "period", "reference", "last")
-    data_dependent = True
-    own_scope: ClassVar[Scope] = "whole"
+    traits = Traits(scope="whole", data_dependent=True)
 
     def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None) -> None:
         require.count(period=period)
@@ -65,10 +64,10 @@ class AdaptivePeriod(ByStep):
         """Whether it is `inner` at the step to come."""
         return self.counted + 1 >= self.period
 
-    def agrees(self, step: int | None = None) -> bool:
+    def agrees(self, step: int | None) -> bool:
         if step is None:
-            return super().agrees()
-        return (self.inner if step == self.last else self.otherwise).agrees(step)
+            return super().agrees(step)
+        return agrees(self.inner if step == self.last else self.otherwise, step)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         bound = vectors.is_meta  # without values, what it sends at most

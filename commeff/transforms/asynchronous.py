@@ -16,16 +16,17 @@ from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.addresses import Address
-from commeff.core.events import WaitsFor
+from commeff.core.events import OwnPace, WaitsFor
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform
+from commeff.core.traits import Timetable
 from commeff.topologies import Topology
 from commeff.topologies.meetings import meeting, reading, sides
 from commeff.transforms.averaging import check_size, fitting
 from commeff.transforms.serving import ServerStep
 
 
-class Asynchronous(Transform):
+class Asynchronous(OwnPace, Transform):
     """What follows from who has finished: who exchanges something now, and how old the gradients are.
 
     Memory, equal on every process: updates, the exchanges so far; own, the steps of each worker; seen, the exchanges
@@ -35,19 +36,10 @@ class Asynchronous(Transform):
     shared = ("updates", "own", "seen", "staleness")
 
     def __init__(self, waits_for: WaitsFor) -> None:
-        self._waits_for = waits_for
+        self.waits_for = waits_for
 
-    @property
-    def waits_for(self) -> WaitsFor:
-        return self._waits_for
-
-    @property
-    def taken(self) -> Tensor | None:
-        return self.own
-
-    @property
-    def cycle(self) -> int | None:
-        return self._waits_for.period
+    def timetable(self) -> Timetable:
+        return super().timetable().join(Timetable(self.waits_for.period))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -57,7 +49,7 @@ class Asynchronous(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         self.own = self.own + communicator.finished
-        arrived = communicator.finished & (self.own % self._waits_for.period == 0)
+        arrived = communicator.finished & (self.own % self.waits_for.period == 0)
         if not bool(arrived.any()):
             return vectors
         self.staleness = torch.where(arrived, self.updates - self.seen, self.staleness)
@@ -128,10 +120,6 @@ class ParameterServer(Asynchronous):
         out[rows] = self.read[rows] = model
         return out
 
-    @property
-    def evaluates_elsewhere(self) -> bool:
-        return True
-
     def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
         model = communicator.tell({"model": self.server.model[0]} if communicator.servers else None, communicator.home)
         found: Tensor = model["model"]
@@ -164,9 +152,8 @@ class PairAverage(Asynchronous):
             raise ValueError("one_sided needs a fixed topology, got one that changes: a worker stays on its side")
         self._asking = torch.from_numpy(sides(topology)) if one_sided else None
 
-    @property
-    def cycle(self) -> int | None:
-        return None
+    def timetable(self) -> Timetable:
+        return super().timetable().join(Timetable(None))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -182,10 +169,6 @@ class PairAverage(Asynchronous):
         out[rows] = self.model[rows]
         self.read = out.clone()
         return out
-
-    @property
-    def evaluates_elsewhere(self) -> bool:
-        return True
 
     def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
         return self.model.clone()
@@ -206,10 +189,6 @@ class StaleGossip(Asynchronous):
     def __init__(self, topology: Topology) -> None:
         super().__init__(WaitsFor())
         self.topology = fitting(topology)
-
-    @property
-    def cycle(self) -> int | None:
-        return self.topology.period
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)

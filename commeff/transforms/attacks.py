@@ -11,7 +11,8 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.strategy import Chain, Strategy, Transform
+from commeff.core.strategy import Chain, Strategy, Transform, with_transforms
+from commeff.core.traits import Traits
 
 AttackName = Literal["sign_flip", "noise", "a_little", "inner_product"]
 
@@ -40,14 +41,12 @@ class Attack(Transform):
         s.
     """
 
+    traits = Traits(sends=False)
+
     def __init__(self, name: AttackName, f: int, strength: float | None = None) -> None:
         require.one_of(LIES, attack=name)
         require.at_least(0, attackers=f)
         self.name, self.f, self.strength = name, f, STRENGTHS[name] if strength is None else strength
-
-    @property
-    def sends(self) -> bool:
-        return False
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         if self.f >= communicator.n:
@@ -83,4 +82,4 @@ assert set(LIES) == set(get_args(AttackName)) == set(STRENGTHS)
 def attacked(strategy: Strategy, name: AttackName, f: int, strength: float | None = None) -> Strategy:
     """The strategy of n workers of whom the first f put lies in the place of their gradients."""
     gradients = Chain(Attack(name, f, strength), strategy.gradients)
-    return Strategy(strategy.local, gradients, strategy.parameters, strategy.accumulate)
+    return with_transforms(strategy, gradients, strategy.parameters)

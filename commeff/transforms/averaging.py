@@ -10,9 +10,10 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout
 from commeff.core.addresses import Address
-from commeff.core.factories import one_rate
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Encoder, LocalStep, Transform, stages_of
+from commeff.core.properties import require_one_rate
+from commeff.core.strategy import Encoder, LocalStep, Transform, agrees, stages_of
+from commeff.core.traits import Traits
 from commeff.topologies import Topology
 from commeff.transforms.encoders import Uncompressed, as_encoder
 
@@ -30,14 +31,13 @@ class Average(Transform):
         What each worker sends its vector by; all its numbers unless given.
     """
 
+    traits = Traits(agrees=True)
+
     def __init__(self, encoder: Encoder | Compressor = UNCOMPRESSED) -> None:
         self.encoder = as_encoder(encoder)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         return (yield communicator.post_average(self.encoder.encode(vectors, communicator, "up")))
-
-    def agrees(self, step: int | None = None) -> bool:
-        return True
 
 
 class Weighted(Transform):
@@ -83,8 +83,8 @@ class Weighted(Transform):
         weighted = vectors if factors is None else vectors * factors.to(vectors)
         return (yield from stages_of(self.average, weighted, communicator.child("average")))
 
-    def agrees(self, step: int | None = None) -> bool:
-        return self.average.agrees(step)
+    def agrees(self, step: int | None) -> bool:
+        return agrees(self.average, step)
 
 
 class Partial(Transform):
@@ -121,6 +121,8 @@ class ThroughServer(Transform):
         D, by which the server answers.
     """
 
+    traits = Traits(agrees=True)
+
     def __init__(self, up: Encoder | Compressor, down: Encoder | Compressor) -> None:
         self.up, self.down = as_encoder(up), as_encoder(down)
 
@@ -134,9 +136,6 @@ class ThroughServer(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         at_server = yield communicator.post_to_server(self.up.encode(vectors, communicator, "up"))
         return (yield communicator.post_from_server(self.down.encode(at_server, communicator.server, "down")))
-
-    def agrees(self, step: int | None = None) -> bool:
-        return True
 
 
 def fitting(topology: Topology) -> Topology:
@@ -202,7 +201,7 @@ class Scaled(Transform):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        one_rate(self._local)
+        require_one_rate(self._local)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         lr = self._local.lr
@@ -210,5 +209,5 @@ class Scaled(Transform):
             return torch.zeros_like(vectors)
         return (yield from stages_of(self.inner, vectors * lr, communicator.child("inner"))) / lr
 
-    def agrees(self, step: int | None = None) -> bool:
-        return self.inner.agrees(step)
+    def agrees(self, step: int | None) -> bool:
+        return agrees(self.inner, step)

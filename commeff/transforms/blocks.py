@@ -16,8 +16,9 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.addresses import Address
 from commeff.core.overlap import Flow, Stages
-from commeff.core.state import Stateful
-from commeff.core.strategy import Keep, Strategy, Transform, stages_of
+from commeff.core.properties import scope_of
+from commeff.core.strategy import Keep, Strategy, Transform, agrees, stages_of, with_transforms
+from commeff.core.traits import Traits
 
 BUCKET_MB = 25.0  # of gradients that travel together, as in DistributedDataParallel
 
@@ -39,30 +40,14 @@ class Blocks(Transform):
         The columns at which a new block begins.
     """
 
-    own_scope = "whole"
+    traits = Traits(scope="whole", exact_on_pieces=True, rowwise=True)
 
     def __init__(self, inner: Transform, cuts: Sequence[int]) -> None:
         self._inner, self.cuts = inner, tuple(cuts)
         self.blocks: tuple[Transform, ...] = ()
 
-    @property
-    def exact_on_pieces(self) -> bool:
-        return self._inner.exact_on_pieces
-
-    @property
-    def needs_all(self) -> tuple[str, ...]:
-        return self._inner.needs_all
-
-    def agrees(self, step: int | None = None) -> bool:
-        return all(block.agrees(step) for block in self.blocks or (self._inner,))
-
-    @property
-    def rowwise(self) -> bool:
-        return self._inner.rowwise
-
-    @property
-    def sends(self) -> bool:
-        return self._inner.sends
+    def agrees(self, step: int | None) -> bool:
+        return all(agrees(block, step) for block in self.blocks or (self._inner,))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         blocks = self._cut(v, layout, communicator)
@@ -106,7 +91,7 @@ class Blocks(Transform):
         spans = list(pairwise(bounds))
         between_tensors = not any(layout.cuts_tensor(a, b) for a, b in spans)
         fine = {"coordinate": True, "tensor": between_tensors, "whole": not self.cuts}
-        scope = self._inner.scope
+        scope = scope_of(self._inner)
         if not fine[scope]:
             unit = {"tensor": "whole tensors", "whole": "the whole vector"}[scope]
             raise ValueError(
@@ -135,7 +120,6 @@ class Blocks(Transform):
         for flow in self._flows.values():
             flow.finish()
         self._begin_anew()
-        super().drain()
 
     def awaited(self) -> Sequence[tuple[int, int]]:
         return self._spans if len(self._spans) > 1 else ()  # behind one, nothing is left to hide it
@@ -197,7 +181,7 @@ class Sharded(Blocks):
         spans = [(d * i // n, d * (i + 1) // n) for i in range(n)]
         if d < n:
             raise ValueError(f"a server in {n} shards needs at least {n} coordinates, got {d}: use server='row'")
-        if self._inner.scope == "tensor" and any(layout.cuts_tensor(a, b) for a, b in spans):
+        if scope_of(self._inner) == "tensor" and any(layout.cuts_tensor(a, b) for a, b in spans):
             raise ValueError(
                 f"a server in {n} shards needs a compressor that may cut tensors, got one that works on whole tensors: "
                 "use server='row', or a compressor that needs no shapes"
@@ -228,7 +212,8 @@ class Buckets(Blocks):
         self.megabytes = megabytes
 
     @property
-    def essence(self) -> Stateful:
+    def content(self) -> Transform:
+        """What works on each bucket, which decides the results."""
         return self._inner
 
     def _cut(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[list[tuple[int, int]], Layout]]:
@@ -237,7 +222,8 @@ class Buckets(Blocks):
     def spans(self, v: Tensor, layout: Layout) -> list[tuple[int, int]]:
         """The buckets of rows like v."""
         most = self.megabytes * 1e6 / v.element_size()
-        if self._inner.scope == "whole" or (layout.cuts and self._inner.scope != "coordinate"):
+        scope = scope_of(self._inner)
+        if scope == "whole" or (layout.cuts and scope != "coordinate"):
             return [(0, layout.d)]
         return layout.blocks(most, last=1e6 / v.element_size())
 
@@ -300,11 +286,9 @@ def bucketed(strategy: Strategy, megabytes: float, x: Tensor | None = None, layo
     buckets = Buckets(strategy.gradients, megabytes)
     if x is not None and layout is not None and len(buckets.spans(x, layout)) == 1:
         return strategy
-    return Strategy(strategy.local, buckets, strategy.parameters, strategy.accumulate)
+    return with_transforms(strategy, buckets, strategy.parameters)
 
 
 def blocked(strategy: Strategy, cuts: Sequence[int]) -> Strategy:
     """The strategy with both transforms run block by block."""
-    return Strategy(
-        strategy.local, Blocks(strategy.gradients, cuts), Blocks(strategy.parameters, cuts), strategy.accumulate
-    )
+    return with_transforms(strategy, Blocks(strategy.gradients, cuts), Blocks(strategy.parameters, cuts))

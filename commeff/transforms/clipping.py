@@ -11,7 +11,8 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.reductions import joint_norm
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Strategy, Transform, stages_of
+from commeff.core.strategy import Strategy, Transform, agrees, stages_of, with_transforms
+from commeff.core.traits import Traits
 from commeff.transforms.blocks import Blocks
 
 
@@ -41,20 +42,11 @@ class Clipped(Transform):
             [0.3000, 0.4000]])
     """
 
-    own_scope = "whole"
-    own_exact_on_pieces = True
+    traits = Traits(scope="whole", exact_on_pieces=True, rowwise=True)
 
     def __init__(self, max_norm: float, inner: Transform) -> None:
         require.positive(clip=max_norm)
         self.max_norm, self.inner = max_norm, inner
-
-    @property
-    def rowwise(self) -> bool:
-        return self.inner.rowwise
-
-    @property
-    def sends(self) -> bool:
-        return self.inner.sends
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -66,8 +58,8 @@ class Clipped(Transform):
         factor = (self.max_norm / (joint_norm(rows, self._layout) + 1e-6)).clamp(max=1)
         return (rows * factor.to(rows.dtype)).expand_as(out)
 
-    def agrees(self, step: int | None = None) -> bool:
-        return self.inner.agrees(step)
+    def agrees(self, step: int | None) -> bool:
+        return agrees(self.inner, step)
 
     def awaited(self) -> Sequence[tuple[int, int]]:
         return self.inner.awaited() if isinstance(self.inner, Blocks) else ()
@@ -84,4 +76,4 @@ def clipped(strategy: Strategy, max_norm: float | None) -> Strategy:
     """
     if max_norm is None:
         return strategy
-    return Strategy(strategy.local, Clipped(max_norm, strategy.gradients), strategy.parameters, strategy.accumulate)
+    return with_transforms(strategy, Clipped(max_norm, strategy.gradients), strategy.parameters)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform
+from commeff.core.traits import Traits
 from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size, fitting
 from commeff.transforms.encoders import ErrorFeedback, Plain
@@ -33,7 +36,7 @@ class DeepSqueeze(Transform):
         The consensus step size, in (0, 1].
     """
 
-    restless = "C is of the parameters themselves"
+    traits = Traits(moves_at_consensus="C is of the parameters themselves")
 
     def __init__(self, topology: Topology, compressor: Compressor, eta: float) -> None:
         require.within("(0, 1]", eta=eta)
@@ -66,7 +69,10 @@ class Replicated(Transform):
     """
 
     rows = ("last", "neighbours")
-    why_all = "running sums of neighbours are right for fixed weights only; give participation=1, or another method"
+    traits = Traits(
+        needs_everyone="running sums of neighbours are right for fixed weights only; give participation=1, or another "
+        "method"
+    )
 
     def __init__(self, topology: Topology, compressor: Compressor) -> None:
         self.topology, self.compressor = fitting(topology), Plain(compressor)
@@ -128,7 +134,7 @@ class ECD(Replicated):
     """
 
     shared = ("sent",)
-    restless = "C is of extrapolated parameters"
+    traits = replace(Replicated.traits, moves_at_consensus="C is of extrapolated parameters")
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)

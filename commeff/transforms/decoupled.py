@@ -14,7 +14,8 @@ from commeff.compressors import Blockwise, DenseMessage, Layout, Message, PerTen
 from commeff.compressors.base import wide
 from commeff.compressors.dct import cosines
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Transform, stages_of
+from commeff.core.strategy import Transform, agrees, stages_of
+from commeff.core.traits import Timetable, Traits
 
 
 class Chunks(NamedTuple):
@@ -77,7 +78,7 @@ class CosineMomentum(Transform):
     """
 
     rows = ("momentum",)
-    own_scope = "tensor"
+    traits = Traits(scope="tensor", agrees=True)
 
     def __init__(self, k: int, chunk: int, beta: float) -> None:
         require.within("[0, 1]", beta=beta)
@@ -99,9 +100,6 @@ class CosineMomentum(Transform):
         mean = mean_of_sent((yield communicator.post_gather(message)))
         restored = [chunks.restored(mean[:, a:b]) for a, b, chunks in self._fields]
         return torch.cat(restored, 1).expand_as(vectors)
-
-    def agrees(self, step: int | None = None) -> bool:
-        return True
 
 
 def mean_of_sent(message: Message) -> Tensor:
@@ -129,14 +127,14 @@ class Striding(Transform):
     """
 
     rows = ("momentum",)
+    traits = Traits(agrees=True)
 
     def __init__(self, stride: int, beta: float) -> None:
         require.within("[0, 1]", beta=beta)
         self.stride, self.beta = stride, beta
 
-    @property
-    def cycle(self) -> int:
-        return self.stride
+    def timetable(self) -> Timetable:
+        return super().timetable().join(Timetable(self.stride))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self.momentum = torch.zeros_like(v)
@@ -157,9 +155,6 @@ class Striding(Transform):
         out[:, chosen] = yield handle
         return out
 
-    def agrees(self, step: int | None = None) -> bool:
-        return True
-
 
 class Signed(Transform):
     """v -> sign(inner(v)), the sign of 0 being 0.
@@ -176,5 +171,5 @@ class Signed(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         return (yield from stages_of(self.inner, vectors, communicator.child("inner"))).sign()
 
-    def agrees(self, step: int | None = None) -> bool:
-        return self.inner.agrees(step)
+    def agrees(self, step: int | None) -> bool:
+        return agrees(self.inner, step)

@@ -11,8 +11,11 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.core import overlap
 from commeff.core.overlap import Flow
+from commeff.core.properties import remembers
 from commeff.core.strategy import Transform, stages_of
+from commeff.core.traits import Traits
 from commeff.transforms.timing import Every
 
 LATE = "what travels while steps go on comes from those who were there before; give participation=1, or delay=0"
@@ -55,13 +58,11 @@ class Delayed(Transform):
 
     rows = ("corrections",)
 
-    @property
-    def needs_all(self) -> tuple[str, ...]:
-        return (*([LATE] if self.delay else []), *super().needs_all)
-
     def __init__(self, inner: Transform, delay: int) -> None:
         require.count(0, delay=delay)
         self.inner, self.delay = inner, delay
+        if delay:
+            self.traits = Traits(needs_everyone=LATE)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -71,8 +72,8 @@ class Delayed(Transform):
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         if not self.delay:
             return self.inner(vectors, communicator.child("inner"))
-        if self.inner.remembers:
-            self.drain()  # a memory that one step has not finished with is not the next one's to use
+        if remembers(self.inner):
+            overlap.drain(self)  # a memory that one step has not finished with is not the next one's to use
         below, v = communicator.child("inner"), vectors.clone()
         flow = Flow(stages_of(self.inner, v, below))
         unmoved = flow.handle is None and flow.finish() is v
@@ -82,12 +83,11 @@ class Delayed(Transform):
 
     def drain(self) -> None:
         self._queue = [_result(correction) for correction in self._queue]
-        super().drain()
 
     @property
     def corrections(self) -> Tensor:
         """(w, delay, d): the corrections to come; what travels is waited for."""
-        self.drain()
+        overlap.drain(self)
         out = self._like.new_zeros(self._shape[0], self.delay, self._shape[1])
         for i, correction in enumerate(self._queue):
             if isinstance(correction, Tensor):
@@ -118,7 +118,7 @@ class Awaiting(Transform):
 
     def receive(self) -> Tensor:
         """What was on its way, waited for."""
-        self.drain()
+        overlap.drain(self)
         out, self._pending = self._pending, None
         assert isinstance(out, Tensor)
         return out
@@ -126,7 +126,6 @@ class Awaiting(Transform):
     def drain(self) -> None:
         if isinstance(self._pending, Underway):
             self._pending = self._pending.result()
-        super().drain()
 
     @property
     def pending(self) -> bool:
@@ -141,7 +140,7 @@ class Awaiting(Transform):
     @property
     def arrived(self) -> Tensor:
         """(w, d): what will be used; it is waited for."""
-        self.drain()
+        overlap.drain(self)
         return self._pending if isinstance(self._pending, Tensor) else self._like.new_zeros(self._shape)
 
     @arrived.setter
@@ -166,7 +165,7 @@ class MixedIn(Awaiting):
         The weight of the worker's own x, in [0, 1]; at 1 only what M remembers moves.
     """
 
-    why_all = f"{LATE} and mixing=0"
+    traits = Traits(needs_everyone=f"{LATE} and mixing=0")
 
     def __init__(self, every: Every, delay: int, mixing: float) -> None:
         if type(delay) is not int or not 0 <= delay < every.period:
@@ -205,7 +204,9 @@ class Pulled(Awaiting):
     """
 
     rows = ("anchor", "velocity", "arrived")
-    why_all = "what travels while steps go on comes from those who were there before; give participation=1"
+    traits = Traits(
+        needs_everyone="what travels while steps go on comes from those who were there before; give participation=1"
+    )
 
     def __init__(self, average: Transform, pull: float, beta: float) -> None:
         require.within("(0, 1]", pull=pull)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout, Message, contractive
 from commeff.core.strategy import Encoder
+from commeff.core.traits import Timetable
 
 
 class Uncompressed(Encoder):
@@ -133,9 +136,9 @@ class Warmup(Encoder):
         super().start(v, layout, communicator)
         self.sent = 0
 
-    @property
-    def warming(self) -> bool:
-        return self.sent < self.steps or self.then.warming
+    def timetable(self) -> Timetable:
+        settled = self.sent >= self.steps and self.then.timetable().settled
+        return replace(super().timetable(), settled=settled)
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
         chosen = self.first if self.sent < self.steps else self.then

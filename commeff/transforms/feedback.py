@@ -9,7 +9,8 @@ from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Encoder, Scope, Transform
+from commeff.core.strategy import Encoder, Transform
+from commeff.core.traits import Traits
 from commeff.transforms.encoders import Plain, as_encoder
 
 
@@ -27,6 +28,7 @@ class EF21(Transform):
 
     rows = ("public",)
     shared = ("mean",)
+    traits = Traits(agrees=True)
 
     def __init__(self, changes: Encoder | Compressor) -> None:
         self.changes = as_encoder(changes)
@@ -41,9 +43,6 @@ class EF21(Transform):
         self.public += change.decode()
         self.mean.add_((yield handle), alpha=communicator.share)
         return self.mean.clone().expand_as(vectors)
-
-    def agrees(self, step: int | None = None) -> bool:
-        return True
 
 
 class Diana(Transform):
@@ -64,15 +63,14 @@ class Diana(Transform):
 
     rows = ("shift",)
     shared = ("mean",)
+    traits = Traits(agrees=True)
 
     def __init__(self, compressor: Compressor, alpha: float | None = None) -> None:
         if alpha is not None:
             require.within("[0, 1]", alpha=alpha)
         self.compressor, self.alpha = Plain(compressor), alpha
-
-    @property
-    def scope(self) -> Scope:
-        return "whole" if self.alpha is None else super().scope  # omega is that of the whole vector
+        if alpha is None:  # omega is that of the whole vector
+            self.traits = Traits(scope="whole", exact_on_pieces=True, agrees=True)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -94,9 +92,6 @@ class Diana(Transform):
         self.mean.add_(learned, alpha=self._alpha)
         return out.expand_as(vectors)
 
-    def agrees(self, step: int | None = None) -> bool:
-        return True
-
 
 class Smooth(Transform):
     """v^k = (1 - eta) v^{k-1} + eta g^k, with v^0 = g^0: the momentum that EF21-SGDM puts before its compressor (arXiv
@@ -112,14 +107,11 @@ class Smooth(Transform):
 
     rows = ("smoothed",)
     shared = ("begun",)
+    traits = Traits(sends=False)
 
     def __init__(self, eta: float) -> None:
         require.within("(0, 1]", eta=eta)
         self.eta = eta
-
-    @property
-    def sends(self) -> bool:
-        return False
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self.smoothed, self.begun = torch.zeros_like(v), False

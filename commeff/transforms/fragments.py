@@ -10,6 +10,7 @@ from itertools import pairwise
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.core.properties import scope_of
 from commeff.core.strategy import Transform
 from commeff.transforms.blocks import Blocks
 from commeff.transforms.delayed import MixedIn
@@ -47,7 +48,7 @@ class Fragments(Blocks):
 
     def _partition(self, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
         self.cuts = self._begins(layout)
-        if self._inner.scope == "whole":
+        if scope_of(self._inner) == "whole":
             return list(pairwise((0, *self.cuts, layout.d)))
         return super()._partition(layout, communicator)
 

@@ -13,6 +13,7 @@ from commeff.compressors import Compressor, Layout, contractive
 from commeff.core.corrections import Carrying
 from commeff.core.overlap import Flow, Stages
 from commeff.core.strategy import Transform, stages_of
+from commeff.core.traits import Traits
 from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size, fitting
 from commeff.transforms.encoders import Plain
@@ -59,8 +60,7 @@ class Alongside(Transform):
         M, a mixing of rows of any length.
     """
 
-    own_scope = "whole"  # m is not in blocks
-    own_exact_on_pieces = True
+    traits = Traits(scope="whole", exact_on_pieces=True)  # m is not in blocks
 
     def __init__(self, local: Carrying, inner: Transform) -> None:
         self._local, self.inner = local, inner
@@ -98,7 +98,9 @@ class Choco(Transform):
     """
 
     rows = ("public", "neighbours")
-    why_all = "CHOCO's running sums are right for fixed weights only; give participation=1, or another method"
+    traits = Traits(
+        needs_everyone="CHOCO's running sums are right for fixed weights only; give participation=1, or another method"
+    )
 
     def __init__(self, topology: Topology, compressor: Compressor, gamma: float) -> None:
         require.within("(0, 1]", gamma=gamma)
@@ -156,7 +158,6 @@ class Ahead(Transform):
         if self._mixed is not None:
             self._mixed.finish()
             self._mixed = None
-        super().drain()
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         return self.donated(vectors.clone(), communicator)

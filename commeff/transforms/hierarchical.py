@@ -8,6 +8,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform
+from commeff.core.traits import Traits
 from commeff.topologies import Topology
 from commeff.topologies.nodes import sharded
 from commeff.transforms.averaging import fitting
@@ -27,7 +28,10 @@ class Hierarchical(Transform):
         Which nodes receive from which.
     """
 
-    why_all = "each member of a node has a part of every vector to carry; give participation=1, or another method"
+    traits = Traits(
+        needs_everyone="each member of a node has a part of every vector to carry; give participation=1, or another "
+        "method"
+    )
 
     def __init__(self, topology: Topology) -> None:
         self.topology = fitting(topology)

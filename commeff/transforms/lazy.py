@@ -1,89 +1,163 @@
-"""Means that are kept and moved: by those whose gradients have changed (LAG), by compressed differences (MARINA)."""
+"""Lazily aggregated gradients: a worker is silent while its gradient has changed little (LAG, LASG)."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from commeff import require
 from commeff.communicator import Communicator
-from commeff.compressors import Compressor, DenseMessage, Layout
-from commeff.core.compared import Differences, Lazy
+from commeff.compressors import DenseMessage, Layout
+from commeff.core.components import GradientComparison, Gradients
+from commeff.core.curvature import require_oracle
+from commeff.core.local import Local
 from commeff.core.overlap import Stages
+from commeff.core.properties import require_one_rate
 from commeff.core.strategy import Transform
-from commeff.transforms.encoders import Plain
+from commeff.core.traits import Traits
 
 
-class Marina(Transform):
-    """mean <- (1/n) sum_j v_j where whole gradients are sent, else mean + (1/n) sum_j C(v_j);  -> mean   (arXiv
-    2102.07845, Algorithm 1).
+class IfChanged(GradientComparison):
+    """g_i - h_i, h_i what worker i sent so far, where gradients have changed enough; else 0, which is silence (LAG-WK).
 
-    Memory: mean, one row. Sends v_i, or C(v_i).
+    Worker i is silent where gamma^2 |change|^2 <= threshold (the sum of the last `memory` |x^{k+1-d} - x^{k-d}|^2); the
+    change is g_i - h_i. All send at first, and who has been silent for `longest` steps.
+    Memory: public = h_i; last_x = x^{k-1}; recent, those squares; age, the steps since it sent, -1 before.
 
     Parameters
     ----------
-    local : Differences
-        Which says which it is, and gives v.
-    compressor : Compressor
-        C, unbiased.
+    local : Local
+        The step whose learning rate is gamma.
+    threshold : float
+        At least 0.
+    memory : int
+        The steps that are summed.
+    longest : int, optional
+        The steps after which a worker sends in any case.
+
+    Attributes
+    ----------
+    sends : (w,) bool
+        Who sends in this step.
     """
 
-    shared = ("mean",)
-    own_scope = "whole"  # of gradients that are sent while others are computed, nobody would know the difference
-    own_exact_on_pieces = True
+    rows: ClassVar[tuple[str, ...]] = ("public", "last_x", "recent", "age")
+    traits = Traits(
+        scope="whole",
+        exact_on_pieces=True,
+        needs_everyone="who returns would not know what it had sent; give participation=1, or ef21, which allows "
+        "absence",
+    )
 
-    def __init__(self, local: Differences, compressor: Compressor) -> None:
-        self._local, self.compressor = local, Plain(compressor)
+    def __init__(self, local: Local, threshold: float, memory: int, longest: int | None = None) -> None:
+        require.at_least(0, "0 sends every step", threshold=threshold)
+        require.at_least(1, memory=memory, longest=1 if longest is None else longest)
+        self._local = local
+        self.threshold, self.memory, self.longest = threshold, memory, longest
 
-    @property
-    def cycle(self) -> int | None:
-        return super().cycle if self._local.probability == 1 else None
+    def start(self, x: Tensor, layout: Layout) -> None:
+        require_one_rate(self._local)
+        self._layout = layout
+        self.public, self.last_x = torch.zeros_like(x), x.clone()
+        self.recent = x.new_zeros(len(x), self.memory)
+        self.age = torch.full((len(x), 1), -1, dtype=torch.int64, device=x.device)
 
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        super().start(v, layout, communicator)
-        if self.compressor.compressor.bind(layout).omega(layout.size) is None:
-            raise ValueError(
-                f"MARINA needs an unbiased compressor, got {type(self.compressor.compressor).__name__}, which is "
-                "biased: errors add up; choose one such as random_k, natural or qsgd, or ef21, which is made for others"
-            )
-        self.mean = v.new_zeros(1, layout.d)
+    def square(self, rows: Tensor) -> Tensor:
+        """(w, 1): |rows|^2 of whole rows."""
+        return self._layout.row_sum(rows.square())
 
-    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        if self._local.full:
-            self.mean = (yield communicator.post_mean(DenseMessage.of(vectors))).clone()
-        else:
-            change = self.compressor.encode(vectors, communicator, "up")
-            self.mean = self.mean + (yield communicator.post_mean(change))
-        return self.mean.clone().expand_as(vectors)
+    def change(self, x: Tensor, gradient: Tensor, oracle: Gradients | None) -> Tensor:
+        """(w, 1): |change|^2."""
+        return self.square(gradient - self.public)
 
-    def agrees(self, step: int | None = None) -> bool:
-        return True
+    def __call__(self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None) -> Tensor:
+        self.recent = torch.cat([self.square(x - self.last_x), self.recent[:, :-1]], 1)
+        self.last_x = x.clone()
+        moved = self.threshold * self.recent.sum(1, keepdim=True)
+        sends = (self.age < 0) | (self._local.lr**2 * self.change(x, gradient, oracle) > moved)
+        if self.longest is not None:
+            sends = sends | (self.age >= self.longest)
+        out = torch.where(sends, gradient - self.public, 0.0)
+        self.remember(x, gradient, sends)
+        return out
+
+    def remember(self, x: Tensor, gradient: Tensor, sends: Tensor) -> None:
+        """Who sends, (w, 1), and what."""
+        self.sends = sends[:, 0]
+        self.public = torch.where(sends, gradient, self.public)
+        self.age = torch.where(sends, 1, self.age + 1)
+
+
+class IfMoved(IfChanged):
+    """The same, where the change is smoothness (x - y_i), y_i being where worker i last sent: nobody need compute it
+    (LAG-PS).
+
+    Memory also: snapshot = y_i.
+
+    Parameters
+    ----------
+    local, threshold, memory, longest
+        As of `IfChanged`.
+    smoothness : float
+        How much gradients change where x does, above 0.
+    """
+
+    rows = (*IfChanged.rows, "snapshot")
+
+    def __init__(
+        self, local: Local, threshold: float, memory: int, smoothness: float, longest: int | None = None
+    ) -> None:
+        super().__init__(local, threshold, memory, longest)
+        require.positive(smoothness=smoothness)
+        self.smoothness = smoothness
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        super().start(x, layout)
+        self.snapshot = x.clone()
+
+    def change(self, x: Tensor, gradient: Tensor, oracle: Gradients | None) -> Tensor:
+        return self.smoothness**2 * self.square(x - self.snapshot)
+
+    def remember(self, x: Tensor, gradient: Tensor, sends: Tensor) -> None:
+        super().remember(x, gradient, sends)
+        self.snapshot = torch.where(sends, x, self.snapshot)
+
+
+class IfBatchChanged(IfMoved):
+    """The same, where the change is g_i(x) - g_i(y_i) of this step's batch: its noise is in both (LASG-WK2).
+
+    Parameters
+    ----------
+    local, threshold, memory, longest
+        As of `IfChanged`.
+    """
+
+    needs_oracle = True
+
+    def __init__(self, local: Local, threshold: float, memory: int, longest: int) -> None:
+        super().__init__(local, threshold, memory, smoothness=1.0, longest=longest)
+
+    def change(self, x: Tensor, gradient: Tensor, oracle: Gradients | None) -> Tensor:
+        return self.square(gradient - require_oracle(oracle, self)(self.snapshot))
 
 
 class LazyMean(Transform):
-    """mean <- mean + (1/n) (the sum of v_j of those who send);  -> mean   (arXiv 1805.09965, Algorithms 1 and 2).
+    """mean <- mean + (1/n) (the sum of the v_j that are not 0);  -> mean   (arXiv 1805.09965, Algorithms 1 and 2).
 
     Memory: mean, one row. Sends: whether a worker sends, 1 byte, to all; then v_i to the server, by those who do; and
     the sum from it, if anybody did.
-
-    Parameters
-    ----------
-    local : Lazy
-        Which says who sends.
     """
 
     shared = ("mean",)
-    own_scope = "whole"
-    own_exact_on_pieces = True
-    data_dependent = True
-
-    def __init__(self, local: Lazy) -> None:
-        self._local = local
+    traits = Traits(scope="whole", exact_on_pieces=True, data_dependent=True, agrees=True)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self.mean = v.new_zeros(1, layout.d)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        sends = self._local.sends
+        sends = (vectors != 0).any(1)
         flags = (yield communicator.post_gather(DenseMessage.of(sends[:, None].to(torch.uint8)))).parts[0][:, 0]
         if flags.is_meta:
             senders, chosen = communicator, vectors  # the most that it can be
@@ -94,6 +168,3 @@ class LazyMean(Transform):
             answer = DenseMessage.of(there * (senders.n / communicator.n))
             self.mean = self.mean + (yield communicator.post_from_server(answer))[:1]
         return self.mean.clone().expand_as(vectors)
-
-    def agrees(self, step: int | None = None) -> bool:
-        return True

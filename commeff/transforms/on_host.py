@@ -12,7 +12,8 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.overlap import Stages
 from commeff.core.state import Stateful
-from commeff.core.strategy import Transform, stages_of
+from commeff.core.strategy import Transform, agrees, stages_of
+from commeff.core.traits import Traits
 
 HOST = torch.device("cpu")
 
@@ -28,7 +29,7 @@ class OnHost(Transform):
         What remembers.
     """
 
-    on_host = True
+    traits = Traits(on_host=True)
 
     def __init__(self, inner: Transform) -> None:
         self.inner = inner
@@ -44,8 +45,8 @@ class OnHost(Transform):
         self._move(HOST)
         return out
 
-    def agrees(self, step: int | None = None) -> bool:
-        return self.inner.agrees(step)
+    def agrees(self, step: int | None) -> bool:
+        return agrees(self.inner, step)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)

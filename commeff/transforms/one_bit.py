@@ -6,15 +6,18 @@ in the middle of it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.factories import one_rate, plain_sgd
 from commeff.core.overlap import Stages
+from commeff.core.properties import require_one_rate, require_plain_sgd
 from commeff.core.strategy import LocalStep, Transform, stages_of
+from commeff.core.traits import Timetable, Traits
 from commeff.transforms.averaging import Average
 
 
@@ -38,16 +41,15 @@ class OneBitAdam(Transform):
     """
 
     rows = ("momentum", "variance")
-    common = ("momentum", "variance")
+    traits = Traits(agrees=True, common=("momentum", "variance"))
 
     def __init__(self, compressed: Transform, warmup: int, betas: tuple[float, float], eps: float) -> None:
         require.count(warmup=warmup)
         check_adam(betas, eps)
         self.average, self.compressed, self.warmup, self.betas, self.eps = Average(), compressed, warmup, betas, eps
 
-    @property
-    def turns(self) -> frozenset[int]:
-        return super().turns | {self.warmup}
+    def timetable(self) -> Timetable:
+        return super().timetable().join(Timetable(changes=frozenset({self.warmup})))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -64,8 +66,78 @@ class OneBitAdam(Transform):
             self.momentum = (yield from stages_of(self.compressed, own, communicator.child("compressed"))).clone()
         return directions(self.momentum, self.variance, self.eps)
 
-    def agrees(self, step: int | None = None) -> bool:
-        return True
+
+@dataclass(frozen=True)
+class Thinning:
+    """Steps before `freeze` that come ever more rarely: kappa + 1 in a row, then kappa of every 2nd step, of every 4th,
+    and so on.
+
+    Parameters
+    ----------
+    freeze, kappa : int
+        At least 1.
+
+    Examples
+    --------
+    >>> [step for step in range(20) if Thinning(freeze=15, kappa=2).due(step)]
+    [0, 1, 2, 4, 6, 10, 14]
+    """
+
+    freeze: int
+    kappa: int
+
+    def __post_init__(self) -> None:
+        require.count(freeze=self.freeze, kappa=self.kappa)
+
+    def _gap(self, step: int) -> tuple[int, int]:
+        """The steps from one to the next, and where these gaps begin."""
+        doublings = (step // self.kappa + 1).bit_length() - 1
+        return 2**doublings, self.kappa * (2**doublings - 1)
+
+    def due(self, step: int) -> bool:
+        """Whether it is one of them."""
+        gap, begin = self._gap(step)
+        return step < self.freeze and (step - begin) % gap == 0
+
+    def timetable(self) -> Timetable:
+        """When they begin to come at other distances."""
+        begins = {self.kappa * (2**i - 1) for i in range(self.freeze.bit_length())}
+        changes = frozenset({self.freeze, *(begin for begin in begins if begin < self.freeze)})
+        return Timetable(self._gap(self.freeze - 1)[0], changes=changes)
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """Every step before `freeze`, from then on every H-th, H doubling from 1 every `doubling` steps up to `longest`.
+
+    Parameters
+    ----------
+    freeze, doubling, longest : int
+        At least 1.
+
+    Examples
+    --------
+    >>> [step for step in range(20) if Doubling(freeze=3, doubling=4, longest=4).due(step)]
+    [0, 1, 2, 3, 4, 5, 6, 8, 10, 14, 18]
+    """
+
+    freeze: int
+    doubling: int
+    longest: int
+
+    def __post_init__(self) -> None:
+        require.count(freeze=self.freeze, doubling=self.doubling, longest=self.longest)
+
+    def due(self, step: int) -> bool:
+        """Whether it is one of them."""
+        doublings = max(0, step - self.freeze) // self.doubling
+        period = min(self.longest, 2 ** min(doublings, self.longest.bit_length()))
+        return step < self.freeze or (step - self.freeze + 1) % period == 0
+
+    def timetable(self) -> Timetable:
+        """When H changes."""
+        changes = {self.freeze + i * self.doubling for i in range(self.longest.bit_length() + 1)}
+        return Timetable(self.longest, changes=frozenset(changes))
 
 
 class ZeroOneAdam(Transform):
@@ -73,9 +145,7 @@ class ZeroOneAdam(Transform):
     own, and at some steps u <- T(u_i), m_i <- u / (sum of gamma), x_i <- x - u / (sqrt(v) + eps), x being where all
     were at the last of these; u_i <- 0   (arXiv 2202.06009, Algorithm 1).
 
-    Some steps before `freeze` update v, first kappa + 1 in a row, then kappa of every 2nd step, of every 4th, and so
-    on; these average the gradient, and send nothing else. Other steps before `freeze` are all averaged by T, after
-    it every H-th, H doubling from 1 every `doubling` steps up to `longest`.
+    v is updated at some steps, which average the gradient and send nothing else; T averages u at some of the others.
     Memory: momentum = m_i; variance = v, equal at all workers; moved = u_i; rates, the sum of gamma. Sends a gradient
     for v, what T sends for u.
 
@@ -85,8 +155,10 @@ class ZeroOneAdam(Transform):
         The step whose learning rate is gamma.
     compressed : Transform
         T, with error feedback.
-    freeze, kappa, doubling, longest : int
-        When what is sent.
+    updates : Thinning
+        When v is updated.
+    meetings : Doubling
+        When u is averaged.
     betas : (float, float)
         beta1 and beta2, each in [0, 1).
     eps : float
@@ -95,73 +167,48 @@ class ZeroOneAdam(Transform):
 
     rows = ("momentum", "variance", "moved")
     shared = ("rates",)
-    why_all = "a worker that misses an average never learns where the others went; give participation=1"
+    traits = Traits(
+        needs_everyone="a worker that misses an average never learns where the others went; give participation=1"
+    )
 
     def __init__(
         self,
         local: LocalStep,
         compressed: Transform,
-        freeze: int,
-        kappa: int,
-        doubling: int,
-        longest: int,
+        updates: Thinning,
+        meetings: Doubling,
         betas: tuple[float, float],
         eps: float,
     ) -> None:
-        require.count(freeze=freeze, kappa=kappa, doubling=doubling, longest=longest)
         check_adam(betas, eps)
         self._local, self.average, self.compressed = local, Average(), compressed
-        self.freeze, self.kappa, self.doubling, self.longest = freeze, kappa, doubling, longest
-        self.betas, self.eps = betas, eps
+        self.updates, self.meetings, self.betas, self.eps = updates, meetings, betas, eps
 
-    def _gap(self, step: int) -> tuple[int, int]:
-        """The steps from one update of v to the next, and where these gaps begin."""
-        doublings = (step // self.kappa + 1).bit_length() - 1
-        return 2**doublings, self.kappa * (2**doublings - 1)
-
-    def _updates(self, step: int) -> bool:
-        """Whether v is updated at this step."""
-        gap, begin = self._gap(step)
-        return step < self.freeze and (step - begin) % gap == 0
-
-    def _period(self, step: int) -> int:
-        """H."""
-        doubled = max(0, step - self.freeze) // self.doubling
-        return min(self.longest, 2 ** min(doubled, self.longest.bit_length()))
-
-    def _meets(self, step: int) -> bool:
-        """Whether workers average what they moved at this step."""
-        return step < self.freeze or (step - self.freeze + 1) % self._period(step) == 0
-
-    @property
-    def cycle(self) -> int:
-        return max(self.longest, self._gap(self.freeze - 1)[0])
-
-    @property
-    def turns(self) -> frozenset[int]:
-        begins = {self.kappa * (2**i - 1) for i in range(self.freeze.bit_length())}
-        ends = {self.freeze + i * self.doubling for i in range(self.longest.bit_length() + 1)}
-        return super().turns | {begin for begin in begins if begin < self.freeze} | ends
+    def timetable(self) -> Timetable:
+        return super().timetable().join(self.updates.timetable(), self.meetings.timetable())
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        one_rate(self._local)
-        plain_sgd(self._local, "workers meet again by undoing what it has moved, which must be lr times the direction")
+        require_one_rate(self._local)
+        require_plain_sgd(
+            self._local, "workers meet again by undoing what it has moved, which must be lr times the direction"
+        )
         self.momentum, self.variance, self.moved = (torch.zeros_like(v) for _ in range(3))
         self.rates = 0.0
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         beta1, beta2 = self.betas
         gamma = self._local.lr
-        if self._updates(communicator.step):
+        updates = self.updates.due(communicator.step)
+        if updates:
             vectors = yield from stages_of(self.average, vectors, communicator.child("average"))
             self.variance = torch.lerp(vectors.square(), self.variance, beta2)
         self.momentum = torch.lerp(vectors, self.momentum, beta1)
-        if self._updates(communicator.step) or not gamma:
+        if updates or not gamma:
             return directions(self.momentum, self.variance, self.eps)
         before = self.moved
         self.moved, self.rates = torch.add(before, self.momentum, alpha=gamma), self.rates + gamma
-        if not self._meets(communicator.step):
+        if not self.meetings.due(communicator.step):
             return directions(self.momentum, self.variance, self.eps)
         mean = yield from stages_of(self.compressed, self.moved, communicator.child("compressed"))
         self.momentum = mean / self.rates

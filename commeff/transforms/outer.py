@@ -8,10 +8,12 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
-from commeff.core.factories import one_rate
+from commeff.core.curvature import learner_of
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.overlap import Stages
-from commeff.core.strategy import LocalStep, Transform, stages_of
+from commeff.core.properties import evaluates_elsewhere, kind_of, require_one_rate
+from commeff.core.strategy import LocalStep, Transform, agrees, stages_of
+from commeff.core.traits import Traits
 from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size, fitting
 
@@ -30,7 +32,7 @@ class Anchored(Transform):
     """
 
     rows = ("anchor",)
-    common = ("anchor", "outer")
+    traits = Traits(common=("anchor", "outer"))
 
     def __init__(self, outer: LocalStep, average: Transform) -> None:
         if not isinstance(outer, LocalStep):
@@ -38,15 +40,15 @@ class Anchored(Transform):
                 f"outer must be a local step, got {getattr(outer, '__name__', type(outer).__name__)}: the "
                 "anchor's optimizer; give Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9))"
             )
-        if outer.curvature is not None or (isinstance(outer, InUnitsOf) and outer.inner.curvature is not None):
+        if learner_of(outer) is not None:
             raise ValueError(
-                f"outer must need nothing but gradients, got {outer.kind}: of what workers moved nobody knows a "
+                f"outer must need nothing but gradients, got {kind_of(outer)}: of what workers moved nobody knows a "
                 "curvature; choose SGD with nesterov, and give Sophia as the workers' own"
             )
-        if outer.evaluates_elsewhere:
+        if evaluates_elsewhere(outer):
             raise ValueError(
-                f"outer must be evaluated where it steps, got {outer.kind}: workers go on from the anchor, which is "
-                "not its result; choose SGD with nesterov, and give the schedule-free one as the workers' own"
+                f"outer must be evaluated where it steps, got {kind_of(outer)}: workers go on from the anchor, which "
+                "is not its result; choose SGD with nesterov, and give the schedule-free one as the workers' own"
             )
         self.outer, self.average = outer, average
 
@@ -55,8 +57,8 @@ class Anchored(Transform):
         self.anchor = v.clone()
         self.outer.start(self.anchor, layout)
 
-    def agrees(self, step: int | None = None) -> bool:
-        return self.average.agrees(step)
+    def agrees(self, step: int | None) -> bool:
+        return agrees(self.average, step)
 
 
 class Outer(Anchored):
@@ -159,7 +161,7 @@ class InUnitsOf(LocalStep):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self.inner.start(x, layout)
-        one_rate(self._base)
+        require_one_rate(self._base)
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
         gamma = self._base.last_lr

@@ -15,7 +15,9 @@ from commeff.compressors import Compressor, Layout
 from commeff.compressors.parts import Part
 from commeff.core.addresses import Address
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Stateful, Strategy, Transform, stages_of
+from commeff.core.properties import contents, kind_of, scope_of
+from commeff.core.strategy import Stateful, Strategy, Transform, agrees, stages_of, with_transforms
+from commeff.core.traits import Traits
 
 
 class Pieces(Transform):
@@ -34,31 +36,19 @@ class Pieces(Transform):
         The parts, which have every column once.
     """
 
-    own_scope = "whole"
+    traits = Traits(scope="whole", rowwise=True)
 
     def __init__(self, inner: Transform, partition: Sequence[Part]) -> None:
         self._inner, self._partition = inner, tuple(partition)
         self.each: tuple[Transform, ...] = ()
 
     @property
-    def essence(self) -> Stateful:
+    def content(self) -> Stateful:
         """What works on each part; the parts are the mesh's."""
         return self._inner
 
-    @property
-    def rowwise(self) -> bool:
-        return self._inner.rowwise
-
-    @property
-    def sends(self) -> bool:
-        return self._inner.sends
-
-    @property
-    def needs_all(self) -> tuple[str, ...]:
-        return self._inner.needs_all
-
-    def agrees(self, step: int | None = None) -> bool:
-        return self._inner.agrees(step)
+    def agrees(self, step: int | None) -> bool:
+        return agrees(self._inner, step)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         covered = sorted(span for part in self._partition for span in part.spans)
@@ -80,11 +70,21 @@ class Pieces(Transform):
         return out
 
 
+def exact_on_pieces(part: Stateful) -> bool:
+    """Whether a row may lie in pieces on several ranks: each, started with the layout of its own, gives its piece of
+    what comes of the whole row.
+    """
+    compressors = (value.exact_on_pieces for value in vars(part).values() if isinstance(value, Compressor))
+    return part.traits.exact and all(compressors) and all(map(exact_on_pieces, contents(part)))
+
+
 def exact(part: Stateful | Compressor, partition: Sequence[Part]) -> bool:
     """Whether it gives on rows in these parts what it gives on whole ones."""
+    scope = scope_of(part) if isinstance(part, Stateful) else part.scope
     if not all(each.placed for each in partition):
-        return part.scope == "coordinate"
-    return part.exact_on_pieces or (part.scope == "tensor" and not any(each.cut for each in partition))
+        return scope == "coordinate"
+    own = exact_on_pieces(part) if isinstance(part, Stateful) else part.exact_on_pieces
+    return own or (scope == "tensor" and not any(each.cut for each in partition))
 
 
 def inexact(part: Stateful | Compressor, partition: Sequence[Part]) -> Iterator[tuple[str, str]]:
@@ -92,8 +92,8 @@ def inexact(part: Stateful | Compressor, partition: Sequence[Part]) -> Iterator[
     held = [value for value in vars(part).values() if isinstance(value, (Compressor, Stateful))]
     held += [value for _, value in part.parts()] if isinstance(part, Stateful) else []
     found = [thing for value in held if not exact(value, partition) for thing in inexact(value, partition)]
-    name = part.kind if isinstance(part, Stateful) else type(part).__name__
-    yield from found or [(name, "whole tensors" if part.scope == "tensor" else "whole vectors")]
+    scope = scope_of(part) if isinstance(part, Stateful) else part.scope
+    yield from found or [(kind_of(part), "whole tensors" if scope == "tensor" else "whole vectors")]
 
 
 def on_pieces(strategy: Strategy, partition: Sequence[Part]) -> Strategy:
@@ -102,7 +102,7 @@ def on_pieces(strategy: Strategy, partition: Sequence[Part]) -> Strategy:
         slot if exact(slot, partition) else Pieces(slot, partition)
         for slot in (strategy.gradients, strategy.parameters)
     )
-    return Strategy(strategy.local, gradients, parameters, strategy.accumulate)
+    return with_transforms(strategy, gradients, parameters)
 
 
 def fitted(strategy: Strategy, partition: Sequence[Part], pieces: Literal["own"] | None) -> Strategy:

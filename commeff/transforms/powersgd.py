@@ -15,6 +15,7 @@ from commeff.compressors import DenseMessage, Layout
 from commeff.compressors.layout import Field
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform
+from commeff.core.traits import Traits
 
 
 class PowerSGD(Transform):
@@ -35,7 +36,7 @@ class PowerSGD(Transform):
 
     rows = ("error",)
     shared = ("right",)
-    own_scope = "tensor"
+    traits = Traits(scope="tensor", agrees=True)
     right: dict[str, Tensor]  # the last Q (b, r) of every approximated tensor, by its name
 
     def __init__(self, rank: int) -> None:
@@ -67,9 +68,6 @@ class PowerSGD(Transform):
             out[:, field.start : field.stop] = approximation.flatten()
         self.error = target - out
         return out.to(vectors.dtype).expand_as(vectors)
-
-    def agrees(self, step: int | None = None) -> bool:
-        return True
 
 
 def matrix_shape(field: Field) -> tuple[int, int]:

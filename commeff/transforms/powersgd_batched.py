@@ -5,7 +5,7 @@ lie in pieces on several ranks (`powersgd_pieces`).
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
@@ -132,7 +132,7 @@ class BatchedPowerSGD(PowerSGD):
         r, the number of columns of P and Q.
     """
 
-    own_exact_on_pieces = True
+    traits = replace(PowerSGD.traits, exact_on_pieces=True)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         kind = Stacks if layout.parted is None else PieceFactors

@@ -12,7 +12,8 @@ from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Encoder, Scope, Stateful, Transform
+from commeff.core.strategy import Encoder, Stateful, Transform
+from commeff.core.traits import Traits
 from commeff.transforms.averaging import UNCOMPRESSED
 from commeff.transforms.encoders import as_encoder
 
@@ -101,7 +102,7 @@ class Krum(Outvoting):
         Whether m is n - f - 2 and not 1.
     """
 
-    own_scope: ClassVar[Scope] = "whole"
+    traits = Traits(scope="whole")
 
     def __init__(self, f: int | None = None, multiple: bool = False) -> None:
         super().__init__(f)
@@ -131,7 +132,7 @@ class GeometricMedian(RobustRule):
         The least distance that is divided by.
     """
 
-    own_scope: ClassVar[Scope] = "whole"
+    traits = Traits(scope="whole")
 
     def __init__(self, iterations: int = 8, smoothing: float = 1e-6) -> None:
         require.positive(smoothing=smoothing)
@@ -160,7 +161,7 @@ class CentredClipping(RobustRule):
         The steps.
     """
 
-    own_scope: ClassVar[Scope] = "whole"
+    traits = Traits(scope="whole")
     shared: ClassVar[tuple[str, ...]] = ("centre",)
 
     def __init__(self, tau: float = 1.0, iterations: int = 3) -> None:
@@ -199,7 +200,10 @@ class Robust(Transform):
         s; 1: none.
     """
 
-    why_all = "a robust rule counts on n workers, of which f lie; give participation=1, or another method"
+    traits = Traits(
+        agrees=True,
+        needs_everyone="a robust rule counts on n workers, of which f lie; give participation=1, or another method",
+    )
 
     def __init__(self, rule: RobustRule, encoder: Encoder | Compressor = UNCOMPRESSED, bucketing: int = 1) -> None:
         require.count(bucketing=bucketing)
@@ -224,9 +228,6 @@ class Robust(Transform):
             rows = rows[order.to(rows.device)].unflatten(0, (-1, self.bucketing)).mean(1)
         found = rows if self._alone else self.rule(rows.nan_to_num(0.0, 0.0, 0.0))
         return found.to(vectors.dtype).expand_as(vectors)
-
-    def agrees(self, step: int | None = None) -> bool:
-        return True
 
 
 def _wide(rows: Tensor) -> Tensor:

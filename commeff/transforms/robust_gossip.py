@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,7 +14,8 @@ from commeff.communicator.mixing import Neighbours
 from commeff.compressors import DenseMessage, Layout
 from commeff.compressors.reductions import joint_norm
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Scope, Stateful, Transform
+from commeff.core.strategy import Stateful, Transform
+from commeff.core.traits import Traits
 from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size, fitting
 
@@ -48,8 +48,7 @@ class SelfCentredClipping(NeighbourRule):
         The same radius for all, at every step; f does not matter then.
     """
 
-    own_scope: ClassVar[Scope] = "whole"
-    own_exact_on_pieces: ClassVar[bool] = True
+    traits = Traits(scope="whole", exact_on_pieces=True)
 
     def __init__(self, f: int = 1, tau: float | None = None) -> None:
         require.count(0, f=f)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from commeff import require
 from commeff.compressors import Layout
+from commeff.core.curvature import learner_of
+from commeff.core.properties import evaluates_elsewhere, kind_of, scope_of
 from commeff.core.state import Stateful
 from commeff.core.strategy import LocalStep
 
@@ -49,10 +51,10 @@ class ServerOptimizer(ServerStep):
                 f"outer must be a local step, got {type(outer).__name__}: the server's optimizer; give "
                 "Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9))"
             )
-        if outer.curvature is not None or outer.evaluates_elsewhere or outer.scope != "coordinate":
+        if learner_of(outer) is not None or evaluates_elsewhere(outer) or scope_of(outer) != "coordinate":
             raise ValueError(
-                f"outer must be elementwise and need nothing but gradients, got {outer.kind}: the server knows moves "
-                "alone; choose SGD or Adam"
+                f"outer must be elementwise and need nothing but gradients, got {kind_of(outer)}: the server knows "
+                "moves alone; choose SGD or Adam"
             )
         self.outer = outer
 

@@ -12,7 +12,8 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.core import overlap
 from commeff.core.overlap import Stages
-from commeff.core.strategy import Keep, Transform, stages_of
+from commeff.core.strategy import Keep, Transform, agrees, stages_of
+from commeff.core.traits import Timetable
 
 
 class ByStep(Transform):
@@ -29,10 +30,10 @@ class ByStep(Transform):
         due = self.due(communicator.step)
         return (self.inner, communicator.child("inner")) if due else (self.otherwise, communicator.child("otherwise"))
 
-    def agrees(self, step: int | None = None) -> bool:
+    def agrees(self, step: int | None) -> bool:
         if step is None:
-            return self.inner.agrees() or self.otherwise.agrees()
-        return (self.inner if self.due(step) else self.otherwise).agrees(step)
+            return agrees(self.inner) or agrees(self.otherwise)
+        return agrees(self.inner if self.due(step) else self.otherwise, step)
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         chosen, below = self._now(communicator)
@@ -69,14 +70,8 @@ class Every(ByStep):
     def due(self, step: int) -> bool:
         return (step + 1 + self.ahead) % self.period == 0
 
-    @property
-    def beat(self) -> int:
-        return math.lcm(super().beat, self.period)
-
-    @property
-    def cycle(self) -> int | None:
-        parts = super().cycle
-        return math.lcm(parts, self.period) if parts else None
+    def timetable(self) -> Timetable:
+        return super().timetable().join(Timetable(self.period, sample=self.period))
 
 
 class Sometimes(ByStep):
@@ -104,13 +99,9 @@ class Sometimes(ByStep):
         seed, path = self._key
         return float(WorkerRandom(seed, [0], step, path).uniform(1)) < self.probability
 
-    @property
-    def cycle(self) -> int | None:
-        return super().cycle if self.probability == 1 else None
-
-    @property
-    def beat(self) -> int:
-        return math.lcm(super().beat, math.ceil(64 / self.probability))  # some 64 uses: known to an eighth
+    def timetable(self) -> Timetable:
+        sample = math.ceil(64 / self.probability)  # some 64 uses: known to an eighth
+        return super().timetable().join(Timetable(1 if self.probability == 1 else None, sample))
 
 
 class After(ByStep):
@@ -133,9 +124,8 @@ class After(ByStep):
     def due(self, step: int) -> bool:
         return step >= self.begin
 
-    @property
-    def turns(self) -> frozenset[int]:
-        return super().turns | {self.begin}
+    def timetable(self) -> Timetable:
+        return super().timetable().join(Timetable(changes=frozenset({self.begin})))
 
 
 class Since(After):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -12,6 +10,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform, stages_of
+from commeff.core.traits import Timetable
 
 
 class ServerVariates(Transform):
@@ -35,10 +34,8 @@ class ServerVariates(Transform):
         require.count(period=period)
         self.average, self.period = average, period
 
-    @property
-    def cycle(self) -> int | None:
-        parts = super().cycle
-        return math.lcm(parts, self.period) if parts else None
+    def timetable(self) -> Timetable:
+        return super().timetable().join(Timetable(self.period))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from commeff import compressors, methods, optimizers, topologies
 from commeff.compressors import Compressor, Layout
+from commeff.core.properties import scope_of
 from commeff.experiments.catalogue.borrowed import BORROWED
 from commeff.experiments.catalogue.facts import STEPS, WORKERS, contraction, facts, lost, reference
 from commeff.experiments.config import build
@@ -84,7 +85,7 @@ optimizer of any method; learning rates are keys (`optimizer.lr=0.1`), schedules
     entries = []
     for name in built_in("optimizer"):
         found = facts("psgd", LAYOUT, WORKERS, (), {"optimizer": (f"optimizer={name}",)})
-        scope = {"coordinate": "coordinates"}.get(found.built.local.scope, "whole tensors")
+        scope = {"coordinate": "coordinates"}.get(scope_of(found.built.local), "whole tensors")
         borrowed, memory = BORROWED.get(name), f"{found.state_bytes / (4 * LAYOUT.d):.3g}"
         link = f"[{name}](#{name})" if borrowed else f"[{name}][{target('optimizer', name)}]"
         paper = borrowed.paper if borrowed else reference(node("optimizer", name)["_target_"])

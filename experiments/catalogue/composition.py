@@ -161,6 +161,6 @@ def _verdicts(strategy: Strategy) -> dict[str, str]:
 
 
 def _verdict(strategy: Strategy, parts: Sequence[Part]) -> str:
-    if strategy.local.compares or not exact(strategy.local, parts):
+    if strategy.compares or not exact(strategy.local, parts):
         return "no"
     return "exact" if exact(strategy.gradients, parts) and exact(strategy.parameters, parts) else "own"

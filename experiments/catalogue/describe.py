@@ -86,11 +86,12 @@ def clipping(config: Mapping[str, Any]) -> str:
     >>> clipping(compose(["method=local_sgd", "clip=0.5"]))
     "clip: a gradient of norm above 0.5 is scaled down to it: each worker's own gradient, before its step."
     """
+    from commeff.core.properties import is_rowwise
     from commeff.experiments.config.build import strategy
 
     averaged, own = "what averaging makes of the gradients", "each worker's own gradient, before its step"
     try:
-        of = own if strategy(config).gradients.rowwise else averaged
+        of = own if is_rowwise(strategy(config).gradients) else averaged
     except (TypeError, ValueError):  # unfinished, or parts that do not fit
         of = f"{averaged}, where the method averages gradients, else {own}"
     return f"clip: a gradient of norm above {config['clip']} is scaled down to it: {of}."

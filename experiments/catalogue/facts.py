@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from commeff.compressors import Compressor, Layout, WorkerRandom
+from commeff.core.presence import absence_faults
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.plugins import Choice
@@ -77,7 +78,7 @@ class Facts:
     @property
     def returns(self) -> str:
         """What a worker has that was absent from some steps."""
-        if self.built.needs_all:
+        if any(absence_faults(self.built)):
             return "nobody may be absent"
         return "gets the model" if self.built.agrees() else "goes on from its own"
 

@@ -120,7 +120,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
         raise ConfigError(faults + (misfits(config, task) if on_mesh and task is not None else []))
     with refused("optimizer", faults):
         whole = not meshed(config) and config.get("precision", "fp32") == "fp32"
-        check_oracle(method.local, task, whole)
+        check_oracle(method, task, whole)
     if faults:
         raise ConfigError(faults)
     if on_mesh:

@@ -15,7 +15,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
 from commeff.core.curvature import Flat
-from commeff.core.events import EventClock
+from commeff.core.events import EventClock, own_pace
 from commeff.core.presence import check_absence
 from commeff.core.shapes import shapes_only
 from commeff.core.state import Stateful
@@ -99,7 +99,7 @@ def _take_steps(config: Mapping[str, Any], strategy: Strategy, x: Tensor, layout
 
 def _without_effect(config: Mapping[str, Any], strategy: Strategy) -> Iterator[str]:
     """A line for what the method has and this run does not use."""
-    if strategy.waits_for is not None and not clocked(config):
+    if own_pace(strategy) is not None and not clocked(config):
         yield "speeds is not given: all workers finish together, and the method is its synchronous twin; see speeds="
     periods = [*_periods(strategy)]
     never = [each for each in periods if not any(map(each.due, range(config["steps"])))]
@@ -128,7 +128,7 @@ def participation(config: Mapping[str, Any], strategy: Strategy) -> Participatio
     if not participates(config):
         return None
     trace = tuple((worker, start, stop) for worker, start, stop in config["availability"] or ())
-    period = (strategy.cycle or 1) if strategy.agrees() else 1
+    period = (strategy.timetable().period or 1) if strategy.agrees() else 1
     share, dropout = config["participation"], config["dropout"]
     return Participation(config["workers"], config["seed"], share, period, dropout, trace)
 

@@ -14,7 +14,7 @@ from commeff.cluster.events import InStep, OutOfStep, free
 from commeff.cluster.places import Place
 from commeff.cluster.simulation import exchange
 from commeff.cluster.speeds import Speeds
-from commeff.core.events import EventClock, WaitsFor
+from commeff.core.events import EventClock, WaitsFor, own_pace
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.profiling import Profile, profile
@@ -28,18 +28,18 @@ def event_clock(config: Mapping[str, Any], task: Task, strategy: Strategy) -> Ev
     cluster = None if links is None else Place(links, Cluster.named(links)).holding(n)
     with shapes_only():
         one = Stacked(task.model, range(1))
-    waits_for, sent = strategy.waits_for, None
-    if waits_for is not None and config["attack"] is not None:
+    paced, sent = own_pace(strategy), None
+    if paced is not None and config["attack"] is not None:
         raise ValueError(
             f"attack must be left out for an asynchronous method with speeds, got {config['attack']}: liars look "
             "at the gradients of all workers, which are not there together"
         )
-    if waits_for is None or cluster is not None:
+    if paced is None or cluster is not None:
         told = {"seed": config["seed"], "collective": config["collective"], "dtype": one.parameters.dtype}
         sent = profile(strategy, one.layout, n, **told)
-    if waits_for is not None:
-        lone = 0.0 if cluster is None or sent is None else lone_exchange(sent, cluster, waits_for)
-        return OutOfStep(speeds_of(config), waits_for, lone)
+    if paced is not None:
+        lone = 0.0 if cluster is None or sent is None else lone_exchange(sent, cluster, paced.waits_for)
+        return OutOfStep(speeds_of(config), paced.waits_for, lone)
     assert sent is not None
     price = free if cluster is None else Billing(cluster, n).seconds
     return InStep(speeds_of(config), sent, steps=config["steps"], price=price)

@@ -12,7 +12,8 @@ from commeff import Communicator, Layout, Local, methods
 from commeff.compressors import TopK
 from commeff.core import Grouped, scheduled
 from commeff.core.corrections import D2
-from commeff.core.factories import ELEMENTWISE, one_rate
+from commeff.core.factories import ELEMENTWISE
+from commeff.core.properties import require_one_rate
 
 W, STEPS = 3, 5
 LAYOUT = Layout.of([("a", (4, 2)), ("b", (4,)), ("c", (3, 4))], groups=[0, 1, 0])
@@ -158,10 +159,10 @@ def test_a_rate_that_something_else_moves_is_refused(factory, idle):
 def test_rates_that_are_refused_are_not_taken_over(kind):
     local = kind(partial(torch.optim.SGD, lr=0.1))
     local.start(X.clone(), LAYOUT)
-    one_rate(local)
+    require_one_rate(local)
     with pytest.raises(ValueError, match="must have one learning rate"):
         local.options = {0: local.options[0], 1: local.options[1] | {"lr": 0.2}}
-    assert local.rates == (0.1, 0.1)
+    assert [options["lr"] for options in local.options.values()] == [0.1, 0.1]
 
 
 def test_the_last_rate_is_that_of_the_step_taken():

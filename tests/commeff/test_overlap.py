@@ -15,6 +15,7 @@ from commeff.communicator.wire.shared_memory import SWITCH
 from commeff.communicator.wire.transport import SMALL
 from commeff.compressors import Layout, Natural, ScaledSign, TopK
 from commeff.core import Chain, Keep
+from commeff.core.properties import is_rowwise
 from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,
@@ -334,7 +335,7 @@ def test_gradients_are_the_users_where_nothing_averages_them_or_it_is_said() -> 
     def loop(build: Callable[[], Strategy]) -> torch.Tensor:
         model, inputs = net(), data(torch.distributed.get_rank())
         strategy = build()
-        averaged = {} if strategy.gradients.rowwise else {"bucket_mb": 0.0}
+        averaged = {} if is_rowwise(strategy.gradients) else {"bucket_mb": 0.0}
         optimizer = DistributedOptimizer(model, strategy, **averaged)
         for step in range(4):
             optimizer.zero_grad(set_to_none=True)

@@ -9,6 +9,7 @@ import torch
 
 from commeff import Communicator, methods, topologies
 from commeff.compressors import Layout
+from commeff.core.properties import is_rowwise
 from commeff.core.returning import attend
 from commeff.training.participation import Participation
 
@@ -102,9 +103,8 @@ def test_who_returns_goes_on_as_if_it_had_been_there(method):
     assert [row.step for row in bills] == [2, 3]
     assert bills[0].messages == 1 / N
     assert bills[0].payload_bytes * N >= 3 * 8
-    if (
-        not strategy.cycle or strategy.parameters.rowwise
-    ):  # the parameters, two moments of Adam and the 4 bytes of a count
+    # the parameters, two moments of Adam and the 4 bytes of a count
+    if not strategy.timetable().period or is_rowwise(strategy.parameters):
         assert bills[0].payload_bytes * N == pytest.approx(3 * 3 * 8 + 4)
 
 

@@ -11,6 +11,7 @@ import torch
 from commeff import Communicator, Layout, methods
 from commeff.compressors import TopK
 from commeff.core.curvature import Flat
+from commeff.core.properties import scope_of
 from commeff.methods.robust import RuleName
 from commeff.optimizers import SophiaH
 from commeff.profiling import profile
@@ -81,7 +82,7 @@ def test_centred_clipping_goes_on_from_its_last_result():
 
 
 def test_rules_say_what_they_need_to_see():
-    whole = {name for name, rule in RULES.items() if Robust(rule()).scope == "whole"}
+    whole = {name for name, rule in RULES.items() if scope_of(Robust(rule())) == "whole"}
     assert whole == set(RULES) - {"median", "trimmed mean"}
 
 

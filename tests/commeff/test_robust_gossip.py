@@ -11,11 +11,14 @@ import torch
 
 from commeff import Communicator, Layout, Local, Strategy, methods, topologies
 from commeff.compressors import DenseMessage, TopK
+from commeff.core import Traits
+from commeff.core.properties import sends
 from commeff.laws import LAYOUT, MethodCase, acts_on_pieces, is_the_same_on_every_engine, leaves_the_absent_alone
 from commeff.laws.engines import rehearse
 from commeff.optimizers import SophiaH
 from commeff.profiling import profile
 from commeff.transforms import RobustGossip, attacked
+from commeff.transforms.pieces import exact_on_pieces
 from commeff.transforms.robust_gossip import NeighbourRule, SelfCentredClipping
 
 N, D = 6, 5
@@ -137,7 +140,7 @@ def test_no_neighbour_is_past_a_radius(lie, dtype):
 class NearestHalf(NeighbourRule):
     """The mean of each worker's vector and the nearer half of its neighbours': a user's own."""
 
-    own_scope = "whole"
+    traits = Traits(scope="whole")
 
     def __call__(self, own, heard):
         distances = (heard.vectors - own[:, None]).norm(dim=2).masked_fill(heard.weights == 0, torch.inf)
@@ -157,7 +160,7 @@ def test_a_rule_of_ones_own_is_one_class(law):
 
 def test_clipping_acts_on_pieces_of_rows():
     acts_on_pieces(MethodCase("clipped", lambda n: methods.clipped_gossip(SGD, topologies.ring(n))))
-    assert methods.clipped_gossip(SGD, topologies.ring(4)).exact_on_pieces
+    assert exact_on_pieces(methods.clipped_gossip(SGD, topologies.ring(4)))
 
 
 def test_the_profile_is_that_of_gossip():
@@ -171,7 +174,7 @@ def test_the_profile_is_that_of_gossip():
 def test_momentum_of_ones_own_keeps_curvature_at_home():
     strategy, communicator = methods.clipped_gossip(partial(SophiaH, lr=0.1), GRAPHS["ring"], beta=0.9), Communicator(N)
     strategy.start(rows(), Layout.flat(D), communicator)
-    assert not strategy.gradients.sends
+    assert not sends(strategy.gradients)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import torch
 
 from commeff import Communicator, ErrorFeedback, Layout, Local, LocalStep, Strategy, Transform, methods, topologies
 from commeff.compressors import Dense, DenseMessage, TopK
-from commeff.core import Grouped, scheduled
+from commeff.core import GradientComparison, Grouped, overlap, scheduled
+from commeff.core.properties import scope_of
 from commeff.laws import LAYOUT, cases, run, slope, start
-from commeff.transforms import Average, Blocks, Choco, Every, Gossip, Warmup, blocked
+from commeff.transforms import Average, Blocks, Choco, Every, Gossip, Warmup, attacked, blocked, bucketed, clipped
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 PLAIN = partial(torch.optim.SGD, lr=0.05)
@@ -41,6 +42,40 @@ def test_a_local_step_sees_what_averaging_did():
     assert min(local.moves[1:]) > 1e-3
 
 
+class Halved(GradientComparison):
+    """Half of every gradient is sent, and x is looked at."""
+
+    def start(self, x, layout):
+        self.seen = []
+
+    def __call__(self, x, gradient, communicator, oracle):
+        self.seen.append(x.clone())
+        return gradient / 2
+
+
+def test_a_comparison_stands_before_what_is_sent_whatever_is_wrapped_around_it():
+    plain = run(methods.psgd(partial(torch.optim.SGD, lr=0.025)))[0]
+    for wrapped in (
+        lambda strategy: strategy,
+        lambda strategy: bucketed(strategy, 1e-5),
+        lambda strategy: blocked(strategy, [9]),
+        lambda strategy: clipped(strategy, 1e9),
+        lambda strategy: attacked(strategy, "sign_flip", 0),
+    ):
+        strategy = wrapped(Strategy(Local(PLAIN), gradients=Average(), comparison=Halved()))
+        torch.testing.assert_close(run(strategy)[0], plain, rtol=0, atol=1e-12)
+        assert torch.equal(strategy.comparison.seen[0], start())
+
+
+def test_what_is_compared_is_not_sent_before_it_has_been():
+    for comparison in (None, Halved()):
+        strategy = bucketed(Strategy(Local(PLAIN), gradients=Average(), comparison=comparison), 1e-5)
+        communicator, x = Communicator(workers=4), start()
+        strategy.start(x, LAYOUT, communicator)
+        assert bool(overlap.awaited(strategy)) == (comparison is None)
+        assert overlap.ready(strategy, slope(x, 0), 0, LAYOUT.d, communicator) == (comparison is None)
+
+
 class SumOfChanges(Transform):
     """A transform as a reader writes it: no start, a compressor as it is, in the words of design.md."""
 
@@ -53,7 +88,7 @@ class SumOfChanges(Transform):
 
 def test_a_raw_compressor_counts_for_the_scope():
     strategy = Strategy(Local(SGD), gradients=SumOfChanges(TopK(ratio=0.5)))
-    assert strategy.gradients.scope == "whole"
+    assert scope_of(strategy.gradients) == "whole"
     with pytest.raises(ValueError, match="works on the whole vector"):
         run(blocked(strategy, [9]))
     run(blocked(Strategy(Local(SGD), gradients=SumOfChanges(Dense())), [9]))
@@ -103,7 +138,7 @@ def test_muon_runs_tensor_by_tensor():
     strategy = methods.psgd(partial(torch.optim.Muon, lr=0.1))
     strategy.start(x, layout, communicator)
     assert strategy.step(x, torch.randn(2, 22), communicator).abs().max() > 0
-    assert strategy.local.scope == "tensor"
+    assert scope_of(strategy.local) == "tensor"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

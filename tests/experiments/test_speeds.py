@@ -12,7 +12,7 @@ import torch
 
 from commeff import Layout, methods, profile, topologies
 from commeff.cluster import Cluster
-from commeff.core.events import WaitsFor
+from commeff.core.events import WaitsFor, own_pace
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
@@ -110,7 +110,8 @@ def test_an_exchange_takes_as_long_as_its_own_bytes(method: str, messages: int) 
     cluster = Cluster.named("ethernet_1g", gpus=4)
     strategy = methods.async_sgd(SGD) if method == "async_sgd" else getattr(methods, method)(SGD, topologies.ring(4))
     short, long = (
-        lone_exchange(profile(strategy, Layout.flat(d), 4), cluster, strategy.waits_for) for d in (10**6, 3 * 10**6)
+        lone_exchange(profile(strategy, Layout.flat(d), 4), cluster, own_pace(strategy).waits_for)
+        for d in (10**6, 3 * 10**6)
     )
     assert long - short == pytest.approx(messages * 4 * 2e6 / cluster.inter.rate)
     assert lone_exchange(profile(methods.async_sgd(SGD), Layout.flat(9), 1), cluster, WaitsFor()) == 0.0

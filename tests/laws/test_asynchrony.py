@@ -11,7 +11,7 @@ import torch
 from commeff import Communicator, Layout, methods, topologies
 from commeff.cluster.events import OutOfStep
 from commeff.cluster.speeds import Speeds
-from commeff.core.events import WaitsFor
+from commeff.core.events import WaitsFor, own_pace
 from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, slope, start
 from commeff.optimizers import ScheduleFreeSGD
@@ -34,7 +34,7 @@ STAGGERED = Speeds(N, staggered=True)
 
 
 def events_of(strategy, speeds, steps=STEPS):
-    clock = OutOfStep(speeds, strategy.waits_for)
+    clock = OutOfStep(speeds, own_pace(strategy).waits_for)
     return [event for step in range(steps) for event in clock.events(step)]
 
 

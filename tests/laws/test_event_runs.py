@@ -15,7 +15,7 @@ from commeff import Communicator, Local, Strategy, methods, profile, scheduled, 
 from commeff.cluster.events import InStep, OutOfStep
 from commeff.cluster.speeds import Speeds
 from commeff.compressors import Layout
-from commeff.core.events import WaitsFor
+from commeff.core.events import WaitsFor, own_pace
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.participation import Participation
@@ -54,7 +54,7 @@ def task():
 def on(strategy, speeds, folder=None, communicator=None, **told):
     """The final parameters, and the rows without measured seconds."""
     communicator = communicator or Communicator(N, seed=3)
-    clock = OutOfStep(speeds, strategy.waits_for, exchange=0.1)
+    clock = OutOfStep(speeds, own_pace(strategy).waits_for, exchange=0.1)
     seen = []
     told = {"progress": lambda step, row: seen.append(row)} | told
     summary = train(
@@ -112,7 +112,8 @@ def test_a_batch_is_the_next_of_the_workers_own():
             drawn.extend((worker, step) for worker in workers)
             return super().batch(step, workers)
 
-    clock, communicator = OutOfStep(Speeds(N, straggler=3.0), methods.async_sgd(SGD).waits_for), Communicator(N, seed=3)
+    clock = OutOfStep(Speeds(N, straggler=3.0), own_pace(methods.async_sgd(SGD)).waits_for)
+    communicator = Communicator(N, seed=3)
     watched = Watched(workers=N, dimension=5, sigma=0.3, dtype="float64", seed=1)
     train(watched, methods.async_sgd(SGD), communicator, steps=6, event_clock=clock)
     assert communicator.finished.all()  # between two steps nobody is late
@@ -155,7 +156,8 @@ def test_processes_that_are_stopped_leave_the_checkpoint_of_those_that_are_not(t
                 strategy = make()
                 train(
                     task(), strategy, Communicator(N, seed=3, group=dist.group.WORLD), steps=stop, evaluate_every=1,
-                    event_clock=OutOfStep(DRAWN, strategy.waits_for), checkpoints=Checkpoints(tmp_path / name / place),
+                    event_clock=OutOfStep(DRAWN, own_pace(strategy).waits_for),
+                    checkpoints=Checkpoints(tmp_path / name / place),
                 )  # fmt: skip
 
     on_processes(2, all_of_them)
@@ -165,7 +167,7 @@ def test_processes_that_are_stopped_leave_the_checkpoint_of_those_that_are_not(t
 
 
 def test_absence_and_a_clock_are_not_for_one_run():
-    clock = OutOfStep(DRAWN, methods.async_sgd(SGD).waits_for)
+    clock = OutOfStep(DRAWN, own_pace(methods.async_sgd(SGD)).waits_for)
     with pytest.raises(ValueError, match="needs all workers"):
         train(
             task(), methods.async_sgd(SGD), Communicator(N, seed=3), steps=2, event_clock=clock,

@@ -11,7 +11,6 @@ from scipy.fft import dctn, idctn
 
 from commeff import Communicator, Layout, Local, Strategy, methods, profile
 from commeff.compressors import Dense, Natural, RandomK, TopK, WorkerRandom
-from commeff.core.compared import Lazy
 from commeff.laws import start
 from commeff.transforms import ThroughServer
 from tests.laws.messages import natural
@@ -116,7 +115,7 @@ def test_marina_begins_with_whole_gradients_of_those_who_come_first():
 def test_lag_is_silent_where_a_plain_loop_is():
     """LAG-WK: the condition of arXiv 1805.09965, (15a), for the mean of the f_i; momentum moves x too."""
     xi, memory = 0.02, 4
-    path, seen = drive(methods.lag(DROP, threshold=xi, memory=memory), watch=lambda s: s.local.sends.clone())
+    path, seen = drive(methods.lag(DROP, threshold=xi, memory=memory), watch=lambda s: s.comparison.sends.clone())
     h = torch.zeros(N, D, dtype=torch.float64)
     for k in range(STEPS):
         g = slope(path[k], k)
@@ -137,7 +136,7 @@ def test_other_rules_compare_points(rule):
         strategy = methods.lag(SGD, rule="server", threshold=xi, memory=memory, smoothness=1.5)
     else:
         strategy = methods.lasg(SGD, threshold=xi, memory=memory, longest=longest)
-    path, seen = drive(strategy, watch=lambda s: s.local.sends.clone())
+    path, seen = drive(strategy, watch=lambda s: s.comparison.sends.clone())
     h, y, age = torch.zeros(N, D, dtype=torch.float64), path[0].clone(), torch.zeros(N)
     for k in range(STEPS):
         g = slope(path[k], k)
@@ -168,7 +167,7 @@ def test_lazy_workers_are_billed_for_what_they_upload(build):
         for communicator.step in range(STEPS):
             oracle = partial(slope, step=communicator.step)
             x = strategy.step(x, oracle(x), communicator, oracle)
-            uploads.append(int(strategy.local.sends.sum()) if isinstance(strategy.local, Lazy) else N)
+            uploads.append(int(strategy.comparison.sends.sum()) if strategy.comparison else N)
         return communicator.ledger, uploads
 
     ledger, uploads = bill(build(threshold=0.05))
@@ -188,7 +187,9 @@ def test_lazy_workers_are_billed_for_what_they_upload(build):
 @pytest.mark.parametrize("build", LAZIES.values(), ids=LAZIES)
 def test_who_has_nothing_new_to_say_is_silent(build):
     """Where neither gradients nor x move the condition holds with equality; LASG sends every `longest` = 5 steps."""
-    _, seen = drive(build(threshold=0.0), slope=lambda x, k: torch.zeros_like(x), watch=lambda s: s.local.sends.clone())
+    _, seen = drive(
+        build(threshold=0.0), slope=lambda x, k: torch.zeros_like(x), watch=lambda s: s.comparison.sends.clone()
+    )
     assert [bool(sends.any()) for sends in seen] == [
         k % 5 == 0 if "longest" in build.keywords else k == 0 for k in range(STEPS)
     ]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from commeff import Layout, Local, Strategy, laws, methods, topologies
+from commeff.core.properties import scope_of
 from commeff.experiments.config.build import instantiate
 from commeff.experiments.config.schema import built_in, node
 from commeff.laws import LAYOUT, STEPS, WORKERS, MethodCase
@@ -64,7 +65,7 @@ def test_law(name: str, method: str, law: Callable[[MethodCase], None]) -> None:
 def test_all_rows_at_once_is_each_row_alone(name: str) -> None:
     """Also where the columns are cut, for what works on coordinates; others say that they need whole tensors."""
     local = Local(factory(name))
-    pieces = [[field] for field in LAYOUT.fields] if local.scope == "tensor" else []
+    pieces = [[field] for field in LAYOUT.fields] if scope_of(local) == "tensor" else []
     cuts = [(f.start, f.stop) for [f] in pieces] or [(0, 2), (2, 7), (7, 12)]
     whole = moved(factory(name), LAYOUT, range(WORKERS), (0, LAYOUT.d))
     for worker in range(WORKERS):

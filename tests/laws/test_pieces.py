@@ -10,9 +10,11 @@ import torch
 from commeff import methods
 from commeff.compressors import QSGD, Int8, Natural, RandomK, Repeated, TernGrad
 from commeff.compressors.reductions import row_norm
+from commeff.core import Traits
 from commeff.core.local import Local
 from commeff.core.strategy import Strategy, Transform
 from commeff.laws import MethodCase, acts_on_pieces
+from commeff.transforms.pieces import exact_on_pieces
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 COMMON = RandomK(ratio=0.3, shared=True)
@@ -30,15 +32,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_compressors_of_the_whole_row_are_exact(name):
     strategy = CASES[name](4)
-    assert strategy.gradients.exact_on_pieces
-    assert strategy.parameters.exact_on_pieces
+    assert exact_on_pieces(strategy.gradients)
+    assert exact_on_pieces(strategy.parameters)
     acts_on_pieces(MethodCase(name, CASES[name]))
 
 
 class Unit(Transform):
     """v / |v|, where |v| is that of the piece."""
 
-    own_scope, own_exact_on_pieces = "whole", True
+    traits = Traits(scope="whole", exact_on_pieces=True)
 
     def __call__(self, vectors, communicator):
         return vectors / row_norm(vectors)
@@ -47,7 +49,7 @@ class Unit(Transform):
 class Shaken(Transform):
     """v with another number for every rank added."""
 
-    own_scope, own_exact_on_pieces = "whole", True
+    traits = Traits(scope="whole", exact_on_pieces=True)
 
     def start(self, v, layout, communicator):
         self._shift = 1e-14 * v.shape[1] + 1e-13 * float(layout.places.first(0) if layout.places else 0)

@@ -154,7 +154,7 @@ def test_a_rate_that_is_refused_has_not_been_taken_over() -> None:
             optimizer = DistributedOptimizer(net(), strategy, groups=lambda name, p: int(p.ndim < 2))
             optimizer.param_groups[1]["lr"] = 0.1
             assert "must have one learning rate, got (0.05, 0.1)" in complaint(optimizer.zero_grad)
-            assert optimizer.strategy.local.rates == (0.05, 0.05)
+            assert [options["lr"] for options in optimizer.strategy.local.options.values()] == [0.05, 0.05]
 
     on_processes(2, loop)
 

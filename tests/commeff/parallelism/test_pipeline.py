@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
 from commeff.compressors import QSGD, TopK
+from commeff.core.properties import scope_of
 from commeff.experiments.studies.splitting.account import Account
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
@@ -354,7 +355,7 @@ def test_copies_that_ends_would_deal_to_other_shard_ranks_are_refused_over_piece
         piped = Pipeline(model, LLAMA_LAYERS, mesh.axis("pipeline"), micro_batches=2)
         shapes = Layout.of([(name, p.shape) for name, p in piped.parameters.items()])
         partition = dealt(shapes, piped.parameters, mesh, zero).partition
-        assert fitted(METHODS["diloco"](1), partition, "own").scope == "coordinate"
+        assert scope_of(fitted(METHODS["diloco"](1), partition, "own")) == "coordinate"
         if tied and zero:
             with pytest.raises(ValueError, match="its ends would count other pieces of their copies as vectors"):
                 fitted(METHODS["mem_sgd"](1), partition, "own")

@@ -1,0 +1,82 @@
+"""What holds of a part of a strategy and of all that is inside it; what is asked of the optimizers inside a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from commeff.compressors import Compressor
+from commeff.core.components import Component, LocalStep, steps_of
+from commeff.core.factories import equal_rates
+from commeff.core.local import Local
+from commeff.core.state import Stateful
+from commeff.core.traits import SCOPES, Scope
+
+
+def contents(part: Stateful) -> Iterator[Stateful]:
+    """The parts of a part, and what each of its blocks is a copy of, which it has before it starts."""
+    yield from (inner for _, inner in part.parts())
+    yield from (value for name, value in vars(part).items() if name[0] == "_" and isinstance(value, Component))
+
+
+def scope_of(part: Stateful) -> Scope:
+    """What a block of columns must not cut: the widest scope among a part, its compressors and its parts."""
+    compressors = (value.scope for value in vars(part).values() if isinstance(value, Compressor))
+    return max((part.traits.scope, *compressors, *(scope_of(inner) for _, inner in part.parts())), key=SCOPES.index)
+
+
+def remembers(part: Stateful) -> bool:
+    """Whether a part or anything inside it has a memory."""
+    return bool(part.rows or part.shared) or any(remembers(inner) for _, inner in part.parts())
+
+
+def is_rowwise(part: Stateful) -> bool:
+    """Whether a row of a result follows from that row of the input alone: nothing is sent and remembered."""
+    return part.traits.rowwise and all(is_rowwise(inner) for inner in contents(part))
+
+
+def sends(part: Stateful) -> bool:
+    """Whether what workers get of a part comes from others."""
+    own = part.traits.sends and not part.traits.rowwise
+    return own or any(sends(inner) for inner in contents(part) if isinstance(inner, Component))
+
+
+def kind_of(part: object) -> str:
+    """What a part is, in a word: a local step's optimizer, or its class."""
+    return part.kind if isinstance(part, Local) else type(part).__name__
+
+
+def evaluates_elsewhere(local: LocalStep) -> bool:
+    """Whether a step's result is another point than the rows, where gradients are taken (schedule-free)."""
+    return any(isinstance(step, Local) and step.evaluates_elsewhere for step in steps_of(local))
+
+
+def rows_to_evaluate(local: LocalStep, x: Tensor) -> Tensor:
+    """The rows to evaluate, where workers hold x: x itself, or new memory."""
+    steps = (step for step in steps_of(local) if isinstance(step, Local) and step.evaluates_elsewhere)
+    return next((step.evaluated(x) for step in steps), x)
+
+
+def require_one_rate(local: LocalStep) -> None:
+    """Refuse parameter groups of different learning rates, now and later: one rate is the unit of a memory."""
+    for step in steps_of(local):
+        if isinstance(step, Local):
+            step.has_one_rate = True
+    equal_rates(local.options)
+
+
+def hold_rates(local: LocalStep, held: bool) -> None:
+    """Whether schedules stay where they are after the step to come."""
+    for step in steps_of(local):
+        if isinstance(step, Local):
+            step.holds_rate = held
+
+
+def require_plain_sgd(local: LocalStep, why: str) -> None:
+    """Refuse a local step that is not x - lr gradient, and says why it has to be."""
+    options, kind = local.options.values(), kind_of(local)
+    extra = sorted({name for chosen in options for name in ("momentum", "weight_decay") if chosen.get(name)})
+    if kind != "SGD" or extra:
+        got = f"SGD with {' and '.join(extra)}" if kind == "SGD" else kind
+        raise ValueError(f"optimizer must be plain SGD, got {got}: {why}; choose SGD without momentum and weight decay")
