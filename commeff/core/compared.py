@@ -56,7 +56,7 @@ class Differences(Corrected):
         elsewhere = asked(oracle, self)
         coin = WorkerRandom(communicator.seed, [0], communicator.step, ("local", "coin")).uniform(1)
         self.full = not self.begun or float(coin) < self.probability
-        self.begun = self.begun or communicator.present().n > 0
+        self.begun = self.begun or bool(communicator.context.present.any())
         return gradient if self.full else gradient - elsewhere(self.last_x)
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:

@@ -23,20 +23,18 @@ memory, which `commeff.core.state` saves and restores; what is done to hide comm
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from commeff.communicator import Communicator, view
 from commeff.compressors import DenseMessage, Layout
 from commeff.core import overlap
 from commeff.core.components import Chain, Component, Encoder, Keep, LocalStep, Transform, stages_of
 from commeff.core.curvature import Oracle
 from commeff.core.presence import check_absence, rows_of
 from commeff.core.state import Scope, Stateful
-
-if TYPE_CHECKING:
-    from commeff.communicator import Communicator
 
 __all__ = [
     "Chain",
@@ -120,7 +118,7 @@ class Strategy(Stateful):
         if x.ndim != 2 or x.shape != (len(communicator.workers), layout.d):
             needed = (len(communicator.workers), layout.d)
             raise ValueError(f"x must have shape {needed}, got {tuple(x.shape)}: give one row for each hosted worker")
-        communicator.lay(x, layout)
+        communicator.context.device, communicator.context.places = x.device, layout.places
         self.local.start(x, layout)
         self.gradients.start(x.new_zeros(()).expand_as(x), layout, communicator.child("gradients"))
         self.parameters.start(x, layout, communicator.child("parameters"))
@@ -144,7 +142,7 @@ class Strategy(Stateful):
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed. Never needed for correctness."""
-        if communicator.active is None:
+        if communicator.context.active is None:
             overlap.post(self.parameters, x, communicator.child("parameters"))
 
     def step(
@@ -155,6 +153,7 @@ class Strategy(Stateful):
         oracle: Callable[[Tensor], Tensor] | None = None,
         *,
         donate: bool = False,
+        moving: Tensor | None = None,
     ) -> Tensor:
         """One model update; rows that are equal may come back as views of one row.
 
@@ -169,6 +168,8 @@ class Strategy(Stateful):
             the curvature too, which some optimizers ask for.
         donate : bool
             Give the memory of x away, to work in place. Otherwise x is left alone, and a result is never touched again.
+        moving : (w,) bool tensor, optional
+            Which hosted workers take their local step, of those who have a gradient; the others communicate alone.
         """
         if not self._started:
             raise RuntimeError("step needs a strategy that has been started: call start(x, layout, communicator) first")
@@ -177,13 +178,16 @@ class Strategy(Stateful):
                 f"gradient must have the shape of x, {tuple(x.shape)}, got {tuple(gradient.shape)}: "
                 "give one row a worker"
             )
-        self.look(x, communicator, oracle)
+        context = communicator.context
+        if context.moving is not None:
+            moving = context.moving if moving is None else context.moving & moving.cpu()
+        self.look(x, communicator, oracle, moving)
         gradient = self.local.compared(x, gradient, communicator, oracle)
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
-        if communicator.active is not None:
-            return self._step_of_present(own, gradient, communicator, communicator.active)
+        if context.active is not None:
+            return self._step_of_present(own, gradient, communicator, context.active, moving)
         averaged = self.gradients(gradient, communicator.child("gradients"))
-        moved = self.local(own, averaged, communicator.moving)
+        moved = self.local(own, averaged, moving)
         below = communicator.child("parameters")
         # What the local step returns is ours to give away only if it is the memory that we gave it.
         ours = moved.data_ptr() == own.data_ptr()
@@ -194,14 +198,16 @@ class Strategy(Stateful):
             )
         return out
 
-    def _step_of_present(self, x: Tensor, gradient: Tensor, communicator: Communicator, active: Tensor) -> Tensor:
+    def _step_of_present(
+        self, x: Tensor, gradient: Tensor, communicator: Communicator, active: Tensor, moving: Tensor | None
+    ) -> Tensor:
         """The same of the workers who are there; the other rows stay as they are. The memory of x is given away."""
         check_absence(self)
-        here = communicator.present()
+        here = view(communicator, among=communicator.context.present)
         if not here.n:
-            return self.local(x, gradient, communicator.moving)  # rates and periods go on by the clock
+            return self.local(x, gradient, moving)  # rates and periods go on by the clock
         averaged = self._among(self.gradients, gradient, here.child("gradients"), active)
-        moved = self.local(x, averaged, communicator.moving)
+        moved = self.local(x, averaged, moving)
         return self._among(self.parameters, moved, here.child("parameters"), active)
 
     @staticmethod
@@ -214,7 +220,13 @@ class Strategy(Stateful):
             out[active] = transform(vectors[active], communicator)
         return out
 
-    def look(self, x: Tensor, communicator: Communicator, oracle: Callable[[Tensor], Tensor] | None = None) -> None:
+    def look(
+        self,
+        x: Tensor,
+        communicator: Communicator,
+        oracle: Callable[[Tensor], Tensor] | None = None,
+        moving: Tensor | None = None,
+    ) -> None:
         """Tell the local step of the curvature, if it asks: of all workers' mean where gradients travel, else of its
         own. `step` does so itself.
         """
@@ -227,7 +239,7 @@ class Strategy(Stateful):
                 f"{'no oracle' if oracle is None else 'an oracle of gradients alone'}: use commeff.train, or give "
                 "step(oracle=), a commeff.core.curvature.Oracle"
             )
-        here = communicator.present().child("gradients").child("curvature")
+        here = view(communicator, among=communicator.context.present).child("gradients").child("curvature")
         if curvature.kind == "gauss_newton":
             estimate = oracle.gauss_newton(x)
         else:
@@ -238,9 +250,9 @@ class Strategy(Stateful):
                 .sub_(1)
             )
             estimate = signs * oracle.hessian_product(x, signs)
-        active = communicator.active
+        active = communicator.context.active
         if self.gradients.sends and active is None:
             estimate = here.average(DenseMessage.of(estimate))
         elif self.gradients.sends and here.n:
             estimate[active] = here.average(DenseMessage.of(estimate[active]))
-        self.local.learn(estimate, communicator.moving)
+        self.local.learn(estimate, moving)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
 from commeff.compressors.layout import one_kind
 from commeff.compressors.parts import Part
@@ -153,7 +153,7 @@ class Stacked:
     @contextmanager
     def averaged(self, communicator: Communicator) -> Iterator[tuple[nn.Module, Tensor]]:
         """A model with the mean of all workers' parameters, and the mean (1, d). Every process calls it."""
-        mean = communicator.observe(self.parameters).to(self.parameters)
+        mean = observe(communicator, self.parameters).to(self.parameters)
         yield write_row(self._model(), mean, self.layout), mean[None]
 
     def compute(

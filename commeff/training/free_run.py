@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, barrier, observe
 from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked
 from commeff.training.evaluation import at_result, measure, measure_final
@@ -72,7 +72,7 @@ def free_run(
         raise ValueError(f"order must be a new file, got {order}, which is there: it would be another run's order")
     replicas = Stacked(task.model, communicator.workers, communicator.seed)
     strategy.start(replicas.parameters, replicas.layout, communicator)
-    communicator.meet()
+    barrier(communicator)
     written = Order(order, communicator.n, waits_for)
     follower = _Follower(strategy, communicator, replicas.parameters.clone(), written, patience)
     thread = Thread(target=follower.run, args=(steps,), daemon=True)
@@ -94,7 +94,7 @@ def free_run(
     replicas.load(follower.x)
     with at_result(replicas, strategy, communicator):
         row = measure(task, replicas, communicator) | measure_final(task, replicas, communicator, {})
-    total = communicator.n * float(communicator.observe(torch.tensor([[float(samples)]])))
+    total = communicator.n * float(observe(communicator, torch.tensor([[float(samples)]])))
     sent = {"payload_bytes": communicator.ledger.payload_bytes, "wire_bytes": communicator.ledger.wire_bytes}
     return {"steps": steps, "events": follower.events, "samples": round(total), "seconds": seconds} | row | sent
 
@@ -161,7 +161,7 @@ class _Follower:
         for event in self._order.events(follow=self._patience):
             if (before := sum(event.counts)) >= steps * n:
                 return
-            communicator.step, communicator.finished = event.number, event.finished
+            communicator.begin(event.number, finished=event.finished)
             done = [] if event.finished is None else event.finished.nonzero().flatten().tolist()
             self._strategy.local.holds_rate = (before + len(done)) // n == before // n  # it moves once in n gradients
             self._began = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, view
 from commeff.compressors import Compressor, DenseMessage, Layout
 from commeff.core.compared import Differences, Lazy
 from commeff.core.overlap import Stages
@@ -49,10 +49,10 @@ class Marina(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         if self._local.full:
-            self.mean = (yield communicator.post_mean(DenseMessage.of(vectors))).clone()
+            self.mean = (yield communicator.post_average(DenseMessage.of(vectors), rows=1)).clone()
         else:
             change = self.compressor.encode(vectors, communicator, "up")
-            self.mean = self.mean + (yield communicator.post_mean(change))
+            self.mean = self.mean + (yield communicator.post_average(change, rows=1))
         return self.mean.clone().expand_as(vectors)
 
     def agrees(self, step: int | None = None) -> bool:
@@ -88,7 +88,7 @@ class LazyMean(Transform):
         if flags.is_meta:
             senders, chosen = communicator, vectors  # the most that it can be
         else:
-            senders, chosen = communicator.only(flags.bool().cpu()), vectors[sends]
+            senders, chosen = view(communicator, among=flags.bool().cpu()), vectors[sends]
         if senders.n:
             there = yield senders.post_to_server(DenseMessage.of(chosen))
             answer = DenseMessage.of(there * (senders.n / communicator.n))

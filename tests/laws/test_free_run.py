@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from commeff import Communicator, methods, scheduled, topologies, train
+from commeff import Communicator, RunSettings, methods, scheduled, topologies, train
 from commeff.core.events import WaitsFor
 from commeff.experiments.tasks import Quadratic
 from commeff.training.free_run import free_run
@@ -77,7 +77,7 @@ def test_a_replay_gives_the_same_bits(free, name):
     order = Order(folder / f"{name}.csv", N, strategy.waits_for)
     replay, communicator = Replay(order), Communicator(N, seed=3)
     assert replay.steps >= STEPS
-    summary = train(task(), strategy, communicator, steps=STEPS, event_clock=replay)
+    summary = train(task(), strategy, communicator, RunSettings(steps=STEPS, event_clock=replay))
     memories = strategy.state_dict()["parts"]["parameters"]
     for rank, found in enumerate(ranks):
         other, state, sent, rate = found[name]
@@ -142,7 +142,7 @@ def test_a_run_of_one_is_a_run(tmp_path):
     alone, path = Communicator(1), tmp_path / "order.csv"
     one = Quadratic(workers=1, dimension=6, sigma=0.3, dtype="float64", seed=1)
     found = free_run(one, methods.async_sgd(SGD), alone, steps=5, order=path)
-    expected = train(one, methods.psgd(SGD), Communicator(1), steps=5)
+    expected = train(one, methods.psgd(SGD), Communicator(1), RunSettings(steps=5))
     assert found["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-12)
     assert (found["events"], found["samples"]) == (5, expected["samples"])
     with pytest.raises(ValueError, match="order must be a new file"):
