@@ -90,7 +90,8 @@ def train(
         checkpoints = checkpoints and MeshCheckpoints(checkpoints)
     if isinstance(task, PartitionedTask):
         communicator.context.samples = torch.tensor(task.sizes)
-    run, steps, l2 = Run.start(replicas, strategy, communicator, everybody), settings.steps, settings.l2
+    run = Run.start(replicas, strategy, communicator, everybody)
+    steps, every, l2 = settings.steps, settings.rows_every, settings.l2
     run.participation, run.event_clock = settings.absences, settings.event_clock
     stop_vote = StopVote(everybody) if everybody.transport.size > 1 else None
     run.resume(checkpoints, recorder, steps, _begun_elsewhere(settings.origin) if settings.origin else None)
@@ -114,7 +115,7 @@ def train(
 
             last = run.step == steps
             records, saves = (
-                last or run.step % settings.rows_every == 0,
+                last or run.step % every == 0,
                 bool(checkpoints and checkpoints.due(run.step)),
             )
             if records or saves:
