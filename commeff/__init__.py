@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from commeff.core import Encoder, Local, LocalStep, Strategy, Transform, scheduled
     from commeff.experiments.python import grid, load, run
     from commeff.profiling.profile import profile
+    from commeff.training.settings import RunSettings
     from commeff.training.trainer import train
     from commeff.transforms import Average, ErrorFeedback, Every, Gossip, Outer
 
@@ -50,6 +51,7 @@ _HOMES = {
     "Local": "commeff.core",
     "LocalStep": "commeff.core",
     "Outer": "commeff.transforms",
+    "RunSettings": "commeff.training.settings",
     "Strategy": "commeff.core",
     "Transform": "commeff.core",
     "average_hook": "commeff.adapters.ddp_hook",
@@ -74,6 +76,7 @@ __all__ = [
     "Local",
     "LocalStep",
     "Outer",
+    "RunSettings",
     "Strategy",
     "Transform",
     "average_hook",

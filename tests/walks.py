@@ -70,7 +70,7 @@ def walked() -> Iterator[dict[str, set[str]]]:
 
 def step(method: str, folder: Path) -> dict[str, set[str]]:
     """The third step of training."""
-    from commeff import train
+    from commeff import RunSettings, train
     from commeff.experiments.config.build import build
     from commeff.experiments.config.compose import compose
 
@@ -83,7 +83,7 @@ def step(method: str, folder: Path) -> dict[str, set[str]]:
         elif step == 3:
             walk.__exit__(None, None, None)
 
-    train(parts.task, parts.strategy, parts.communicator, steps=4, evaluate_every=4, progress=progress)
+    train(parts.task, parts.strategy, parts.communicator, RunSettings(steps=4, evaluate_every=4), progress=progress)
     return found[0]
 
 

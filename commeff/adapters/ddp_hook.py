@@ -47,7 +47,7 @@ class HookState:
     """
 
     def __init__(self, encoder: Encoder | Compressor, *, seed: int = 0, group: Any = None) -> None:
-        self.communicator = Communicator.per_process(seed, group)
+        self.communicator = Communicator(seed=seed, group=group)
         self._encoder, self.encoders = as_encoder(encoder), dict[int, Encoder]()
         self._places: dict[int, tuple[int, ...]] = {}  # which parameters a bucket held when its encoder began
         self._pending: list[tuple[Future[Tensor], Handle]] = []
@@ -58,7 +58,7 @@ class HookState:
         """Send one bucket; nobody waits yet."""
         vectors, number = bucket.buffer()[None], bucket.index()
         communicator = self.communicator.child(f"bucket{number}")
-        communicator.device = vectors.device
+        communicator.context.device = vectors.device
         self._first = communicator.step if self._first is None else self._first
         if communicator.step == self._first:
             return communicator.post_average(DenseMessage.of(vectors))

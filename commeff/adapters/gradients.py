@@ -10,6 +10,7 @@ from torch.autograd import Variable
 
 from commeff.adapters.holding import Holding
 from commeff.adapters.weights import some
+from commeff.communicator import observe
 from commeff.core import overlap
 from commeff.core.properties import is_rowwise
 from commeff.core.strategy import Strategy
@@ -130,7 +131,7 @@ class Gradients:
         """The first step shows whether gradients are final, unless changed, when one backward pass has made them."""
         if self._early is None:
             final = final and self._arrivals.begun == 1
-            self._early = self._may_leave and not float(self._communicator.observe(torch.tensor([1.0 - final])))
+            self._early = self._may_leave and not float(observe(self._communicator, torch.tensor([1.0 - final])))
 
     def _kept(self, start: int, stop: int) -> None:
         """Gradients of these columns are there, and stay until the step."""

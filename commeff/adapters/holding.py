@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout
 from commeff.parallelism import Mesh
 from commeff.parallelism.borrowed import borrowed
@@ -77,7 +77,7 @@ class Holding:
                 raise ValueError(f"precision must be left out where the user has split the model, got {dtype}")
         elif ours is not None:
             group = ours.group("worker")
-        self.communicator = Communicator.per_process(seed, group, collective)
+        self.communicator = Communicator(seed=seed, group=group, collective=collective)
         if workers is None:
             self._begin_alike(ours)
             if zero == 3 and ours is not None:
@@ -126,7 +126,7 @@ class Holding:
     def average_into(self, model: Models, batches: Iterable[Any] | None = None) -> None:
         """Make another model of this kind the average one; every process calls it."""
         own = self.dealt.row.parameters
-        mean = self.dealt.row.whole(self.communicator.observe(own).to(own)[None])[0]
+        mean = self.dealt.row.whole(observe(self.communicator, own).to(own)[None])[0]
         resharded(parts := parts_of(model))
         theirs = named(parts, nn.Module.named_parameters)  # by name: some may have been frozen there
         buffers = named(parts, nn.Module.named_buffers)
@@ -161,7 +161,7 @@ class Holding:
     def _average(self, tensors: Mapping[str, Tensor]) -> None:
         for buffer in map(distinct, tensors.values()):
             if buffer.is_floating_point():
-                buffer.copy_(self.communicator.observe(buffer[None]))
+                buffer.copy_(observe(self.communicator, buffer[None]))
             else:
                 value = buffer.contiguous()
                 self.communicator.transport.broadcast(value)

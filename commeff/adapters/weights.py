@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from commeff.adapters.holding import Holding
+from commeff.communicator import observe
 from commeff.core.local import Local
 from commeff.core.properties import remembers
 from commeff.core.strategy import Strategy
@@ -88,13 +89,13 @@ class Weights:
             return False
         found = self._found()
         changed = not torch.equal(found, self._expected)
-        observe, total = self._holding.communicator.observe, int(found.sum())
+        communicator, total = self._holding.communicator, int(found.sum())
         mine = torch.tensor(
             [[float(changed), *(total >> shift & CHUNK - 1 for shift in (0, 24, 48))]], dtype=torch.float64
         )
-        if not (mean := observe(mine))[0]:
+        if not (mean := observe(communicator, mine))[0]:
             return False
-        if float(observe(torch.tensor([float(not torch.equal(mean[1:].cpu(), mine[0, 1:]))]))):
+        if float(observe(communicator, torch.tensor([float(not torch.equal(mean[1:].cpu(), mine[0, 1:]))]))):
             raise RuntimeError(
                 "all workers must begin alike, got other weights at some since the optimizer was made: load the same "
                 "at every process, or at rank 0 before it is made"

@@ -28,12 +28,9 @@ class Collective(ABC):
     ----------
     kind : str
         Its name in the ledger.
-    adds : bool
-        Whether messages are added on the way, which only summable ones allow.
     """
 
     kind: str
-    adds = True
 
     @abstractmethod
     def wire(self, n: int) -> float:
@@ -43,19 +40,11 @@ class Collective(ABC):
     def post(self, message: Message, n: int, bounds: list[int], transport: Transport) -> Mean:
         """Begin; worker ids bounds[r] .. bounds[r + 1] - 1 live at process r."""
 
-    def check(self, message: Message) -> None:
-        """Refuse a message that the collective cannot carry."""
-        if self.adds and not message.summable:
-            raise ValueError(
-                f"collective={self.kind} needs messages that sum, got compressed ones of kind "
-                f"{type(message).__name__}: it adds them on the way; choose collective=all_gather, or auto"
-            )
-
 
 class AllGather(Collective):
     """Every message reaches everybody, who averages: (n - 1) messages' worth each."""
 
-    kind, adds = "all_gather", False
+    kind = "all_gather"
 
     def wire(self, n: int) -> float:
         return n - 1
@@ -75,6 +64,11 @@ class Sum(Collective):
     """
 
     def post(self, message: Message, n: int, bounds: list[int], transport: Transport) -> Mean:
+        if not message.summable:
+            raise ValueError(
+                f"collective={self.kind} needs messages that sum, got compressed ones of kind "
+                f"{type(message).__name__}: it adds them on the way; choose collective=all_gather, or auto"
+            )
         shares = [_share(part, n) for part in message.parts]
         if transport.size == 1:
             return message.with_parts(tuple(shares)).decode

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from copy import copy
-from math import prod
 from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.communicator.attendance import Attendance, Now
-from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, Collective, everybody
+from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody
 from commeff.communicator.collectives import collective as named
+from commeff.communicator.context import Context
 from commeff.communicator.ledger import Ledger
 from commeff.communicator.mixing import MixPlan, Neighbours, Plans, remembered
 from commeff.communicator.server import post_down, post_up
-from commeff.communicator.wire.records import broadcast_state
-from commeff.communicator.wire.transport import Transport, processes
+from commeff.communicator.wire.transport import Transport
 from commeff.compressors import DenseMessage, Message, WorkerRandom
 from commeff.compressors.places import Places
-from commeff.compressors.scratch import bands
 from commeff.topologies import MixingMatrix
 from commeff.topologies.failures import Sums, among
 
@@ -47,24 +43,24 @@ class Handle(Generic[T]):
         return self._result
 
 
-class Communicator(Attendance):
+class Communicator:
     """n workers, of which this process hosts some; method code knows no more than that.
 
     `Communicator(workers=n)` hosts all n: simulation. `Communicator(workers=n, group=group)` on every process of a
-    torch.distributed group hosts an equal consecutive share. The server's row is with worker 0, or where `homed` puts
-    it.
+    torch.distributed group hosts an equal consecutive share. The server's row is with worker 0. What only some parts
+    of a method need is beside this class: `views` of some columns or workers, and `unbilled` measurements.
 
     Parameters
     ----------
-    workers : int
-        n, the number of all workers.
+    workers : int, optional
+        n, the number of all workers; unless given, one on each process of the group.
     seed : int
         The key of all randomness.
     group : ProcessGroup, optional
         The processes.
     distributed : bool, optional
         Whether there are several processes; with group=None they are those of the default group. By default, whether a
-        group is given.
+        group is given, or workers is not.
     collective : str
         How averages travel: "auto" (all_reduce for messages that sum, all_gather for others), "all_reduce", "ring",
         "tree", "all_gather" or "server". What a collective cannot carry is refused.
@@ -74,30 +70,21 @@ class Communicator(Attendance):
     Attributes
     ----------
     n : int
-        The number of all workers.
+        The number of workers; for the transforms of a step that some miss, of those who take part.
     workers : sequence of int
-        The ids of the workers hosted here.
+        The ids of those hosted here.
     servers : int
         1 if the server's row is here, else 0.
     step : int
         The clock: model updates since the start, which the driver counts.
-    active : (w,) bool tensor or None
-        Which hosted workers take part in this step; None: all. It is given for all n, on every process the same.
-    moving : (w,) bool tensor or None
-        Which of these take their local step, though all of them communicate; None: all.
-    finished : (n,) bool tensor
-        Who of all n workers has a gradient for this step. Unless set, everybody who is there; the others of an
-        asynchronous method are there too, and still compute.
-    samples : (n,) tensor or None
-        How many training samples each worker has, if who drives the method knows.
-    losses : (w,) tensor or None
-        The losses of the hosted workers' batches of this step, if who drives the method says so.
     ledger : Ledger
         What was sent, per worker.
+    path : tuple of str
+        The place in the strategy, which keys randomness and labels the ledger.
+    context : Context
+        What the driver knows of the step, begun by `begin`.
     transport : Transport
         The processes, and the bytes handed to them.
-    path, start, home : tuple of str, int, int
-        What this view is of: the place in the strategy, from which column on, and the worker with the server's row.
 
     Examples
     --------
@@ -112,81 +99,96 @@ class Communicator(Attendance):
 
     def __init__(
         self,
-        workers: int,
+        workers: int | None = None,
         seed: int = 0,
         group: Any = None,
         distributed: bool | None = None,
         collective: str = "auto",
         transport: Transport | None = None,
     ) -> None:
-        require.at_least(1, workers=workers)
         if transport is None:
-            transport = Transport(group, alone=not (group is not None if distributed is None else distributed))
-        if transport.size > workers:
-            raise ValueError(
-                f"{workers} workers need at most {workers} processes, got {transport.size}: each hosts at least one"
-            )
-        bounds = [workers * r // transport.size for r in range(transport.size + 1)]
-        self.n, self.seed, self.transport, self.ledger = workers, seed, transport, Ledger()
+            several = (group is not None or workers is None) if distributed is None else distributed
+            transport = Transport(group, alone=not several)
+        n = transport.size if workers is None else workers
+        require.at_least(1, workers=n)
+        if transport.size > n:
+            raise ValueError(f"{n} workers need at most {n} processes, got {transport.size}: each hosts at least one")
+        bounds = [n * r // transport.size for r in range(transport.size + 1)]
+        self.n, self.seed, self.transport, self.ledger, self.context = n, seed, transport, Ledger(), Context(n)
         self.workers: Sequence[int] = range(bounds[transport.rank], bounds[transport.rank + 1])
         self.path: tuple[str, ...] = ()
-        self.start, self.home = 0, 0
+        self._start, self._home = 0, 0  # the first column, and the worker with the server's row
         self._apart = False  # whether rows are others than the strategy's, which lie at:
         self._places: Places | None = None
-        self._bounds, self._homes, self._collective, self._now = bounds, bounds, named(collective), Now()
-        self._among: Tensor | None = None  # (all workers,) bool: who is there, in a view of these
+        self._hosts = bounds  # the first worker on each process, and n
+        self._bounds = bounds  # the same of those that take part
+        self._among: Tensor | None = None  # (n,) bool: these, in a view of some
+        self._collective = named(collective)
         self._plans: Plans = {}
         self._views: dict[Any, Self] = {}
-        self._label = ""
 
-    @classmethod
-    def per_process(cls, seed: int = 0, group: Any = None, collective: str = "auto") -> Communicator:
-        """One worker on each process of a torch.distributed group, the default one unless given."""
-        return cls(processes(group), seed, group, distributed=True, collective=collective)
+    def _copy(self, **changes: Any) -> Self:
+        copied = copy(self)
+        copied.__dict__.update(changes, _views={})
+        return copied
 
-    def _view(self, key: Any, path: tuple[str, ...], start: int, home: int, workers: Sequence[int]) -> Self:
-        view = self._views.get(key)
-        if view is None:
-            view = self._views[key] = copy(self)
-            view.path, view.start, view.home, view.workers = path, start, home, workers
-            view._label, view._views = "/".join(path), {}
-        return view
+    def _view(self, key: Any, **changes: Any) -> Self:
+        """The copy with these changes, which is made once."""
+        if key not in self._views:
+            self._views[key] = self._copy(**changes)
+        return self._views[key]
+
+    @property
+    def step(self) -> int:
+        """Model updates since the start; the driver moves it."""
+        return self.context.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self.context.step = value
+
+    def begin(
+        self,
+        step: int,
+        *,
+        present: Tensor | None = None,
+        finished: Tensor | None = None,
+        losses: Tensor | None = None,
+    ) -> None:
+        """Begin a step that differs from others in more than its number: the driver calls it, on every process.
+
+        Parameters
+        ----------
+        step : int
+            Its number.
+        present : (n,) bool tensor, optional
+            Who takes part in it; everybody unless given.
+        finished : (n,) bool tensor, optional
+            Who of these has a gradient for it; all of them unless given.
+        losses : (w,) tensor, optional
+            The losses of the hosted workers' batches, which some methods adapt to.
+        """
+        context, hosted = self.context, list(self.workers)
+        for name, mask in {"present": present, "finished": finished}.items():
+            if mask is not None and (mask.dtype != torch.bool or mask.shape != (self.n,)):
+                raise ValueError(
+                    f"{name} must be a truth value for each of the {self.n} workers, got {mask.dtype} of shape "
+                    f"{tuple(mask.shape)}: every process has to know who"
+                )
+        context.step, context.losses = step, losses
+        context.present = torch.ones(self.n, dtype=torch.bool) if present is None else present.cpu().clone()
+        context.finished = context.present if finished is None else context.present & finished.cpu()
+        context.active = None if bool(context.present.all()) else context.present[hosted]
+        context.moving = None if bool(context.finished.all()) else context.finished[hosted]
 
     def child(self, name: str) -> Self:
         """One level deeper in the path that keys randomness and labels the ledger."""
-        return self._view(name, (*self.path, name), self.start, self.home, self.workers)
-
-    at = child
-
-    def columns(self, start: int) -> Self:
-        """The communicator of the columns from `start` on: the same streams of random numbers, from there on."""
-        return self._view(start, self.path, self.start + start, self.home, self.workers)
-
-    def apart(self, name: str) -> Self:
-        """As `child`, for vectors of their own: their columns are counted from 0, wherever they lie in the rows."""
-        return self.child(name).placed(None)
-
-    def placed(self, places: Places | None) -> Self:
-        """The communicator of vectors whose columns lie at these places of the whole row, or are counted from 0."""
-        view = self._view(("placed", places), self.path, 0, self.home, self.workers)
-        view._apart, view._places = True, places
-        return view
-
-    def homed(self, worker: int) -> Self:
-        """The communicator whose server row is with that worker: one shard of a sharded server."""
-        return self._view(("home", worker), self.path, self.start, worker, self.workers)
-
-    def together(self, linger: bool = False) -> AbstractContextManager[None]:
-        """Posts everything begun inside as one operation, at the end, so that exchanges do not queue behind each other.
-
-        With `linger` it waits even longer, until a result is needed, where that costs nothing.
-        """
-        return self.transport.together(linger)
+        return self._view(("child", name), path=(*self.path, name))
 
     @property
     def server(self) -> Self:
         """A view whose only rows are the server's: its randomness, its rows."""
-        return self._view(None, (*self.path, "server"), self.start, self.home, (SERVER,) * self.servers)
+        return self._view("server", path=(*self.path, "server"), workers=(SERVER,) * self.servers)
 
     @property
     def servers(self) -> int:
@@ -196,61 +198,77 @@ class Communicator(Attendance):
     @property
     def _host(self) -> int:
         """The process that hosts the server's row."""
-        return bisect_right(self._homes, self.home) - 1
+        return bisect_right(self._hosts, self._home) - 1
 
     def random(self, purpose: str) -> WorkerRandom:
         """A stream for each hosted row, keyed by (seed, step, worker, path, purpose): equal on every engine."""
-        path, places = (*self.path, purpose), self._places if self._apart else self._now.places
-        return WorkerRandom(self.seed, self.workers, self._now.step, path, self.start, self._now.device, places)
+        context, path = self.context, (*self.path, purpose)
+        places = self._places if self._apart else context.places
+        return WorkerRandom(self.seed, self.workers, context.step, path, self._start, context.device, places)
 
     def average(self, message: Message) -> Tensor:
         """(1/n) sum_j decode(m_j), as (w, d); the rows may be views of one row."""
         return self.post_average(message).wait()
 
     def mix(
-        self, message: Message, matrix: MixingMatrix, out: Tensor | None = None, keep: Sums | None = None
+        self,
+        message: Message,
+        matrix: MixingMatrix,
+        out: Tensor | None = None,
+        keep: Sums | None = None,
+        combine: Callable[[Neighbours], Tensor] | None = None,
     ) -> Tensor:
-        """sum_j W[i, j] decode(m_j) for every hosted i. out may be the very memory the message was made of.
+        """sum_j W[i, j] decode(m_j) for every hosted i.
 
-        keep: which sums of W stay where workers are absent, "rows" or "columns"; see `topologies.without_workers`.
+        Parameters
+        ----------
+        message : Message
+            m_i of the hosted workers.
+        matrix : MixingMatrix
+            W.
+        out : (w, d) tensor, optional
+            Where the result goes, which may be the very memory that the message was made of.
+        keep : {"rows", "columns"}, optional
+            Which sums of W stay where workers are absent; see `topologies.without_workers`.
+        combine : callable, optional
+            A rule in the place of the weighted sum: gets the same messages one by one, for the same bill.
         """
-        return self.post_mix(message, matrix, out, keep).wait()
+        return self.post_mix(message, matrix, out, keep, combine).wait()
 
-    def bill_average(self, message: Message) -> Collective:
-        """Enter an average of such messages into the ledger, and say how it travels."""
-        chosen = self._collective or (ALL_REDUCE if message.summable else ALL_GATHER)
-        chosen.check(message)
-        self._bill(chosen.kind, message, wire=chosen.wire(self.n), messages=min(1, self.n - 1))
-        return chosen
+    def post_average(self, message: Message, rows: int | None = None) -> Handle[Tensor]:
+        """`average`, begun now.
 
-    def post_average(self, message: Message) -> Handle[Tensor]:
-        """`average`, begun now."""
-        mean = self.post_mean(message)
-        return Handle(lambda: mean.wait().expand(len(self.workers), -1))
-
-    def post_mean(self, message: Message) -> Handle[Tensor]:
-        """The same as one row, (1, d), also where nobody is hosted who is there: for what all processes remember."""
+        Parameters
+        ----------
+        message : Message
+            m_i of the hosted workers.
+        rows : int, optional
+            How many rows the mean gets, one for each hosted worker unless given. 1: for what all processes remember,
+            also those none of whose workers takes part.
+        """
         message = self._agreed(message)
-        chosen = self.bill_average(message)
-        return Handle(chosen.post(message, self.n, self._bounds, self.transport))
+        chosen = self._collective or (ALL_REDUCE if message.summable else ALL_GATHER)
+        self._bill(chosen.kind, message, wire=chosen.wire(self.n), messages=min(1, self.n - 1))
+        mean = chosen.post(message, self.n, self._bounds, self.transport)
+        return self._handle(lambda: mean().expand(len(self.workers) if rows is None else rows, -1))
 
     def post_mix(
-        self, message: Message, matrix: MixingMatrix, out: Tensor | None = None, keep: Sums | None = None
+        self,
+        message: Message,
+        matrix: MixingMatrix,
+        out: Tensor | None = None,
+        keep: Sums | None = None,
+        combine: Callable[[Neighbours], Tensor] | None = None,
     ) -> Handle[Tensor]:
         """`mix`, begun now. The message's memory is read until the result is there."""
         message = self._agreed(message)
-        return Handle(self._mixing(message, matrix, keep).post(message, self.transport, out))
+        plan = self._mixing(message, matrix, keep)
+        if combine is None:
+            return self._handle(plan.post(message, self.transport, out))
+        neighbours = plan.post_each(message, self.transport)
+        return self._handle(lambda: combine(neighbours()))
 
-    def neighbours(self, message: Message, matrix: MixingMatrix) -> Neighbours:
-        """The messages of which `mix` gives the weighted sum, one by one, for the same bill: for rules of your own."""
-        return self.post_neighbours(message, matrix).wait()
-
-    def post_neighbours(self, message: Message, matrix: MixingMatrix) -> Handle[Neighbours]:
-        """`neighbours`, begun now."""
-        message = self._agreed(message)
-        return Handle(self._mixing(message, matrix).post_each(message, self.transport))
-
-    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None = None) -> MixPlan:
+    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
         """Bill such a mixing, and plan it."""
         plan = self._plan(matrix if self._among is None else among(matrix, self._among.numpy(), keep))
         self._bill("mix", message, wire=plan.out_degree, messages=plan.out_degree, senders=plan.senders)
@@ -264,7 +282,7 @@ class Communicator(Attendance):
         """`gather`, begun now."""
         message = self._agreed(message)
         self._bill("all_gather", message, wire=self.n - 1, messages=min(1, self.n - 1))
-        return Handle(everybody(message, self._bounds, self.transport))
+        return self._handle(everybody(message, self._bounds, self.transport))
 
     def to_server(self, message: Message) -> Tensor:
         """The mean of all messages at the server: (s, d)."""
@@ -274,7 +292,7 @@ class Communicator(Attendance):
         """`to_server`, begun now."""
         message = self._agreed(message)
         self._bill("to_server", message, wire=1, messages=1)
-        return Handle(post_up(message, self._bounds, self._host, self.transport))
+        return self._handle(post_up(message, self._bounds, self._host, self.transport))
 
     def from_server(self, message: Message) -> Tensor:
         """The server's message at every worker: (w, d)."""
@@ -285,29 +303,11 @@ class Communicator(Attendance):
         message = self._agreed(message)
         self._bill("from_server", message, wire=1, messages=1)
         arrived = post_down(message, self._host, self.transport)
-        return Handle(lambda: arrived().expand(len(self.workers), -1))
+        return self._handle(lambda: arrived().expand(len(self.workers), -1))
 
-    def observe(self, rows: Tensor) -> Tensor:
-        """The mean of (w, ...) rows over all workers in float64, for measuring: no part of a method, not billed."""
-        return self.post_observe(rows).wait()
-
-    def post_observe(self, rows: Tensor) -> Handle[Tensor]:
-        """`observe`, begun now."""
-        counts = self.transport.sent.copy()
-        arrived = self.transport.sum(_total(rows.to(self.device)))
-        self.transport.sent = counts
-        return Handle(lambda: arrived().div_(self.n))
-
-    def tell(self, state: Any, source: int) -> Any:
-        """The state that the process which hosts the worker `source` gives, at every process; not billed."""
-        if self.transport.size == 1:
-            return state
-        return broadcast_state(state, self.transport.group, bisect_right(self._homes, source) - 1)
-
-    def meet(self) -> None:
-        """Wait until all processes are here."""
-        if self.transport.size > 1:
-            self.observe(torch.zeros(len(self.workers)))
+    def _handle(self, finish: Callable[[], T]) -> Handle[T]:
+        """The handle of the operation that was billed last."""
+        return Handle(finish)
 
     def _agreed(self, message: Message) -> Message:
         """A message whose size depends on values as long as the longest of all, which a round of its own tells."""
@@ -321,18 +321,11 @@ class Communicator(Attendance):
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
         """Bill what another worker receives; `senders` is the share of workers whose message anybody receives."""
-        size, count, share = message.row_bytes, message.count if messages else 0, self.share
+        size, count, share = message.row_bytes, message.count if messages else 0, self.n / self.context.n
         payload = size * senders * share if messages else 0
-        self.ledger.bill(self.step, self._label, kind, payload, wire * size * share, messages * count * share, count)
+        self.ledger.bill(
+            self.context.step, "/".join(self.path), kind, payload, wire * size * share, messages * count * share, count
+        )
 
     def _plan(self, matrix: MixingMatrix) -> MixPlan:
         return remembered(self._plans, matrix, self._bounds, self.transport.rank)
-
-
-def _total(rows: Tensor) -> Tensor:
-    """The sum of rows (w, ...) in float64, which is no dtype of all of them at once."""
-    columns = rows.reshape(len(rows), prod(rows.shape[1:]))
-    total = columns.new_empty(columns.shape[1], dtype=torch.float64)
-    for band in bands(len(columns), columns.shape[1], columns.device):
-        torch.sum(columns[:, band], 0, dtype=torch.float64, out=total[band])
-    return total.view(rows.shape[1:])

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from commeff.communicator import Communicator, view
 from commeff.compressors import DenseMessage
 from commeff.core.components import Gradients, LocalStep, steps_of
 from commeff.core.state import Stateful
-
-if TYPE_CHECKING:
-    from commeff.communicator import Communicator
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,12 @@ def require_oracle(oracle: Gradients | None, part: Stateful) -> Gradients:
 
 
 def update_curvature(
-    learner: LearnsCurvature, x: Tensor, communicator: Communicator, oracle: object, shared: bool
+    learner: LearnsCurvature,
+    x: Tensor,
+    communicator: Communicator,
+    oracle: object,
+    moving: Tensor | None,
+    shared: bool,
 ) -> None:
     """Estimate the curvature if the optimizer wants it in this step, and tell it.
 
@@ -94,6 +97,8 @@ def update_curvature(
         The strategy's.
     oracle : Oracle
         Of the step's batches.
+    moving : (w,) bool tensor, optional
+        Which hosted workers take their local step; all unless given.
     shared : bool
         Whether it is the mean of all workers' estimates that each of them gets, as where gradients travel.
     """
@@ -106,18 +111,18 @@ def update_curvature(
             f"{'no oracle' if oracle is None else 'an oracle of gradients alone'}: use commeff.train, or give "
             "step(oracle=), a commeff.core.curvature.Oracle"
         )
-    below, active = communicator.child("gradients").child("curvature"), communicator.active
+    below, active = communicator.child("gradients").child("curvature"), communicator.context.active
     if curvature.kind == "gauss_newton":
         found = oracle.gauss_newton(x)
     else:
         signs = (below.random("signs").uniform(x.shape[1]) < 0.5).to(x).mul_(2).sub_(1)
         found = signs * oracle.hessian_product(x, signs)
-    here = communicator.present().child("gradients").child("curvature")
+    here = view(communicator, among=communicator.context.present).child("gradients").child("curvature")
     if shared and active is None:
         found = here.average(DenseMessage.of(found))
     elif shared and here.n:
         found[active] = here.average(DenseMessage.of(found[active]))
-    learner.learn(found, communicator.moving)
+    learner.learn(found, moving)
 
 
 class Flat(Oracle):

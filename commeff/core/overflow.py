@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
+from commeff.communicator import Communicator, observe
 from commeff.core.properties import is_rowwise
-
-if TYPE_CHECKING:
-    from commeff.communicator import Communicator
-    from commeff.core.strategy import Strategy
+from commeff.core.strategy import Strategy
 
 
 def step(strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communicator, finite: Tensor | bool) -> Tensor:
@@ -28,18 +24,15 @@ def step(strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communic
         Whether the gradients of the hosted workers are.
     """
     good = torch.as_tensor(finite).expand(len(x))
-    if communicator.active is not None:
-        good = good | ~communicator.active  # what the absent have computed nobody looks at
+    active = communicator.context.active
+    if active is not None:
+        good = good | ~active  # what the absent have computed nobody looks at
     if is_rowwise(strategy.gradients):
         if bool(good.all()):
             return strategy.step(x, gradient, communicator, donate=True)
-        communicator.moving = good.clone()
-        try:
-            kept = gradient.masked_fill(~good[:, None].to(gradient.device), 0.0)
-            return strategy.step(x, kept, communicator, donate=True)
-        finally:
-            communicator.moving = None
-    if float(communicator.observe((~good).double())) > 0:
+        finite_rows = gradient.masked_fill(~good[:, None].to(gradient.device), 0.0)
+        return strategy.step(x, finite_rows, communicator, donate=True, moving=good)
+    if float(observe(communicator, (~good).double())) > 0:
         strategy.drain()
         return x
     return strategy.step(x, gradient, communicator, donate=True)

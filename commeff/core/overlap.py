@@ -159,6 +159,6 @@ def ready(strategy: Strategy, gradient: Tensor, start: int, stop: int, communica
     Returns whether anything has been sent, so that all must stay as it is.
     """
     gradients = strategy.gradients
-    if communicator.active is not None or strategy.comparison is not None or not _can(gradients, SendsBlocks):
+    if communicator.context.active is not None or strategy.comparison is not None or not _can(gradients, SendsBlocks):
         return False
     return cast(SendsBlocks, gradients).ready(gradient, start, stop, communicator.child("gradients"))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from commeff.communicator import Communicator, broadcast
 from commeff.core.addresses import Address, RowSwap, Swap
 from commeff.core.properties import is_rowwise
 from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy, Transform, agrees
-
-if TYPE_CHECKING:
-    from commeff.communicator import Communicator
-
 
 RETURN = "return"  # its path in the ledger
 
@@ -36,7 +33,7 @@ def returns(strategy: Strategy, present: Callable[[int], Tensor], step: int) -> 
 
 
 def attend(strategy: Strategy, x: Tensor, communicator: Communicator, present: Callable[[int], Tensor]) -> Tensor:
-    """Begin the step ``communicator.step`` with the workers who take part in it: `communicator.active` is set.
+    """Begin the step ``communicator.step`` with the workers who take part in it: as `communicator.begin` does.
 
     Where all workers agreed after the last step, those who return get the parameters of the others, and the memories
     that are equal at all of them, as from a server, and are billed. Without it a worker returns with the parameters it
@@ -72,7 +69,7 @@ def attend(strategy: Strategy, x: Tensor, communicator: Communicator, present: C
     >>> x.tolist()
     [[2.0], [2.0]]
     """
-    communicator.active = present(communicator.step)
+    communicator.begin(communicator.step, present=present(communicator.step))
     found = returns(strategy, present, communicator.step)
     if found is None:
         return x
@@ -89,7 +86,7 @@ def _bring_back(strategy: Strategy, x: Tensor, communicator: Communicator, retur
         taken = _Taken(hosted.index(source))
         _exchange_common(strategy, x.shape[1], taken)
         state = {"x": x[taken.row].clone(), "memories": taken.found}
-    state = communicator.tell(state, source)
+    state = broadcast(communicator, state, source)
     here = returning[hosted]
     if bool(here.any()):
         x[here.to(x.device)] = state["x"].to(x.device)

@@ -26,12 +26,13 @@ memory, which `commeff.core.state` saves and restores; what is done to hide comm
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from commeff import require
+from commeff.communicator import Communicator, view
 from commeff.compressors import Layout
 from commeff.core import overlap
 from commeff.core.components import (
@@ -51,9 +52,6 @@ from commeff.core.curvature import LearnsCurvature, learner_of, update_curvature
 from commeff.core.presence import check_absence, rows_of
 from commeff.core.properties import evaluates_elsewhere, is_rowwise, rows_to_evaluate, sends
 from commeff.core.state import Stateful
-
-if TYPE_CHECKING:
-    from commeff.communicator import Communicator
 
 __all__ = [
     "Chain",
@@ -146,7 +144,7 @@ class Strategy(Stateful):
         if x.ndim != 2 or x.shape != (len(communicator.workers), layout.d):
             needed = (len(communicator.workers), layout.d)
             raise ValueError(f"x must have shape {needed}, got {tuple(x.shape)}: give one row for each hosted worker")
-        communicator.lay(x, layout)
+        communicator.context.device, communicator.context.places = x.device, layout.places
         self.local.start(x, layout)
         self._learner = learner_of(self.local)
         if self.comparison is not None:
@@ -181,7 +179,7 @@ class Strategy(Stateful):
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed. Never needed for correctness."""
-        if communicator.active is None:
+        if communicator.context.active is None:
             overlap.post(self.parameters, x, communicator.child("parameters"))
 
     def drain(self) -> None:
@@ -197,6 +195,7 @@ class Strategy(Stateful):
         oracle: Gradients | None = None,
         *,
         donate: bool = False,
+        moving: Tensor | None = None,
     ) -> Tensor:
         """One model update; rows that are equal may come back as views of one row.
 
@@ -211,6 +210,8 @@ class Strategy(Stateful):
             the curvature too, which some optimizers ask for.
         donate : bool
             Give the memory of x away, to work in place. Otherwise x is left alone, and a result is never touched again.
+        moving : (w,) bool tensor, optional
+            Which hosted workers take their local step, of those who have a gradient; the others communicate alone.
         """
         if not self._started:
             raise RuntimeError("step needs a strategy that has been started: call start(x, layout, communicator) first")
@@ -219,12 +220,15 @@ class Strategy(Stateful):
                 f"gradient must have the shape of x, {tuple(x.shape)}, got {tuple(gradient.shape)}: "
                 "give one row a worker"
             )
-        gradient = self.prepare(x, gradient, communicator, oracle)
+        context = communicator.context
+        if context.moving is not None:
+            moving = context.moving if moving is None else context.moving & moving.cpu()
+        gradient = self.prepare(x, gradient, communicator, oracle, moving)
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
-        if communicator.active is not None:
-            return self._step_of_present(own, gradient, communicator, communicator.active)
+        if context.active is not None:
+            return self._step_of_present(own, gradient, communicator, context.active, moving)
         averaged = self.gradients(gradient, communicator.child("gradients"))
-        moved = self.local(own, averaged, communicator.moving)
+        moved = self.local(own, averaged, moving)
         below = communicator.child("parameters")
         # What the local step returns is ours to give away only if it is the memory that we gave it.
         ours = moved.data_ptr() == own.data_ptr()
@@ -235,14 +239,16 @@ class Strategy(Stateful):
             )
         return out
 
-    def _step_of_present(self, x: Tensor, gradient: Tensor, communicator: Communicator, active: Tensor) -> Tensor:
+    def _step_of_present(
+        self, x: Tensor, gradient: Tensor, communicator: Communicator, active: Tensor, moving: Tensor | None
+    ) -> Tensor:
         """The same of the workers who are there; the other rows stay as they are. The memory of x is given away."""
         check_absence(self)
-        here = communicator.present()
+        here = view(communicator, among=communicator.context.present)
         if not here.n:
-            return self.local(x, gradient, communicator.moving)  # rates and periods go on by the clock
+            return self.local(x, gradient, moving)  # rates and periods go on by the clock
         averaged = self._among(self.gradients, gradient, here.child("gradients"), active)
-        moved = self.local(x, averaged, communicator.moving)
+        moved = self.local(x, averaged, moving)
         return self._among(self.parameters, moved, here.child("parameters"), active)
 
     @staticmethod
@@ -256,13 +262,18 @@ class Strategy(Stateful):
         return out
 
     def prepare(
-        self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None = None
+        self,
+        x: Tensor,
+        gradient: Tensor,
+        communicator: Communicator,
+        oracle: Gradients | None = None,
+        moving: Tensor | None = None,
     ) -> Tensor:
         """What there is to send of the gradients, (w, d). Tells the optimizer of the curvature, if it asks. `step` does
         so itself.
         """
         if self._learner is not None:
-            update_curvature(self._learner, x, communicator, oracle, shared=sends(self.gradients))
+            update_curvature(self._learner, x, communicator, oracle, moving, shared=sends(self.gradients))
         if self.comparison is None:
             return gradient
         return self.comparison(x, gradient, communicator, oracle)

@@ -39,7 +39,8 @@ def leaves_the_absent_alone(case: MethodCase) -> None:
         difference = float((torch.cat([rows for rows, _ in found], 1) - whole).abs().max())
         assert difference <= 1e-12, (
             f"{case.name}: with absent workers it differs by {difference:.1e} on {processes} processes: a process may "
-            "host nobody who is there, and what is divided by n has to be multiplied by communicator.share"
+            "host nobody who is there, and what is a mean over all workers has to be multiplied by communicator.n / "
+            "communicator.context.n"
         )
         assert all(bills == bill for _, bills in found), f"{case.name}: absent workers are billed on some processes"
 
@@ -49,11 +50,11 @@ def _drive(case: MethodCase, communicator: Communicator) -> tuple[Tensor, list[f
     strategy, workers = case.build(WORKERS), list(communicator.workers)
     x, trajectory, bills = start()[workers], [], []
     strategy.start(x, LAYOUT, communicator)
-    for communicator.step, letters in enumerate(PRESENT):
-        communicator.active = torch.tensor([letter == "1" for letter in letters])
+    for step, letters in enumerate(PRESENT):
+        communicator.begin(step, present=torch.tensor([letter == "1" for letter in letters]))
         absent = torch.tensor([letters[worker] == "0" for worker in workers])
-        gradients = _poisoned(elsewhere(communicator.step, workers), absent)
-        communicator.losses = falling(communicator).masked_fill(absent, torch.nan)
+        gradients = _poisoned(elsewhere(step, workers), absent)
+        communicator.context.losses = falling(communicator).masked_fill(absent, torch.nan)
         before, remembered = x.clone(), _Memories.of(strategy, absent)
         sent = communicator.ledger.payload_bytes
         x = strategy.step(x, gradients(x), communicator, gradients)

@@ -32,7 +32,7 @@ def _held_after(case: MethodCase, few: int, many: int) -> list[int]:
     strategy.start(x, LAYOUT, communicator)
     sizes: list[int] = []
     for communicator.step in range(many):
-        communicator.losses = falling(communicator)
+        communicator.context.losses = falling(communicator)
         x = strategy.step(x, slope(x, communicator.step), communicator, elsewhere(communicator.step))
         if communicator.step + 1 in (few, many):
             sizes.append(held([strategy, communicator]))

@@ -29,7 +29,7 @@ def resumes(case: MethodCase) -> None:
         fresh.load_state_dict(state)
         forgotten = [*_forgotten(strategy, fresh)]
         for later.step in range(stop, STEPS):
-            later.losses = falling(later)
+            later.context.losses = falling(later)
             x = fresh.step(x, slope(x, later.step), later, elsewhere(later.step))
             assert torch.equal(x, whole[later.step]), (
                 f"{case.name}: resumed after step {stop}, it differs at step {later.step} by "
@@ -54,7 +54,7 @@ def is_saved_by_name(case: MethodCase) -> None:
     loader.arrived = True
     fresh.exchange(at, loader)
     for later.step in range(stop, STEPS):
-        later.losses = falling(later)
+        later.context.losses = falling(later)
         x = fresh.step(x, slope(x, later.step), later, elsewhere(later.step))
         assert torch.equal(x, whole[later.step]), (
             f"{case.name}: saved by the names of tensors after step {stop}, it differs at step {later.step} by "

@@ -161,7 +161,7 @@ def run(
     trajectory = []
     for communicator.step in range(steps):
         gradient = slope(x, communicator.step, communicator.workers)
-        communicator.losses = falling(communicator)
+        communicator.context.losses = falling(communicator)
         if 0 in communicator.workers and communicator.step == 0:
             gradient[0] += push
         strategy.post(x, communicator)

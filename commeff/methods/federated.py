@@ -37,7 +37,7 @@ def fedavg(optimizer: OptimizerFactory, period: int = 8, weights: list[float] | 
         H, steps from one average to the next, at least 1.
     weights
         One for each worker, more than 0. Unless given they are the numbers of samples that the run's task has; in a
-        loop of your own set ``communicator.samples``. With equal ones it is `local_sgd`.
+        loop of your own set ``communicator.context.samples``. With equal ones it is `local_sgd`.
 
     References
     ----------

@@ -187,7 +187,7 @@ def gossip_aga(
         H_0, the first period, at least 1; the authors' 4 unless given.
     warmup
         Steps in which H stays H_0; 100 is a default of this package. In a loop of your own set
-        ``communicator.losses``, (w,), before each step: where nobody says the loss, H stays.
+        ``communicator.context.losses``, (w,), before each step: where nobody says the loss, H stays.
     power
         1 is the published algorithm, 1/4 what its theory suggests.
 

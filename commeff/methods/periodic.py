@@ -99,7 +99,7 @@ def ada_comm(optimizer: OptimizerFactory, period: int = 16, interval: int = 100,
         tau_0, the first period, at least 1.
     interval
         The fewest steps between two changes, at least 1; 100 is a default of this package. In a loop of your own set
-        ``communicator.losses``, (w,), before each step: where nobody says the loss, tau stays.
+        ``communicator.context.losses``, (w,), before each step: where nobody says the loss, tau stays.
     decay
         In (0, 1).
 

@@ -150,9 +150,9 @@ class _Watched(Communicator):
         super().__init__(workers, seed, collective=collective)
         self._matrices: list[MixingMatrix] = []
 
-    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None = None) -> MixPlan:
-        there = self._now.present
-        self._matrices.append(matrix if there is None else without_workers(matrix, there.numpy(), keep))
+    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
+        present = self.context.present
+        self._matrices.append(matrix if bool(present.all()) else without_workers(matrix, present.numpy(), keep))
         return super()._mixing(message, matrix, keep)
 
     def taken(self) -> list[Operation]:

@@ -194,7 +194,7 @@ class _Play:
 
     def _begin(self, device: str, rank: int) -> None:
         self._communicator = Rehearsal(self.workers, rank, self.seed, self.collective)
-        self._communicator.losses = torch.ones(1)
+        self._communicator.context.losses = torch.ones(1)
         self._x, self._gradient = (self._rows(device) for _ in range(2))
         self._bounds: dict[int, tuple[int, int]] = {}  # of each step's operations among all
         self._inside: dict[int, Counter[str]] = {}
@@ -278,11 +278,11 @@ class _Play:
         strategy.post(self._x, communicator)
         wire.early, wire.bucketed = False, bool(overlap.awaited(strategy))
         prepared = strategy.prepare(self._x, self._gradient, communicator, Flat())
-        gradient = strategy.gradients(prepared, communicator.at("gradients"))
+        gradient = strategy.gradients(prepared, communicator.child("gradients"))
         if len(self._bounds) < 2:
             strategy.local(self._x.clone(), gradient)
         wire.bucketed = False
-        strategy.parameters(self._x.clone(), communicator.at("parameters"))
+        strategy.parameters(self._x.clone(), communicator.child("parameters"))
         self._bounds[step], self._inside[step] = (begin, len(wire.operations)), self._sent() - before
         if len(wire.operations) > begin or len(self._bounds) <= 2:  # in other steps it holds no more than before
             self._held = most(self._held, measure_memory(strategy, (self._x, self._gradient)))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Handle
-from commeff.communicator.mixing import InPlace, MixPlan, Neighbours
+from commeff.communicator.mixing import InPlace, MixPlan
 from commeff.communicator.wire.transport import Arrived, Transport
 from commeff.compressors import Message
 from commeff.core import Stateful
@@ -126,17 +126,17 @@ class Rehearsal(Communicator):
         reader = sys._getframe(1).f_locals.get("self")
         if isinstance(reader, Stateful) and _unruled(reader):
             self.wire.clocked[type(reader).__name__] = None
-        return self._now.step
+        return self.context.step
 
     @step.setter
     def step(self, value: int) -> None:
-        self._now.step = value
+        self.context.step = value
 
     def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
         super()._bill(kind, message, wire=wire, messages=messages, senders=senders)
         entry = self.ledger.rows.pop()
         wired = self.wire
-        wired.homes.append(self.home)
+        wired.homes.append(self._home)
         wired.operations.append(
             Operation(
                 *entry, slot=self.path[0], early=wired.early, bucketed=wired.bucketed, waited=-1, posted=wired.now
@@ -155,17 +155,7 @@ class Rehearsal(Communicator):
             plans[matrix] = MixPlan(keep, keep, {}, {}, weights, out_degree, senders, (0,), (((), ()),), widest)
         return plans[matrix]
 
-    def post_mix(
-        self, message: Message, matrix: MixingMatrix, out: Tensor | None = None, keep: Sums | None = None
-    ) -> Handle[Tensor]:
-        """`mix`, begun now."""
-        return self._watched(super().post_mix(message, matrix, out, keep))
-
-    def post_neighbours(self, message: Message, matrix: MixingMatrix) -> Handle[Neighbours]:
-        """`neighbours`, begun now."""
-        return self._watched(super().post_neighbours(message, matrix))
-
-    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None = None) -> MixPlan:
+    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
         if matrix.n != self.n:
             raise ValueError(
                 f"the topology must connect the run's {self.n} workers, got one of {matrix.n}; make both equal"
@@ -174,35 +164,15 @@ class Rehearsal(Communicator):
         self.wire.operations[-1] = self.wire.operations[-1]._replace(matrix=matrix)
         return plan
 
-    def post_mean(self, message: Message) -> Handle[Tensor]:
-        """The mean, begun now; without numbers, it is not worked out."""
-        if not message.parts[0].is_meta:
-            return self._watched(super().post_mean(message))
-        self.bill_average(self._agreed(message))
-        mean = message.parts[0].new_empty(1, message.d, dtype=message.dtype)
-        return self._watched(Handle(lambda: mean))
-
-    def post_gather(self, message: Message) -> Handle[Message]:
-        """`gather`, begun now."""
-        return self._watched(super().post_gather(message))
-
-    def post_to_server(self, message: Message) -> Handle[Tensor]:
-        """`to_server`, begun now."""
-        return self._watched(super().post_to_server(message))
-
-    def post_from_server(self, message: Message) -> Handle[Tensor]:
-        """`from_server`, begun now."""
-        return self._watched(super().post_from_server(message))
-
-    def _watched(self, handle: Handle[T]) -> Handle[T]:
+    def _handle(self, finish: Callable[[], T]) -> Handle[T]:
         """The handle of the last operation, which notes the step in which it is waited for."""
         wire, index = self.wire, len(self.wire.operations) - 1
 
         def wait() -> T:
             wire.operations[index] = wire.operations[index]._replace(waited=wire.now)
-            return handle.wait()
+            return finish()
 
-        return Handle(wait)
+        return super()._handle(wait)
 
 
 def _unruled(part: Stateful) -> bool:

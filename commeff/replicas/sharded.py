@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
 from commeff.parallelism import Axis, Computation, Mesh, Objective
 from commeff.parallelism.boxes import Whereabouts
@@ -133,7 +133,7 @@ class ShardedWorker:
 
         The model itself holds the mean meanwhile: nothing is as large as a whole model.
         """
-        mean = communicator.observe(self.parameters).to(self.parameters)[None]
+        mean = observe(communicator, self.parameters).to(self.parameters)[None]
         own, buffers = self.parameters.clone(), {name: buffer.clone() for name, buffer in self.buffers.items()}
         self.load(mean)
         try:

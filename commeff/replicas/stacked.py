@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from commeff import require
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
 from commeff.compressors.layout import one_kind
 from commeff.compressors.parts import Part
@@ -154,7 +154,7 @@ class Stacked:
     @contextmanager
     def averaged(self, communicator: Communicator) -> Iterator[tuple[nn.Module, Tensor]]:
         """A model with the mean of all workers' parameters, and the mean (1, d). Every process calls it."""
-        mean = communicator.observe(self.parameters).to(self.parameters)
+        mean = observe(communicator, self.parameters).to(self.parameters)
         yield write_row(self._model(), mean, self.layout), mean[None]
 
     def compute(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout
 from commeff.compressors.scratch import tile_size
 from commeff.core.strategy import Strategy
@@ -82,7 +82,7 @@ def measure(task: Task, replicas: Replicas, communicator: Communicator) -> dict[
     some = max(1, tile_size(mean.device) // mean.shape[1])
     parts = [replicas.layout.row_sum((x - mean).square_()) for x in replicas.parameters.split(some)]
     squares = torch.cat(parts)
-    return quality | {"consensus_distance": math.sqrt(float(communicator.observe(squares)))}
+    return quality | {"consensus_distance": math.sqrt(float(observe(communicator, squares)))}
 
 
 def measure_final(
@@ -127,5 +127,5 @@ def measure_locals(task: Task, replicas: Replicas, communicator: Communicator) -
     x = replicas.parameters
     alike = not replicas.buffers and all(torch.equal(row, x[0]) for row in x)  # one stands for all
     each = [task.evaluate(model) for model in replicas.models[: 1 if alike else None]] * (len(x) if alike else 1)
-    means = communicator.observe(torch.tensor([list(row.values()) for row in each], dtype=torch.float64))
+    means = observe(communicator, torch.tensor([list(row.values()) for row in each], dtype=torch.float64))
     return {f"local_{name}": float(mean) for name, mean in zip(each[0], means, strict=True)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, zeros_like
 
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, barrier, observe
 from commeff.core import overflow, overlap
 from commeff.core.curvature import learner_of
 from commeff.core.events import EventClock, Instant, own_pace
@@ -111,10 +111,12 @@ class Run:
         *early, last = self.event_clock.events(step)
         for event in (*early, last):
             hold_rates(self.strategy.local, event is not last)
-            self.now, communicator.step, communicator.finished = event, event.number, event.finished
+            self.now = event
+            communicator.begin(event.number, finished=event.finished)
             self.replicas.active = None if event.finished is None else event.finished[list(communicator.workers)]
             yield event
-        communicator.finished = self.replicas.active = None
+        communicator.begin(communicator.step)  # between two steps nobody is late
+        self.replicas.active = None
         self.step = step + 1
 
     def gather_workers(self) -> None:
@@ -123,7 +125,7 @@ class Run:
             return
         before = self.replicas.parameters
         x = attend(self.strategy, before, self.communicator, self.participation.present)
-        self.replicas.active = self.communicator.active
+        self.replicas.active = self.communicator.context.active
         if x is not before:
             self.replicas.load(x)
 
@@ -144,21 +146,21 @@ class Run:
         self.strategy.post(self.replicas.parameters, self.communicator)
         awaited = overlap.awaited(self.strategy) if self.communicator.transport.size > 1 else ()
         gradient, losses = self.replicas.compute(loss, batches, self.communicator.step, l2, awaited, self._ready)
-        self.communicator.losses = losses
+        self.communicator.context.losses = losses
         if self.now is not None and self.now.finished is not None:  # the mean is over gradients, not over events
             weights = self.communicator.n * self.now.finished[list(self.communicator.workers)].to(losses)
             self.losses, self.counted = self.losses + weights * losses, self.counted + self.there
-        elif self.communicator.active is None:
+        elif self.communicator.context.active is None:
             self.losses, self.counted = self.losses + losses, self.counted + 1
         elif self.there:  # the mean over workers is that over those who are there
-            weights = self.communicator.active.to(losses) * (self.communicator.n / self.there)
+            weights = self.communicator.context.active.to(losses) * (self.communicator.n / self.there)
             self.losses, self.counted = self.losses + weights * losses, self.counted + 1
         return gradient
 
     @property
     def there(self) -> int:
         """How many workers have a gradient in this step."""
-        return int(self.communicator.finished.sum()) if self.now else self.communicator.present().n
+        return int(self.communicator.context.finished.sum())
 
     def _ready(self, start: int, stop: int) -> None:
         overlap.ready(self.strategy, self.replicas.gradients, start, stop, self.communicator)
@@ -193,11 +195,11 @@ class Run:
     def meet(self) -> None:
         """Wait for all processes: a step is over when it is over everywhere."""
         with self.clock():
-            self.everybody.meet()
+            barrier(self.everybody)
 
     def record(self, task: Task, recorder: Recorder | None) -> dict[str, Any]:
         """A new row: the mean minibatch loss since the last one, and how well the average model does."""
-        mean_loss = float(self.everybody.observe(self.losses / max(1, self.counted)))
+        mean_loss = float(observe(self.everybody, self.losses / max(1, self.counted)))
         self.losses, self.counted = zeros_like(self.losses), 0
         self.row = {"step": self.step, "minibatch_loss": mean_loss, "lr": self.strategy.local.lr}
         self.row |= {"seconds": self.seconds, "samples": self.samples}
@@ -218,14 +220,14 @@ class Run:
 
         Theirs are models of the past, which nobody will use: they get another when they return.
         """
-        active, x = self.communicator.active, self.replicas.parameters
+        active, x = self.communicator.context.active, self.replicas.parameters
         if active is None or not self.there or not self.strategy.agrees():
             yield
             return
         away, weights = ~active.to(x.device), active.to(x.device, x.dtype)[:, None]
         before = x[away].clone()
         scale = self.communicator.n / self.there
-        mean = scale * self.communicator.observe(torch.where(away[:, None], 0.0, x * weights))
+        mean = scale * observe(self.communicator, torch.where(away[:, None], 0.0, x * weights))
         x[away] = mean.to(x)
         self.replicas.load(x)
         yield
@@ -241,7 +243,7 @@ class Run:
         sent |= {f"{name}_bytes": count for name, (count, _) in inside.items()}
         seconds = {f"{name}_exposed_seconds": waited for name, (_, waited) in inside.items()}
         pieces = self.everybody.n // self.communicator.n
-        totals = pieces * self.everybody.observe(torch.tensor([[*sent.values()]], dtype=torch.float64))
+        totals = pieces * observe(self.everybody, torch.tensor([[*sent.values()]], dtype=torch.float64))
         return dict(zip(sent, map(round, totals.tolist()), strict=True)) | seconds
 
     def save(self, checkpoints: Checkpoints | None) -> None:

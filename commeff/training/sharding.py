@@ -58,8 +58,8 @@ def on_mesh(
 
         mesh = Mesh(worker=2, tensor=2)
         worker = on_mesh(task, mesh, sequence=True)
-        communicator = Communicator.per_process(seed=0, group=mesh.group("worker"))
-        train(task, strategy, communicator, worker=worker, steps=100)
+        communicator = Communicator(group=mesh.group("worker"))
+        train(task, strategy, communicator, RunSettings(steps=100), worker=worker)
     """
     tensor, pipeline = mesh.axis("tensor"), mesh.axis("pipeline")
     staged = pipeline.size * micro_batches > 1

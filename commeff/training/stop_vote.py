@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from commeff.communicator import Communicator, Handle
+from commeff.communicator import Communicator, Handle, post_observe
 
 INTERVAL = 0.5  # seconds between two votes
 
@@ -52,7 +52,7 @@ class StopVote:
             stop = votes > 0
             self._steps = max(1, min(2 * self._steps, int(INTERVAL / max(mean_seconds, 1e-9))))
         ballot = torch.tensor([float(self._requested), step_seconds], dtype=torch.float64)
-        self._vote = self._communicator.post_observe(ballot.expand(len(self._communicator.workers), -1))
+        self._vote = post_observe(self._communicator, ballot.expand(len(self._communicator.workers), -1))
         self._left, self._cast_at = self._steps, self._clock()
         return stop
 

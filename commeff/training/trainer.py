@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
-from commeff.communicator import Communicator
-from commeff.core.events import EventClock
+from commeff.communicator import Communicator, barrier
 from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker
 from commeff.replicas.stacked import engine_in
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, at_result, measure_final, yardsticks_of_pieces
-from commeff.training.participation import Participation
 from commeff.training.recorder import Recorder
 from commeff.training.run import Run
+from commeff.training.settings import RunSettings
 from commeff.training.stop_vote import StopVote
 from commeff.training.task import PartitionedTask, Task, objective
 from commeff.training.verdict import blown_up, not_finite
@@ -31,23 +29,15 @@ def train(
     task: Task,
     strategy: Strategy,
     communicator: Communicator,
+    settings: RunSettings,
     *,
-    steps: int,
-    engine: Literal["loop", "vmap"] = "loop",
-    precision: str | None = None,
     worker: ShardedWorker | None = None,
-    evaluate_every: int = 0,
-    l2: float = 0.0,
-    groups: Callable[[str, nn.Parameter], int] | None = None,
-    participation: Participation | None = None,
-    event_clock: EventClock | None = None,
     recorder: Recorder | None = None,
     checkpoints: Checkpoints | None = None,
-    origin: str | Path | None = None,
     progress: Callable[[int, dict[str, Any]], None] = lambda step, row: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Train for `steps` model updates and return the summary. Every process of the run calls it.
+    """Train as the settings say and return the summary. Every process of the run calls it.
 
     Parameters
     ----------
@@ -57,37 +47,16 @@ def train(
         The method, which need not have been started.
     communicator : Communicator
         The workers, and which of them this process hosts.
-    steps : int
-        Model updates in all, those before a resume included.
-    engine : {"loop", "vmap"}
-        How the models of the hosted workers are run: one after the other, or as one batched graph.
-    precision : {"fp32", "bf16", "fp16", "bf16_mixed"}, optional
-        In which these models compute, "fp32" unless given; what the method sees stays as they were made. "bf16_mixed"
-        is `torch.autocast` of forward passes, of whole models. A `worker` has its own.
+    settings : RunSettings
+        How long the run is, how models are computed, who takes part when, and where it begins.
     worker : ShardedWorker, optional
         This process's piece of a worker, where workers lie on several processes; the communicator is then that of the
         processes that hold the same piece, and the strategy is `fitted` to it.
-    evaluate_every : int
-        Steps between two rows of measurements; 0: a twentieth of `steps`.
-    l2 : float
-        l2 x is added to each gradient, before it is compressed.
-    groups : callable, optional
-        The parameter group of each parameter, from its name and itself; of whole models.
-    participation : Participation, optional
-        Who takes part in which step; everybody in all, unless given. Absent workers stay where they are, and compute
-        and send nothing. Where the others agree after a step, those who return get what they agree on, and are billed.
-    event_clock : EventClock, optional
-        When workers finish their gradients, by a simulated clock (`commeff.cluster.events`): a step is then n
-        gradients, in one event of all or in several of some, and rows have `events` and `simulated_seconds`.
     recorder : Recorder, optional
         Where the rows go; for rank 0 of the run only.
     checkpoints : Checkpoints, optional
         Where checkpoints go. The run goes on from the last one in the same folder, which must be its own: of the same
         method, workers, seed and model, unless the checkpoints name their run themselves.
-    origin : path, optional
-        The folder of another run of this model, with its `checkpoints/` by tensor and its metrics.jsonl. A run that has
-        no checkpoint of its own goes on from the last of these, on whatever mesh; with another number of workers, all
-        begin at the mean of the parameters, and what the method remembers begins anew.
     progress : callable
         Is called with the step and the last row after every step.
     should_stop : callable
@@ -109,30 +78,26 @@ def train(
     loss: Any = task.loss
     everybody = communicator
     if worker is None:
-        replicas = engine_in(precision or "fp32", engine)(task.model, communicator.workers, communicator.seed, groups)
+        engine = engine_in(settings.precision or "fp32", settings.engine)
+        replicas = engine(task.model, communicator.workers, communicator.seed, settings.groups)
     else:
-        for fault in _ignored(worker, engine, precision, groups):
+        for fault in _ignored(worker, settings):
             raise ValueError(fault)
-        everybody = Communicator.per_process(communicator.seed)
+        everybody = Communicator(seed=communicator.seed)
         replicas, loss = worker, objective(task, worker.computation.vocabulary)
         from commeff.training.mesh_checkpoints import MeshCheckpoints  # with torch's, half as long to import as torch
 
         checkpoints = checkpoints and MeshCheckpoints(checkpoints)
     if isinstance(task, PartitionedTask):
-        communicator.samples = torch.tensor(task.sizes)
+        communicator.context.samples = torch.tensor(task.sizes)
     run = Run.start(replicas, strategy, communicator, everybody)
-    run.participation = None if participation is None or participation.everybody else participation
-    run.event_clock = event_clock
-    if event_clock is not None and run.participation is not None:
-        raise ValueError(
-            "an event clock needs all workers, got participation too: who is absent finishes nothing; omit it"
-        )
+    steps, every, l2 = settings.steps, settings.rows_every, settings.l2
+    run.participation, run.event_clock = settings.absences, settings.event_clock
     stop_vote = StopVote(everybody) if everybody.transport.size > 1 else None
-    run.resume(checkpoints, recorder, steps, _begun_elsewhere(origin) if origin else None)
+    run.resume(checkpoints, recorder, steps, _begun_elsewhere(settings.origin) if settings.origin else None)
     if worker is not None and not run.began:
         with worker.uncounted():
             run.began = yardsticks_of_pieces(task, worker, communicator)
-    every = evaluate_every or max(1, steps // 20)
 
     with ended(checkpoints):
         for step in range(run.step, steps):
@@ -149,7 +114,10 @@ def train(
                     del batches  # before the next are drawn
 
             last = run.step == steps
-            records, saves = last or run.step % every == 0, bool(checkpoints and checkpoints.due(run.step))
+            records, saves = (
+                last or run.step % every == 0,
+                bool(checkpoints and checkpoints.due(run.step)),
+            )
             if records or saves:
                 run.meet()
             if records:
@@ -160,7 +128,7 @@ def train(
             if saves or last:
                 run.save(checkpoints)
             if records or saves:
-                everybody.meet()  # nobody's clock starts while another still evaluates or writes
+                barrier(everybody)  # nobody's clock starts while another still evaluates or writes
 
     if stop_vote:
         stop_vote.end()
@@ -172,13 +140,16 @@ def train(
     return verdict | {"steps": steps, "workers": communicator.n} | final
 
 
-def _ignored(worker: ShardedWorker, engine: str, precision: str | None, groups: object) -> Iterator[str]:
+def _ignored(worker: ShardedWorker, settings: RunSettings) -> Iterator[str]:
     """What whole models could be told and this worker, which is made already, could not, in words."""
-    if engine != "loop":
-        yield f"engine must be loop for workers in pieces, got {engine}: each process computes one piece; omit it"
-    if precision not in (None, worker.precision):
-        yield f"precision must be the worker's {worker.precision}, got {precision}: give it to on_mesh, which makes it"
-    if groups is not None:
+    if settings.engine != "loop":
+        yield f"engine must be loop for workers in pieces, got {settings.engine}: a process computes one piece; omit it"
+    if settings.precision not in (None, worker.precision):
+        yield (
+            f"precision must be the worker's {worker.precision}, got {settings.precision}: give it to on_mesh, which "
+            "makes it"
+        )
+    if settings.groups is not None:
         yield (
             "groups must be omitted for workers in pieces, got some: a rank need not hold tensors of each group; give "
             "each worker one process, or give groups to DistributedOptimizer"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from commeff import require
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, Context
 from commeff.compressors import DenseMessage, Layout
 from commeff.core import overlap
 from commeff.core.local import Local
@@ -25,8 +25,8 @@ ROUNDING = 1e-9  # engines add losses in different orders; a quotient that is wh
 class AdaptivePeriod(ByStep):
     """`inner` once a period, `otherwise` at the other steps; a rule finds the next period from the mean loss.
 
-    With `inner` workers average the losses of their batches (`Communicator.losses`), one number each, so that all have
-    the same period. Where nobody says a loss, or it is no positive number, the period stays.
+    With `inner` workers average the losses of their batches (`communicator.context.losses`), one number each, so that
+    all have the same period. Where nobody says a loss, or it is no positive number, the period stays.
     Memory: the steps since `inner`, the period, the loss it is compared with, when `inner` last was used. Sends what
     these send, and the loss.
 
@@ -85,11 +85,11 @@ class AdaptivePeriod(ByStep):
 
     def _adapt(self, due: bool, vectors: Tensor, communicator: Communicator) -> Generator[Any, Tensor, Tensor]:
         """Count the step, and find the next period where one is over."""
-        losses = vectors.new_zeros(len(vectors)) if vectors.is_meta else communicator.losses
+        losses = vectors.new_zeros(len(vectors)) if vectors.is_meta else _losses(communicator.context, len(vectors))
         self.counted += 1
         if losses is not None and (due or self.asks(communicator.step)):
             message = DenseMessage.of(losses.to(vectors)[:, None])
-            mean = yield communicator.child("loss").post_mean(message)
+            mean = yield communicator.child("loss").post_average(message, rows=1)
             loss = 0.0 if mean.is_meta else float(mean)
             if math.isfinite(loss) and loss > 0:
                 found = self.next_period(loss, communicator.step)
@@ -97,6 +97,16 @@ class AdaptivePeriod(ByStep):
         if due:
             self.counted, self.last = 0, communicator.step
         return vectors
+
+
+def _losses(context: Context, rows: int) -> Tensor | None:
+    """The losses of so many rows, those of the hosted workers who take part."""
+    hosted = rows if context.active is None else len(context.active)
+    if context.losses is not None and context.losses.shape != (hosted,):
+        raise ValueError(
+            f"losses must be a number for each of the {hosted} hosted workers, got shape {tuple(context.losses.shape)}"
+        )
+    return context.losses if context.losses is None or context.active is None else context.losses[context.active]
 
 
 class Growing(AdaptivePeriod):

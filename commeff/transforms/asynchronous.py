@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, broadcast, view
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.addresses import Address
 from commeff.core.events import OwnPace, WaitsFor
@@ -43,13 +43,14 @@ class Asynchronous(OwnPace, Transform):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        n = len(communicator.finished)
+        n = communicator.context.n
         self.updates = 0
         self.own, self.seen, self.staleness = (torch.zeros(n, dtype=torch.long) for _ in range(3))
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        self.own = self.own + communicator.finished
-        arrived = communicator.finished & (self.own % self.waits_for.period == 0)
+        finished = communicator.context.finished
+        self.own = self.own + finished
+        arrived = finished & (self.own % self.waits_for.period == 0)
         if not bool(arrived.any()):
             return vectors
         self.staleness = torch.where(arrived, self.updates - self.seen, self.staleness)
@@ -108,7 +109,7 @@ class ParameterServer(Asynchronous):
         return at.child(part, server=part == "server")
 
     def exchange_of(self, arrived: Tensor, vectors: Tensor, communicator: Communicator) -> Stages:
-        here, rows = communicator.only(arrived), rows_here(arrived, communicator)
+        here, rows = view(communicator, among=arrived), rows_here(arrived, communicator)
         moved = self.read[rows] - vectors[rows]
         if self.patience is not None:
             late = self.staleness_of(arrived, communicator).clamp(min=1).double()
@@ -121,7 +122,7 @@ class ParameterServer(Asynchronous):
         return out
 
     def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
-        model = communicator.tell({"model": self.server.model[0]} if communicator.servers else None, communicator.home)
+        model = broadcast(communicator, {"model": self.server.model[0]} if communicator.servers else None)
         found: Tensor = model["model"]
         return found.to(x).expand_as(x).clone()
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout
 from commeff.core.strategy import Chain, Strategy, Transform, with_transforms
 from commeff.core.traits import Traits
@@ -53,12 +53,12 @@ class Attack(Transform):
             raise ValueError(f"attackers must be fewer than the {communicator.n} workers, got {self.f}: not all lie")
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        others = sum(worker >= self.f for worker in communicator.ids) / communicator.n
+        others = int(communicator.context.present[self.f :].sum()) / communicator.n
         if not self.f or not others:
             return vectors
         honest = torch.tensor([worker >= self.f for worker in communicator.workers], device=vectors.device)
-        mean = communicator.observe(torch.where(honest[:, None], vectors, 0).double()) / others
-        square = communicator.observe(torch.where(honest[:, None], vectors.double() - mean, 0).square()) / others
+        mean = observe(communicator, torch.where(honest[:, None], vectors, 0).double()) / others
+        square = observe(communicator, torch.where(honest[:, None], vectors.double() - mean, 0).square()) / others
         known = Honest(mean.to(vectors), square.sqrt().to(vectors))
         lies = LIES[self.name](vectors, known, self.strength, communicator)
         return torch.where(honest[:, None], vectors, lies)

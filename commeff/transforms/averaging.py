@@ -51,7 +51,7 @@ class Weighted(Transform):
         M, an average with equal weights.
     weights : sequence of float, optional
         One for each worker, more than 0; unless given the numbers of their training samples, where who drives the
-        method says them (`Communicator.samples`), else equal.
+        method gives them (`communicator.context.samples`), else equal.
     """
 
     def __init__(self, average: Transform, weights: Sequence[float] | None = None) -> None:
@@ -69,14 +69,15 @@ class Weighted(Transform):
 
     def _factors(self, communicator: Communicator) -> Tensor | None:
         """(w, 1): n p_i of the hosted workers; None where all are 1."""
-        ids, weights = communicator.ids, communicator.samples
-        if self.weights is not None:
-            weights = torch.tensor([self.weights[worker] for worker in ids], dtype=torch.float64)
-        if weights is None:
+        context = communicator.context
+        if self.weights is None and context.samples is None:
             return None
-        places = {worker: place for place, worker in enumerate(ids)}
-        mine = weights[[places[worker] for worker in communicator.workers]]
-        return (mine / weights.mean())[:, None]
+        weights = torch.as_tensor(context.samples if self.weights is None else self.weights, dtype=torch.float64).cpu()
+        if weights.shape != (context.n,) or not bool((weights > 0).all()):
+            raise ValueError(
+                f"samples must be a positive number for each of the {context.n} workers, got {weights.tolist()}"
+            )
+        return (weights[list(communicator.workers)] / weights[context.present].mean())[:, None]
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         factors = self._factors(communicator)

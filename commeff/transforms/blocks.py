@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, view
 from commeff.compressors import Layout
 from commeff.core.addresses import Address
 from commeff.core.overlap import Flow, Stages
@@ -107,7 +107,7 @@ class Blocks(Transform):
 
     def _below(self, block: int, communicator: Communicator) -> Communicator:
         places = self._places[block]
-        return communicator.columns(self._held[block][0][0]) if places is None else communicator.placed(places)
+        return view(communicator, self._held[block][0][0] if places is None else places)
 
     def address(self, part: str, at: Address) -> Address:
         return at.block(part, self._held[int(part.removeprefix("blocks."))])
@@ -134,7 +134,7 @@ class Blocks(Transform):
             start, touched = end, touched + 1
         # In one order, whatever the order in which gradients come: it is the same on every process.
         i = len(self._spans) - 1 - len(self._flows)
-        with communicator.together(linger=True):
+        with communicator.transport.together(linger=True):
             while i >= 0 and not self._missing[i]:
                 self._begin(i, vectors, communicator)
                 i -= 1
@@ -146,7 +146,7 @@ class Blocks(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         if len(self.blocks) == 1:
             return (yield from stages_of(self.blocks[0], vectors, self._below(0, communicator)))
-        with communicator.together():
+        with communicator.transport.together():
             for i in reversed(range(len(self.blocks))):
                 if i not in self._flows:
                     self._begin(i, vectors, communicator)
@@ -156,7 +156,7 @@ class Blocks(Transform):
             arrived = []
             for _, handle in waiting:
                 arrived.append((yield handle))
-            with communicator.together():
+            with communicator.transport.together():
                 for (flow, _), value in zip(waiting, arrived, strict=True):
                     flow.send(value)
         return self._write([flows[i].finish() for i in range(len(flows))])
@@ -189,7 +189,7 @@ class Sharded(Blocks):
         return spans
 
     def _below(self, block: int, communicator: Communicator) -> Communicator:
-        return super()._below(block, communicator).homed(block)
+        return view(super()._below(block, communicator), home=block)
 
 
 class Buckets(Blocks):

@@ -143,7 +143,7 @@ class Striding(Transform):
     def _chosen(self, communicator: Communicator, d: int) -> Tensor | slice:
         """The columns of this step, wherever they lie in the whole row."""
         if self._places is None:
-            return slice(-(communicator.start + communicator.step) % self.stride, None, self.stride)
+            return slice(-(communicator.random("up").offset + communicator.step) % self.stride, None, self.stride)
         return ((self._places.of(0, d) + communicator.step) % self.stride == 0).nonzero().flatten()
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:

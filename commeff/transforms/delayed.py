@@ -32,8 +32,11 @@ class Underway:
 
     def result(self) -> Tensor:
         """M(v), made with the clock of the step at which it was begun."""
-        with self.communicator.at_step(self.step):
+        now, self.communicator.step = self.communicator.step, self.step
+        try:
             return self.flow.finish()
+        finally:
+            self.communicator.step = now
 
     def wait(self) -> Tensor:
         """The correction M(v) - v."""

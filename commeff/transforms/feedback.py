@@ -39,9 +39,9 @@ class EF21(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         change = self.changes.encode(vectors - self.public, communicator, "up")
-        handle = communicator.post_mean(change)
+        handle = communicator.post_average(change, rows=1)
         self.public += change.decode()
-        self.mean.add_((yield handle), alpha=communicator.share)
+        self.mean.add_((yield handle), alpha=communicator.n / communicator.context.n)
         return self.mean.clone().expand_as(vectors)
 
 
@@ -85,9 +85,9 @@ class Diana(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         change = self.compressor.encode(vectors - self.shift, communicator, "up")
-        handle = communicator.post_mean(change)
+        handle = communicator.post_average(change, rows=1)
         self.shift.add_(change.decode(), alpha=self._alpha)
-        learned = communicator.share * (yield handle)
+        learned = communicator.n / communicator.context.n * (yield handle)
         out = self.mean + learned
         self.mean.add_(learned, alpha=self._alpha)
         return out.expand_as(vectors)

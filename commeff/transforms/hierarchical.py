@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, view
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform
@@ -49,10 +49,10 @@ class Hierarchical(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         out, step = vectors.clone(), communicator.step
         for name in ("collect", "between", "spread"):
-            with communicator.together():
+            with communicator.transport.together():
                 below = communicator.child(name)
                 handles = [
-                    below.columns(a).post_mix(DenseMessage.of(out[:, a:b]), getattr(rounds, name).at(step))
+                    view(below, a).post_mix(DenseMessage.of(out[:, a:b]), getattr(rounds, name).at(step))
                     for rounds, (a, b) in zip(self._rounds, self._spans, strict=True)
                 ]
             for handle, (a, b) in zip(handles, self._spans, strict=True):

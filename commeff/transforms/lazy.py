@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, view
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.components import GradientComparison, Gradients
 from commeff.core.curvature import require_oracle
@@ -162,7 +162,7 @@ class LazyMean(Transform):
         if flags.is_meta:
             senders, chosen = communicator, vectors  # the most that it can be
         else:
-            senders, chosen = communicator.only(flags.bool().cpu()), vectors[sends]
+            senders, chosen = view(communicator, among=flags.bool().cpu()), vectors[sends]
         if senders.n:
             there = yield senders.post_to_server(DenseMessage.of(chosen))
             answer = DenseMessage.of(there * (senders.n / communicator.n))

@@ -49,8 +49,8 @@ class Differences(GradientComparison):
         out = gradient
         if not sends_whole(self.begun, self.probability, communicator):
             out = gradient - elsewhere(self.last_x)
-        self.last_x = kept(x.clone(), self.last_x, communicator.moving)
-        self.begun = self.begun or communicator.present().n > 0
+        self.last_x = kept(x.clone(), self.last_x, communicator.context.moving)
+        self.begun = self.begun or bool(communicator.context.present.any())
         return out
 
 
@@ -89,9 +89,9 @@ class Marina(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         if sends_whole(self.begun, self.probability, communicator):
-            self.mean = (yield communicator.post_mean(DenseMessage.of(vectors))).clone()
+            self.mean = (yield communicator.post_average(DenseMessage.of(vectors), rows=1)).clone()
         else:
             change = self.compressor.encode(vectors, communicator, "up")
-            self.mean = self.mean + (yield communicator.post_mean(change))
+            self.mean = self.mean + (yield communicator.post_average(change, rows=1))
         self.begun = True
         return self.mean.clone().expand_as(vectors)

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from commeff.communicator import Communicator
+from commeff.communicator import Communicator, view
 from commeff.compressors import Compressor, Layout
 from commeff.compressors.parts import Part
 from commeff.core.addresses import Address
@@ -56,7 +56,7 @@ class Pieces(Transform):
             raise ValueError(f"the parts must have each of the {layout.d} columns once, got spans {covered[:8]} ...")
         self.each = tuple(copy.deepcopy(self._inner) for _ in self._partition)
         for transform, part in zip(self.each, self._partition, strict=True):
-            transform.start(part.read(v), part.layout, communicator.apart(part.name))
+            transform.start(part.read(v), part.layout, view(communicator.child(part.name), None))
 
     def address(self, part: str, at: Address) -> Address:
         here = self._partition[int(part.removeprefix("each."))]
@@ -66,7 +66,7 @@ class Pieces(Transform):
         out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
         for transform, part in zip(self.each, self._partition, strict=True):
             columns = part.read(vectors)
-            part.write(out, (yield from stages_of(transform, columns, communicator.apart(part.name))))
+            part.write(out, (yield from stages_of(transform, columns, view(communicator.child(part.name), None))))
         return out
 
 

@@ -87,5 +87,5 @@ def orthonormal(matrix: Tensor) -> Tensor:
 
 def _mean(matrices: Tensor, communicator: Communicator) -> Generator[Handle[Tensor], Tensor, Tensor]:
     """(w, a, b) -> (a, b): the mean over all workers."""
-    mean = yield communicator.post_mean(DenseMessage.of(matrices.flatten(1)))
+    mean = yield communicator.post_average(DenseMessage.of(matrices.flatten(1)), rows=1)
     return mean[0].view(matrices.shape[1:])

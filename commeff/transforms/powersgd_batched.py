@@ -173,7 +173,7 @@ class BatchedPowerSGD(PowerSGD):
         flat = torch.cat([*(f.flatten(1) for f in factors), rest], dim=1)
         if not flat.shape[1]:
             return [], rest.new_empty(1, 0)
-        mean = yield communicator.post_mean(DenseMessage.of(flat))
+        mean = yield communicator.post_average(DenseMessage.of(flat), rows=1)
         sizes = [prod(f.shape[1:]) for f in factors]
         *parts, last = mean.split_with_sizes([*sizes, rest.shape[1]], dim=1)
         return [part.reshape(1, *f.shape[1:]) for part, f in zip(parts, factors, strict=True)], last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -102,5 +103,5 @@ class RobustGossip(Transform):
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         message = DenseMessage.of(vectors)
-        heard = yield communicator.post_neighbours(message, self.topology.at(communicator.step))
-        return self.rule(vectors, heard)
+        rule, matrix = partial(self.rule, vectors), self.topology.at(communicator.step)
+        return (yield communicator.post_mix(message, matrix, combine=rule))

@@ -42,5 +42,5 @@ def on_job(measure: Callable[[Communicator], T], nproc: int | None) -> T | None:
     everywhere = store_at(member.address, member.port, serve=serve, timeout=TIMEOUT)
     meeting = within(everywhere, f"commeff/bench/{member.job}")
     with one_thread(), joined(member.rank, member.size, meeting, TIMEOUT):
-        result = measure(Communicator.per_process())
+        result = measure(Communicator())
     return result if member.rank == 0 else None

@@ -49,6 +49,7 @@ from commeff.replicas import ShardedWorker
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.on_device import OnDevice
 from commeff.training.recorder import Recorder
+from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
 from commeff.training.trainer import train
@@ -243,17 +244,19 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                 task,
                 own.strategy,
                 own.communicator,
+                RunSettings(
+                    steps=config["steps"],
+                    evaluate_every=config["evaluate_every"],
+                    engine=config["engine"],
+                    precision=config.get("precision", "fp32"),
+                    l2=config["l2"],
+                    participation=participation(config, own.strategy),
+                    event_clock=event_clock_of(config, task, own.strategy),
+                    origin=origin_folder(config, run) if config.get("resume_from") else None,
+                ),
                 worker=own.worker,
-                steps=config["steps"],
-                engine=config["engine"],
-                precision=config.get("precision", "fp32"),
-                evaluate_every=config["evaluate_every"],
-                l2=config["l2"],
-                participation=participation(config, own.strategy),
-                event_clock=event_clock_of(config, task, own.strategy),
                 recorder=recorder,
                 checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
-                origin=origin_folder(config, run) if config.get("resume_from") else None,
                 progress=progress,
                 should_stop=lambda: stop.requested,
             )

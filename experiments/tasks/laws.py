@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from commeff import Communicator, methods
 from commeff.compressors.laws.problems import require
+from commeff.training.settings import RunSettings
 from commeff.training.task import Task
 from commeff.training.trainer import train
 
@@ -167,7 +168,7 @@ def trains(case: TaskCase) -> None:
     """Three steps of parallel SGD end in a finite loss."""
     task = case.build()
     strategy = methods.psgd(partial(torch.optim.SGD, lr=1e-3))
-    summary = train(task, strategy, Communicator(workers=WORKERS, seed=3), steps=STEPS)
+    summary = train(task, strategy, Communicator(workers=WORKERS, seed=3), RunSettings(steps=STEPS))
     require(
         summary["state"] == "done",
         f"{case.name}: {STEPS} steps of parallel SGD with learning rate 0.001 end {summary['state']}: {summary}",

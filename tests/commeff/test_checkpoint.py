@@ -20,6 +20,7 @@ from commeff.compressors import TopK
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import FORMAT, CheckpointRefused, Checkpoints
 from commeff.training.identity import describe, run_identity
+from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 from commeff.transforms import bucketed
 
@@ -43,7 +44,7 @@ def psgd(lr: float = 0.1) -> Strategy:
 def run(folder: Path, strategy: Strategy, steps: int = 4, workers: int = 2, seed: int = 0) -> dict[str, Any]:
     task = Quadratic(workers, dimension=3)
     communicator = Communicator(workers=workers, seed=seed)
-    return train(task, strategy, communicator, steps=steps, checkpoints=Checkpoints(folder))
+    return train(task, strategy, communicator, RunSettings(steps=steps), checkpoints=Checkpoints(folder))
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["with one before it", "alone"])

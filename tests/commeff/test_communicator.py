@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from commeff import Communicator, topologies
+from commeff.communicator import observe, view
 from commeff.compressors import Dense
 
 N, D = 6, 10
@@ -14,6 +15,11 @@ X = torch.randn(N, D, dtype=torch.float64)
 
 def message(communicator):
     return Dense().compress(X, communicator.random("up"))
+
+
+def test_a_method_sees_at_most_24_names():
+    names = [name for name in dir(Communicator(workers=2)) if not name.startswith("_")]
+    assert len(names) <= 24, names
 
 
 def test_each_operation_is_billed_by_its_formula():
@@ -55,26 +61,28 @@ def test_a_message_that_nobody_receives_is_not_billed():
 
 def test_observing_is_free():
     communicator = Communicator(workers=N)
-    torch.testing.assert_close(communicator.observe(X), X.mean(0))
+    torch.testing.assert_close(observe(communicator, X), X.mean(0))
     assert communicator.ledger.payload_bytes == 0
 
 
 def test_the_path_keys_randomness_and_labels_the_ledger():
     communicator = Communicator(workers=N, seed=5)
-    left, right = communicator.at("left"), communicator.at("right")
+    left, right = communicator.child("left"), communicator.child("right")
     assert not torch.equal(left.random("up").uniform(4), right.random("up").uniform(4))
-    assert torch.equal(left.random("up").uniform(4), Communicator(workers=N, seed=5).at("left").random("up").uniform(4))
-    assert torch.equal(left.random("up").uniform(4)[:, 1:], left.columns(1).random("up").uniform(3))
-    left.at("deep").average(message(communicator))
+    assert torch.equal(
+        left.random("up").uniform(4), Communicator(workers=N, seed=5).child("left").random("up").uniform(4)
+    )
+    assert torch.equal(left.random("up").uniform(4)[:, 1:], view(left, 1).random("up").uniform(3))
+    left.child("deep").average(message(communicator))
     assert communicator.ledger.rows[0].path == "left/deep"
 
 
 def test_views_share_the_clock_and_its_randomness_moves_with_it():
     communicator = Communicator(workers=N)
-    before = communicator.at("a").random("up").uniform(4)
+    before = communicator.child("a").random("up").uniform(4)
     communicator.step = 3
-    assert communicator.at("a").step == 3
-    assert not torch.equal(before, communicator.at("a").random("up").uniform(4))
+    assert communicator.child("a").step == 3
+    assert not torch.equal(before, communicator.child("a").random("up").uniform(4))
 
 
 def test_the_server_draws_its_own_numbers():

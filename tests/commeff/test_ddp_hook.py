@@ -72,7 +72,7 @@ def test_dense_messages_are_ddp() -> None:
 def test_a_bucket_is_encoded_as_by_hand(name: str) -> None:
     """One bucket: a dense step, then the encoder on the gradients in the order in which DDP lays them out."""
     found = on_processes(N, lambda: under_ddp(ENCODERS[name](), 25))
-    model, encoder, communicator = net(), ENCODERS[name](), Communicator(workers=N).at("bucket0")
+    model, encoder, communicator = net(), ENCODERS[name](), Communicator(workers=N).child("bucket0")
     parameters = list(model.parameters())[::-1]  # ready last, first in the bucket
     layout = Layout.of([(str(i), tuple(p.shape)) for i, p in enumerate(parameters)])
     for communicator.step in range(STEPS):

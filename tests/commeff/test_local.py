@@ -147,7 +147,7 @@ def test_a_rate_that_something_else_moves_is_refused(factory, idle):
     communicator, x = Communicator(workers=W), X.clone()
     strategy = methods.mem_sgd(factory, TopK(k=3))
     strategy.start(x, Layout.flat(LAYOUT.d), communicator)
-    communicator.active = active if idle else None
+    communicator.begin(communicator.step, present=active if idle else None)
     x = strategy.step(x, slope(x, 0), communicator)
     communicator.step = 1
     words = r"moved by commeff\.scheduled or options, got \(0\.08\d*,\) .* are \(0\.1,\).*give optimizer=scheduled"

@@ -23,6 +23,7 @@ from commeff.training.checkpoint import Checkpoints
 from commeff.training.on_device import OnDevice
 from commeff.training.oracle import SamplingTask
 from commeff.training.resharding import to_device
+from commeff.training.settings import RunSettings
 from commeff.training.task import DividedTask, LabelledTask, PartitionedTask, Task
 from commeff.training.trainer import train
 
@@ -40,8 +41,7 @@ def trained(task: Task, folder: Path | None = None, stop: int = 100) -> dict[str
         task,
         methods.mem_sgd(ADAM, TopK(ratio=0.1)),
         Communicator(workers=4),
-        steps=12,
-        evaluate_every=4,
+        RunSettings(steps=12, evaluate_every=4),
         checkpoints=Checkpoints(folder, 100) if folder else None,
         should_stop=lambda: next(steps) == stop,
     )
@@ -82,8 +82,8 @@ def test_a_task_on_a_device_has_no_protocol_that_its_task_lacks() -> None:
 
 def test_workers_weigh_as_many_samples_as_they_have_and_liars_stay_on_the_device() -> None:
     task, communicator = Digits(3, seed=0, model="linear"), Communicator(workers=3)
-    train(OnDevice(task, "cpu"), methods.psgd(ADAM), communicator, steps=1)
-    assert communicator.samples.tolist() == list(task.sizes)
+    train(OnDevice(task, "cpu"), methods.psgd(ADAM), communicator, RunSettings(steps=1))
+    assert communicator.context.samples.tolist() == list(task.sizes)
     assert len({*task.sizes}) > 1
     assert next(OnDevice(task, "meta").with_liars(1).model().parameters()).is_meta
 

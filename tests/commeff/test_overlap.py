@@ -216,7 +216,7 @@ def sums_posted(size: int) -> list[int]:
     """How many all-reduces there have been after each of three buckets of so many numbers is ready, and at the end."""
     posted, all_reduce = [0], torch.distributed.all_reduce
     layout = Layout.of([(f"t{i}", (size,)) for i in range(3)])
-    communicator = Communicator.per_process()
+    communicator = Communicator()
     buckets, v = Buckets(Average(), 4e-6 * size), torch.full((1, layout.d), 1.0 + torch.distributed.get_rank())
     buckets.start(torch.zeros_like(v), layout, communicator)
 
@@ -242,7 +242,7 @@ def test_small_buckets_wait_for_each_other_and_large_ones_leave_at_once(monkeypa
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_sums_by_shared_memory_can_be_waited_for_in_any_order(order: tuple[int, ...]) -> None:
     def run() -> list[list[float]]:
-        transport, rank = Communicator.per_process().transport, torch.distributed.get_rank()
+        transport, rank = Communicator().transport, torch.distributed.get_rank()
         waits = [transport.sum(torch.full((SMALL,), 10.0**i * (rank + 1))) for i in range(3)]
         arrived = {i: waits[i]() for i in order}
         return [arrived[i].unique().tolist() for i in range(3)]

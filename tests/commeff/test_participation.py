@@ -68,14 +68,14 @@ def test_impossible_numbers_are_refused():
 def drive(strategy, masks, returns=True, samples=None):
     """Rows after steps of those who are there; who returns gets what the others agree on."""
     communicator, x = Communicator(workers=N, seed=1), torch.ones(N, 3, dtype=torch.float64)
-    communicator.samples = samples
+    communicator.context.samples = samples
     strategy.start(x, Layout.flat(3), communicator)
 
     def there(step):
         return torch.tensor([letter == "1" for letter in masks[step]])
 
     for communicator.step in range(len(masks)):
-        communicator.active = there(communicator.step)
+        communicator.begin(communicator.step, present=there(communicator.step))
         if returns:
             x = attend(strategy, x, communicator, there)
         x = strategy.step(x, slope(x, communicator.step), communicator)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from commeff import Communicator, Layout, methods
+from commeff.communicator import view
 from commeff.compressors import TopK
 from commeff.core.curvature import Flat
 from commeff.core.properties import scope_of
@@ -188,8 +189,8 @@ def test_liars_may_be_absent_and_so_may_all_others():
     rows, communicator = honest(), Communicator(workers=N, seed=5)
     attack = Attack("inner_product", F)
     for there in ([0, 4, 5], [4, 5], [0, 1]):
-        communicator.active = torch.tensor([worker in there for worker in range(N)])
-        found = attack(rows[there], communicator.present())
+        communicator.begin(communicator.step, present=torch.tensor([worker in there for worker in range(N)]))
+        found = attack(rows[there], view(communicator, among=communicator.context.present))
         others = rows[[worker for worker in there if worker >= F]]
         for worker, vector in zip(there, found, strict=True):
             lies = worker < F and len(others)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from commeff import Communicator, Layout, Local, Strategy, methods, topologies
+from commeff.communicator import view
 from commeff.compressors import DenseMessage, TopK
 from commeff.core import Traits
 from commeff.core.properties import sends
@@ -34,9 +35,20 @@ def rows(seed=0):
 
 
 def hear(communicator, graph, encode=DenseMessage.of):
-    mine = rows()[list(communicator.workers)]
-    heard = communicator.neighbours(encode(mine), graph.at(0))
+    heard = neighbours(communicator, encode(rows()[list(communicator.workers)]), graph)
     return heard.vectors, heard.weights, communicator.ledger.rows, dict(communicator.transport.sent)
+
+
+def neighbours(communicator, message, graph):
+    """What a rule gets in the place of the weighted sum."""
+    heard = []
+
+    def rule(found):
+        heard.append(found)
+        return message.decode()
+
+    assert torch.equal(communicator.mix(message, graph.at(0), combine=rule), message.decode())
+    return heard[0]
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
@@ -66,10 +78,8 @@ def test_compressed_messages_are_heard_as_they_are_decoded():
 
 
 def test_who_is_absent_is_not_heard():
-    communicator = Communicator(workers=N)
-    communicator.active = torch.tensor([True, False, True, True, True, True])
-    here = communicator.present()
-    heard = here.neighbours(DenseMessage.of(rows()[here.workers]), GRAPHS["ring"].at(0))
+    here = view(Communicator(workers=N), among=torch.tensor([True, False, True, True, True, True]))
+    heard = neighbours(here, DenseMessage.of(rows()[here.workers]), GRAPHS["ring"])
     expected = torch.tensor([[1, 0], [1, 0], [1, 1], [1, 1], [1, 1]], dtype=torch.float64) / 3
     assert torch.allclose(heard.weights, expected)
     assert torch.equal(heard.vectors[1, 0], rows()[3])

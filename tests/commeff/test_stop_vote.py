@@ -25,7 +25,7 @@ class Clock:
 def stopped(asks: int, at: int, pause: float, most: int = 2000) -> tuple[int, int]:
     """Before which step it was said to stop, and after how many votes, if rank `asks` is asked to before step `at`."""
     clock, votes = Clock(), list[object]()
-    stop_vote = StopVote(Communicator.per_process(), clock)
+    stop_vote = StopVote(Communicator(), clock)
     for step in range(most):
         if stop_vote.passed(dist.get_rank() == asks and step == at):
             return step, len(votes)
@@ -51,7 +51,7 @@ def test_nobody_stops_unasked_and_votes_are_rare() -> None:
 
 def test_who_is_a_vote_ahead_does_not_wait(tmp_path: Path) -> None:
     def run() -> bool:
-        stop_vote, ahead = StopVote(Communicator.per_process()), tmp_path / "ahead"
+        stop_vote, ahead = StopVote(Communicator()), tmp_path / "ahead"
         if dist.get_rank():
             until(ahead.exists, "process 0, which must not wait for this one")
         passed = stop_vote.passed(False)

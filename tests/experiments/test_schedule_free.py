@@ -14,6 +14,7 @@ from commeff.experiments.tasks import Quadratic
 from commeff.optimizers import ScheduleFreeSGD
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
+from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 
 WORKERS, STEPS = 2, 8
@@ -50,7 +51,7 @@ def test_what_is_evaluated_is_the_average_and_what_is_kept_is_not(tmp_path: Path
         task(),
         method(),
         Communicator(workers=WORKERS, seed=2),
-        steps=STEPS,
+        RunSettings(steps=STEPS),
         recorder=Recorder(tmp_path),
         checkpoints=Checkpoints(tmp_path),
     )

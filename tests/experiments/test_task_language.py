@@ -22,6 +22,7 @@ from commeff.experiments.tasks import DataError, Language
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.text import load, spaced
 from commeff.replicas import Stacked, Vmapped
+from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 
 CONTENT = np.random.default_rng(0).bytes(4000)  # no nine bytes of it occur twice
@@ -191,7 +192,7 @@ def test_training_learns_and_counts_epochs_in_bytes(tmp_path: Path) -> None:
     communicator = Communicator(workers=2, seed=0)
     strategy = methods.psgd(partial(torch.optim.AdamW, lr=0.01))
     rows: list[dict[str, Any]] = []
-    summary = train(task, strategy, communicator, steps=150, progress=lambda step, row: rows.append(row))
+    summary = train(task, strategy, communicator, RunSettings(steps=150), progress=lambda step, row: rows.append(row))
     assert summary["test_loss"] < 0.5
     assert summary["val_accuracy"] > 0.8
     seen = 150 * 2 * 4 * 8

@@ -12,6 +12,7 @@ import torch
 from commeff import Communicator, methods
 from commeff.experiments.tasks import Risk
 from commeff.experiments.tasks.laws import check
+from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 
 KINDS = [("logistic", "l2"), ("logistic", "nonconvex"), ("square", "l2"), ("square", "nonconvex")]
@@ -37,8 +38,7 @@ def test_gradients_are_those_of_the_values_and_both_engines_have_them(loss: str,
             Risk(3, loss=loss, regulariser=regulariser, strength=0.1),
             methods.psgd(partial(torch.optim.SGD, lr=0.1)),
             Communicator(workers=3, seed=0),
-            steps=5,
-            engine=engine,
+            RunSettings(steps=5, engine=engine),
         )
         for engine in ("loop", "vmap")
     ]
@@ -64,8 +64,7 @@ def test_the_minimum_is_where_the_gradient_vanishes(loss: str) -> None:
         task,
         methods.psgd(partial(torch.optim.SGD, lr=1 / constants["L"])),
         Communicator(workers=4, seed=0),
-        steps=400,
-        engine="vmap",
+        RunSettings(steps=400, engine="vmap"),
     )
     assert end["gradient"] < 1e-8
     assert end["val_loss"] <= end["gradient"] / (2 * constants["mu"]) + 1e-14, "Polyak and Lojasiewicz"

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from commeff import Communicator, Layout, methods, scheduled, topologies
+from commeff.communicator import view
 from commeff.compressors import Dense, Natural, TopK
 from commeff.core import overflow
 from commeff.core.presence import rows_of
@@ -33,7 +34,8 @@ def drive(strategy, watch=lambda strategy, communicator: None):
     communicator, x = Communicator(workers=N, seed=1), rows(0)
     strategy.start(x, Layout.flat(D), communicator)
     for communicator.step in range(len(MASKS)):
-        communicator.active, away = present(communicator.step), ~present(communicator.step)
+        communicator.begin(communicator.step, present=present(communicator.step))
+        away = ~present(communicator.step)
         gradient, poisoned = rows(communicator.step + 1), x.clone()
         gradient[away] = poisoned[away] = torch.nan
         after = strategy.step(poisoned, gradient, communicator)
@@ -69,7 +71,7 @@ def test_what_the_absent_alone_remember_stays():
     strategy, communicator, x = methods.diloco(SGD, period=2), Communicator(workers=N, seed=1), rows(0)
     strategy.start(x, Layout.flat(D), communicator)
     for communicator.step, letters in enumerate(("11000", "11000", "00111")):
-        communicator.active = torch.tensor([letter == "1" for letter in letters])
+        communicator.begin(communicator.step, present=torch.tensor([letter == "1" for letter in letters]))
         x = strategy.step(x, rows(communicator.step + 1), communicator)
     remembered = strategy.parameters.inner.outer.state
     assert remembered["aged"].tolist() == [True, True, False, False, False]
@@ -79,13 +81,15 @@ def test_what_the_absent_alone_remember_stays():
 def test_an_overflow_at_a_worker_who_is_absent_keeps_nobody_from_a_step():
     strategy, communicator, x = methods.psgd(SGD), Communicator(workers=N), rows(0)
     strategy.start(x, Layout.flat(D), communicator)
-    communicator.active = there = torch.tensor([worker > 1 for worker in range(N)])
+    there = torch.tensor([worker > 1 for worker in range(N)])
+    communicator.begin(0, present=there)
     after = overflow.step(
         strategy, x.clone(), rows(1), communicator, torch.tensor([worker != 0 for worker in range(N)])
     )
     assert (after[there] != x[there]).all()
-    communicator.moving = torch.tensor([worker < 4 for worker in range(N)])
-    assert communicator.moving.tolist() == [False, False, True, True, False], "who is absent does not move in any case"
+    after = strategy.step(x, rows(1), communicator, moving=torch.tensor([worker < 4 for worker in range(N)]))
+    moved = (after != x).all(1).tolist()
+    assert moved == [False, False, True, True, False], "who is absent does not move in any case"
 
 
 def test_push_sum_loses_no_mass():
@@ -108,9 +112,9 @@ def test_senders_keep_what_the_absent_would_have_got():
     graph, communicator, v, there = topologies.exponential(N), Communicator(workers=N), rows(0), present(1)
     push_sum, more = PushSum(graph), rows(1)
     push_sum.start(v, Layout.flat(D), communicator)
-    communicator.active = there
+    communicator.begin(0, present=there)
     with rows_of(push_sum, there, D):
-        found = push_sum(torch.cat([v, more], 1)[there], communicator.present())
+        found = push_sum(torch.cat([v, more], 1)[there], view(communicator, among=there))
     assert (push_sum.numerator.sum(0) - v.sum(0)).abs().max() <= 1e-12
     assert (found[:, D:].sum(0) - more[there].sum(0)).abs().max() <= 1e-12, "sums that travel with them"
 
@@ -147,7 +151,9 @@ def test_the_corrections_of_scaffold_are_of_the_periods_that_a_worker_took_part_
     strategy.start(x, Layout.flat(D), communicator)
     drifts = []
     for communicator.step in range(8):
-        communicator.active = torch.tensor([worker != 1 or communicator.step not in (3, 4, 5) for worker in range(N)])
+        communicator.begin(
+            communicator.step, present=torch.tensor([w != 1 or communicator.step not in (3, 4, 5) for w in range(N)])
+        )
         if communicator.step == 6:
             x = x[:1].repeat(N, 1)  # who returns has what the others agree on, which is not where it once ended
         x = strategy.step(x, rows(communicator.step + 1), communicator)
@@ -186,8 +192,7 @@ def test_means_over_samples_are_unbiased_and_vary_as_theory_says():
     communicator = Communicator(workers=N)
     found = []
     for chosen in combinations(range(N), size):
-        communicator.active = torch.tensor([worker in chosen for worker in range(N)])
-        here = communicator.present()
+        here = view(communicator, among=torch.tensor([worker in chosen for worker in range(N)]))
         found.append(here.average(Dense().compress(v[list(chosen)], here.random("up")))[0])
     means = torch.stack(found)
     assert (means.mean(0) - v.mean(0)).abs().max() <= 1e-12
@@ -204,7 +209,7 @@ def test_methods_that_need_everybody_say_so():
 
 def test_every_process_has_to_know_who_takes_part():
     communicator = Communicator(workers=N)
-    with pytest.raises(ValueError, match="active must be a truth value for each of the 5 workers"):
-        communicator.active = torch.ones(3, dtype=torch.bool)
-    communicator.active = torch.ones(N, dtype=torch.bool)
-    assert communicator.active is None
+    with pytest.raises(ValueError, match="present must be a truth value for each of the 5 workers"):
+        communicator.begin(0, present=torch.ones(3, dtype=torch.bool))
+    communicator.begin(0, present=torch.ones(N, dtype=torch.bool))
+    assert communicator.context.active is None

@@ -28,7 +28,7 @@ def drive(strategy, losses, steps=30):
     strategy.start(x, Layout.flat(D), communicator)
     path, offset = [x], torch.linspace(-0.1, 0.1, N, dtype=torch.float64)
     for communicator.step in range(steps):
-        communicator.losses = None if losses is None else losses[communicator.step] * (1 + offset)
+        communicator.context.losses = None if losses is None else losses[communicator.step] * (1 + offset)
         x = strategy.step(x, slope(x, communicator.step), communicator)
         path.append(x)
     averaged = [row.step for row in communicator.ledger.rows if row.payload_bytes == 8 * D and row.kind != "mix"]
@@ -116,10 +116,9 @@ def test_those_who_are_there_agree_on_the_period_by_their_losses():
     strategy, communicator, x = methods.ada_comm(SGD, 4, 1), Communicator(workers=N, seed=1), start(N, D)
     strategy.start(x, Layout.flat(D), communicator)
     for communicator.step in range(4):
-        communicator.active = torch.tensor([worker != 2 for worker in range(N)])
         losses = torch.full((N,), 4.0 if communicator.step == 0 else 1.0, dtype=torch.float64)
         losses[2] = math.nan
-        communicator.losses = losses
+        communicator.begin(communicator.step, present=torch.tensor([w != 2 for w in range(N)]), losses=losses)
         x = strategy.step(x, slope(x, communicator.step), communicator)
         assert strategy.agrees(communicator.step) == (communicator.step == 3)
     assert strategy.parameters.period == 2
@@ -155,7 +154,7 @@ def test_the_laws_see_periods_that_change():
         (lambda: methods.gossip_aga(SGD, RING, power=0.0), "power must be above 0, got 0.0"),
         (lambda: methods.ada_comm(SGD, interval=0), "interval must be a whole number of at least 1, got 0"),
         (lambda: methods.ada_comm(SGD, decay=1.0), r"decay must lie in \(0, 1\), got 1.0"),
-        (lambda: setattr(Communicator(3), "losses", torch.ones(2)), "for each of the 3 hosted workers"),
+        (lambda: drive(methods.ada_comm(SGD), torch.ones(30, 2, 1)), "for each of the 6 hosted workers"),
     ],
 )
 def test_mistakes_are_refused_in_one_line(build, reason):

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from commeff import Communicator, methods
 from commeff.communicator.wire.transport import Transport
 from commeff.experiments.tasks.quadratic import Quadratic
+from commeff.training.settings import RunSettings
 from commeff.training.stop_vote import StopVote
 from commeff.training.trainer import train
 from tests.laws.processes import on_processes
@@ -52,7 +53,7 @@ class Late(Quadratic):
 
 def seconds(shared: torch.Tensor) -> tuple[float, float]:
     found = train(
-        Late(shared), methods.local_sgd(SGD, 100), Communicator.per_process(), steps=STEPS, evaluate_every=EVERY
+        Late(shared), methods.local_sgd(SGD, 100), Communicator(), RunSettings(steps=STEPS, evaluate_every=EVERY)
     )
     return found["seconds"], found["exposed_seconds"]
 

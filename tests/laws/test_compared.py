@@ -17,6 +17,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.tasks import Digits
 from commeff.replicas import Stacked
 from commeff.training.oracle import BatchOracle
+from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 
 SGD = partial(torch.optim.SGD, lr=0.05)
@@ -49,7 +50,7 @@ def test_a_run_of_differences_that_lose_nothing_is_a_run_of_parallel_sgd() -> No
         task = Digits(2, seed=1, model="linear", batch=4, dtype="float64")
         batch = task.batch(0, range(2))
         task.batch = lambda step, workers: batch  # type: ignore[method-assign]
-        found = train(task, strategy, Communicator(workers=2), steps=12, l2=0.01, evaluate_every=12)
+        found = train(task, strategy, Communicator(workers=2), RunSettings(steps=12, l2=0.01, evaluate_every=12))
         return float(found["train_loss"])
 
     plain = final(methods.psgd(SGD))

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from commeff import Communicator, Local, Strategy, methods, profile, scheduled, topologies, train
+from commeff import Communicator, Local, RunSettings, Strategy, methods, profile, scheduled, topologies, train
 from commeff.cluster.events import InStep, OutOfStep
 from commeff.cluster.speeds import Speeds
 from commeff.compressors import Layout
@@ -58,9 +58,14 @@ def on(strategy, speeds, folder=None, communicator=None, **told):
     seen = []
     told = {"progress": lambda step, row: seen.append(row)} | told
     summary = train(
-        task(), strategy, communicator, steps=STEPS, evaluate_every=1, event_clock=clock,
-        recorder=Recorder(folder) if folder else None, checkpoints=Checkpoints(folder, 5) if folder else None, **told,
-    )  # fmt: skip
+        task(),
+        strategy,
+        communicator,
+        RunSettings(steps=STEPS, evaluate_every=1, event_clock=clock),
+        recorder=Recorder(folder) if folder else None,
+        checkpoints=Checkpoints(folder, 5) if folder else None,
+        **told,
+    )
     return {name: value for name, value in summary.items() if name not in CLOCKS}
 
 
@@ -68,7 +73,7 @@ def on(strategy, speeds, folder=None, communicator=None, **told):
 def test_equal_speeds_are_the_synchronous_twin(name):
     asynchronous, synchronous = (make() for make in TWINS[name])
     found = on(asynchronous, Speeds(N, seconds=0.1))
-    expected = train(task(), synchronous, Communicator(N, seed=3), steps=STEPS, evaluate_every=1)
+    expected = train(task(), synchronous, Communicator(N, seed=3), RunSettings(steps=STEPS, evaluate_every=1))
     assert found["events"] == STEPS == expected["steps"]
     same = ("train_loss", "minibatch_loss", "samples") + ("consensus_distance",) * (name == "stale_dsgd")
     assert {key: found[key] for key in same} == pytest.approx({key: expected[key] for key in same}, rel=1e-12)
@@ -95,9 +100,15 @@ def test_equal_samples_at_equal_steps_and_slow_seconds_for_those_who_wait():
     slow = Speeds(N, straggler=10.0)
     free = on(methods.async_sgd(SGD), slow)
     waits = train(
-        task(), methods.psgd(SGD), Communicator(N, seed=3), steps=STEPS, evaluate_every=1,
-        event_clock=InStep(slow, profile(methods.psgd(SGD), Layout.flat(5), N), steps=STEPS),
-    )  # fmt: skip
+        task(),
+        methods.psgd(SGD),
+        Communicator(N, seed=3),
+        RunSettings(
+            steps=STEPS,
+            evaluate_every=1,
+            event_clock=InStep(slow, profile(methods.psgd(SGD), Layout.flat(5), N), steps=STEPS),
+        ),
+    )
     assert 0 <= free["samples"] - waits["samples"] < N * waits["samples"] / STEPS
     assert waits["simulated_seconds"] == 10.0 * STEPS
     assert free["simulated_seconds"] < 1.4 * STEPS + 2
@@ -115,8 +126,8 @@ def test_a_batch_is_the_next_of_the_workers_own():
     clock = OutOfStep(Speeds(N, straggler=3.0), own_pace(methods.async_sgd(SGD)).waits_for)
     communicator = Communicator(N, seed=3)
     watched = Watched(workers=N, dimension=5, sigma=0.3, dtype="float64", seed=1)
-    train(watched, methods.async_sgd(SGD), communicator, steps=6, event_clock=clock)
-    assert communicator.finished.all()  # between two steps nobody is late
+    train(watched, methods.async_sgd(SGD), communicator, RunSettings(steps=6, event_clock=clock))
+    assert communicator.context.finished.all()  # between two steps nobody is late
     of_fast, of_slow = ([step for worker, step in drawn if worker == who] for who in (0, N - 1))
     assert of_fast == list(range(len(of_fast)))
     assert of_slow == [0, 1]
@@ -155,10 +166,14 @@ def test_processes_that_are_stopped_leave_the_checkpoint_of_those_that_are_not(t
             for place, stop in (("whole", STEPS), ("half", 7), ("half", STEPS)):
                 strategy = make()
                 train(
-                    task(), strategy, Communicator(N, seed=3, group=dist.group.WORLD), steps=stop, evaluate_every=1,
-                    event_clock=OutOfStep(DRAWN, own_pace(strategy).waits_for),
+                    task(),
+                    strategy,
+                    Communicator(N, seed=3, group=dist.group.WORLD),
+                    RunSettings(
+                        steps=stop, evaluate_every=1, event_clock=OutOfStep(DRAWN, own_pace(strategy).waits_for)
+                    ),
                     checkpoints=Checkpoints(tmp_path / name / place),
-                )  # fmt: skip
+                )
 
     on_processes(2, all_of_them)
     for name in SERVED:
@@ -170,6 +185,8 @@ def test_absence_and_a_clock_are_not_for_one_run():
     clock = OutOfStep(DRAWN, own_pace(methods.async_sgd(SGD)).waits_for)
     with pytest.raises(ValueError, match="needs all workers"):
         train(
-            task(), methods.async_sgd(SGD), Communicator(N, seed=3), steps=2, event_clock=clock,
-            participation=Participation(N, share=0.5),
-        )  # fmt: skip
+            task(),
+            methods.async_sgd(SGD),
+            Communicator(N, seed=3),
+            RunSettings(steps=2, event_clock=clock, participation=Participation(N, share=0.5)),
+        )

@@ -14,6 +14,7 @@ from commeff.core import scheduled
 from commeff.experiments.tasks import Digits
 from commeff.laws import start
 from commeff.training.recorder import Recorder
+from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 from commeff.transforms import Every, Gossip
 from tests.laws.paths import DROP, RATES, SGD, STEPS, D, N, drive, equal, mean, slope
@@ -42,11 +43,13 @@ def test_fedavg_ends_at_the_optimum_of_the_weighted_objective():
 def taken_part(strategy, samples=None):
     """Who is there changes; gives the rows and those who were there last."""
     communicator, x = Communicator(workers=N, seed=1), start(N, D)
-    communicator.samples = samples
+    communicator.context.samples = samples
     strategy.start(x, Layout.flat(D), communicator)
     path = [x]
     for communicator.step in range(4):
-        communicator.active = torch.tensor([worker != communicator.step for worker in range(N)])
+        communicator.begin(
+            communicator.step, present=torch.tensor([worker != communicator.step for worker in range(N)])
+        )
         x = strategy.step(x, slope(x, communicator.step), communicator)
         path.append(x)
     return path, communicator
@@ -63,7 +66,7 @@ def test_weights_of_those_who_take_part_are_divided_by_their_sum(told: bool):
         if k % 2:
             x[there] = (P[there, None] * x[there]).sum(0) / P[there].sum()
         assert (path[k + 1] - x).abs().max() <= 1e-12
-    assert communicator.present().ids == [0, 1, 2, 4, 5]
+    assert communicator.context.present.tolist() == [True, True, True, False, True, True]
 
 
 def test_a_run_weighs_by_the_samples_of_its_task(tmp_path):
@@ -72,7 +75,9 @@ def test_a_run_weighs_by_the_samples_of_its_task(tmp_path):
     assert len(set(task.sizes)) > 1
 
     def end(method, **options):
-        return train(task, method(SGD, 2, **options), Communicator(4), steps=4, recorder=Recorder(tmp_path))["val_loss"]
+        return train(
+            task, method(SGD, 2, **options), Communicator(4), RunSettings(steps=4), recorder=Recorder(tmp_path)
+        )["val_loss"]
 
     own, given, equal_ones = (
         end(methods.fedavg),
@@ -87,7 +92,7 @@ def test_weights_that_do_not_fit_are_refused():
     for build, reason in (
         (lambda: methods.fedavg(SGD, 2, [1.0, 0.0]), "weights must be above 0"),
         (lambda: drive(methods.fedavg(SGD, 2, [1.0, 2.0])), "one for each of the run's 6 workers, got 2"),
-        (lambda: setattr(Communicator(2), "samples", torch.ones(3)), "for each of the 2 workers"),
+        (lambda: taken_part(methods.fedavg(SGD, 1), torch.ones(3)), "for each of the 6 workers"),
         (lambda: methods.scaffnew(SGD, 0.0), r"probability must lie in \(0, 1\], got 0"),
         (lambda: methods.scaffold(SGD, option="three"), "option must be 'one' or 'two'"),
         (lambda: methods.scaffold(SGD, 0, option="one"), "period must be a whole number of at least 1"),
@@ -152,7 +157,9 @@ def test_the_shifts_of_scaffnew_stay_with_a_worker_that_was_absent():
     strategy.start(x, Layout.flat(D), communicator)
     shifts = []
     for communicator.step in range(5):
-        communicator.active = torch.tensor([worker != 1 or communicator.step != 2 for worker in range(N)])
+        communicator.begin(
+            communicator.step, present=torch.tensor([w != 1 or communicator.step != 2 for w in range(N)])
+        )
         x = strategy.step(x, slope(x, communicator.step), communicator)
         if communicator.step == 2:
             x = x[:1].repeat(N, 1)

@@ -17,6 +17,7 @@ from commeff.communicator import Ledger
 from commeff.communicator.ledger import KEPT
 from commeff.experiments.tasks import Quadratic
 from commeff.laws.growth import held
+from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 from tests.laws.test_methods import CASES, CATALOGUE
 
@@ -62,7 +63,7 @@ def test_training_holds_no_more_either() -> None:
         if step in (100, 300):
             found[step] = held([task, strategy, communicator, row])
 
-    train(task, strategy, communicator, steps=300, evaluate_every=20, progress=watch)
+    train(task, strategy, communicator, RunSettings(steps=300, evaluate_every=20), progress=watch)
     assert found[300] <= found[100]
 
 

@@ -89,8 +89,8 @@ def test_marina_goes_on_without_some_workers_from_the_mean_of_all():
     strategy.start(x, Layout.flat(D), communicator)
     before, h, there = x.clone(), None, torch.tensor([True] * (N - 2) + [False] * 2)
     for communicator.step in range(8):
-        communicator.active = None if communicator.step % 3 == 0 else there
-        here = torch.ones(N, dtype=torch.bool) if communicator.active is None else there
+        communicator.begin(communicator.step, present=None if communicator.step % 3 == 0 else there)
+        here = communicator.context.present
         g = slope(x, communicator.step)
         old = slope(before, communicator.step)
         h = g[here].mean(0) if coins(0.3)[communicator.step] else h + (g - old)[here].mean(0)
@@ -104,7 +104,7 @@ def test_marina_begins_with_whole_gradients_of_those_who_come_first():
     strategy, communicator, x = methods.marina(SGD, Dense(), 1e-9), Communicator(workers=N, seed=1), start(N, D)
     strategy.start(x, Layout.flat(D), communicator)
     for communicator.step in range(2):
-        communicator.active = torch.full((N,), communicator.step > 0)
+        communicator.begin(communicator.step, present=torch.full((N,), communicator.step > 0))
         before, x = x, strategy.step(x, slope(x, 0), communicator, partial(slope, step=0))
     assert (x - (before - 0.1 * mean(slope(before, 0)))).abs().max() <= 1e-12
 

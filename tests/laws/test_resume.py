@@ -21,6 +21,7 @@ from commeff.core import scheduled
 from commeff.experiments.tasks import Digits
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
+from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 from tests import owned
 
@@ -74,8 +75,7 @@ def run(name: str, folder: Path, stop: int | None = None):
         task,
         variants()[name](),
         Communicator(workers=WORKERS, seed=2),
-        steps=STEPS,
-        evaluate_every=3,
+        RunSettings(steps=STEPS, evaluate_every=3),
         recorder=Recorder(folder),
         checkpoints=Checkpoints(folder),
         should_stop=lambda: next(steps_taken) == stop,

@@ -23,6 +23,7 @@ from commeff.replicas import Stacked
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.oracle import BatchOracle
 from commeff.training.recorder import Recorder
+from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 
 G: Callable[[Any], torch.optim.Optimizer] = partial(SophiaG, lr=0.1, weight_decay=0.0, interval=3)
@@ -142,12 +143,12 @@ def test_idle_workers_learn_nothing() -> None:
 def test_who_is_absent_has_no_part_in_an_estimate() -> None:
     strategy, communicator, x = methods.psgd(H), Communicator(workers=WORKERS, seed=3), start()
     strategy.start(x, LAYOUT, communicator)
-    communicator.active = torch.tensor([True, False, True, True])
+    communicator.begin(0, present=torch.tensor([True, False, True, True]))
     oracle = Bowl(range(WORKERS), 0)
     out = strategy.step(x, oracle(x), communicator, oracle)
     assert torch.equal(out[1], x[1])
     assert isinstance(strategy.local, Local)
-    expected = 0.01 * oracle.diagonal(x)[communicator.active].mean(0)
+    expected = 0.01 * oracle.diagonal(x)[communicator.context.active].mean(0)
     found = strategy.local.state["0.hessian"]
     torch.testing.assert_close(found[0], expected.reshape(found[0].shape), rtol=0, atol=1e-12)
     assert not found[1].any()
@@ -227,7 +228,7 @@ def test_a_stopped_run_ends_where_it_would_have(tmp_path: Path, optimizer: Any) 
             Digits(2, seed=1, model="mlp", hidden=8, norm="batch", dropout=0.2, batch=8),
             methods.psgd(optimizer),
             Communicator(workers=2, seed=2),
-            steps=7,
+            RunSettings(steps=7),
             recorder=Recorder(folder),
             checkpoints=Checkpoints(folder),
             should_stop=lambda: next(taken) == stop,

@@ -16,6 +16,7 @@ from commeff.experiments.studies.splitting.small import RandomTokens
 from commeff.parallelism import Mesh
 from commeff.parallelism.schedules import SCHEDULES
 from commeff.replicas import Stacked
+from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from commeff.transforms import clipped, fitted
@@ -127,10 +128,9 @@ def _on_ranks(place: Composition, method: str, mesh: Mesh) -> dict[str, Any]:
     train(
         RandomTokens(place.degrees["worker"], place.tied),
         clipped(fitted(strategy, worker.partition, None), clip),
-        Communicator.per_process(group=mesh.group("worker")),
+        Communicator(group=mesh.group("worker")),
+        RunSettings(steps=STEPS, evaluate_every=STEPS),
         worker=worker,
-        steps=STEPS,
-        evaluate_every=STEPS,
     )
     pieces = {}
     for name, parameter in worker.computation.parameters.items():

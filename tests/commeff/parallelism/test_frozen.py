@@ -16,6 +16,7 @@ from commeff.parallelism import Mesh
 from commeff.parallelism.fit import check_stages
 from commeff.parallelism.fully import FullyRow, fully
 from commeff.training.checkpoint import Checkpoints
+from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from commeff.transforms import clipped
@@ -50,14 +51,14 @@ def on_ranks(case):
     degrees, given = CASES[case]
     mesh, task = Mesh(**degrees), Frozen()
     worker = on_mesh(task, mesh, zero=3, precision="bf16", **given)
-    train(task, method(), Communicator(workers=1), worker=worker, steps=STEPS)
+    train(task, method(), Communicator(workers=1), RunSettings(steps=STEPS), worker=worker)
     return worker.where.boxes(worker.where.spans), worker.parameters[0]
 
 
 def test_what_is_frozen_computes_in_16_bits_too():
     with TemporaryDirectory() as folder:
-        told = {"precision": "bf16", "checkpoints": (checkpoints := Checkpoints(Path(folder)))}
-        train(Frozen(), method(), Communicator(workers=1), steps=STEPS, **told)
+        settings, checkpoints = RunSettings(steps=STEPS, precision="bf16"), Checkpoints(Path(folder))
+        train(Frozen(), method(), Communicator(workers=1), settings, checkpoints=checkpoints)
         row = checkpoints.load()["replicas"]["parameters"][0]
     named = [(name, p.detach()) for name, p in Frozen().model().named_parameters() if p.requires_grad]
     assert (row - torch.cat([p.flatten() for _, p in named])).abs().max() > 0.02, "nothing moved"

@@ -32,6 +32,7 @@ from commeff.replicas import Stacked
 from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.mesh_checkpoints import MeshCheckpoints, check, mean_model, pointed
 from commeff.training.run import Run
+from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from commeff.transforms import clipped, fitted
@@ -100,10 +101,9 @@ def on_ranks(method, folder, degrees, given, task=None, every=0, steps=STEPS, pr
     summary = train(
         task,
         built(method, mesh.degrees["worker"], worker.partition),
-        Communicator.per_process(group=mesh.group("worker")),
+        Communicator(group=mesh.group("worker")),
+        RunSettings(steps=steps, evaluate_every=steps),
         worker=worker,
-        steps=steps,
-        evaluate_every=steps,
         checkpoints=Checkpoints(folder, every=every),
         progress=progress,
     )
@@ -149,7 +149,7 @@ def references(folder):
     found = {}
     for method in METHODS:
         checkpoints = Checkpoints(folder / f"{method} whole")
-        train(Tokens(), built(method, 2), Communicator(workers=2), steps=STEPS, checkpoints=checkpoints)
+        train(Tokens(), built(method, 2), Communicator(workers=2), RunSettings(steps=STEPS), checkpoints=checkpoints)
         found[method] = checkpoints.load()["replicas"]["parameters"]
     return found
 
@@ -177,7 +177,7 @@ def test_another_mesh_goes_on_as_if_nothing_had_happened(outcomes, references, m
 @pytest.mark.parametrize("method", ["mem_sgd", *NIGHTLY])
 def test_more_methods_go_on_over_another_mesh(tmp_path, method):
     checkpoints = Checkpoints(tmp_path / "whole")
-    train(Tokens(), built(method, 2), Communicator(workers=2), steps=STEPS, checkpoints=checkpoints)
+    train(Tokens(), built(method, 2), Communicator(workers=2), RunSettings(steps=STEPS), checkpoints=checkpoints)
 
     def member():
         on_ranks(method, tmp_path / "parts", S2, {"zero": 1}, steps=STOP)
@@ -192,7 +192,7 @@ def test_more_methods_go_on_over_another_mesh(tmp_path, method):
 def test_eight_ranks_become_four(tmp_path, method):
     """In the middle of a period, and with feedback memories; then four become eight again."""
     checkpoints = Checkpoints(tmp_path / "whole")
-    train(Tokens(), built(method, 2), Communicator(workers=2), steps=STEPS + 2, checkpoints=checkpoints)
+    train(Tokens(), built(method, 2), Communicator(workers=2), RunSettings(steps=STEPS + 2), checkpoints=checkpoints)
     eight, four = {"worker": 2, "shard": 2, "tensor": 2}, {"worker": 2, "pipeline": 2}
     go_on = partial(on_ranks, method, tmp_path / "parts")
     on_processes(8, lambda: go_on(eight, {"zero": 1, "sequence": True}, steps=STOP))
@@ -239,8 +239,8 @@ def test_a_loss_scale_goes_on(tmp_path):
             if not found:
                 worker.scale.load_state_dict({"value": 64.0, "good": 5})
             strategy = fitted(methods.diloco(SGD, period=3), worker.partition, "own")
-            checkpoints, communicator = Checkpoints(tmp_path), Communicator.per_process(group=mesh.group("worker"))
-            train(task, strategy, communicator, worker=worker, steps=steps, checkpoints=checkpoints)
+            checkpoints, communicator = Checkpoints(tmp_path), Communicator(group=mesh.group("worker"))
+            train(task, strategy, communicator, RunSettings(steps=steps), worker=worker, checkpoints=checkpoints)
             found.append(worker.scale.state_dict())
         return found
 

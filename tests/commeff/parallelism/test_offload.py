@@ -10,6 +10,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
 from commeff import Communicator, methods
 from commeff.parallelism import Mesh
+from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from tests.commeff.parallelism.test_foreign import Sharded2, compare, trained
@@ -30,9 +31,9 @@ def kept_elsewhere(recompute, host):
     """This rank's row at the end."""
     mesh, task = Mesh(worker=2, shard=2), Tokens()
     worker = on_mesh(task, mesh, zero=3, recompute=recompute)
-    communicator = Communicator.per_process(group=mesh.group("worker"))
+    communicator = Communicator(group=mesh.group("worker"))
     first = worker.parameters.clone()
-    train(task, methods.diloco(SGD, period=2, host=host), communicator, worker=worker, steps=STEPS)
+    train(task, methods.diloco(SGD, period=2, host=host), communicator, RunSettings(steps=STEPS), worker=worker)
     assert (worker.parameters - first).abs().max() > 0.02
     return worker.parameters.clone()
 

@@ -20,6 +20,7 @@ from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.mesh_checkpoints import pointed
 from commeff.training.named import MemoryLoader, Named
 from commeff.training.origin import Origin
+from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.task import objective
 from commeff.training.trainer import train
@@ -57,9 +58,16 @@ def gone(folder, steps):
     """This rank's parameters and statistics after so many steps."""
     mesh, task = Mesh(shard=2), Normed()
     worker = on_mesh(task, mesh, zero=1)
-    communicator = Communicator.per_process(group=mesh.group("worker"))
+    communicator = Communicator(group=mesh.group("worker"))
     checkpoints = Checkpoints(folder, every=1)
-    train(task, methods.diloco(SGD, period=3), communicator, worker=worker, steps=steps, checkpoints=checkpoints)
+    train(
+        task,
+        methods.diloco(SGD, period=3),
+        communicator,
+        RunSettings(steps=steps),
+        worker=worker,
+        checkpoints=checkpoints,
+    )
     return {"parameters": worker.parameters.clone()} | {name: b.clone() for name, b in worker.buffers.items()}
 
 

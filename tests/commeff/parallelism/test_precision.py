@@ -20,6 +20,7 @@ from commeff.parallelism.precision import PRECISIONS, LossScale, precision
 from commeff.replicas import LowStacked, MixedStacked
 from commeff.replicas.stacked import engine_in
 from commeff.training.checkpoint import Checkpoints
+from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from commeff.transforms import Average, Blocks, Clipped, fitted
@@ -103,13 +104,13 @@ def on_one_process(name, method, overflows):
                 (loss_of(model, tokens) * (2.0**15 if name == "fp16" else 1)).backward()
                 halves.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
             gradient[worker] = (sum(halves) / 2).float() / (2.0**15 if name == "fp16" else 1)
+        moving = None
         if overflows and communicator.step == OVERFLOW[0]:
             if not is_rowwise(strategy.gradients):
                 continue
             gradient[OVERFLOW[1]] = 0
-            communicator.moving = torch.arange(2) != OVERFLOW[1]
-        x = strategy.step(x, gradient, communicator)
-        communicator.moving = None
+            moving = torch.arange(2) != OVERFLOW[1]
+        x = strategy.step(x, gradient, communicator, moving=moving)
     assert (x - first).abs().max() > 0.02, "nothing moved: the comparison says nothing"
     return x
 
@@ -151,7 +152,6 @@ def test_what_a_gradient_goes_through_first_decides_who_leaves_out_a_step():
         strategy.start(x, Layout.flat(3), communicator)
         after = overflow.step(strategy, x.clone(), torch.full((2, 3), math.inf), communicator, finite=False)
         assert torch.equal(after, x)
-        assert communicator.moving is None
 
 
 def halved(folder, steps):
@@ -159,9 +159,9 @@ def halved(folder, steps):
     mesh = Mesh(shard=2)
     worker = on_mesh(Tokens(), mesh, zero=2, precision="fp16")
     worker.scale.value = 2.0**40
-    communicator = Communicator.per_process(group=mesh.group("worker"))
+    communicator = Communicator(group=mesh.group("worker"))
     strategy = fitted(METHODS["psgd"](), worker.partition, "own")
-    train(Tokens(), strategy, communicator, worker=worker, steps=steps, checkpoints=Checkpoints(folder))
+    train(Tokens(), strategy, communicator, RunSettings(steps=steps), worker=worker, checkpoints=Checkpoints(folder))
     return worker.scale.value, worker.parameters
 
 
@@ -183,10 +183,15 @@ def trained(folder, name, method, steps=STEPS, stacked=True):
     """What two workers come to, whole ones in this process, or a rank each: rows, losses and scales."""
     mesh = None if stacked else Mesh(worker=2)
     worker = mesh and on_mesh(Two(), mesh, precision=name)
-    communicator = Communicator.per_process(group=mesh.group("worker")) if mesh else Communicator(workers=2)
+    communicator = Communicator(group=mesh.group("worker")) if mesh else Communicator(workers=2)
     checkpoints = Checkpoints(folder)
     summary = train(
-        Two(), METHODS[method](), communicator, worker=worker, steps=steps, precision=name, checkpoints=checkpoints
+        Two(),
+        METHODS[method](),
+        communicator,
+        RunSettings(steps=steps, precision=name),
+        worker=worker,
+        checkpoints=checkpoints,
     )
     if worker:
         return worker.parameters[0], summary["minibatch_loss"], summary["val_loss"], worker.scale and worker.scale.value

@@ -14,6 +14,7 @@ from commeff.core import Local
 from commeff.parallelism import Mesh
 from commeff.parallelism.precision import PRECISIONS
 from commeff.training.checkpoint import Checkpoints
+from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from commeff.transforms import Average
@@ -72,8 +73,8 @@ def on_ranks(bits, where, method):
     (make, precision), (degrees, given) = TASKS[bits], MESHES[where]
     mesh = Mesh(worker=2, **degrees)
     worker = on_mesh(make(), mesh, precision=precision, **given)
-    communicator = Communicator.per_process(group=mesh.group("worker"))
-    train(make(), METHODS[method](), communicator, worker=worker, steps=STEPS)
+    communicator = Communicator(group=mesh.group("worker"))
+    train(make(), METHODS[method](), communicator, RunSettings(steps=STEPS), worker=worker)
     boxes = worker.where.boxes(worker.where.spans)
     row = worker.parameters[0]
     return mesh.coordinates["worker"], [
@@ -86,8 +87,8 @@ def whole(bits, method):
     """Both workers' tensors, by name."""
     make, precision = TASKS[bits]
     with TemporaryDirectory() as folder:
-        told = {"precision": precision, "checkpoints": (checkpoints := Checkpoints(Path(folder)))}
-        train(make(), METHODS[method](), Communicator(workers=2), steps=STEPS, **told)
+        settings, checkpoints = RunSettings(steps=STEPS, precision=precision), Checkpoints(Path(folder))
+        train(make(), METHODS[method](), Communicator(workers=2), settings, checkpoints=checkpoints)
         rows = checkpoints.load()["replicas"]["parameters"]
     first = make().model()
     shapes = {name: p.shape for name, p in first.named_parameters()}

@@ -61,7 +61,7 @@ def sending(name, zero, degrees, schedule):
     mesh, task, strategy = Mesh(**degrees), TASKS[name](), methods.psgd(SGD)
     worker = on_mesh(task, mesh, zero=zero, schedule=schedule, micro_batches=3)
     strategy = bucketed(strategy, 0.01, worker.parameters, worker.layout)
-    communicator = Communicator.per_process(group=mesh.group("worker"))
+    communicator = Communicator(group=mesh.group("worker"))
     strategy.start(worker.parameters, worker.layout, communicator)
     found, blocks = [], strategy.gradients
 

@@ -22,6 +22,7 @@ from commeff.parallelism.played import PlayedMesh
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.on_device import OnDevice
 from commeff.training.recorder import Recorder
+from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from commeff.transforms import clipped, fitted
@@ -113,9 +114,7 @@ def on_one_process(method, folder):
         Tokens(),
         built(method),
         Communicator(workers=2),
-        steps=TAKEN[method],
-        l2=decay(method),
-        evaluate_every=2,
+        RunSettings(steps=TAKEN[method], l2=decay(method), evaluate_every=2),
         recorder=Recorder(folder),
         checkpoints=checkpoints,
     )
@@ -131,7 +130,7 @@ def on_ranks(case, method, folder, crash=None, checkpoints=None):
     degrees, given = CASES[case]
     mesh, task = Mesh(**degrees), OnDevice(Tokens(), "cpu")
     worker = on_mesh(task, mesh, **given)
-    communicator = Communicator.per_process(group=mesh.group("worker"))
+    communicator = Communicator(group=mesh.group("worker"))
 
     def progress(step, row):
         if step == crash:
@@ -141,10 +140,8 @@ def on_ranks(case, method, folder, crash=None, checkpoints=None):
         task,
         built(method, worker.partition),
         communicator,
+        RunSettings(steps=TAKEN[method], l2=decay(method), evaluate_every=2),
         worker=worker,
-        steps=TAKEN[method],
-        l2=decay(method),
-        evaluate_every=2,
         recorder=Recorder(folder) if str(mesh) == str(mesh).replace("1", "0") else None,
         checkpoints=checkpoints,
         progress=progress,
@@ -240,7 +237,7 @@ def test_the_end_of_a_run_is_measured_without_a_whole_model(outcomes, references
 def test_what_a_worker_in_pieces_cannot_be_told_is_refused(given, fault):
     worker = on_mesh(Tokens(), PlayedMesh({"worker": 2, "tensor": 2}))
     with pytest.raises(ValueError, match=fault):
-        train(Tokens(), built("psgd"), Communicator(workers=2), worker=worker, steps=1, **given)
+        train(Tokens(), built("psgd"), Communicator(workers=2), RunSettings(steps=1, **given), worker=worker)
 
 
 @pytest.mark.parametrize("case", CRASHED)

@@ -41,7 +41,7 @@ def worker_bytes(monkeypatch):
     """What the account and the transport have counted for an average and a gossip, over the network."""
     monkeypatch.setenv(SWITCH, "0")
     mesh = Mesh(worker=2)
-    communicator, x = Communicator.per_process(0, mesh.group("worker")), DenseMessage.of(torch.ones(1, 100))
+    communicator, x = Communicator(group=mesh.group("worker")), DenseMessage.of(torch.ones(1, 100))
     with Account() as account:
         communicator.average(x)
         communicator.mix(x, topologies.ring(2).at(0))
