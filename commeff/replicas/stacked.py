@@ -14,7 +14,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.compressors.layout import one_kind
 from commeff.compressors.parts import Part
-from commeff.parallelism.boxes import Whereabouts
+from commeff.core.boxes import Whereabouts
 from commeff.replicas.arrivals import Arrivals, Listener
 
 Loss = Callable[..., Tensor]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -18,13 +18,12 @@ from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, at_result, measure_final, yardsticks_of_pieces
 from commeff.training.participation import Participation
 from commeff.training.recorder import Recorder
+from commeff.training.resume import resume
 from commeff.training.run import Run
+from commeff.training.shared_checkpoints import SharedCheckpoints
 from commeff.training.stop_vote import StopVote
 from commeff.training.task import PartitionedTask, Task, objective
 from commeff.training.verdict import blown_up, not_finite
-
-if TYPE_CHECKING:
-    from commeff.training.origin import Origin
 
 
 def train(
@@ -85,8 +84,8 @@ def train(
         Where checkpoints go. The run goes on from the last one in the same folder, which must be its own: of the same
         method, workers, seed and model, unless the checkpoints name their run themselves.
     origin : path, optional
-        The folder of another run of this model, with its `checkpoints/` by tensor and its metrics.jsonl. A run that has
-        no checkpoint of its own goes on from the last of these, on whatever mesh; with another number of workers, all
+        The folder of another run of this model, with its `checkpoints/` and its metrics.jsonl. A run that has no
+        checkpoint of its own goes on from the last of these, on whatever mesh; with another number of workers, all
         begin at the mean of the parameters, and what the method remembers begins anew.
     progress : callable
         Is called with the step and the last row after every step.
@@ -115,9 +114,7 @@ def train(
             raise ValueError(fault)
         everybody = Communicator.per_process(communicator.seed)
         replicas, loss = worker, objective(task, worker.computation.vocabulary)
-        from commeff.training.mesh_checkpoints import MeshCheckpoints  # with torch's, half as long to import as torch
-
-        checkpoints = checkpoints and MeshCheckpoints(checkpoints)
+        checkpoints = checkpoints and SharedCheckpoints(checkpoints)
     if isinstance(task, PartitionedTask):
         communicator.samples = torch.tensor(task.sizes)
     run = Run.start(replicas, strategy, communicator, everybody)
@@ -128,17 +125,18 @@ def train(
             "an event clock needs all workers, got participation too: who is absent finishes nothing; omit it"
         )
     stop_vote = StopVote(everybody) if everybody.transport.size > 1 else None
-    run.resume(checkpoints, recorder, steps, _begun_elsewhere(origin) if origin else None)
-    if worker is not None and not run.began:
+    if worker is not None:  # of the model that it begins with, wherever it goes on from
         with worker.uncounted():
             run.began = yardsticks_of_pieces(task, worker, communicator)
+    resume(run, checkpoints, recorder, steps, origin)
     every = evaluate_every or max(1, steps // 20)
 
     with ended(checkpoints):
         for step in range(run.step, steps):
             stops = should_stop()
             if stop_vote.passed(stops) if stop_vote else stops:
-                run.save(checkpoints)
+                if checkpoints:
+                    checkpoints.keep(run)
                 return {"state": "stopped", "steps": run.step}
 
             with run.clock():
@@ -157,8 +155,8 @@ def train(
                 if reason := not_finite(row):
                     return {"state": "diverged", "reason": reason, "steps": run.step, "workers": communicator.n} | row
             progress(run.step, run.row)
-            if saves or last:
-                run.save(checkpoints)
+            if checkpoints and (saves or last):
+                checkpoints.keep(run)
             if records or saves:
                 everybody.meet()  # nobody's clock starts while another still evaluates or writes
 
@@ -183,9 +181,3 @@ def _ignored(worker: ShardedWorker, engine: str, precision: str | None, groups: 
             "groups must be omitted for workers in pieces, got some: a rank need not hold tensors of each group; give "
             "each worker one process, or give groups to DistributedOptimizer"
         )
-
-
-def _begun_elsewhere(folder: str | Path) -> Origin:
-    from commeff.training.origin import Origin  # with torch's checkpoints, half as long to import as torch
-
-    return Origin(folder)

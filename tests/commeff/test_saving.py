@@ -1,4 +1,4 @@
-"""What buckets, parts and optimizers remember goes through named tensors; the laws say so of methods."""
+"""What buckets, parts and optimizers remember is saved by the names of tensors; the laws say so of methods."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from commeff.compressors import Natural, TopK
 from commeff.compressors.parts import Part
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address
+from commeff.core.boxes import Boxes, Whereabouts
 from commeff.core.factories import scheduled
+from commeff.core.saving import Fresh, Loader, Places
 from commeff.laws.problem import slope
-from commeff.parallelism.boxes import Whereabouts
-from commeff.parallelism.saved import Held, copy, kinds
-from commeff.training.named import Anew, MemoryLoader, MemorySaver, Named
 from commeff.transforms import Buckets, clipped, on_pieces
 
 WORKERS = 3
@@ -61,52 +60,50 @@ def go_on(strategy, x, communicator, steps):
     return x
 
 
-def saved(strategy) -> MemorySaver:
-    strategy.drain()
-    saver = MemorySaver(Named(Whereabouts.of(LAYOUT), range(WORKERS)))
-    strategy.exchange(Address.of(LAYOUT.d), saver)
-    return saver
-
-
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_memories_saved_by_the_names_of_tensors_make_the_same_run(name):
+def test_what_is_saved_makes_the_same_run(name):
     whole = STRATEGIES[name]()
     expected = go_on(whole, *begun(whole), range(6))
     stopped, fresh = STRATEGIES[name](), STRATEGIES[name]()
     x = go_on(stopped, *begun(stopped), range(3))
-    saver = saved(stopped)
     _, communicator = begun(fresh)
-    wanted = Named(Whereabouts.of(LAYOUT), range(WORKERS))
-    loader = MemoryLoader(wanted, kinds(saver.named.held), saver.values)
-    fresh.exchange(Address.of(LAYOUT.d), loader)
-    copy(saver.named.held, wanted.held)
-    loader.arrived = True
-    fresh.exchange(Address.of(LAYOUT.d), loader)
+    fresh.load_state_dict(stopped.state_dict())
     assert torch.equal(go_on(fresh, x, communicator, range(3, 6)), expected)
-    unread = saver.named.held.keys() - wanted.held.keys()
-    assert all("/state/step/" in key for key in unread), "one count of steps stands for those of all tensors"
 
 
-def test_names_tell_worker_path_and_tensor():
+def test_names_tell_path_and_tensor_and_the_first_axis_is_that_of_workers():
     strategy = methods.diloco(SGD, period=2)
     go_on(strategy, *begun(strategy), range(3))
-    named = saved(strategy).named.held
-    assert named["worker2/parameters/inner/anchor/cube"].shape == (2, 3, 2)
-    assert "worker0/local/state/momentum_buffer/vector" in named
+    saved = strategy.state_dict()
+    assert saved["parameters/inner/anchor/cube"].shape == (WORKERS, 2, 3, 2)
+    assert saved["local/state/momentum_buffer/vector"].shape == (WORKERS, 5)
     strategy = STRATEGIES["clipped server"]()
     begun(strategy)
-    assert "server/gradients/inner/inner/down/error/matrix" in saved(strategy).named.held
+    assert strategy.state_dict()["gradients/inner/inner/down/error/matrix"].shape == (1, 4, 3)
 
 
 def test_what_is_saved_does_not_know_of_buckets_and_parts():
-    names = []
-    for strategy in (methods.mem_sgd(SGD, Natural()), buckets(methods.mem_sgd(SGD, Natural()))):
+    shapes = []
+    makes = (lambda: methods.mem_sgd(SGD, Natural()), lambda: buckets(methods.mem_sgd(SGD, Natural())))
+    for make in (*makes, STRATEGIES["parts"]):
+        strategy = make()
         go_on(strategy, *begun(strategy), range(2))
-        names.append({name: held.shape for name, held in saved(strategy).named.held.items()})
-    assert names[0] == names[1]
-    parts = STRATEGIES["parts"]()
-    go_on(parts, *begun(parts), range(2))
-    assert names[0] == {name: held.shape for name, held in saved(parts).named.held.items()}
+        saved = strategy.state_dict()
+        shapes.append({name: value.shape for name, value in saved.items() if torch.is_tensor(value)})
+    assert shapes[0] == shapes[1] == shapes[2]
+
+
+def test_what_is_saved_is_a_copy_and_what_is_loaded_too():
+    strategy, other = STRATEGIES["adam"](), STRATEGIES["adam"]()
+    x, communicator = begun(strategy)
+    x = go_on(strategy, x, communicator, range(2))
+    saved = strategy.state_dict()
+    before = {name: value.clone() for name, value in saved.items() if torch.is_tensor(value)}
+    begun(other)
+    other.load_state_dict(saved)
+    for each in (strategy, other):
+        go_on(each, x, communicator, range(2, 4))
+    assert all(torch.equal(saved[name], value) for name, value in before.items())
 
 
 def test_a_schedule_goes_on_where_memories_begin_anew():
@@ -114,7 +111,7 @@ def test_a_schedule_goes_on_where_memories_begin_anew():
     for strategy in strategies:
         begun(strategy)
     go_on(strategies[0], *begun(strategies[0]), range(3))
-    strategies[1].exchange(Address.of(LAYOUT.d), Anew(saved(strategies[0]).values))
+    strategies[1].exchange(Address.of(LAYOUT.d), Fresh(strategies[0].state_dict()))
     assert [strategy.local.lr for strategy in strategies] == [0.05 / 8] * 2
     assert not strategies[1].local.state["aged"].any()
 
@@ -134,25 +131,52 @@ def test_boxes_are_the_places_of_columns():
 
 
 def test_one_name_for_two_tensors_is_refused():
-    held = Held((2,))
-    held.put((0,), torch.ones(2))
-    held.put((0,), torch.ones(2))
-    with pytest.raises(ValueError, match="must be one tensor, got two different ones"):
-        held.put((0,), torch.zeros(2))
+    boxes = Boxes((2, 2))
+    boxes.put((0, 0), torch.ones(1, 2))
+    boxes.put((0, 0), torch.ones(1, 2))
+    with pytest.raises(ValueError, match=r"must be one tensor, got two different ones at \(0, 0\)"):
+        boxes.put((0, 0), torch.zeros(1, 2))
+    with pytest.raises(ValueError, match="must have 4 numbers that are needed here, got 2"):
+        boxes.whole()
+
+
+def test_any_box_is_put_together_from_those_that_are_here():
+    whole = torch.arange(24.0).view(4, 6)
+    boxes = Boxes(whole.shape, [((0, 0), whole[:3, :4]), ((0, 4), whole[:3, 4:]), ((3, 0), whole[3:])])
+    assert torch.equal(boxes.whole(), whole)
+    assert torch.equal(boxes.read((1, 2), (3, 4)), whole[1:, 2:])
+    assert boxes.read((0, 1), (2, 2)).data_ptr() == whole[0, 1:].data_ptr(), "a view, if one box has all"
 
 
 @pytest.mark.parametrize(
-    ("saved_there", "words"),
+    ("saved", "words"),
     [
-        ({}, "must hold x, got none"),
-        ({"x": (Held((3,)), 3)}, r"x must have shape \(2,\), got \(3,\)"),
-        ({"x": (Held((2,)), 1)}, "x must have 2 numbers that are needed here, got 1"),
+        ({}, "must hold gradients/error/x, got none"),
+        ({"gradients/error/x": Boxes((3, 3))}, r"gradients/error/x must have shape \(3, 2\), got \(3, 3\)"),
+        (
+            {"gradients/error/x": Boxes((3, 2), [((0, 0), torch.ones(1, 2))])},
+            "gradients/error/x must have 4 numbers that are needed here, got 0",
+        ),
     ],
 )
-def test_what_is_not_there_is_refused(saved_there, words):
-    for held, length in saved_there.values():
-        held.put((0,), torch.ones(length))
-    wanted = Held((2,))
-    wanted.put((0,), torch.zeros(2))
+def test_what_is_not_there_is_refused(saved, words):
+    loader = Loader(Places(Whereabouts.of(Layout.of([("x", (2,))])), [1, 2], 3), saved, {})
     with pytest.raises(ValueError, match=words):
-        copy({name: held for name, (held, _) in saved_there.items()}, {"x": wanted})
+        loader.rows(Address.of(2).child("gradients").child("error"), torch.zeros(2, 2))
+
+
+def test_values_that_are_not_there_and_those_that_nobody_knows_are_refused():
+    strategy = methods.diloco(SGD, period=2)
+    begun(strategy)
+    saved, before = strategy.state_dict(), strategy.local.lr
+    less = {name: value for name, value in saved.items() if name != "local/settings"}
+    with pytest.raises(ValueError, match="must hold local/settings, got none: it is another method's state"):
+        strategy.load_state_dict(less)
+    with pytest.raises(ValueError, match="must not hold gradients/error: it is another method's state"):
+        strategy.load_state_dict(saved | {"gradients/error": torch.ones(2)})
+    assert strategy.local.lr == before
+
+
+def test_before_the_start_there_is_no_state():
+    with pytest.raises(RuntimeError, match=r"^state_dict needs a strategy that has been started: call start"):
+        methods.psgd(SGD).state_dict()

@@ -1,0 +1,313 @@
+"""What a strategy remembers, by name: one flat mapping, which does not know how the process that saved it was laid out.
+
+A memory of columns is saved tensor by tensor of the model: `parameters/inner/anchor/blocks.0.norm.weight`, with a row
+for each worker where workers have their own. Each process has some boxes of it; another layout reads others.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from commeff.compressors import Layout
+from commeff.core.addresses import Address, RowSwap
+from commeff.core.boxes import Boxes, Shape, Whereabouts
+from commeff.core.state import Stateful
+
+T = TypeVar("T")
+
+ELSE = "it is another method's state, or another version's"
+
+
+class Place(NamedTuple):
+    """Where a part of a memory is saved.
+
+    Attributes
+    ----------
+    name, shape : str, tuple of int
+        Of the whole tensor.
+    offsets, sizes : tuple of int
+        Of the box in it.
+    part : tuple
+        An index: the part, of the memory.
+    """
+
+    name: str
+    shape: Shape
+    offsets: Shape
+    sizes: Shape
+    part: tuple[Any, ...] = (...,)
+
+
+class Places:
+    """Where a process's memories are saved.
+
+    Parameters
+    ----------
+    where : Whereabouts
+        Of the process's columns.
+    workers : sequence of int, optional
+        Its workers; unless given, it has all that there are.
+    n : int
+        How many there are.
+    """
+
+    def __init__(self, where: Whereabouts, workers: Sequence[int] | None = None, n: int = 0) -> None:
+        self._workers, self._n, self._boxes = workers, n, cache(where.boxes)
+
+    def of(self, at: Address, shape: Shape, of_workers: bool) -> Iterator[Place]:
+        """Of a memory: by tensors of the model if it is of columns, else as it is."""
+        n, first = self._axis(at, shape[0]) if of_workers else ((), ())
+        own = shape[of_workers:]
+        if len(shape) > 1 and shape[-1] == at.width:
+            between = own[:-1]
+            for box in self._boxes(at.spans):
+                yield Place(
+                    f"{at.name}/{box.tensor}",
+                    (*n, *between, *box.shape),
+                    (*first, *(0 for _ in between), *box.offsets),
+                    (*shape[:-1], *box.sizes),
+                    (..., slice(box.start, box.stop)),
+                )
+        else:
+            yield Place(f"{at.path}{at.apart}", (*n, *own), (*first, *(0 for _ in own)), shape)
+
+    def numbers(self, at: Address, name: str, shape: Shape) -> Iterator[Place]:
+        """Of what an optimizer remembers of tensors, if it is not of columns: it is saved with each of them."""
+        n, first = self._axis(at, shape[0])
+        for tensor in self.tensors(at):
+            offsets = (*first, *(0 for _ in shape[1:]))
+            yield Place(f"{at.name}/{name}/{tensor}", (*n, *shape[1:]), offsets, shape)
+
+    def tensors(self, at: Address) -> dict[str, Shape]:
+        """The shapes of the tensors whose columns these are, by their names."""
+        return {box.tensor: box.shape for box in self._boxes(at.spans)}
+
+    def rows(self, at: Address, saved: int) -> int:
+        """How many rows this process has of those that were saved."""
+        return saved if at.server or self._workers is None else len(self._workers)
+
+    def _axis(self, at: Address, rows: int) -> tuple[Shape, Shape]:
+        """How many rows there are, and the first of those that are here."""
+        return ((rows,), (0,)) if at.server or self._workers is None else ((self._n,), (self._workers[0],))
+
+
+class Saver:
+    """Collects memories; nothing is copied.
+
+    Parameters
+    ----------
+    places : Places
+        Where they are saved.
+
+    Attributes
+    ----------
+    saved : dict of str to Boxes
+        What is here of each tensor.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.saved: dict[str, Boxes] = {}
+        self._values: dict[str, Any] = {}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What is equal on every process, and no tensor; not of a table the part that is empty."""
+        tables = {name.rpartition("/")[0] for name in self.saved}
+        return {path: value for path, value in self._values.items() if value != {} or path not in tables}
+
+    def put(self, places: Iterable[Place], value: Tensor) -> None:
+        """Add the parts of a memory."""
+        for place in places:
+            box = value[place.part].reshape(place.sizes)
+            self.saved.setdefault(place.name, Boxes(place.shape)).put(place.offsets, box)
+
+    def rows(self, at: Address, value: Tensor) -> Tensor:
+        """See `Swap`. Of columns of which it has none, a process knows no better than the others."""
+        if len(value) and at.width:
+            self.put(self._places.of(at, value.shape, True), value)
+        return value
+
+    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """See `Swap`."""
+        for name, value in values.items():
+            if not len(value):
+                continue
+            flat = value.flatten(1) if value.ndim > 1 else value
+            if flat.ndim > 1 and flat.shape[1] == at.width:
+                self.put(self._places.of(at.child(name), flat.shape, True), flat)
+            else:
+                self.put(self._places.numbers(at, name, value.shape), value)
+        return values
+
+    def shared(self, at: Address, value: Any) -> Any:
+        """See `Swap`."""
+        if is_table(value):
+            for name, inner in value.items():
+                self.put([_entry(at, name, inner)], inner)
+        elif isinstance(value, Tensor):
+            self.put(self._places.of(at, value.shape, False), value)
+        else:
+            self._values[at.path] = copy.deepcopy(value)
+        return value
+
+    schedule = shared
+
+
+class Loader:
+    """Gives memories what was saved, in two walks: the first reads, changes nothing, and may refuse.
+
+    Parameters
+    ----------
+    places : Places
+        Where they are saved.
+    saved : mapping of str to Boxes
+        The tensors.
+    values : mapping
+        What was saved that is no tensor.
+
+    Attributes
+    ----------
+    used : set of str
+        The names of what was read.
+    arrived : bool
+        Whether the first walk is over.
+    """
+
+    def __init__(self, places: Places, saved: Mapping[str, Boxes], values: Mapping[str, Any]) -> None:
+        self._places, self._saved, self._values = places, saved, values
+        self._found: dict[Address, Any] = {}
+        self.used: set[str] = set()
+        self.arrived = False
+
+    def rows(self, at: Address, value: Tensor) -> Tensor:
+        """See `Swap`."""
+        return self._given(at, value, lambda: self._tensor(at, value, True)) if value.numel() else value
+
+    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """See `Swap`."""
+        return self._given(at, values, lambda: self._optimizer(at)) if at.width else values
+
+    def shared(self, at: Address, value: Any) -> Any:
+        """See `Swap`."""
+        if is_table(value):
+            return self._given(at, value, lambda: {n: self._read([_entry(at, n, v)], v) for n, v in value.items()})
+        if isinstance(value, Tensor):
+            return self._given(at, value, lambda: self._tensor(at, value, False))
+        if isinstance(value, Mapping) and not value and at.path not in self._values:
+            return value  # a table of which this process has no entry
+        return self._given(at, value, lambda: self._value(at.path))
+
+    schedule = shared
+
+    def _given(self, at: Address, value: T, make: Callable[[], T]) -> T:
+        if self.arrived:
+            found: T = self._found.pop(at)
+            return found
+        self._found[at] = make()
+        return value
+
+    def _tensor(self, at: Address, like: Tensor, of_workers: bool) -> Tensor:
+        return self._read(self._places.of(at, like.shape, of_workers), like)
+
+    def _read(self, places: Iterable[Place], like: Tensor) -> Tensor:
+        """A memory like another one, from where its parts are saved."""
+        new = torch.empty(like.shape, dtype=like.dtype)
+        for place in places:
+            new[place.part] = self._box(place).reshape(new[place.part].shape)
+        return new.to(like.device)
+
+    def _optimizer(self, at: Address) -> dict[str, Tensor]:
+        """What an optimizer remembered of tensors, under the names that it gave to it."""
+        found, tensors = dict[str, Tensor](), self._places.tensors(at)
+        tensor, shape = next(iter(tensors.items()))
+        start, end = f"{at.name}/", f"/{tensor}"
+        for key in (key for key in self._saved if key.startswith(start) and key.endswith(end)):
+            name, saved = key[len(start) : -len(end)], self._saved[key]
+            rows, own = self._places.rows(at, saved.shape[0]), saved.shape[1:]
+            if own == shape:
+                like = torch.empty(rows, at.width, dtype=saved.dtype)
+                found[name] = self._tensor(at.child(name), like, True)
+            elif name:
+                first, *others = self._places.numbers(at, name, (rows, *own))
+                found[name] = self._box(first).clone()
+                self.used |= {place.name for place in others}  # one stands for those of all
+        return found
+
+    def _box(self, place: Place) -> Tensor:
+        saved = self._saved.get(place.name)
+        if saved is None:
+            raise ValueError(f"the saved state must hold {place.name}, got none: {ELSE}")
+        if saved.shape != place.shape:
+            shapes = f"shape {place.shape}, got {saved.shape}"
+            raise ValueError(f"the saved {place.name} must have {shapes}: it is another model's state")
+        self.used.add(place.name)
+        try:
+            return saved.read(place.offsets, place.sizes)
+        except ValueError as error:
+            raise ValueError(f"the saved {place.name} {error}") from None
+
+    def _value(self, name: str) -> Any:
+        if name not in self._values:
+            raise ValueError(f"the saved state must hold {name}, got none: {ELSE}")
+        self.used.add(name)
+        return copy.deepcopy(self._values[name])
+
+
+class Fresh(RowSwap):
+    """Leaves a strategy as it has started, but for its schedules, which go on.
+
+    Parameters
+    ----------
+    values : mapping
+        What was saved that is no tensor.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def rows(self, at: Address, value: Tensor) -> Tensor:
+        return value
+
+    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return values
+
+    def schedule(self, at: Address, value: Any) -> Any:
+        return self._values.get(at.path, value)
+
+
+def save(part: Stateful, layout: Layout) -> dict[str, Any]:
+    """A copy of all that a part of a strategy remembers, started with this layout: tensors and plain values by name."""
+    part.drain()
+    saver = Saver(Places(Whereabouts.of(layout)))
+    part.exchange(Address.of(layout.d), saver)
+    tensors = {name: boxes.whole() for name, boxes in saver.saved.items()}
+    return saver.values | {name: each.clone(memory_format=torch.contiguous_format) for name, each in tensors.items()}
+
+
+def load(part: Stateful, layout: Layout, state: Mapping[str, Any]) -> None:
+    """Restore what `save` gave. A state of another method is refused, and nothing is changed then."""
+    saved = {name: Boxes.of(value) for name, value in state.items() if isinstance(value, Tensor)}
+    at, loader = Address.of(layout.d), Loader(Places(Whereabouts.of(layout)), saved, state)
+    part.drain()
+    part.exchange(at, loader)
+    if unknown := sorted(state.keys() - loader.used):
+        raise ValueError(f"the saved state must not hold {unknown[0]}: {ELSE}")
+    loader.arrived = True
+    part.exchange(at, loader)
+
+
+def is_table(value: Any) -> bool:
+    """Whether a memory is tensors by names."""
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(inner, Tensor) for inner in value.values())
+
+
+def _entry(at: Address, name: str, value: Tensor) -> Place:
+    """Where an entry of a table is saved."""
+    return Place(f"{at.name}{at.apart}/{name}", value.shape, (0,) * value.ndim, value.shape)
