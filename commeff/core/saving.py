@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Layout
+from commeff.compressors.boxes import Boxes, Shape, Whereabouts
 from commeff.core.addresses import Address, RowSwap
-from commeff.core.boxes import Boxes, Shape, Whereabouts
 from commeff.core.state import Stateful
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 ELSE = "it is another method's state, or another version's"
 
 
-class Place(NamedTuple):
+class NamedBox(NamedTuple):
     """Where a part of a memory is saved.
 
     Attributes
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     part: tuple[Any, ...] = (...,)
 
 
-class Places:
+class BoxNames:
     """Where a process's memories are saved.
 
     Parameters
@@ -60,14 +60,14 @@ class Places:
     def __init__(self, where: Whereabouts, workers: Sequence[int] | None = None, n: int = 0) -> None:
         self._workers, self._n, self._boxes = workers, n, cache(where.boxes)
 
-    def of(self, at: Address, shape: Shape, of_workers: bool) -> Iterator[Place]:
+    def of(self, at: Address, shape: Shape, of_workers: bool) -> Iterator[NamedBox]:
         """Of a memory: by tensors of the model if it is of columns, else as it is."""
         n, first = self._axis(at, shape[0]) if of_workers else ((), ())
         own = shape[of_workers:]
         if len(shape) > 1 and shape[-1] == at.width:
             between = own[:-1]
             for box in self._boxes(at.spans):
-                yield Place(
+                yield NamedBox(
                     f"{at.name}/{box.tensor}",
                     (*n, *between, *box.shape),
                     (*first, *(0 for _ in between), *box.offsets),
@@ -75,14 +75,14 @@ class Places:
                     (..., slice(box.start, box.stop)),
                 )
         else:
-            yield Place(f"{at.path}{at.apart}", (*n, *own), (*first, *(0 for _ in own)), shape)
+            yield NamedBox(f"{at.path}{at.apart}", (*n, *own), (*first, *(0 for _ in own)), shape)
 
-    def numbers(self, at: Address, name: str, shape: Shape) -> Iterator[Place]:
+    def numbers(self, at: Address, name: str, shape: Shape) -> Iterator[NamedBox]:
         """Of what an optimizer remembers of tensors, if it is not of columns: it is saved with each of them."""
         n, first = self._axis(at, shape[0])
         for tensor in self.tensors(at):
             offsets = (*first, *(0 for _ in shape[1:]))
-            yield Place(f"{at.name}/{name}/{tensor}", (*n, *shape[1:]), offsets, shape)
+            yield NamedBox(f"{at.name}/{name}/{tensor}", (*n, *shape[1:]), offsets, shape)
 
     def tensors(self, at: Address) -> dict[str, Shape]:
         """The shapes of the tensors whose columns these are, by their names."""
@@ -97,12 +97,12 @@ class Places:
         return ((rows,), (0,)) if at.server or self._workers is None else ((self._n,), (self._workers[0],))
 
 
-class Saver:
+class MemorySaver:
     """Collects memories; nothing is copied.
 
     Parameters
     ----------
-    places : Places
+    places : BoxNames
         Where they are saved.
 
     Attributes
@@ -111,7 +111,7 @@ class Saver:
         What is here of each tensor.
     """
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: BoxNames) -> None:
         self._places = places
         self.saved: dict[str, Boxes] = {}
         self._values: dict[str, Any] = {}
@@ -122,7 +122,7 @@ class Saver:
         tables = {name.rpartition("/")[0] for name in self.saved}
         return {path: value for path, value in self._values.items() if value != {} or path not in tables}
 
-    def put(self, places: Iterable[Place], value: Tensor) -> None:
+    def put(self, places: Iterable[NamedBox], value: Tensor) -> None:
         """Add the parts of a memory."""
         for place in places:
             box = value[place.part].reshape(place.sizes)
@@ -160,12 +160,12 @@ class Saver:
     schedule = shared
 
 
-class Loader:
+class MemoryLoader:
     """Gives memories what was saved, in two walks: the first reads, changes nothing, and may refuse.
 
     Parameters
     ----------
-    places : Places
+    places : BoxNames
         Where they are saved.
     saved : mapping of str to Boxes
         The tensors.
@@ -180,7 +180,7 @@ class Loader:
         Whether the first walk is over.
     """
 
-    def __init__(self, places: Places, saved: Mapping[str, Boxes], values: Mapping[str, Any]) -> None:
+    def __init__(self, places: BoxNames, saved: Mapping[str, Boxes], values: Mapping[str, Any]) -> None:
         self._places, self._saved, self._values = places, saved, values
         self._found: dict[Address, Any] = {}
         self.used: set[str] = set()
@@ -216,7 +216,7 @@ class Loader:
     def _tensor(self, at: Address, like: Tensor, of_workers: bool) -> Tensor:
         return self._read(self._places.of(at, like.shape, of_workers), like)
 
-    def _read(self, places: Iterable[Place], like: Tensor) -> Tensor:
+    def _read(self, places: Iterable[NamedBox], like: Tensor) -> Tensor:
         """A memory like another one, from where its parts are saved."""
         new = torch.empty(like.shape, dtype=like.dtype)
         for place in places:
@@ -240,7 +240,7 @@ class Loader:
                 self.used |= {place.name for place in others}  # one stands for those of all
         return found
 
-    def _box(self, place: Place) -> Tensor:
+    def _box(self, place: NamedBox) -> Tensor:
         saved = self._saved.get(place.name)
         if saved is None:
             raise ValueError(f"the saved state must hold {place.name}, got none: {ELSE}")
@@ -285,7 +285,7 @@ class Fresh(RowSwap):
 def save(part: Stateful, layout: Layout) -> dict[str, Any]:
     """A copy of all that a part of a strategy remembers, started with this layout: tensors and plain values by name."""
     part.drain()
-    saver = Saver(Places(Whereabouts.of(layout)))
+    saver = MemorySaver(BoxNames(Whereabouts.of(layout)))
     part.exchange(Address.of(layout.d), saver)
     tensors = {name: boxes.whole() for name, boxes in saver.saved.items()}
     return saver.values | {name: each.clone(memory_format=torch.contiguous_format) for name, each in tensors.items()}
@@ -294,7 +294,7 @@ def save(part: Stateful, layout: Layout) -> dict[str, Any]:
 def load(part: Stateful, layout: Layout, state: Mapping[str, Any]) -> None:
     """Restore what `save` gave. A state of another method is refused, and nothing is changed then."""
     saved = {name: Boxes.of(value) for name, value in state.items() if isinstance(value, Tensor)}
-    at, loader = Address.of(layout.d), Loader(Places(Whereabouts.of(layout)), saved, state)
+    at, loader = Address.of(layout.d), MemoryLoader(BoxNames(Whereabouts.of(layout)), saved, state)
     part.drain()
     part.exchange(at, loader)
     if unknown := sorted(state.keys() - loader.used):
@@ -308,6 +308,6 @@ def is_table(value: Any) -> bool:
     return isinstance(value, Mapping) and bool(value) and all(isinstance(inner, Tensor) for inner in value.values())
 
 
-def _entry(at: Address, name: str, value: Tensor) -> Place:
+def _entry(at: Address, name: str, value: Tensor) -> NamedBox:
     """Where an entry of a table is saved."""
-    return Place(f"{at.name}{at.apart}/{name}", value.shape, (0,) * value.ndim, value.shape)
+    return NamedBox(f"{at.name}{at.apart}/{name}", value.shape, (0,) * value.ndim, value.shape)

@@ -9,8 +9,7 @@ from math import prod
 from torch import nn
 
 from commeff.compressors import Layout
-from commeff.core.addresses import Span
-from commeff.core.boxes import Box, Shape, Whereabouts
+from commeff.compressors.boxes import Box, Shape, Span, Whereabouts
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.layers import homes_of
 from commeff.parallelism.pieces import Cut

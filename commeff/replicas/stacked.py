@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
+from commeff.compressors.boxes import Whereabouts
 from commeff.compressors.layout import one_kind
 from commeff.compressors.parts import Part
-from commeff.core.boxes import Whereabouts
 from commeff.replicas.arrivals import Arrivals, Listener
 
 Loss = Callable[..., Tensor]

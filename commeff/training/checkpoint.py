@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from commeff.communicator.wire.ranks import Ranks
-from commeff.core.boxes import Boxes, Shape
+from commeff.communicator.wire.group import Processes
+from commeff.compressors.boxes import Boxes, Shape
 from commeff.files import appearing
 from commeff.training.documents import (
     OTHER_FORMAT,
@@ -87,7 +87,7 @@ class Checkpoints:
 
     def keep(self, run: Run) -> None:
         """Save a run, that of all workers at rank 0, whose disk may be its own; every process calls it."""
-        state, ranks = collect(run), Ranks(run.communicator.transport.group, run.communicator.transport.size == 1)
+        state, ranks = collect(run), Processes(run.communicator.transport.group, run.communicator.transport.size == 1)
         everybody = ranks.gather(plain_boxes(dealt(state["tensors"], ranks)))
         if everybody is not None:
             tensors = {name: Boxes(*boxes).whole() for name, boxes in joined(everybody).items()}
@@ -217,7 +217,7 @@ def ended(checkpoints: Checkpoints | None) -> Iterator[None]:
     checkpoints.wait()
 
 
-def dealt(tensors: Mapping[str, Boxes], ranks: Ranks) -> dict[str, Boxes]:
+def dealt(tensors: Mapping[str, Boxes], ranks: Processes) -> dict[str, Boxes]:
     """The boxes of which this process is in charge, where several have the same. All of them call it."""
     own = [[name, list(offsets)] for name, boxes in tensors.items() for offsets in boxes.boxes]
     holders: dict[tuple[str, Shape], list[int]] = {}

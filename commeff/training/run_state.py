@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from commeff.communicator.ledger import TOTALS, whole
+from commeff.compressors.boxes import Boxes, Shape, Whereabouts
 from commeff.core.addresses import Address
-from commeff.core.boxes import Boxes, Shape, Whereabouts
-from commeff.core.saving import Fresh, Loader, Place, Places, Saver
+from commeff.core.saving import BoxNames, Fresh, MemoryLoader, MemorySaver, NamedBox
 
 if TYPE_CHECKING:
     from commeff.training.run import Run
@@ -31,7 +31,7 @@ class OtherRun(ValueError):
 def collect(run: Run) -> dict[str, Any]:
     """What a checkpoint holds of this process: `Boxes` by name as `tensors`, and plain values. Nothing is copied."""
     replicas, where, workers = run.replicas.state_dict(), run.replicas.where, run.communicator.workers
-    saver = Saver(Places(where.lent, workers, run.communicator.n))
+    saver = MemorySaver(BoxNames(where.lent, workers, run.communicator.n))
     run.strategy.drain()
     run.strategy.exchange(Address(where.spans), saver)
     saver.rows(_model(where), replicas["parameters"])
@@ -71,10 +71,10 @@ def reader(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str,
         if type(value) is not type(getattr(run, name)):
             raise TypeError(f"{name} is another kind of thing")
     at, replicas = Address(where.spans), run.replicas.state_dict()
-    memories: Fresh | Loader = Fresh(state["strategy"])
+    memories: Fresh | MemoryLoader = Fresh(state["strategy"])
     counts, parts = _read_counts(run, replicas, saved, state), dict[str, Tensor]()
     if same:
-        memories = Loader(Places(where, run.communicator.workers, run.communicator.n), saved, state["strategy"])
+        memories = MemoryLoader(BoxNames(where, run.communicator.workers, run.communicator.n), saved, state["strategy"])
         run.strategy.drain()
         run.strategy.exchange(at, memories)
         memories.rows(_model(where), replicas["parameters"])
@@ -129,7 +129,7 @@ def _mean_row(saved: Mapping[str, Boxes], where: Whereabouts, workers: int) -> T
     """(1, d): one tensor of all workers at a time is in memory."""
     at = _model(where)
     mean = torch.empty(1, at.width, dtype=torch.float64)
-    for place in Places(where).of(at, (workers, at.width), True):
+    for place in BoxNames(where).of(at, (workers, at.width), True):
         mean[place.part] = saved[place.name].read(place.offsets, place.sizes).double().mean(0).reshape(1, -1)
     return mean
 
@@ -164,12 +164,12 @@ def _numbers(replicas: Mapping[str, Any]) -> dict[str, Mapping[str, Tensor | flo
     return {name: part for name, part in replicas.items() if name not in ("parameters", "buffers", "axes")}
 
 
-def _place(run: Run, name: str, rows: Tensor, rank: int | None = None) -> Place:
+def _place(run: Run, name: str, rows: Tensor, rank: int | None = None) -> NamedBox:
     """Where such rows are saved: those of each rank of a worker apart."""
     if rank is None:
         rank = run.everybody.transport.rank % _ranks(run.replicas.degrees)
     shape, first = tuple(rows.shape), run.communicator.workers[0]
-    return Place(f"rank{rank}/{name}", (run.communicator.n, *shape[1:]), (first, *(0 for _ in shape[1:])), shape)
+    return NamedBox(f"rank{rank}/{name}", (run.communicator.n, *shape[1:]), (first, *(0 for _ in shape[1:])), shape)
 
 
 def _read_parts(

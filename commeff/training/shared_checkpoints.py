@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from commeff.communicator.wire.ranks import Ranks
-from commeff.core.boxes import Shape
+from commeff.communicator.wire.group import Processes
+from commeff.compressors.boxes import Shape
 from commeff.files import appearing
 from commeff.training.checkpoint import Checkpoints, dealt
 from commeff.training.documents import CheckpointRefused, plain_boxes, read_document, write_document
@@ -34,7 +34,7 @@ class SharedCheckpoints(Checkpoints):
 
     def __init__(self, whole: Checkpoints) -> None:
         super().__init__(whole.folder, whole.every, whole.run, whole.instead)
-        self._ranks = Ranks.beside()
+        self._ranks = Processes.beside()
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
 

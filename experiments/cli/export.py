@@ -34,7 +34,7 @@ def export(
         adopted(plugin)
 
         from commeff.compressors import Layout
-        from commeff.core.boxes import Whereabouts
+        from commeff.compressors.boxes import Whereabouts
         from commeff.experiments.config.build import strategy, task
         from commeff.experiments.report.data.records import read_record
         from commeff.experiments.run.outside import inside

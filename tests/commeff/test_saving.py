@@ -10,12 +10,12 @@ import torch
 
 from commeff import Communicator, Layout, methods, topologies
 from commeff.compressors import Natural, TopK
+from commeff.compressors.boxes import Boxes, Whereabouts
 from commeff.compressors.parts import Part
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address
-from commeff.core.boxes import Boxes, Whereabouts
 from commeff.core.factories import scheduled
-from commeff.core.saving import Fresh, Loader, Places
+from commeff.core.saving import BoxNames, Fresh, MemoryLoader
 from commeff.laws.problem import slope
 from commeff.transforms import Buckets, clipped, on_pieces
 
@@ -160,7 +160,7 @@ def test_any_box_is_put_together_from_those_that_are_here():
     ],
 )
 def test_what_is_not_there_is_refused(saved, words):
-    loader = Loader(Places(Whereabouts.of(Layout.of([("x", (2,))])), [1, 2], 3), saved, {})
+    loader = MemoryLoader(BoxNames(Whereabouts.of(Layout.of([("x", (2,))])), [1, 2], 3), saved, {})
     with pytest.raises(ValueError, match=words):
         loader.rows(Address.of(2).child("gradients").child("error"), torch.zeros(2, 2))
 

@@ -13,7 +13,7 @@ import pytest
 from torch import Tensor
 
 from commeff.compressors import Layout
-from commeff.core.boxes import Whereabouts
+from commeff.compressors.boxes import Whereabouts
 from commeff.experiments.config.build import task
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from commeff.compressors import Layout
-from commeff.core.addresses import Span
+from commeff.compressors.layout import Layout
 
 Shape = tuple[int, ...]
+Span = tuple[int, int]
 
 
 class Box(NamedTuple):
