@@ -51,14 +51,13 @@ class BoxNames:
     ----------
     where : Whereabouts
         Of the process's columns.
-    workers : sequence of int, optional
-        Its workers; unless given, it has all that there are.
-    n : int
-        How many there are.
+    workers, n : sequence of int, int
+        Its workers, and how many there are in all; unless given, it has all that there are.
     """
 
-    def __init__(self, where: Whereabouts, workers: Sequence[int] | None = None, n: int = 0) -> None:
+    def __init__(self, where: Whereabouts, workers: Sequence[int] = (), n: int = 0) -> None:
         self._workers, self._n, self._boxes = workers, n, cache(where.boxes)
+        self.of_one_process = not n
 
     def of(self, at: Address, shape: Shape, of_workers: bool) -> Iterator[NamedBox]:
         """Of a memory: by tensors of the model if it is of columns, else as it is."""
@@ -90,11 +89,11 @@ class BoxNames:
 
     def rows(self, at: Address, saved: int) -> int:
         """How many rows this process has of those that were saved."""
-        return saved if at.server or self._workers is None else len(self._workers)
+        return saved if at.server or self.of_one_process else len(self._workers)
 
     def _axis(self, at: Address, rows: int) -> tuple[Shape, Shape]:
         """How many rows there are, and the first of those that are here."""
-        return ((rows,), (0,)) if at.server or self._workers is None else ((self._n,), (self._workers[0],))
+        return ((rows,), (0,)) if at.server or self.of_one_process else ((self._n,), (self._workers[0],))
 
 
 class MemorySaver:
@@ -102,7 +101,7 @@ class MemorySaver:
 
     Parameters
     ----------
-    places : BoxNames
+    names : BoxNames
         Where they are saved.
 
     Attributes
@@ -111,8 +110,8 @@ class MemorySaver:
         What is here of each tensor.
     """
 
-    def __init__(self, places: BoxNames) -> None:
-        self._places = places
+    def __init__(self, names: BoxNames) -> None:
+        self._names = names
         self.saved: dict[str, Boxes] = {}
         self._values: dict[str, Any] = {}
 
@@ -122,16 +121,16 @@ class MemorySaver:
         tables = {name.rpartition("/")[0] for name in self.saved}
         return {path: value for path, value in self._values.items() if value != {} or path not in tables}
 
-    def put(self, places: Iterable[NamedBox], value: Tensor) -> None:
+    def put(self, boxes: Iterable[NamedBox], value: Tensor) -> None:
         """Add the parts of a memory."""
-        for place in places:
-            box = value[place.part].reshape(place.sizes)
-            self.saved.setdefault(place.name, Boxes(place.shape)).put(place.offsets, box)
+        for named in boxes:
+            box = value[named.part].reshape(named.sizes)
+            self.saved.setdefault(named.name, Boxes(named.shape)).put(named.offsets, box)
 
     def rows(self, at: Address, value: Tensor) -> Tensor:
-        """See `Swap`. Of columns of which it has none, a process knows no better than the others."""
-        if len(value) and at.width:
-            self.put(self._places.of(at, value.shape, True), value)
+        """See `Swap`. Of columns of which it has none, a process knows no better than the others, if there are any."""
+        if len(value) and (at.width or self._names.of_one_process):
+            self.put(self._names.of(at, value.shape, True), value)
         return value
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -141,9 +140,9 @@ class MemorySaver:
                 continue
             flat = value.flatten(1) if value.ndim > 1 else value
             if flat.ndim > 1 and flat.shape[1] == at.width:
-                self.put(self._places.of(at.child(name), flat.shape, True), flat)
+                self.put(self._names.of(at.child(name), flat.shape, True), flat)
             else:
-                self.put(self._places.numbers(at, name, value.shape), value)
+                self.put(self._names.numbers(at, name, value.shape), value)
         return values
 
     def shared(self, at: Address, value: Any) -> Any:
@@ -152,7 +151,7 @@ class MemorySaver:
             for name, inner in value.items():
                 self.put([_entry(at, name, inner)], inner)
         elif isinstance(value, Tensor):
-            self.put(self._places.of(at, value.shape, False), value)
+            self.put(self._names.of(at, value.shape, False), value)
         else:
             self._values[at.path] = copy.deepcopy(value)
         return value
@@ -165,7 +164,7 @@ class MemoryLoader:
 
     Parameters
     ----------
-    places : BoxNames
+    names : BoxNames
         Where they are saved.
     saved : mapping of str to Boxes
         The tensors.
@@ -180,8 +179,8 @@ class MemoryLoader:
         Whether the first walk is over.
     """
 
-    def __init__(self, places: BoxNames, saved: Mapping[str, Boxes], values: Mapping[str, Any]) -> None:
-        self._places, self._saved, self._values = places, saved, values
+    def __init__(self, names: BoxNames, saved: Mapping[str, Boxes], values: Mapping[str, Any]) -> None:
+        self._names, self._saved, self._values = names, saved, values
         self._found: dict[Address, Any] = {}
         self.used: set[str] = set()
         self.arrived = False
@@ -214,44 +213,44 @@ class MemoryLoader:
         return value
 
     def _tensor(self, at: Address, like: Tensor, of_workers: bool) -> Tensor:
-        return self._read(self._places.of(at, like.shape, of_workers), like)
+        return self._read(self._names.of(at, like.shape, of_workers), like)
 
-    def _read(self, places: Iterable[NamedBox], like: Tensor) -> Tensor:
+    def _read(self, boxes: Iterable[NamedBox], like: Tensor) -> Tensor:
         """A memory like another one, from where its parts are saved."""
         new = torch.empty(like.shape, dtype=like.dtype)
-        for place in places:
-            new[place.part] = self._box(place).reshape(new[place.part].shape)
+        for named in boxes:
+            new[named.part] = self._box(named).reshape(new[named.part].shape)
         return new.to(like.device)
 
     def _optimizer(self, at: Address) -> dict[str, Tensor]:
         """What an optimizer remembered of tensors, under the names that it gave to it."""
-        found, tensors = dict[str, Tensor](), self._places.tensors(at)
+        found, tensors = dict[str, Tensor](), self._names.tensors(at)
         tensor, shape = next(iter(tensors.items()))
         start, end = f"{at.name}/", f"/{tensor}"
         for key in (key for key in self._saved if key.startswith(start) and key.endswith(end)):
             name, saved = key[len(start) : -len(end)], self._saved[key]
-            rows, own = self._places.rows(at, saved.shape[0]), saved.shape[1:]
+            rows, own = self._names.rows(at, saved.shape[0]), saved.shape[1:]
             if own == shape:
                 like = torch.empty(rows, at.width, dtype=saved.dtype)
                 found[name] = self._tensor(at.child(name), like, True)
             elif name:
-                first, *others = self._places.numbers(at, name, (rows, *own))
+                first, *others = self._names.numbers(at, name, (rows, *own))
                 found[name] = self._box(first).clone()
-                self.used |= {place.name for place in others}  # one stands for those of all
+                self.used |= {named.name for named in others}  # one stands for those of all
         return found
 
-    def _box(self, place: NamedBox) -> Tensor:
-        saved = self._saved.get(place.name)
+    def _box(self, named: NamedBox) -> Tensor:
+        saved = self._saved.get(named.name)
         if saved is None:
-            raise ValueError(f"the saved state must hold {place.name}, got none: {ELSE}")
-        if saved.shape != place.shape:
-            shapes = f"shape {place.shape}, got {saved.shape}"
-            raise ValueError(f"the saved {place.name} must have {shapes}: it is another model's state")
-        self.used.add(place.name)
+            raise ValueError(f"the saved state must hold {named.name}, got none: {ELSE}")
+        if saved.shape != named.shape:
+            shapes = f"shape {named.shape}, got {saved.shape}"
+            raise ValueError(f"the saved {named.name} must have {shapes}: it is another model's state")
+        self.used.add(named.name)
         try:
-            return saved.read(place.offsets, place.sizes)
+            return saved.read(named.offsets, named.sizes)
         except ValueError as error:
-            raise ValueError(f"the saved {place.name} {error}") from None
+            raise ValueError(f"the saved {named.name} {error}") from None
 
     def _value(self, name: str) -> Any:
         if name not in self._values:
