@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -286,13 +287,12 @@ def save(part: Stateful, layout: Layout) -> dict[str, Any]:
     part.drain()
     saver = MemorySaver(BoxNames(Whereabouts.of(layout)))
     part.exchange(Address.of(layout.d), saver)
-    tensors = {name: boxes.whole() for name, boxes in saver.saved.items()}
-    return saver.values | {name: each.clone(memory_format=torch.contiguous_format) for name, each in tensors.items()}
+    return saver.values | {name: _copy(boxes) for name, boxes in saver.saved.items()}
 
 
 def load(part: Stateful, layout: Layout, state: Mapping[str, Any]) -> None:
     """Restore what `save` gave. A state of another method is refused, and nothing is changed then."""
-    saved = {name: Boxes.of(value) for name, value in state.items() if isinstance(value, Tensor)}
+    saved = {name: boxes_in(value) for name, value in state.items() if isinstance(value, Tensor) or is_table(value)}
     at, loader = Address.of(layout.d), MemoryLoader(BoxNames(Whereabouts.of(layout)), saved, state)
     part.drain()
     part.exchange(at, loader)
@@ -300,6 +300,21 @@ def load(part: Stateful, layout: Layout, state: Mapping[str, Any]) -> None:
         raise ValueError(f"the saved state must not hold {unknown[0]}: {ELSE}")
     loader.arrived = True
     part.exchange(at, loader)
+
+
+def boxes_in(value: Tensor | Mapping[str, Tensor]) -> Boxes:
+    """What `save` gave of a tensor: the whole of it, or its `shape` and by their offsets the boxes that were there."""
+    if isinstance(value, Tensor):
+        return Boxes.of(value)
+    boxes = [([*map(int, at.split(","))], box) for at, box in value.items() if at != "shape"]
+    return Boxes(value["shape"].tolist(), boxes)
+
+
+def _copy(boxes: Boxes) -> Tensor | dict[str, Tensor]:
+    if sum(box.numel() for box in boxes.boxes.values()) == prod(boxes.shape):
+        return boxes.whole().clone(memory_format=torch.contiguous_format)
+    parts = {",".join(map(str, at)): box.clone() for at, box in boxes.boxes.items()}
+    return {"shape": torch.tensor(boxes.shape)} | parts
 
 
 def is_table(value: Any) -> bool:

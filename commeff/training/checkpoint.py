@@ -16,7 +16,7 @@ from commeff.training.documents import (
     OTHER_FORMAT,
     CheckpointRefused,
     joined,
-    plain_boxes,
+    plain,
     read_document,
     write_document,
 )
@@ -87,11 +87,11 @@ class Checkpoints:
 
     def keep(self, run: Run) -> None:
         """Save a run, that of all workers at rank 0, whose disk may be its own; every process calls it."""
-        state, ranks = collect(run), Processes(run.communicator.transport.group, run.communicator.transport.size == 1)
-        everybody = ranks.gather(plain_boxes(dealt(state["tensors"], ranks)))
+        state, transport = collect(run), run.communicator.transport
+        processes = Processes(transport.group, transport.size == 1)
+        everybody = processes.gather(plain(dealt(state["tensors"], processes)))
         if everybody is not None:
-            tensors = {name: Boxes(*boxes).whole() for name, boxes in joined(everybody).items()}
-            state["tensors"] = plain_boxes({name: Boxes.of(tensor) for name, tensor in tensors.items()})
+            state["tensors"] = {name: Boxes.of(Boxes(*boxes).whole()) for name, boxes in joined(everybody).items()}
             self.save(state, run.identity, run.method)
 
     def restore(self, run: Run) -> bool:
@@ -217,15 +217,15 @@ def ended(checkpoints: Checkpoints | None) -> Iterator[None]:
     checkpoints.wait()
 
 
-def dealt(tensors: Mapping[str, Boxes], ranks: Processes) -> dict[str, Boxes]:
+def dealt(tensors: Mapping[str, Boxes], processes: Processes) -> dict[str, Boxes]:
     """The boxes of which this process is in charge, where several have the same. All of them call it."""
     own = [[name, list(offsets)] for name, boxes in tensors.items() for offsets in boxes.boxes]
     holders: dict[tuple[str, Shape], list[int]] = {}
-    for rank, keys in enumerate(ranks.share(own)):
+    for rank, keys in enumerate(processes.share(own)):
         for name, offsets in keys:
             holders.setdefault((name, tuple(offsets)), []).append(rank)
     mine: dict[str, Boxes] = {}
     for i, ((name, offsets), held) in enumerate(holders.items()):
-        if held[i % len(held)] == ranks.rank:
+        if held[i % len(held)] == processes.rank:
             mine.setdefault(name, Boxes(tensors[name].shape)).put(offsets, tensors[name].boxes[offsets])
     return mine

@@ -69,13 +69,8 @@ def read_document(path: Path, compare: bool = True) -> dict[str, Any]:
     return dict(document)
 
 
-def plain_boxes(tensors: Mapping[str, Boxes]) -> dict[str, Any]:
-    """Boxes as a document has them."""
-    return {name: boxes.plain() for name, boxes in tensors.items()}
-
-
 def joined(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Those of several processes as one."""
+    """The boxes of several processes as one's."""
     found: dict[str, Any] = {}
     for part in parts:
         for name, (shape, boxes) in part.items():
@@ -84,9 +79,11 @@ def joined(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def plain(node: Any, where: str = "state") -> Any:
-    """The same as what can be read without executing anything: no types but Python's own, and tensors."""
+    """The same as what can be read without executing anything: Python's own types, tensors, and boxes as lists."""
     if isinstance(node, Tensor):
         return node.detach()
+    if isinstance(node, Boxes):
+        return node.plain()
     if isinstance(node, Mapping):
         return {plain(name, where): plain(value, f"{where}/{name}") for name, value in node.items()}
     if isinstance(node, (list, tuple)):

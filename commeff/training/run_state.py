@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 EQUAL = ("counted", "step", "seconds", "exposed", "samples", "row", "began")  # what is one for a whole run
+COUNTED = ("losses", "ledger", "axes")  # what each process counts for itself
 MODEL = "model"  # under which parameters are saved
 
 
@@ -35,8 +36,8 @@ def collect(run: Run) -> dict[str, Any]:
     run.strategy.drain()
     run.strategy.exchange(Address(where.spans), saver)
     saver.rows(_model(where), replicas["parameters"])
-    for name, rows in (_parts(replicas) | _counts(run, replicas)).items():
-        saver.put([_place(run, name, rows)], rows)
+    for name, rows in _own(run, replicas).items():
+        saver.put([_named(run, name, rows)], rows)
     about = {"workers": run.communicator.n, "mesh": dict(run.replicas.degrees), "strategy": saver.values}
     return {name: getattr(run, name) for name in EQUAL} | about | {"tensors": saver.saved}
 
@@ -72,7 +73,7 @@ def reader(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str,
             raise TypeError(f"{name} is another kind of thing")
     at, replicas = Address(where.spans), run.replicas.state_dict()
     memories: Fresh | MemoryLoader = Fresh(state["strategy"])
-    counts, parts = _read_counts(run, replicas, saved, state), dict[str, Tensor]()
+    own = _read_own(run, replicas, saved, state)
     if same:
         memories = MemoryLoader(BoxNames(where, run.communicator.workers, run.communicator.n), saved, state["strategy"])
         run.strategy.drain()
@@ -80,7 +81,6 @@ def reader(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str,
         memories.rows(_model(where), replicas["parameters"])
         memories.arrived = True
         parameters = memories.rows(_model(where), replicas["parameters"])
-        parts = _read_parts(run, replicas, saved, state)
     else:
         rows = run.replicas.parameters
         parameters = _mean_row(saved, where, state["workers"]).to(rows).expand_as(rows)
@@ -88,10 +88,10 @@ def reader(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str,
     def go_on() -> None:
         for name, value in values.items():
             setattr(run, name, value)
-        run.losses = counts["losses"].to(run.losses)
-        totals = dict(zip(TOTALS, map(whole, counts["ledger"][0].tolist()), strict=True))
+        run.losses = own["losses"].to(run.losses).expand_as(run.losses)
+        totals = dict(zip(TOTALS, map(whole, own["ledger"][0].tolist()), strict=True))
         run.communicator.ledger.load_state_dict(totals)
-        run.replicas.load_state_dict(_replicas(replicas, parameters, counts, parts))
+        run.replicas.load_state_dict(_replicas(replicas, parameters, own))
         if not same:
             run.strategy.start(run.replicas.parameters, run.replicas.layout, run.communicator)
             if not run.everybody.transport.rank:
@@ -129,8 +129,8 @@ def _mean_row(saved: Mapping[str, Boxes], where: Whereabouts, workers: int) -> T
     """(1, d): one tensor of all workers at a time is in memory."""
     at = _model(where)
     mean = torch.empty(1, at.width, dtype=torch.float64)
-    for place in BoxNames(where).of(at, (workers, at.width), True):
-        mean[place.part] = saved[place.name].read(place.offsets, place.sizes).double().mean(0).reshape(1, -1)
+    for box in BoxNames(where).of(at, (workers, at.width), True):
+        mean[box.part] = saved[box.name].read(box.offsets, box.sizes).double().mean(0).reshape(1, -1)
     return mean
 
 
@@ -143,28 +143,20 @@ def _compare_models(saved: Mapping[str, Boxes], own: Mapping[str, Shape]) -> Non
             raise OtherRun(f"must be of this run's model, in which {name} is {mine}, got one where it is {other}")
 
 
-def _parts(replicas: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What the hosted workers' models remember beside their parameters: buffers, and numbers such as a loss scale."""
-    found = {f"buffers/{name}": rows for name, rows in replicas["buffers"].items()}
-    for part, numbers in _numbers(replicas).items():
-        found |= {f"{part}/{name}": torch.as_tensor(value).double().reshape(-1) for name, value in numbers.items()}
+def _own(run: Run, replicas: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What a process has for itself, a row for each hosted worker: what it counted, buffers, and loss scales."""
+    ledger = [float(getattr(run.communicator.ledger, name)) for name in TOTALS]
+    found: dict[str, Any] = {"losses": run.losses, "ledger": [ledger] * len(run.communicator.workers)}
+    for part in (part for part in replicas if part != "parameters"):
+        found |= {f"{part}/{name}": value for name, value in replicas[part].items()}
+    for name, value in found.items():
+        if not name.startswith("buffers/"):
+            rows = torch.as_tensor(value, dtype=torch.float64, device="cpu")
+            found[name] = rows.reshape(1, -1) if name.startswith("axes/") else torch.atleast_1d(rows)
     return found
 
 
-def _counts(run: Run, replicas: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What this process counts for itself, with a row for each hosted worker: losses since the last row, and bytes."""
-    ledger, w = run.communicator.ledger, len(run.communicator.workers)
-    found = {"losses": run.losses, "ledger": torch.tensor([getattr(ledger, name) for name in TOTALS]).expand(w, -1)}
-    for name, family in replicas.get("axes", {}).items():
-        found[f"axes/{name}"] = torch.tensor(family).flatten().expand(w, -1)
-    return {name: rows.double().cpu() for name, rows in found.items()}
-
-
-def _numbers(replicas: Mapping[str, Any]) -> dict[str, Mapping[str, Tensor | float]]:
-    return {name: part for name, part in replicas.items() if name not in ("parameters", "buffers", "axes")}
-
-
-def _place(run: Run, name: str, rows: Tensor, rank: int | None = None) -> NamedBox:
+def _named(run: Run, name: str, rows: Tensor, rank: int | None = None) -> NamedBox:
     """Where such rows are saved: those of each rank of a worker apart."""
     if rank is None:
         rank = run.everybody.transport.rank % _ranks(run.replicas.degrees)
@@ -172,53 +164,39 @@ def _place(run: Run, name: str, rows: Tensor, rank: int | None = None) -> NamedB
     return NamedBox(f"rank{rank}/{name}", (run.communicator.n, *shape[1:]), (first, *(0 for _ in shape[1:])), shape)
 
 
-def _read_parts(
+def _read_own(
     run: Run, replicas: Mapping[str, Any], saved: Mapping[str, Boxes], state: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Those that were saved of this rank; on another mesh, of the first one."""
-    found = {}
-    for name, rows in _parts(replicas).items():
-        place = _place(run, name, rows, None if state["mesh"] == run.replicas.degrees else 0)
-        boxes = saved.get(place.name)
-        if boxes is not None and (boxes.shape, boxes.dtype) == (place.shape, rows.dtype):
-            found[name] = boxes.read(place.offsets, place.sizes)
+    """What this process had; on another mesh what the first one had, and of what is counted what a worker had."""
+    workers = state["workers"] == run.communicator.n
+    same, ranks = workers and state["mesh"] == run.replicas.degrees, _ranks(state["mesh"])
+    found: dict[str, Tensor] = {}
+    for name, rows in _own(run, replicas).items():
+        if name.partition("/")[0] in COUNTED and not same:
+            each = [saved[key].whole() for rank in range(ranks) if (key := f"rank{rank}/{name}") in saved]
+            share = 1.0 if name == "losses" else ranks / _ranks(run.replicas.degrees)
+            found |= {name: torch.cat(each).mean(0, keepdim=True) * share} if each else {}
+            continue
+        box = _named(run, name, rows, None if same else 0)
+        boxes = saved[box.name] if same else saved.get(box.name)
+        if workers and boxes is not None and (same or (boxes.shape, boxes.dtype) == (box.shape, rows.dtype)):
+            if boxes.shape != box.shape:
+                raise ValueError(f"{box.name} must have shape {box.shape}, got {boxes.shape}")
+            found[name] = boxes.read(box.offsets, box.sizes)
     return found
 
 
-def _read_counts(
-    run: Run, replicas: Mapping[str, Any], saved: Mapping[str, Boxes], state: Mapping[str, Any]
-) -> dict[str, Tensor]:
-    """What this process had counted; on another mesh, what a worker had stays what it was."""
-    if (state["workers"], state["mesh"]) == (run.communicator.n, run.replicas.degrees):
-        places = {name: _place(run, name, rows) for name, rows in _counts(run, replicas).items()}
-        for place in places.values():
-            if saved[place.name].shape != place.shape:
-                raise ValueError(f"{place.name} must have shape {place.shape}, got {saved[place.name].shape}")
-        return {name: saved[place.name].read(place.offsets, place.sizes) for name, place in places.items()}
-    found, ranks = {}, _ranks(state["mesh"])
-    for name in (key.removeprefix("rank0/") for key in saved if key.startswith(("rank0/axes/", "rank0/ledger"))):
-        each = torch.stack([saved[f"rank{rank}/{name}"].whole() for rank in range(ranks)])
-        found[name] = each.mean((0, 1))[None] * (ranks / _ranks(run.replicas.degrees))
-    losses = torch.stack([saved[f"rank{rank}/losses"].whole() for rank in range(ranks)])
-    return found | {"losses": losses.mean().expand(len(run.communicator.workers))}
-
-
-def _replicas(
-    replicas: dict[str, Any], parameters: Tensor, counts: Mapping[str, Tensor], parts: Mapping[str, Tensor]
-) -> dict[str, Any]:
+def _replicas(replicas: Mapping[str, Any], parameters: Tensor, own: Mapping[str, Tensor]) -> dict[str, Any]:
     """The state of the models to go on with."""
-    given = replicas | {"parameters": parameters, "buffers": dict(replicas["buffers"])}
-    if "axes" in replicas:
-        given["axes"] = {name: _family(own, counts.get(f"axes/{name}")) for name, own in replicas["axes"].items()}
-    for name, rows in parts.items():
-        part, key = name.split("/", 1)
-        given[part] = given[part] | {key: _like(replicas[part][key], rows)}
-    return given
-
-
-def _like(own: Tensor | float, rows: Tensor) -> Tensor | float:
-    """Numbers in the form of a process's own."""
-    return rows.to(own) if isinstance(own, Tensor) else type(own)(rows.item())
+    given = {name: dict(part) for name, part in replicas.items() if name != "parameters"}
+    for key, rows in own.items():
+        part, _, name = key.partition("/")
+        if part == "axes":
+            given[part][name] = _family(given[part][name], rows)
+        elif name:
+            before = given[part][name]
+            given[part][name] = rows.to(before) if isinstance(before, Tensor) else type(before)(rows.item())
+    return given | {"parameters": parameters}
 
 
 def _ranks(degrees: Mapping[str, int]) -> int:
@@ -226,9 +204,7 @@ def _ranks(degrees: Mapping[str, int]) -> int:
     return prod(degrees.values()) // degrees.get("worker", 1)
 
 
-def _family(own: list[list[float]], saved: Tensor | None) -> list[list[float]]:
+def _family(own: list[list[float]], saved: Tensor) -> list[list[float]]:
     """Bytes and seconds of an axis and those within it; from another mesh, all of them are the axis's."""
-    if saved is None:
-        return own
     pairs = saved.reshape(-1, 2)
     return pairs.tolist() if len(pairs) == len(own) else [pairs.sum(0).tolist(), *([0.0, 0.0] for _ in own[1:])]

@@ -18,7 +18,7 @@ from commeff.communicator.wire.group import Processes
 from commeff.compressors.boxes import Shape
 from commeff.files import appearing
 from commeff.training.checkpoint import Checkpoints, dealt
-from commeff.training.documents import CheckpointRefused, plain_boxes, read_document, write_document
+from commeff.training.documents import CheckpointRefused, read_document, write_document
 from commeff.training.run import Run
 from commeff.training.run_state import collect
 
@@ -34,7 +34,7 @@ class SharedCheckpoints(Checkpoints):
 
     def __init__(self, whole: Checkpoints) -> None:
         super().__init__(whole.folder, whole.every, whole.run, whole.instead)
-        self._ranks = Processes.beside()
+        self._processes = Processes.beside()
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
 
@@ -44,7 +44,7 @@ class SharedCheckpoints(Checkpoints):
         state = collect(run)
         for boxes in state["tensors"].values():
             boxes.boxes = {at: box.detach().to("cpu", copy=True) for at, box in boxes.boxes.items()}
-        name = self._ranks.share(self._free(run.step))[0]
+        name = self._processes.share(self._free(run.step))[0]
         self._writing = self._thread.submit(self._write, state, run.method, name)
 
     def wait(self) -> None:
@@ -57,8 +57,8 @@ class SharedCheckpoints(Checkpoints):
 
     def _write(self, state: dict[str, Any], method: str, name: str) -> None:
         """The first process writes last: a checkpoint is there when all of it is."""
-        rank, size = self._ranks.rank, self._ranks.size
-        tensors, others = plain_boxes(dealt(state["tensors"], self._ranks)), [f"{name}.{i}.pt" for i in range(1, size)]
+        rank, size = self._processes.rank, self._processes.size
+        tensors, others = dealt(state["tensors"], self._processes), [f"{name}.{i}.pt" for i in range(1, size)]
 
         def own() -> None:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -80,11 +80,11 @@ class SharedCheckpoints(Checkpoints):
                 work()
         except Exception as found:
             error = found
-        faults = self._ranks.share(error and f"{type(error).__name__}: {error}")
+        faults = self._processes.share(f"{type(error).__name__}: {error}" if error else "")
         if error is not None:
             raise error
         for rank, fault in enumerate(faults):
-            if fault is not None:
+            if fault:
                 raise OSError(f"process {rank} could not write its part of a checkpoint: {fault}")
 
     def _free(self, step: int) -> str:
@@ -106,23 +106,23 @@ class SharedCheckpoints(Checkpoints):
                 path.unlink(missing_ok=True)
 
     def _shapes(self, run: Run) -> Mapping[str, Shape]:
-        each = self._ranks.share(dict(super()._shapes(run)))
+        each = self._processes.share(dict(super()._shapes(run)))
         return {name: tuple(shape) for shapes in each for name, shape in shapes.items()}
 
     def _existing(self) -> list[Path]:
-        return [self.folder / name for name in self._ranks.share([path.name for path in super()._existing()])[0]]
+        return [self.folder / name for name in self._processes.share([path.name for path in super()._existing()])[0]]
 
     def _read(self, path: Path, number: int = 0) -> dict[str, Any]:
         """Each process compares the checksums of some files."""
-        return read_document(path, compare=number % self._ranks.size == self._ranks.rank)
+        return read_document(path, compare=number % self._processes.size == self._processes.rank)
 
     def _look(self, path: Path, run: str, whole: bool = True) -> dict[str, Any] | str:
         """What one process cannot read, all pass over; what one refuses, all refuse."""
         found: dict[str, Any] | str = ""
         with self._agreed():
             found = super()._look(path, run, whole)
-        damages = [fault for fault in self._ranks.share(found if isinstance(found, str) else None) if fault is not None]
-        return damages[0] if damages else found
+        faults = self._processes.share(found if isinstance(found, str) else "")
+        return next(filter(None, faults), found)
 
     @contextmanager
     def understood(self) -> Iterator[None]:
@@ -137,10 +137,9 @@ class SharedCheckpoints(Checkpoints):
             yield
         except CheckpointRefused as error:
             refusal = error
-        refusals = [text for text in self._ranks.share(refusal and str(refusal)) if text is not None]
-        if refusals:
-            raise CheckpointRefused(refusals[0]) from refusal
+        if first := next(filter(None, self._processes.share(str(refusal or ""))), ""):
+            raise CheckpointRefused(first) from refusal
 
     def _warn(self, line: str) -> None:
-        if not self._ranks.rank:
+        if not self._processes.rank:
             super()._warn(line)

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from commeff import Communicator, Layout, methods, topologies
 from commeff.compressors import Natural, TopK
@@ -15,9 +16,10 @@ from commeff.compressors.parts import Part
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address
 from commeff.core.factories import scheduled
-from commeff.core.saving import BoxNames, Fresh, MemoryLoader
+from commeff.core.saving import BoxNames, Fresh, MemoryLoader, boxes_in, is_table
 from commeff.laws.problem import slope
 from commeff.transforms import Buckets, clipped, on_pieces
+from tests.laws.processes import on_processes, through_a_file
 
 WORKERS = 3
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
@@ -180,3 +182,33 @@ def test_values_that_are_not_there_and_those_that_nobody_knows_are_refused():
 def test_before_the_start_there_is_no_state():
     with pytest.raises(RuntimeError, match=r"^state_dict needs a strategy that has been started: call start"):
         methods.psgd(SGD).state_dict()
+
+
+def test_a_process_that_has_a_part_of_a_tensor_saves_that_part():
+    """A server in shards, each with another worker."""
+
+    def half():
+        strategy = methods.double_squeeze(SGD, TopK(ratio=0.3), server="sharded")
+        communicator = Communicator(workers=2, seed=3, group=dist.group.WORLD)
+        x = torch.zeros(1, LAYOUT.d, dtype=torch.float64)
+        strategy.start(x, LAYOUT, communicator)
+        return strategy, x, communicator
+
+    def taken(strategy, x, communicator, steps):
+        for communicator.step in steps:
+            x = strategy.step(x, slope(x, communicator.step, communicator.workers), communicator)
+        return x
+
+    def member():
+        stopped, fresh = half(), half()
+        x = taken(*stopped, range(3))
+        saved = stopped[0].state_dict()
+        parts = [boxes_in(value) for value in saved.values() if is_table(value)]
+        fresh[0].load_state_dict(through_a_file(saved))
+        same = torch.equal(taken(stopped[0], x, stopped[2], range(3, 6)), taken(fresh[0], x, fresh[2], range(3, 6)))
+        return same, [(boxes.shape, sum(box.numel() for box in boxes.boxes.values())) for boxes in parts]
+
+    for same, parts in on_processes(2, member):
+        assert same
+        assert parts
+        assert all(0 < numbers < torch.Size(shape).numel() for shape, numbers in parts)

@@ -28,7 +28,8 @@ from commeff.compressors import (
     Threshold,
     TopK,
 )
-from commeff.core import Chain
+from commeff.compressors.boxes import Boxes
+from commeff.core import Chain, saving
 from commeff.transforms import (
     Average,
     Choco,
@@ -157,6 +158,9 @@ def merged(states, whole):
     found = {}
     for name in {name for state in states for name in state}:
         values = [state[name] for state in states if name in state]
+        parts = [saving.boxes_in(value) for value in values if saving.is_table(value)]
+        if parts:
+            values = [Boxes(parts[0].shape, [box for part in parts for box in part.boxes.items()]).whole()]
         rows = [len(value) for value in values if isinstance(value, torch.Tensor) and value.ndim]
         if rows and sum(rows) == len(whole[name]):
             values = [torch.cat(values)]
