@@ -140,11 +140,7 @@ class Boxes:
     def read(self, offsets: Sequence[int], sizes: Sequence[int]) -> Tensor:
         """Any box of the tensor, put together from those that are here; a view of one that has all of it."""
         out, numbers = torch.empty(tuple(sizes) if 0 in sizes else 0, dtype=self.dtype), 0
-        for at, box in self.boxes.items():
-            first = [max(a, b) for a, b in zip(offsets, at, strict=True)]
-            last = [min(a + s, b + t) for a, s, b, t in zip(offsets, sizes, at, box.shape, strict=True)]
-            if any(a >= b for a, b in zip(first, last, strict=True)):
-                continue
+        for at, box, first, last in self._common(offsets, sizes):
             common = box[tuple(slice(a - b, c - b) for a, b, c in zip(first, at, last, strict=True))]
             if common.shape == tuple(sizes):
                 return common
@@ -155,6 +151,18 @@ class Boxes:
         if numbers != prod(sizes):
             raise ValueError(f"must have {prod(sizes)} numbers that are needed here, got {numbers}")
         return out
+
+    def has(self, offsets: Sequence[int], sizes: Sequence[int]) -> bool:
+        """Whether any of a box is here."""
+        return any(True for _ in self._common(offsets, sizes))
+
+    def _common(self, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[Shape, Tensor, Shape, Shape]]:
+        """The boxes that have some of one, with the first place that they have in common and the one after the last."""
+        for at, box in self.boxes.items():
+            first = tuple(max(a, b) for a, b in zip(offsets, at, strict=True))
+            last = tuple(min(a + s, b + t) for a, s, b, t in zip(offsets, sizes, at, box.shape, strict=True))
+            if all(a < b for a, b in zip(first, last, strict=True)):
+                yield at, box, first, last
 
     def whole(self) -> Tensor:
         """All of the tensor."""

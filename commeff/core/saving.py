@@ -78,11 +78,13 @@ class BoxNames:
             yield NamedBox(f"{at.path}{at.apart}", (*n, *own), (*first, *(0 for _ in own)), shape)
 
     def numbers(self, at: Address, name: str, shape: Shape) -> Iterator[NamedBox]:
-        """Of what an optimizer remembers of tensors, if it is not of columns: it is saved with each of them."""
+        """Of what an optimizer remembers of tensors, if it is not of columns: it is saved with each of them, and with
+        each block that has some of it.
+        """
         n, first = self._axis(at, shape[0])
         for tensor in self.tensors(at):
             offsets = (*first, *(0 for _ in shape[1:]))
-            yield NamedBox(f"{at.name}/{name}/{tensor}", (*n, *shape[1:]), offsets, shape)
+            yield NamedBox(f"{at.path}/{name}/{tensor}", (*n, *shape[1:]), offsets, shape)
 
     def tensors(self, at: Address) -> dict[str, Shape]:
         """The shapes of the tensors whose columns these are, by their names."""
@@ -225,20 +227,27 @@ class MemoryLoader:
 
     def _optimizer(self, at: Address) -> dict[str, Tensor]:
         """What an optimizer remembered of tensors, under the names that it gave to it."""
-        found, tensors = dict[str, Tensor](), self._names.tensors(at)
-        tensor, shape = next(iter(tensors.items()))
-        start, end = f"{at.name}/", f"/{tensor}"
-        for key in (key for key in self._saved if key.startswith(start) and key.endswith(end)):
-            name, saved = key[len(start) : -len(end)], self._saved[key]
-            rows, own = self._names.rows(at, saved.shape[0]), saved.shape[1:]
-            if own == shape:
-                like = torch.empty(rows, at.width, dtype=saved.dtype)
-                found[name] = self._tensor(at.child(name), like, True)
-            elif name:
-                first, *others = self._names.numbers(at, name, (rows, *own))
+        found = dict[str, Tensor]()
+        tensor, shape = next(iter(self._names.tensors(at).items()))
+        for name, saved in self._of_tensor(at.name, tensor):
+            like = torch.empty(self._names.rows(at, saved.shape[0]), at.width, dtype=saved.dtype)
+            boxes = [*self._names.of(at.child(name), like.shape, True)]
+            if saved.shape[1:] == shape and any(saved.has(box.offsets, box.sizes) for box in boxes):
+                found[name] = self._read(boxes, like)
+        for name, saved in self._of_tensor(at.path, tensor):
+            if saved.shape[1:] != shape:
+                rows = self._names.rows(at, saved.shape[0])
+                first, *others = self._names.numbers(at, name, (rows, *saved.shape[1:]))
                 found[name] = self._box(first).clone()
                 self.used |= {named.name for named in others}  # one stands for those of all
         return found
+
+    def _of_tensor(self, path: str, tensor: str) -> Iterator[tuple[str, Boxes]]:
+        """What was saved of a tensor there, under the names that the optimizer gave to it."""
+        start, end = f"{path}/", f"/{tensor}"
+        for key, saved in self._saved.items():
+            if len(key) > len(start) + len(end) and key.startswith(start) and key.endswith(end):
+                yield key[len(start) : -len(end)], saved
 
     def _box(self, named: NamedBox) -> Tensor:
         saved = self._saved.get(named.name)
