@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from commeff.communicator.ledger import TOTALS, whole
 from commeff.compressors.boxes import Boxes, Shape, Whereabouts
-from commeff.core.addresses import Address
-from commeff.core.saving import BoxNames, Fresh, MemoryLoader, MemorySaver, NamedBox
-
-if TYPE_CHECKING:
-    from commeff.training.run import Run
+from commeff.core.addresses import Address, BoxNames, NamedBox
+from commeff.core.saving import Fresh, MemoryLoader, MemorySaver
+from commeff.training.run import Run
 
 LOG = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 
 import pytest
 import torch
@@ -14,9 +13,9 @@ from commeff.compressors import Natural, TopK
 from commeff.compressors.boxes import Boxes, Whereabouts
 from commeff.compressors.parts import Part
 from commeff.core import Grouped, Strategy
-from commeff.core.addresses import Address
+from commeff.core.addresses import Address, BoxNames
 from commeff.core.factories import scheduled
-from commeff.core.saving import BoxNames, Fresh, MemoryLoader, boxes_in, is_table
+from commeff.core.saving import Fresh, MemoryLoader, boxes_in, is_table
 from commeff.laws.problem import slope
 from commeff.transforms import Buckets, clipped, on_pieces
 from tests.laws.processes import on_processes, through_a_file
@@ -120,38 +119,6 @@ def test_a_schedule_goes_on_where_memories_begin_anew():
     strategies[1].exchange(Address.of(LAYOUT.d), Fresh(strategies[0].state_dict()))
     assert [strategy.local.lr for strategy in strategies] == [0.05 / 8] * 2
     assert not strategies[1].local.state["aged"].any()
-
-
-def test_boxes_are_the_places_of_columns():
-    whole = torch.arange(float(LAYOUT.d))
-    for start, stop in [(0, LAYOUT.d), *pairwise(range(0, LAYOUT.d, 7)), (5, 27), (13, 14)]:
-        covered = 0
-        for box in Whereabouts.of(LAYOUT).boxes([(start, stop)]):
-            (field,) = (f for f in LAYOUT.fields if f.name == box.tensor)
-            there = whole[field.start : field.stop].view(box.shape)
-            for dim, (offset, size) in enumerate(zip(box.offsets, box.sizes, strict=True)):
-                there = there.narrow(dim, offset, size)
-            assert torch.equal(there.flatten(), whole[start:stop][box.start : box.stop])
-            covered += box.stop - box.start
-        assert covered == stop - start
-
-
-def test_one_name_for_two_tensors_is_refused():
-    boxes = Boxes((2, 2))
-    boxes.put((0, 0), torch.ones(1, 2))
-    boxes.put((0, 0), torch.ones(1, 2))
-    with pytest.raises(ValueError, match=r"must be one tensor, got two different ones at \(0, 0\)"):
-        boxes.put((0, 0), torch.zeros(1, 2))
-    with pytest.raises(ValueError, match="must have 4 numbers that are needed here, got 2"):
-        boxes.whole()
-
-
-def test_any_box_is_put_together_from_those_that_are_here():
-    whole = torch.arange(24.0).view(4, 6)
-    boxes = Boxes(whole.shape, [((0, 0), whole[:3, :4]), ((0, 4), whole[:3, 4:]), ((3, 0), whole[3:])])
-    assert torch.equal(boxes.whole(), whole)
-    assert torch.equal(boxes.read((1, 2), (3, 4)), whole[1:, 2:])
-    assert boxes.read((0, 1), (2, 2)).data_ptr() == whole[0, 1:].data_ptr(), "a view, if one box has all"
 
 
 @pytest.mark.parametrize(
