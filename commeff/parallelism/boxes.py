@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -12,7 +12,7 @@ from commeff.compressors import Layout
 from commeff.compressors.boxes import Box, Shape, Span, Whereabouts
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.layers import homes_of
-from commeff.parallelism.pieces import Cut
+from commeff.parallelism.pieces import Shard
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class RankWhereabouts(Whereabouts):
 
     Attributes
     ----------
-    cuts : dict of str to Cut
+    cuts : dict of str to Shard
         Which parts of the whole the pieces are.
     borrowed : frozenset of str
         Tensors that another process is asked for, where several have them.
@@ -29,7 +29,7 @@ class RankWhereabouts(Whereabouts):
         Tensors that have no boxes here.
     """
 
-    cuts: Mapping[str, Cut] = field(default_factory=dict)
+    cuts: Mapping[str, Shard] = field(default_factory=dict)
     borrowed: frozenset[str] = frozenset()
     left_out: frozenset[str] = frozenset()
 
@@ -49,29 +49,16 @@ class RankWhereabouts(Whereabouts):
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        return {name: self.cuts[name].whole(s) if name in self.cuts else s for name, s in super().shapes.items()}
+        return {name: self.cuts[name].shape if name in self.cuts else s for name, s in super().shapes.items()}
 
     def boxes(self, spans: Sequence[Span]) -> list[Box]:
         found, shapes = list[Box](), self.shapes
         for box in super().boxes(spans):
             start = box.start
-            for offsets, sizes in _in_whole(self.cuts.get(box.tensor), box.offsets, box.sizes):
+            cut, own = self.cuts.get(box.tensor), (box.offsets, box.sizes)
+            for offsets, sizes in [own] if cut is None else cut.boxes(*own):
                 stop = start + prod(sizes)
                 if box.tensor not in self.left_out:
                     found.append(Box(box.tensor, shapes[box.tensor], offsets, sizes, start, stop))
                 start = stop
         return found
-
-
-def _in_whole(cut: Cut | None, offsets: Shape, sizes: Shape) -> Iterator[tuple[Shape, Shape]]:
-    """A box of a piece as boxes of the whole: one for each run of places that it reaches into."""
-    if cut is None:
-        yield offsets, sizes
-        return
-    dim, (first, size) = cut.dim, (offsets[cut.dim], sizes[cut.dim])
-    last = first + size
-    for start, stop in cut.runs:
-        a, b = max(first, 0), min(last, stop - start)
-        if a < b:
-            yield (*offsets[:dim], start + a, *offsets[dim + 1 :]), (*sizes[:dim], b - a, *sizes[dim + 1 :])
-        first, last = first - (stop - start), last - (stop - start)
