@@ -13,6 +13,7 @@ from torch.futures import Future
 from commeff.communicator import Communicator
 from commeff.communicator.communicator import Handle
 from commeff.compressors import Compressor, DenseMessage, Layout
+from commeff.core import saving
 from commeff.core.strategy import Encoder
 from commeff.transforms.encoders import as_encoder
 
@@ -50,6 +51,7 @@ class HookState:
         self.communicator = Communicator(seed=seed, group=group)
         self._encoder, self.encoders = as_encoder(encoder), dict[int, Encoder]()
         self._places: dict[int, tuple[int, ...]] = {}  # which parameters a bucket held when its encoder began
+        self._layouts: dict[int, Layout] = {}
         self._pending: list[tuple[Future[Tensor], Handle]] = []
         self._first: int | None = None  # the step of the first backward pass
         self._saved: dict[int, dict[str, Any]] = {}
@@ -68,13 +70,15 @@ class HookState:
             layout = Layout.of([(str(i), tuple(p.shape)) for i, p in enumerate(bucket.parameters())])
             self.encoders[number] = copy.deepcopy(self._encoder)
             self.encoders[number].start(torch.zeros_like(vectors), layout, communicator)
+            self._layouts[number] = layout
             if number in self._saved:
-                self.encoders[number].load_state_dict(self._saved.pop(number))
+                saving.load(self.encoders[number], layout, self._saved.pop(number))
         return communicator.post_average(self.encoders[number].encode(vectors, communicator, "up"))
 
     def state_dict(self) -> dict[str, Any]:
         """The clock, and this worker's memory of each bucket."""
-        return {"step": self.communicator.step, "buckets": {i: e.state_dict() for i, e in self.encoders.items()}}
+        buckets = {number: saving.save(each, self._layouts[number]) for number, each in self.encoders.items()}
+        return {"step": self.communicator.step, "buckets": buckets}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with what `state_dict` gave on the process of the same rank; call it before the first backward pass."""

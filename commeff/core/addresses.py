@@ -1,15 +1,16 @@
-"""Where in a strategy each of its memories is, so that it can be saved by name and put back over another layout."""
+"""Where in a strategy each of its memories is, and under which names it is saved and found by another layout."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-Span = tuple[int, int]
+from commeff.compressors.boxes import Shape, Span, Whereabouts
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,80 @@ class Address:
             if start < (width := last - first) and stop > 0:
                 yield first + max(start, 0), first + min(stop, width)
             start, stop = start - width, stop - width
+
+
+class NamedBox(NamedTuple):
+    """Where a part of a memory is saved.
+
+    Attributes
+    ----------
+    name, shape : str, tuple of int
+        Of the whole tensor.
+    offsets, sizes : tuple of int
+        Of the box in it.
+    part : tuple
+        An index: the part, of the memory.
+    """
+
+    name: str
+    shape: Shape
+    offsets: Shape
+    sizes: Shape
+    part: tuple[Any, ...] = (...,)
+
+
+class BoxNames:
+    """Where a process's memories are saved.
+
+    Parameters
+    ----------
+    where : Whereabouts
+        Of the process's columns.
+    workers, n : sequence of int, int
+        Its workers, and how many there are in all; unless given, it has all that there are.
+    """
+
+    def __init__(self, where: Whereabouts, workers: Sequence[int] = (), n: int = 0) -> None:
+        self._workers, self._n, self._boxes = workers, n, cache(where.boxes)
+        self.of_one_process = not n
+
+    def of(self, at: Address, shape: Shape, of_workers: bool) -> Iterator[NamedBox]:
+        """Of a memory: by tensors of the model if it is of columns, else as it is."""
+        n, first = self._axis(at, shape[0]) if of_workers else ((), ())
+        own = shape[of_workers:]
+        if len(shape) > 1 and shape[-1] == at.width:
+            between = own[:-1]
+            for box in self._boxes(at.spans):
+                yield NamedBox(
+                    f"{at.name}/{box.tensor}",
+                    (*n, *between, *box.shape),
+                    (*first, *(0 for _ in between), *box.offsets),
+                    (*shape[:-1], *box.sizes),
+                    (..., slice(box.start, box.stop)),
+                )
+        else:
+            yield NamedBox(f"{at.path}{at.apart}", (*n, *own), (*first, *(0 for _ in own)), shape)
+
+    def numbers(self, at: Address, name: str, shape: Shape) -> Iterator[NamedBox]:
+        """Of what an optimizer remembers of tensors, if it is not of columns: it is saved with each of them, and with
+        each block that has some of it.
+        """
+        n, first = self._axis(at, shape[0])
+        for tensor in self.tensors(at):
+            offsets = (*first, *(0 for _ in shape[1:]))
+            yield NamedBox(f"{at.path}/{name}/{tensor}", (*n, *shape[1:]), offsets, shape)
+
+    def tensors(self, at: Address) -> dict[str, Shape]:
+        """The shapes of the tensors whose columns these are, by their names."""
+        return {box.tensor: box.shape for box in self._boxes(at.spans)}
+
+    def rows(self, at: Address, saved: int) -> int:
+        """How many rows this process has of those that were saved."""
+        return saved if at.server or self.of_one_process else len(self._workers)
+
+    def _axis(self, at: Address, rows: int) -> tuple[Shape, Shape]:
+        """How many rows there are, and the first of those that are here."""
+        return ((rows,), (0,)) if at.server or self.of_one_process else ((self._n,), (self._workers[0],))
 
 
 class Swap(Protocol):

@@ -277,9 +277,10 @@ class Local(LocalStep, LearnsCurvature):
             optimizer.state.clear()
             for key in [key for key in rows if key != "aged" and rows["aged"][i : i + 1].any()]:
                 p, name = key.split(".", 1)
+                parameter = self._parameters[i][int(p)]
                 mine = rows[key] if self._stacked and rows[key].ndim > 1 else rows[key][i]
                 counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart
-                optimizer.state[self._parameters[i][int(p)]][name] = (mine.cpu() if counts else mine).clone()
+                optimizer.state[parameter][name] = mine.to("cpu" if counts else parameter.device, copy=True)
 
     def by_tensor(self, layout: Layout) -> dict[str, dict[str, Tensor]]:
         """What the optimizer remembers of each tensor of a layout, (w, columns), or (w,) where that is one number."""

@@ -6,10 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
-from torch import Tensor
-
 from commeff.core.addresses import Address, Swap
-from commeff.core.overlap import drain
 from commeff.core.traits import Timetable, Traits
 from commeff.topologies import Topology
 
@@ -49,38 +46,6 @@ class Stateful:
         topologies = (Timetable(value.period) for value in vars(self).values() if isinstance(value, Topology))
         return Timetable().join(*topologies, *(part.timetable() for _, part in self.parts()))
 
-    def state_dict(self) -> dict[str, Any]:
-        """{"rows": tensors with a leading worker axis, "shared": values equal everywhere, "parts": the same of each
-        part}.
-        """
-        return {
-            "rows": {name: copy.deepcopy(getattr(self, name)) for name in self.rows},
-            "shared": {name: copy.deepcopy(getattr(self, name)) for name in self.shared},
-            "parts": {name: part.state_dict() for name, part in self.parts()},
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
-        drain(self)
-        parts = dict(self.parts())
-        saved = {*state["rows"], *state["shared"], *state["parts"]}
-        names = {*self.rows, *self.shared, *parts}
-        if saved != names:
-            name = type(self).__name__
-            raise ValueError(
-                f"the saved state must hold {sorted(names)}, got {sorted(saved)}: "
-                f"it is another method's state, not that of {name}"
-            )
-        for name, value in {**state["rows"], **state["shared"]}.items():
-            mine = getattr(self, name)
-            if name in self.rows:
-                value = _hosted(value, mine)
-            if isinstance(mine, Tensor) and mine.shape != value.shape:
-                raise ValueError(f"the saved {name} must have shape {tuple(mine.shape)}, got {tuple(value.shape)}")
-            setattr(self, name, copy.deepcopy(value))
-        for name, part in parts.items():
-            part.load_state_dict(state["parts"][name])
-
     def exchange(self, at: Address, swap: Swap) -> None:
         """Give every memory to `swap`, and remember what it gives back. Call `overlap.drain` on the whole first."""
         for name in self.rows:
@@ -105,11 +70,3 @@ class Stateful:
             # What is only looked at is not copied, but in a copy of the whole it is the copy that is looked at.
             setattr(twin, name, memo.get(id(value), value) if name.startswith("_") else copy.deepcopy(value, memo))
         return twin
-
-
-def _hosted(value: Any, mine: Any) -> Any:
-    """A saved memory without the server's row, where another process hosts that: the own memory has no row then."""
-    if isinstance(mine, dict):
-        absent = any(isinstance(rows, Tensor) and rows.shape[:1] == (0,) for rows in mine.values())
-        return {name: rows[:0] for name, rows in value.items()} if absent else value
-    return value[:0] if isinstance(mine, Tensor) and mine.shape[:1] == (0,) else value

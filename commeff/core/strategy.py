@@ -20,12 +20,13 @@ A method whose messages depend on how gradients have changed fills one more slot
     LAG            Strategy(Local(sgd), comparison=IfChanged(...), gradients=LazyMean())
 
 `commeff.methods` holds the whole catalogue, `commeff.core.components` the kinds of its parts. Everything here has a
-memory, which `commeff.core.state` saves and restores; what is done to hide communication behind computing is in
+memory, which `commeff.core.saving` saves and restores; what is done to hide communication behind computing is in
 `commeff.core.overlap`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
@@ -34,7 +35,7 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator, view
 from commeff.compressors import Layout
-from commeff.core import overlap
+from commeff.core import overlap, saving
 from commeff.core.components import (
     Chain,
     Component,
@@ -120,10 +121,10 @@ class Strategy(Stateful):
             self.comparison = comparison
         self._learner: LearnsCurvature | None = None
         self._driver: Communicator | None = None
-        self._started = False
+        self._layout: Layout | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        if self._started:
+        if self._layout is not None:
             raise TypeError(
                 "a strategy that has been started must not be copied: both would step the same optimizers; make a new "
                 "one, start it and load_state_dict() of this one"
@@ -151,7 +152,22 @@ class Strategy(Stateful):
             self.comparison.start(x, layout)
         self.gradients.start(x.new_zeros(()).expand_as(x), layout, communicator.child("gradients"))
         self.parameters.start(x, layout, communicator.child("parameters"))
-        self._started = True
+        self._layout = layout
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that it remembers, in copies: tensors with a row for each hosted worker, and plain values, by name."""
+        return saving.save(self, self._begun("state_dict"))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
+        saving.load(self, self._begun("load_state_dict"), state)
+
+    def _begun(self, what: str) -> Layout:
+        if self._layout is None:
+            raise RuntimeError(
+                f"{what} needs a strategy that has been started: call start(x, layout, communicator) first"
+            )
+        return self._layout
 
     def agrees(self, step: int | None = None) -> bool:
         """Whether all workers that take part have the same parameters after a step; without one, after any step.
@@ -213,8 +229,7 @@ class Strategy(Stateful):
         moving : (w,) bool tensor, optional
             Which hosted workers take their local step, of those who have a gradient; the others communicate alone.
         """
-        if not self._started:
-            raise RuntimeError("step needs a strategy that has been started: call start(x, layout, communicator) first")
+        self._begun("step")
         if gradient.shape != x.shape:
             raise ValueError(
                 f"gradient must have the shape of x, {tuple(x.shape)}, got {tuple(gradient.shape)}: "

@@ -20,7 +20,7 @@ from commeff.laws.conduct import (
 )
 from commeff.laws.engines import is_the_same_on_every_engine
 from commeff.laws.growth import does_not_grow
-from commeff.laws.memory import is_saved_by_name, resumes
+from commeff.laws.memory import resumes
 from commeff.laws.pieces import acts_on_pieces
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Method, MethodCase, cases, run, slope, start
 from commeff.laws.profiled import is_profiled
@@ -39,7 +39,6 @@ __all__ = [
     "does_not_grow",
     "gives_the_same_when_x_is_donated",
     "is_profiled",
-    "is_saved_by_name",
     "is_the_same_on_every_engine",
     "leaves_its_input_alone",
     "leaves_the_absent_alone",
@@ -59,7 +58,6 @@ LAWS: tuple[Callable[[MethodCase], None], ...] = (
     leaves_its_input_alone,
     gives_the_same_when_x_is_donated,
     resumes,
-    is_saved_by_name,
     stays_where_all_agree,
     pays_for_what_it_learns,
     runs_alone,
@@ -76,14 +74,12 @@ BASES = {
     repeats: (
         gives_the_same_when_x_is_donated,
         resumes,
-        is_saved_by_name,
         pays_for_what_it_learns,
         is_the_same_on_every_engine,
         works_in_blocks,
         acts_on_pieces,
         is_profiled,
     ),
-    resumes: (is_saved_by_name,),
 }
 
 

@@ -9,12 +9,8 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.core.addresses import Address
 from commeff.core.strategy import Stateful
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, elsewhere, falling, plain_run, run, slope, start
-from commeff.parallelism.boxes import Whereabouts
-from commeff.parallelism.saved import copy, kinds
-from commeff.training.named import MemoryLoader, MemorySaver, Named
 
 
 def resumes(case: MethodCase) -> None:
@@ -35,32 +31,6 @@ def resumes(case: MethodCase) -> None:
                 f"{case.name}: resumed after step {stop}, it differs at step {later.step} by "
                 f"{float((x - whole[later.step]).abs().max()):.1e}: {_advice(forgotten)}"
             )
-
-
-def is_saved_by_name(case: MethodCase) -> None:
-    """Its memories, saved tensor by tensor of the model and loaded into a fresh strategy, make the same run."""
-    whole, _ = plain_run(case)
-    strategy, stop = case.build(WORKERS), STEPS // 2
-    part, communicator = run(strategy, steps=stop)
-    strategy.drain()
-    at, saver = Address.of(LAYOUT.d), MemorySaver(Named(Whereabouts.of(LAYOUT), communicator.workers))
-    strategy.exchange(at, saver)
-    fresh, later, x = case.build(WORKERS), Communicator(workers=WORKERS, seed=3), part[-1].clone()
-    fresh.start(start(), LAYOUT, later)
-    wanted = Named(Whereabouts.of(LAYOUT), later.workers)
-    loader = MemoryLoader(wanted, kinds(saver.named.held), saver.values)
-    fresh.exchange(at, loader)
-    copy(saver.named.held, wanted.held)
-    loader.arrived = True
-    fresh.exchange(at, loader)
-    for later.step in range(stop, STEPS):
-        later.context.losses = falling(later)
-        x = fresh.step(x, slope(x, later.step), later, elsewhere(later.step))
-        assert torch.equal(x, whole[later.step]), (
-            f"{case.name}: saved by the names of tensors after step {stop}, it differs at step {later.step} by "
-            f"{float((x - whole[later.step]).abs().max()):.1e}: what it remembers beside numbers for columns must be "
-            "plain values, tensors, or tensors by names"
-        )
 
 
 def _advice(forgotten: list[tuple[str, str, bool]]) -> str:

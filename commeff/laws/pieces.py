@@ -10,22 +10,23 @@ from commeff.compressors import Layout
 from commeff.compressors.laws.ranks import Thread, on_threads
 from commeff.core.strategy import Strategy
 from commeff.laws.problem import STEPS, WORKERS, MethodCase, elsewhere
-from commeff.parallelism import Axis, Cut
+from commeff.parallelism import Axis, Shard
 from commeff.parallelism.partition import lying, of_piece, of_whole
-from commeff.parallelism.pieces import cut_evenly, whole
+from commeff.parallelism.pieces import cut_evenly
 from commeff.parallelism.row import Span
 from commeff.parallelism.zero import even
 from commeff.transforms.pieces import exact, on_pieces
 
 WHOLE = Layout.of({"matrix.rows": (4, 3), "vector": (5,), "matrix.columns": (3, 4), "matrix.copied": (3, 3)}.items())
+CUT = ((0, "rows"), (1, "columns"))
 SHARD, TENSOR = 2, 2
 
 
-def held(rank: int) -> dict[str, Cut]:
+def held(rank: int) -> dict[str, Shard]:
     """What a tensor rank holds: half of the rows of a matrix, half of the columns of another, and two copies."""
-    half = cut_evenly(0, 4, TENSOR, rank)
-    copies = {"vector": whole(0, 5, TENSOR), "matrix.copied": whole(0, 3, TENSOR)}
-    return {"matrix.rows": half, "matrix.columns": half._replace(dim=1)} | copies
+    shapes = {field.name: field.shape for field in WHOLE.fields}
+    halves = {f"matrix.{name}": cut_evenly(shapes[f"matrix.{name}"], dim, TENSOR, rank) for dim, name in CUT}
+    return {name: halves.get(name, Shard.of_all(shape, TENSOR)) for name, shape in shapes.items()}
 
 
 def acts_on_pieces(case: MethodCase) -> None:
@@ -60,7 +61,7 @@ def _on_rank(ranks: list[Strategy], axes: tuple[Thread, ...]) -> tuple[Tensor, T
     """The places of a rank's columns, and their trajectory."""
     shard, tensor = Axis("shard", SHARD, axes[0].rank), Axis("tensor", TENSOR, axes[1].rank)
     cuts = held(tensor.rank)
-    shapes = [(field.name, cuts[field.name].piece(field.shape)) for field in WHOLE.fields]
+    shapes = [(field.name, cuts[field.name].sizes) for field in WHOLE.fields]
     layout = lying(Layout.of(shapes), cuts, axes)
     layout = layout.pick([even(layout.d, shard)])
     strategy = on_pieces(ranks[shard.rank * TENSOR + tensor.rank], of_piece(layout, tensor, shard))

@@ -15,7 +15,7 @@ from commeff.parallelism.computation import Computation, Objective, OnePass
 from commeff.parallelism.initialise import Spread, drawn, materialise
 from commeff.parallelism.layers import Layers
 from commeff.parallelism.mesh import AXES, Mesh
-from commeff.parallelism.pieces import Cut
+from commeff.parallelism.pieces import Shard
 from commeff.parallelism.plan import (
     ColumnParallel,
     HeadParallel,
@@ -34,7 +34,6 @@ __all__ = [
     "Axis",
     "ColumnParallel",
     "Computation",
-    "Cut",
     "HeadParallel",
     "Layers",
     "Mesh",
@@ -44,6 +43,7 @@ __all__ = [
     "Plan",
     "RowParallel",
     "SequenceParallel",
+    "Shard",
     "Spread",
     "Style",
     "VocabularyParallel",

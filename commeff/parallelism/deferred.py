@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from commeff.parallelism.initialise import Numbers
-from commeff.parallelism.pieces import Cut
+from commeff.parallelism.pieces import Shard
 
 _ops = torch.ops.aten
 SETS = (_ops.normal_.default, _ops.uniform_.default, _ops.fill_.Scalar, _ops.zero_.default)  # whatever was there
@@ -53,7 +53,7 @@ class _Recipe:
     steps: list[_Step] = field(default_factory=list)
     casts: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def made(self, cut: Cut | None = None) -> Tensor:
+    def made(self, cut: Shard | None = None) -> Tensor:
         """The tensor, or a piece of it."""
         out = torch.empty(self.shape, dtype=self.dtype, device="cpu")
         with torch.random.fork_rng(devices=[]):
@@ -61,7 +61,7 @@ class _Recipe:
                 if step.state is not None:
                     torch.set_rng_state(step.state)
                 step.operation(out, *step.arguments, **step.options)
-        out = out if cut is None else cut.take(out).clone()
+        out = out if cut is None else cut.take(out)
         for options in self.casts:
             out = _ops._to_copy.default(out, **options)
         return out

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from commeff.parallelism.collectives import Axis
 from commeff.parallelism.layers import Layers, ranks_of, stages_here, unnamed
-from commeff.parallelism.pieces import Cut, cut_evenly, whole
+from commeff.parallelism.pieces import Shard, cut_evenly
 from commeff.parallelism.plan import (
     ColumnParallel,
     HeadParallel,
@@ -50,19 +50,19 @@ def splits_outputs(model: nn.Module, plan: Plan) -> bool:
     )
 
 
-def cut_of(style: Style, key: str, parameter: Tensor, axis: Axis) -> Cut:
+def cut_of(style: Style, key: str, parameter: Tensor, axis: Axis) -> Shard:
     """Which part of a module's parameter this rank holds."""
-    length, n, rank = parameter.shape[0], axis.size, axis.rank
+    shape, n, rank = parameter.shape, axis.size, axis.rank
     match style:
         case ColumnParallel(units=units, repeat=True) if units is not None and units < n:
-            return cut_evenly(0, length, units, rank * units // n)._replace(copies=n // units)
+            return cut_evenly(shape, 0, units, rank * units // n, copies=n // units)
         case ColumnParallel(parts=parts):
-            return cut_evenly(0, length, n, rank, parts)
+            return cut_evenly(shape, 0, n, rank, parts)
         case VocabularyParallel():
-            return cut_evenly(0, length, n, rank)
+            return cut_evenly(shape, 0, n, rank)
         case RowParallel() if key == "weight":
-            return cut_evenly(1, parameter.shape[1], n, rank)
-    return whole(0, length, n)
+            return cut_evenly(shape, 1, n, rank)
+    return Shard.of_all(shape, n)
 
 
 def check(model: nn.Module, plan: Plan, axis: Axis) -> None:
@@ -231,7 +231,7 @@ def _rests(model: nn.Module, styled: dict[str, Style], axis: Axis) -> Iterator[s
 
 def _ties(model: nn.Module, styled: dict[str, Style], axis: Axis) -> Iterator[str]:
     """Tensors that are one, of which two modules would hold different parts."""
-    first: dict[nn.Parameter, tuple[str, Cut]] = {}
+    first: dict[nn.Parameter, tuple[str, Shard]] = {}
     for name, style in styled.items():
         for key, parameter in model.get_submodule(name).named_parameters(recurse=False):
             other, cut = first.setdefault(parameter, (name, cut_of(style, key, parameter, axis)))

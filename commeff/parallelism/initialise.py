@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from commeff.compressors import WorkerRandom
-from commeff.parallelism.pieces import Cut
+from commeff.parallelism.pieces import Shard
 
-Numbers = Callable[[str, Cut | None], Tensor | None]  # name of a tensor, which part of it -> what is in there
+Numbers = Callable[[str, Shard | None], Tensor | None]  # name of a tensor, which part of it -> what is in there
 Spread = Callable[[str], tuple[float, float]]  # name of a tensor -> mean and standard deviation of its numbers
 Run = tuple[int, int]
 
@@ -34,7 +34,7 @@ def drawn(
     mean: float,
     deviation: float,
     *,
-    cut: Cut | None = None,
+    cut: Shard | None = None,
     span: Run | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
@@ -51,7 +51,7 @@ def drawn(
         Of the piece, which is the whole tensor where nothing is cut.
     mean, deviation : float
         Of the numbers; without a deviation they are all the mean.
-    cut : Cut, optional
+    cut : Shard, optional
         Which part of the whole tensor the piece is.
     span : (start, stop), optional
         Only these of the piece's numbers, one after the other: a shard of a row.
@@ -61,7 +61,7 @@ def drawn(
     Examples
     --------
     >>> whole = drawn(0, "head", (4, 6), mean=0.0, deviation=0.02)
-    >>> columns = Cut(1, ((2, 3), (5, 6)), copies=1, length=6)
+    >>> columns = Shard.along(1, (4, 6), ((2, 3), (5, 6)))
     >>> bool((drawn(0, "head", (4, 2), 0.0, 0.02, cut=columns) == columns.take(whole)).all())
     True
     >>> bool((drawn(0, "head", (4, 6), 0.0, 0.02, span=(5, 9)) == whole.flatten()[5:9]).all())
@@ -114,7 +114,7 @@ def materialise(
             )
     named = dict(model.named_parameters())
 
-    def numbers(name: str, cut: Cut | None) -> Tensor:
+    def numbers(name: str, cut: Shard | None) -> Tensor:
         shape, dtype = named[name].shape, named[name].dtype
         return drawn(seed, name, shape, *spread(name), cut=cut, dtype=dtype, device=device)
 
@@ -154,17 +154,18 @@ def fill(model: nn.Module, numbers: Numbers, names: Container[str] | None = None
             module.register_parameter(key, made.get(parameter, parameter))
 
 
-def _places(shape: tuple[int, ...], cut: Cut | None) -> tuple[Tensor, tuple[Run, ...]]:
+def _places(shape: tuple[int, ...], cut: Shard | None) -> tuple[Tensor, tuple[Run, ...]]:
     """A tensor as a matrix, each row a stream of random numbers: which rows and runs of columns are here."""
     lines, width = (1, shape[0]) if len(shape) == 1 else (shape[0], prod(shape[1:]))
     if cut is None:
         return torch.arange(lines), ((0, width),)
-    if cut.dim == 0 and len(shape) > 1:
-        return torch.cat([torch.arange(a, b) for a, b in cut.runs]), ((0, width),)
-    if cut.dim > 1:
-        raise ValueError(f"a tensor must be cut along one of its first two dimensions, got dimension {cut.dim}")
+    if any(dim > 1 for dim in cut.cut):
+        raise ValueError(f"a tensor must be cut along one of its first two dimensions, got {cut}")
+    if len(shape) == 1:
+        return torch.arange(1), cut.runs[0]
     deep = prod(shape[2:])
-    return torch.arange(lines), tuple((a * deep, b * deep) for a, b in cut.runs)
+    rows = torch.cat([torch.arange(a, b) for a, b in cut.runs[0]])
+    return rows, tuple((a * deep, b * deep) for a, b in cut.runs[1])
 
 
 def _rows(seed: int, name: str, rows: Tensor, columns: Sequence[Run]) -> Tensor:

@@ -90,7 +90,7 @@ def ranks_of(model: nn.Module, layers: Layers, ranks: Sequence[int]) -> dict[str
 def whole_shapes(model: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
     """The trainable tensors of a whole model, of which this rank may hold pieces: their names and whole shapes."""
     cuts = [(name, p, getattr(p, "cut", None)) for name, p in model.named_parameters() if p.requires_grad]
-    return [(name, tuple(p.shape) if cut is None else cut.whole(tuple(p.shape))) for name, p, cut in cuts]
+    return [(name, tuple(p.shape) if cut is None else cut.shape) for name, p, cut in cuts]
 
 
 def homes_of(parameter: nn.Parameter, axis: Axis) -> tuple[int, ...]:

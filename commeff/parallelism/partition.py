@@ -11,7 +11,7 @@ from commeff.compressors import Layout
 from commeff.compressors.layout import Field, Ranks
 from commeff.compressors.parts import Part
 from commeff.parallelism.collectives import Axis
-from commeff.parallelism.pieces import Cut
+from commeff.parallelism.pieces import Shard
 from commeff.parallelism.row import Span
 
 Homes = Mapping[str, tuple[int, ...]]  # the pipeline ranks that have each tensor; none where there are no pipelines
@@ -19,7 +19,7 @@ Homes = Mapping[str, tuple[int, ...]]  # the pipeline ranks that have each tenso
 
 def lying(
     layout: Layout,
-    cuts: Mapping[str, Cut | None],
+    cuts: Mapping[str, Shard | None],
     cutting: Sequence[Ranks],
     dealing: Sequence[Ranks] = (),
     homes: Homes | None = None,
@@ -31,7 +31,7 @@ def lying(
     ----------
     layout : Layout
         Of the tensors that the rank holds.
-    cuts : mapping of str to Cut or None
+    cuts : mapping of str to Shard or None
         Which part of a whole tensor each is; None: all of it.
     cutting, dealing : sequence of Ranks
         The ranks that hold the other parts of them, and those that hold others.
@@ -41,13 +41,13 @@ def lying(
         Of the whole row, where ranks hold other tensors.
     """
     if whole is None:
-        shapes = [(f.name, f.shape if (cut := cuts[f.name]) is None else cut.whole(f.shape)) for f in layout.fields]
+        shapes = [(f.name, f.shape if (cut := cuts[f.name]) is None else cut.shape) for f in layout.fields]
         whole = Layout.of(shapes, [field.group for field in layout.fields])
     at = {field.name: field for field in whole.fields}
     pieces = []
     for field in layout.fields:
         cut, stages = cuts[field.name], 1 if homes is None else max(1, len(homes[field.name]))
-        places = at[field.name].places if cut is None else cut.places(field.shape, at[field.name].start)
+        places = at[field.name].places if cut is None else cut.places(at[field.name].start)
         pieces.append((field.name, field.shape, places, stages * (1 if cut is None else cut.copies), stages))
     return whole.in_pieces(pieces, cutting, dealing)
 
@@ -69,7 +69,7 @@ def of_piece(
 
 def of_whole(
     layout: Layout,
-    cuts: Sequence[Mapping[str, Cut]],
+    cuts: Sequence[Mapping[str, Shard]],
     axis: Axis,
     homes: Homes | None = None,
     shares: Callable[[Layout], Sequence[Sequence[Span]]] | None = None,
@@ -91,7 +91,7 @@ def of_whole(
     """
     pieces = []
     for rank, held in enumerate(cuts):
-        local = Layout.of([(f.name, held[f.name].piece(f.shape)) for f in layout.fields])
+        local = Layout.of([(f.name, held[f.name].sizes) for f in layout.fields])
         piece, tensor = lying(local, held, (axis,), whole=layout), Axis(axis.name, axis.size, rank)
         spans = [[(0, piece.d)]] if shares is None else shares(piece)
         for number, share in enumerate(spans):

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from commeff.parallelism.collectives import ALONG, Axis, copy_in, gather_in, scatter_out, sum_out
 from commeff.parallelism.fit import check, cut_of, styles
-from commeff.parallelism.pieces import Cut
+from commeff.parallelism.pieces import Shard
 from commeff.parallelism.plan import (
     ColumnParallel,
     HeadParallel,
@@ -55,10 +55,10 @@ class SplitEmbedding(nn.Embedding):
         return self.leave(F.embedding(counted.where(mine, 0), self.weight) * mine[..., None])
 
 
-def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -> dict[str, Cut]:
+def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -> dict[str, Shard]:
     """Leave this rank its piece of the first rank's model, in place. Every rank of the axis calls it at once.
 
-    Tensors that were tied stay tied. Every parameter gets its `Cut` as the attribute `cut`, and `ranks`: who share it.
+    Tensors that were tied stay tied. Every parameter gets its `Shard` as attribute `cut`, and `ranks`: who share it.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
 
     Returns
     -------
-    dict of str to Cut
+    dict of str to Shard
         Which part of each parameter of the whole model this rank holds.
 
     Raises
@@ -82,8 +82,8 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
         Something does not divide, or the plan does not fit the model; one line for each fault.
     """
     check(model, plan, axis)
-    cuts: dict[str, Cut] = {}
-    pieces: dict[nn.Parameter, tuple[nn.Parameter, Cut]] = {}  # tied tensors are one
+    cuts: dict[str, Shard] = {}
+    pieces: dict[nn.Parameter, tuple[nn.Parameter, Shard]] = {}  # tied tensors are one
     for name, style in styles(model, plan).items():
         module = model.get_submodule(name)
         for key, parameter in list(module.named_parameters(recurse=False)):
@@ -109,7 +109,7 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
     return {name: cuts[name] for name, _ in model.named_parameters()}
 
 
-def cuts_of(model: nn.Module, plan: Plan, axis: Axis) -> dict[str, Cut]:
+def cuts_of(model: nn.Module, plan: Plan, axis: Axis) -> dict[str, Shard]:
     """What a rank of the axis would hold of a whole model, by the names of its tensors; nothing is split."""
     return {
         f"{name}.{key}": cut_of(style, key, parameter, axis)
@@ -118,7 +118,7 @@ def cuts_of(model: nn.Module, plan: Plan, axis: Axis) -> dict[str, Cut]:
     }
 
 
-def _summed_over(style: Style, cut: Cut, axis: Axis, sequence: bool) -> Axis | None:
+def _summed_over(style: Style, cut: Shard, axis: Axis, sequence: bool) -> Axis | None:
     """The ranks that each have a share of the gradient of what they all hold; None where each has all of it."""
     if cut.copies == 1:
         return None

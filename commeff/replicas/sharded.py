@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
 from commeff.parallelism import Axis, Computation, Mesh, Objective
-from commeff.parallelism.boxes import Whereabouts
+from commeff.parallelism.boxes import RankWhereabouts
 from commeff.parallelism.precision import LossScale, lower_frozen, lowered, raised
 from commeff.parallelism.precision import precision as named_precision
 from commeff.parallelism.rows import dealt
@@ -89,10 +89,10 @@ class ShardedWorker:
         return self.mesh.degrees
 
     @property
-    def where(self) -> Whereabouts:
+    def where(self) -> RankWhereabouts:
         """Where the columns that this rank updates lie in the whole model."""
         named, pipeline = self.computation.parameters, self.mesh.axis("pipeline")
-        return Whereabouts.on_rank(self._whole, named, self._row.spans, pipeline)
+        return RankWhereabouts.on_rank(self._whole, named, self._row.spans, pipeline)
 
     @property
     def inside(self) -> dict[str, tuple[float, float]]:

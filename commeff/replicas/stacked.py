@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from commeff import require
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
+from commeff.compressors.boxes import Whereabouts
 from commeff.compressors.layout import one_kind
 from commeff.compressors.parts import Part
-from commeff.parallelism.boxes import Whereabouts
 from commeff.replicas.arrivals import Arrivals, Listener
 
 Loss = Callable[..., Tensor]

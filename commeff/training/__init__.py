@@ -1,1 +1,1 @@
-"""The loop: batch, gradient, strategy.step, record; with evaluation, checkpoints and resharding."""
+"""The loop: batch, gradient, strategy.step, record; with evaluation and checkpoints."""

@@ -1,37 +1,31 @@
-"""Checkpoints of a run: everything that decides the future, in one file written by rename, and the one before it.
-
-A file holds tensors, numbers, text and containers of them, and is read as such: nothing in it is ever executed. It says
-in which format it is written, which run it is of, and what that run's method is.
-"""
+"""Checkpoints of a run: everything that decides the future, in a file written by rename, and the one before it."""
 
 from __future__ import annotations
 
 import logging
 import os
-import pickle
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import Any
 
 from commeff import require
-from commeff.files import appearing, regular
-from commeff.training.resharding import gather_rows, shard_rows, to_device
-
-if TYPE_CHECKING:
-    from commeff.training.run import Run
+from commeff.communicator.wire.group import Processes
+from commeff.compressors.boxes import Boxes, Shape
+from commeff.files import appearing
+from commeff.training.documents import (
+    OTHER_FORMAT,
+    CheckpointRefused,
+    joined,
+    plain,
+    read_document,
+    write_document,
+)
+from commeff.training.run import Run
+from commeff.training.run_state import OtherRun, collect, reader
 
 LOG = logging.getLogger(__name__)
-FORMAT = 3  # 1 did not say whose it was, 2 had all rows of the ledger
-
-
-class CheckpointRefused(ValueError):
-    """A checkpoint that the run must not go on from: of another run or format, or no file of ours at all."""
+OLD = "latest"  # in a folder of format 3 of several processes
 
 
 class Checkpoints:
@@ -48,6 +42,8 @@ class Checkpoints:
         Steps between two of them.
     run : str
         Whose they are. Unless given, `save` and `load` are told by their caller.
+    instead : str
+        What to do where they are refused; unless given, delete them.
 
     Examples
     --------
@@ -63,10 +59,11 @@ class Checkpoints:
     {'step': 10}
     """
 
-    def __init__(self, folder: str | Path, every: int = 0, run: str = "") -> None:
+    def __init__(self, folder: str | Path, every: int = 0, run: str = "", instead: str = "") -> None:
         require.at_least(0, "0 is none before the end", every=every)
-        self.path, self.previous, self.every = Path(folder) / "latest.pt", Path(folder) / "previous.pt", every
-        self.run = run
+        self.folder, self.every, self.run = Path(folder), every, run
+        self.path, self.previous = self.folder / "latest.pt", self.folder / "previous.pt"
+        self.instead = instead or f"delete {self.folder} to start anew"
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint belongs after `step` steps."""
@@ -87,32 +84,43 @@ class Checkpoints:
                 os.replace(self.path, self.previous)
 
     def keep(self, run: Run) -> None:
-        """Save a run, that of all workers at rank 0; every process calls it."""
-        several = run.communicator.transport.size > 1
-        state = gather_rows(run.state_dict(), run.communicator) if several else run.state_dict()
-        if state is not None:
+        """Save a run, that of all workers at rank 0, whose disk may be its own; every process calls it."""
+        state, transport = collect(run), run.communicator.transport
+        processes = Processes(transport.group, transport.size == 1)
+        everybody = processes.gather(plain(dealt(state["tensors"], processes)))
+        if everybody is not None:
+            state["tensors"] = {name: Boxes.of(Boxes(*boxes).whole()) for name, boxes in joined(everybody).items()}
             self.save(state, run.identity, run.method)
 
     def restore(self, run: Run) -> bool:
         """Let a run go on from the last checkpoint, if there is one, and say whether; every process calls it."""
-        state = self.load(run.identity)
-        if state is not None:
-            with self.understood():
-                own = shard_rows(state, run.communicator)
-                run.load_state_dict(to_device(own, run.replicas.parameters.device))
-        return state is not None
+        return self._go_on(run, self.run or run.identity)
+
+    def _go_on(self, run: Run, whose: str) -> bool:
+        document = self.document(whose)
+        if document is None:
+            return False
+        shapes = self._shapes(run)
+        with self.understood():
+            go_on = reader(run, document["state"], document["method"], shapes)
+        go_on()
+        return True
+
+    def _shapes(self, run: Run) -> Mapping[str, Shape]:
+        """Of the whole tensors of a run's model."""
+        return run.replicas.where.shapes
 
     def wait(self) -> None:
         """Until what is being saved is there, if it is not yet; every process calls it."""
 
     def check(self) -> None:
-        """Refuse what `load` would refuse, without taking it into memory."""
-        self._newest(self.run, mapped=True)
+        """Refuse what `load` would refuse, as far as that shows without its tensors."""
+        self._newest(self.run, whole=False)
 
     def step(self) -> int | None:
         """Of the last checkpoint, without taking it into memory; None before the first."""
-        state = self._newest(self.run, mapped=True)
-        return None if state is None else int(state["step"])
+        document = self._newest(self.run, whole=False)
+        return None if document is None else int(document["state"]["step"])
 
     def load(self, run: str = "") -> dict[str, Any] | None:
         """The last saved state, None before the first. A damaged one is told of, and the one before it is taken.
@@ -121,47 +129,75 @@ class Checkpoints:
         ----------
         run : whose it must be, unless the run has been named already; "": anybody's.
         """
-        return self._newest(self.run or run)
+        document = self.document(self.run or run)
+        return document and document["state"]
+
+    def document(self, run: str) -> dict[str, Any] | None:
+        """The same, and whose it is."""
+        return self._newest(run)
 
     @contextmanager
     def understood(self) -> Iterator[None]:
         """Refuse a state that lacks something, or has another form, where it is taken over."""
         try:
             yield
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, zipfile.BadZipFile) as error:
+        except OtherRun as error:
+            raise CheckpointRefused(f"checkpoint {self.path} {error}; {self.instead}") from None
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise CheckpointRefused(
-                f"checkpoint {self.path} must hold the state of this run, got another form ({reason}); "
-                f"delete {self.path.parent} to start anew"
+                f"checkpoint {self.path} must hold the state of this run, got another form ({reason}); {self.instead}"
             ) from error
 
-    def _newest(self, run: str, mapped: bool = False) -> dict[str, Any] | None:
+    def _newest(self, run: str, whole: bool = True) -> dict[str, Any] | None:
         faults: list[str] = []
-        for path in filter(Path.exists, (self.path, self.previous)):
-            state = self._look(path, run, mapped)
-            if isinstance(state, str):
-                faults.append(state)
+        for path in self._existing():
+            found = self._look(path, run, whole)
+            if isinstance(found, str):
+                faults.append(found)
                 continue
-            if faults and not mapped:
-                LOG.warning("%s; going on from %s", faults[0], path.name)
-            return state
+            if faults and whole:
+                self._warn(f"{faults[0]}; going on from {path.name}")
+            return found
         if faults:
-            raise CheckpointRefused(f"{' and '.join(faults)}; delete {self.path.parent} to start anew")
+            raise CheckpointRefused(f"{' and '.join(faults)}; {self.instead}")
         return None
 
-    def _look(self, path: Path, run: str, mapped: bool = False) -> dict[str, Any] | str:
-        """The state in a file, or why it cannot be read; one that must not be gone on from is refused."""
+    def _existing(self) -> list[Path]:
+        """The last one and the one before it, as far as there are any."""
+        found = [path for path in (self.path, self.previous) if path.exists()]
+        return found or [path for path in [self.folder / OLD] if path.exists()]
+
+    def _warn(self, line: str) -> None:
+        LOG.warning(line)
+
+    def _look(self, path: Path, run: str, whole: bool = True) -> dict[str, Any] | str:
+        """The document in a file, or why it cannot be read; one that must not be gone on from is refused."""
         try:
-            document = read_document(path, mapped)
+            if path.name == OLD:
+                raise CheckpointRefused(OTHER_FORMAT.format(3))
+            document = self._read(path)
+            if whole:
+                self._read_others(document["state"])
         except CheckpointRefused as refusal:
-            raise CheckpointRefused(f"checkpoint {path} {refusal}; delete {path.parent} to start anew") from None
+            raise CheckpointRefused(f"checkpoint {path} {refusal}; {self.instead}") from None
         except Exception as error:  # a damaged file can raise anything at all
             return f"checkpoint {path} cannot be read ({' '.join(str(error).split())})"
         if run and document["run"] != run:
             whose = f"must be of the run {run}, got one of {document['run'] or 'a run without a name'}"
-            raise CheckpointRefused(f"checkpoint {path} {whose}; delete {path.parent} to start anew")
-        state: dict[str, Any] = document["state"]
-        return state
+            raise CheckpointRefused(f"checkpoint {path} {whose}; {self.instead}")
+        return document
+
+    def _read(self, path: Path, number: int = 0) -> dict[str, Any]:
+        """The document in a file of a checkpoint: the first one, or one of others."""
+        return read_document(path)
+
+    def _read_others(self, state: dict[str, Any]) -> None:
+        """Add the boxes that other processes have written."""
+        names = [Path(name).name for name in state.pop("others", ())]
+        others = [self._read(self.folder / name, i)["state"] for i, name in enumerate(names, start=1)]
+        if others:
+            state["tensors"] = joined([state["tensors"], *(other["tensors"] for other in others)])
 
 
 @contextmanager
@@ -179,63 +215,15 @@ def ended(checkpoints: Checkpoints | None) -> Iterator[None]:
     checkpoints.wait()
 
 
-def write_document(path: Path, state: dict[str, Any], run: str, method: str) -> None:
-    """Write a state, and whose it is; the caller removes what an error has left.
-
-    Parameters
-    ----------
-    path : where.
-    state : tensors, numbers, text, and dicts, lists and tuples of them.
-    run, method : whose state it is, and what its method is, in words.
-    """
-    document = {"format": FORMAT, "run": run, "method": method, "state": plain(state)}
-    try:
-        with open(path, "wb", opener=regular) as file:
-            torch.save(document, file)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException as error:
-        if isinstance(error.__context__, OSError):  # torch then complains of the file that it could not finish
-            raise error.__context__ from None
-        raise
-
-
-def read_document(path: Path, mapped: bool) -> dict[str, Any]:
-    """A checkpoint of our format whose checksums are right, which torch does not look at."""
-    with open(path, "rb", opener=regular) as file, zipfile.ZipFile(file) as archive:
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-            raise CheckpointRefused("is compressed, as commeff writes none")  # a small file could fill the memory
-        if damaged := archive.testzip():
-            raise ValueError(f"the checksum of {damaged} is wrong")
-    try:
-        document = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except pickle.UnpicklingError:
-        raise CheckpointRefused("holds more than tensors, numbers and text: commeff wrote no such file") from None
-    kind = document.get("format", 1) if isinstance(document, dict) else None
-    if kind != FORMAT:
-        raise CheckpointRefused(
-            f"must have format {FORMAT}, got {kind}: another version of commeff wrote it, which can go on from it"
-        )
-    texts = all(isinstance(document.get(name), str) for name in ("run", "method"))
-    if not texts or not isinstance(document.get("state"), dict):
-        raise CheckpointRefused("must hold a run, its method and its state, got something else")
-    return dict(document)
-
-
-def plain(node: Any, where: str = "state") -> Any:
-    """The same as what can be read without executing anything: no types but Python's own, and tensors."""
-    if isinstance(node, Tensor):
-        return node.detach()
-    if isinstance(node, Mapping):
-        return {plain(name, where): plain(value, f"{where}/{name}") for name, value in node.items()}
-    if isinstance(node, (list, tuple)):
-        values = [plain(value, f"{where}/{i}") for i, value in enumerate(node)]
-        return values if isinstance(node, list) else tuple(values)
-    for kind in (bool, int, float, str):  # a NumPy float64 is a float, too
-        if isinstance(node, kind):
-            return kind(node)
-    if node is None:
-        return None
-    if isinstance(node, np.generic):
-        return plain(node.item(), where)
-    raise TypeError(f"{where} must be a tensor, number or text, got {type(node).__name__}: a checkpoint is only data")
+def dealt(tensors: Mapping[str, Boxes], processes: Processes) -> dict[str, Boxes]:
+    """The boxes of which this process is in charge, where several have the same. All of them call it."""
+    own = [[name, list(offsets)] for name, boxes in tensors.items() for offsets in boxes.boxes]
+    holders: dict[tuple[str, Shape], list[int]] = {}
+    for rank, keys in enumerate(processes.share(own)):
+        for name, offsets in keys:
+            holders.setdefault((name, tuple(offsets)), []).append(rank)
+    mine: dict[str, Boxes] = {}
+    for i, ((name, offsets), held) in enumerate(holders.items()):
+        if held[i % len(held)] == processes.rank:
+            mine.setdefault(name, Boxes(tensors[name].shape)).put(offsets, tensors[name].boxes[offsets])
+    return mine

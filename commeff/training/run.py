@@ -1,4 +1,4 @@
-"""A run under way: what decides its future, what it has measured, what a checkpoint of it holds, and of which run."""
+"""A run under way: what decides its future, what it has measured, and which run it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, zeros_like
@@ -14,22 +14,16 @@ from torch import Tensor, zeros_like
 from commeff.communicator import Communicator, barrier, observe
 from commeff.core import overflow, overlap
 from commeff.core.curvature import learner_of
-from commeff.core.events import EventClock, Instant, own_pace
+from commeff.core.events import EventClock, Instant
 from commeff.core.properties import hold_rates
 from commeff.core.returning import attend
 from commeff.core.strategy import Strategy
-from commeff.training.checkpoint import CheckpointRefused, Checkpoints
 from commeff.training.evaluation import Replicas, at_result, measure
 from commeff.training.identity import describe, run_identity
 from commeff.training.oracle import oracle_of
 from commeff.training.participation import Participation
 from commeff.training.recorder import Recorder
 from commeff.training.task import Task
-
-if TYPE_CHECKING:
-    from commeff.training.origin import Origin
-
-NUMBERS = ("losses", "counted", "step", "seconds", "exposed", "samples", "row")
 
 Batches = list[tuple[Tensor, ...]]  # one tuple of (w, b, ...) tensors for each accumulated minibatch
 
@@ -245,66 +239,6 @@ class Run:
         pieces = self.everybody.n // self.communicator.n
         totals = pieces * observe(self.everybody, torch.tensor([[*sent.values()]], dtype=torch.float64))
         return dict(zip(sent, map(round, totals.tolist()), strict=True)) | seconds
-
-    def save(self, checkpoints: Checkpoints | None) -> None:
-        """A checkpoint of all workers; every process calls it."""
-        if checkpoints:
-            checkpoints.keep(self)
-
-    def resume(
-        self, checkpoints: Checkpoints | None, recorder: Recorder | None, steps: int, origin: Origin | None = None
-    ) -> None:
-        """Go on from the last checkpoint, if there is one, and drop the rows that were recorded after it.
-
-        Without one, go on from where another run has come to, with the rows that it has recorded.
-        """
-        resumed = checkpoints is not None and checkpoints.restore(self)
-        if origin and not resumed:
-            origin.restore(self)
-        if 0 < self.step < steps:
-            self._check_clock()
-        if origin and not resumed and recorder:
-            recorder.begin(origin.rows())
-        if self.step > steps:
-            raise ValueError(f"steps must be at least {self.step}, got {steps}: the checkpoint stands there")
-        if recorder:
-            known = [row["step"] for row in recorder.rows() if row["step"] <= self.step]
-            if self.row and known[-1:] != [self.row.get("step")]:
-                reason = f"{recorder.path} lacks rows that the checkpoint has"
-                raise CheckpointRefused(f"{reason}; delete {recorder.path.parent} to start anew")
-            recorder.rewind(self.step)  # what a killed run wrote after its last checkpoint will be written again
-
-    def _check_clock(self) -> None:
-        """Refuse to go on by a clock by which workers have taken other steps: they would exchange and draw amiss."""
-        paced = own_pace(self.strategy)
-        if self.event_clock is None or paced is None:
-            return
-        counts = [*self.event_clock.events(self.step)[0].counts]
-        if counts and counts != paced.own.tolist():
-            raise CheckpointRefused(
-                "speeds must be those of the run that this one goes on from, got workers that have taken "
-                f"{paced.own.tolist()} steps there and {counts} by the clock at step {self.step}; give its speeds and "
-                "workers, or begin anew"
-            )
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
-        numbers = {name: getattr(self, name) for name in NUMBERS}
-        parts = {"replicas": self.replicas.state_dict(), "strategy": self.strategy.state_dict()}
-        began = {"began": self.began} if self.began else {}
-        return numbers | parts | began | {"ledger": self.communicator.ledger.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        for name in NUMBERS:
-            value, own = state[name], getattr(self, name)
-            if type(value) is not type(own) or getattr(value, "shape", ()) != getattr(own, "shape", ()):
-                raise TypeError(f"{name} has the wrong type or shape")
-            setattr(self, name, value)
-        self.began = state.get("began", {})
-        self.replicas.load_state_dict(state["replicas"])
-        self.strategy.load_state_dict(state["strategy"])
-        self.communicator.ledger.load_state_dict(state["ledger"])
 
 
 def _batch_of_each(task: Task, workers: Sequence[int], steps: Mapping[int, int], r: int) -> tuple[Tensor, ...]:

@@ -39,7 +39,7 @@ class RunSettings:
         When workers finish their gradients, by a simulated clock (`commeff.cluster.events`): a step is then n
         gradients, in one event of all or in several of some, and rows have `events` and `simulated_seconds`.
     origin : path, optional
-        The folder of another run of this model, with its `checkpoints/` by tensor and its metrics.jsonl. A run that has
+        The folder of another run of this model, with its `checkpoints/` and its metrics.jsonl. A run that has
         no checkpoint of its own goes on from the last of these, on whatever mesh; with another number of workers, all
         begin at the mean of the parameters, and what the method remembers begins anew.
 

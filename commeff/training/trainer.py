@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,14 +14,13 @@ from commeff.replicas.stacked import engine_in
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, at_result, measure_final, yardsticks_of_pieces
 from commeff.training.recorder import Recorder
+from commeff.training.resume import resume
 from commeff.training.run import Run
 from commeff.training.settings import RunSettings
+from commeff.training.shared_checkpoints import SharedCheckpoints
 from commeff.training.stop_vote import StopVote
 from commeff.training.task import PartitionedTask, Task, objective
 from commeff.training.verdict import blown_up, not_finite
-
-if TYPE_CHECKING:
-    from commeff.training.origin import Origin
 
 
 def train(
@@ -85,25 +83,24 @@ def train(
             raise ValueError(fault)
         everybody = Communicator(seed=communicator.seed)
         replicas, loss = worker, objective(task, worker.computation.vocabulary)
-        from commeff.training.mesh_checkpoints import MeshCheckpoints  # with torch's, half as long to import as torch
-
-        checkpoints = checkpoints and MeshCheckpoints(checkpoints)
+        checkpoints = checkpoints and SharedCheckpoints(checkpoints)
     if isinstance(task, PartitionedTask):
         communicator.context.samples = torch.tensor(task.sizes)
     run = Run.start(replicas, strategy, communicator, everybody)
     steps, every, l2 = settings.steps, settings.rows_every, settings.l2
     run.participation, run.event_clock = settings.absences, settings.event_clock
     stop_vote = StopVote(everybody) if everybody.transport.size > 1 else None
-    run.resume(checkpoints, recorder, steps, _begun_elsewhere(settings.origin) if settings.origin else None)
-    if worker is not None and not run.began:
+    if worker is not None:  # of the model that it begins with, wherever it goes on from
         with worker.uncounted():
             run.began = yardsticks_of_pieces(task, worker, communicator)
+    resume(run, checkpoints, recorder, steps, settings.origin)
 
     with ended(checkpoints):
         for step in range(run.step, steps):
             stops = should_stop()
             if stop_vote.passed(stops) if stop_vote else stops:
-                run.save(checkpoints)
+                if checkpoints:
+                    checkpoints.keep(run)
                 return {"state": "stopped", "steps": run.step}
 
             with run.clock():
@@ -125,8 +122,8 @@ def train(
                 if reason := not_finite(row):
                     return {"state": "diverged", "reason": reason, "steps": run.step, "workers": communicator.n} | row
             progress(run.step, run.row)
-            if saves or last:
-                run.save(checkpoints)
+            if checkpoints and (saves or last):
+                checkpoints.keep(run)
             if records or saves:
                 barrier(everybody)  # nobody's clock starts while another still evaluates or writes
 
@@ -154,9 +151,3 @@ def _ignored(worker: ShardedWorker, settings: RunSettings) -> Iterator[str]:
             "groups must be omitted for workers in pieces, got some: a rank need not hold tensors of each group; give "
             "each worker one process, or give groups to DistributedOptimizer"
         )
-
-
-def _begun_elsewhere(folder: str | Path) -> Origin:
-    from commeff.training.origin import Origin  # with torch's checkpoints, half as long to import as torch
-
-    return Origin(folder)

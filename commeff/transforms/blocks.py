@@ -6,7 +6,6 @@ import copy
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -230,15 +229,6 @@ class Buckets(Blocks):
     def address(self, part: str, at: Address) -> Address:
         return at.part([self._spans[int(part.removeprefix("blocks."))]])
 
-    def state_dict(self) -> dict[str, Any]:
-        widths = [b - a for a, b in self._spans]
-        whole: dict[str, Any] = _merged([block.state_dict() for block in self.blocks], widths)
-        return whole
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for block, (a, b) in zip(self.blocks, self._spans, strict=True):
-            block.load_state_dict(_cut(state, a, b, self._spans[-1][1]))
-
 
 def _side_by_side(pieces: list[Tensor]) -> Tensor:
     """The blocks' results as one; views of one row stay that."""
@@ -247,33 +237,6 @@ def _side_by_side(pieces: list[Tensor]) -> Tensor:
     if all(piece.stride(0) == 0 for piece in pieces):
         return torch.cat([piece[:1] for piece in pieces], dim=1).expand(len(pieces[0]), -1)
     return torch.cat(pieces, dim=1)
-
-
-def _merged(values: list[Any], widths: list[int]) -> Any:
-    """Columns side by side, tables joined; the rest is equal in all blocks."""
-    first, *others = values
-    if isinstance(first, dict):
-        merged = {}
-        for key in dict.fromkeys(key for value in values for key in value):
-            holders = [(value[key], width) for value, width in zip(values, widths, strict=True) if key in value]
-            merged[key] = _merged([value for value, _ in holders], [width for _, width in holders])
-        return merged
-    if isinstance(first, Tensor) and first.ndim > 1 and [value.shape[-1] for value in values] == widths:
-        return torch.cat(values, dim=-1)
-    if not all(torch.equal(first, other) if isinstance(first, Tensor) else first == other for other in others):
-        raise ValueError(
-            "what buckets remember must be columns, or equal in all of them, got neither: give bucket_mb=0"
-        )
-    return first
-
-
-def _cut(value: Any, a: int, b: int, d: int) -> Any:
-    """The inverse of `_merged` for columns [a, b) of d."""
-    if isinstance(value, dict):
-        return {key: _cut(inner, a, b, d) for key, inner in value.items()}
-    if isinstance(value, Tensor) and value.ndim > 1 and value.shape[-1] == d:
-        return value[..., a:b]
-    return value
 
 
 def bucketed(strategy: Strategy, megabytes: float, x: Tensor | None = None, layout: Layout | None = None) -> Strategy:

@@ -48,10 +48,6 @@ class OnHost(Transform):
     def agrees(self, step: int | None) -> bool:
         return agrees(self.inner, step)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._move(HOST)
-
     def _move(self, device: torch.device) -> None:
         if self._apart:
             for part in _remembering(self.inner):

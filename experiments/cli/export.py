@@ -34,6 +34,7 @@ def export(
         adopted(plugin)
 
         from commeff.compressors import Layout
+        from commeff.compressors.boxes import Whereabouts
         from commeff.experiments.config.build import strategy, task
         from commeff.experiments.report.data.records import read_record
         from commeff.experiments.run.outside import inside
@@ -41,9 +42,9 @@ def export(
         from commeff.experiments.tasks.language.huggingface import save
         from commeff.replicas.stacked import trainable, write_row
         from commeff.training.checkpoint import Checkpoints
-        from commeff.training.mesh_checkpoints import mean_model
+        from commeff.training.run_state import mean_model
 
-        record, saved = read_record(run), run / "checkpoints"
+        record = read_record(run)
         if not record.config:
             raise ValueError(f"{run} has no configuration: train it first")
         if strategy(inside({**record.config, "task": None}, run)).evaluates_elsewhere:
@@ -55,17 +56,13 @@ def export(
         model = task(record.config).model()
         family(model)
         layout = Layout.of([(name, tuple(p.shape)) for name, p in trainable(model).items()])
-        checkpoints = Checkpoints(saved)
+        checkpoints = Checkpoints(run / "checkpoints")
         state = checkpoints.load()
-        with checkpoints.understood():
-            found = mean_model(saved, layout)
-            if found is None and state is not None:
-                found = state["replicas"]["parameters"].mean(0), state["step"]
-            if found is not None:
-                write_row(model, found[0], layout)
-        if found is None:
+        if state is None:
             raise ValueError(f"{run} has no checkpoint: train it first")
-        mean, steps = found
+        with checkpoints.understood():
+            mean, steps = mean_model(state, Whereabouts.of(layout)), int(state["step"])
+        write_row(model, mean, layout)
         to.mkdir(parents=True)
         save(model, to)
     report({"folder": str(to), "parameters": len(mean), "steps": steps}, as_json)

@@ -28,6 +28,7 @@ from commeff.replicas.stacked import engine_in
 from commeff.training.evaluation import measure_final
 from commeff.training.on_device import OnDevice
 from commeff.training.run import Run
+from commeff.training.run_state import collect
 from commeff.training.task import Task
 
 HOLES = 0.5  # of the bytes that come and go
@@ -75,7 +76,7 @@ def most_bytes(config: Mapping[str, Any], task: Task, strategy: Strategy, found:
             del batches
             run.record(played, None)
             measure_final(played, run.replicas, communicator, {})
-            run.state_dict()
+            collect(run)
     except (NotImplementedError, RuntimeError, TypeError):
         return None
     return round(peak.most + HOLES * max(0, peak.most - held))

@@ -32,7 +32,7 @@ from commeff.communicator.wire.group import joined, store_in_file
 from commeff.communicator.wire.mailbox import enough_files
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.files import private_folder
-from commeff.training.checkpoint import CheckpointRefused
+from commeff.training.documents import CheckpointRefused
 
 POLL = 0.5  # seconds between two looks whether the parent lives and whether the run should stop
 GRACE = 0.5  # seconds that the others have to report, once one has failed

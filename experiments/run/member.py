@@ -36,7 +36,7 @@ from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, claim, make_train, prepare, supervise
 from commeff.experiments.run.store import RunFolder, check_version
 from commeff.experiments.run.system import launch_info, own_device, timeout_seconds, whereabouts
-from commeff.training.checkpoint import CheckpointRefused
+from commeff.training.documents import CheckpointRefused
 
 INTERRUPTED, MISUSED = 130, 2
 GRACE = 3.0  # seconds for rank 0 to say what every rank knows, before a launcher that loses one ends all

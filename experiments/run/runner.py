@@ -38,7 +38,7 @@ from commeff.experiments.run.held import held_bytes
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.origins import origin_folder, origin_of
+from commeff.experiments.run.origins import origin_of
 from commeff.experiments.run.outside import keep_graphs
 from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import check_device, launch_info, sys_info, timeout_seconds, whereabouts
@@ -46,7 +46,8 @@ from commeff.experiments.sinks import LoggedRows
 from commeff.files import regular, sweep
 from commeff.parallelism import Mesh
 from commeff.replicas import ShardedWorker
-from commeff.training.checkpoint import CheckpointRefused, Checkpoints
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.documents import CheckpointRefused
 from commeff.training.on_device import OnDevice
 from commeff.training.recorder import Recorder
 from commeff.training.settings import RunSettings
@@ -160,15 +161,11 @@ def claim(
             raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
         checkpoints.check()
-        if over_mesh(config):
-            from commeff.training import mesh_checkpoints
-
-            mesh_checkpoints.check(checkpoints)
         origin = origin_of(config, run) if config.get("resume_from") else None
         run.create(config, {**sys_info(), **facts, **_plugins(config)})
         keep_graphs(config, run.path)
         if origin:
-            origin.bring(run)
+            run.mark("queued", origin=origin)
     except CheckpointRefused as error:
         raise ConfigError([str(error)]) from None
     except OSError as error:
@@ -252,7 +249,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                     l2=config["l2"],
                     participation=participation(config, own.strategy),
                     event_clock=event_clock_of(config, task, own.strategy),
-                    origin=origin_folder(config, run) if config.get("resume_from") else None,
+                    origin=config.get("resume_from"),
                 ),
                 worker=own.worker,
                 recorder=recorder,
@@ -292,5 +289,5 @@ def _placed(config: Mapping[str, Any], parts: Parts, task: Task, distributed: bo
 class _ReadByFirst(Checkpoints):
     """Checkpoints that rank 0 reads for everybody: all go on from one step, whatever their hosts see of the disk."""
 
-    def load(self, run: str = "") -> dict[str, Any] | None:
-        return from_first(partial(super().load, run))
+    def document(self, run: str) -> dict[str, Any] | None:
+        return from_first(partial(super().document, run))

@@ -18,7 +18,8 @@ import torch
 from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.compressors import TopK
 from commeff.experiments.tasks import Quadratic
-from commeff.training.checkpoint import FORMAT, CheckpointRefused, Checkpoints
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.documents import FORMAT, CheckpointRefused
 from commeff.training.identity import describe, run_identity
 from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
@@ -89,9 +90,10 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"step": 3, "replicas": {}}, "must have format 3, got 1: another version of commeff wrote it"),
-        ({"format": 99, "run": "", "method": "", "state": {}}, "must have format 3, got 99"),
-        ([1, 2], "must have format 3, got None"),
+        ({"step": 3, "replicas": {}}, "must have format 4, got 1: another version of commeff wrote it"),
+        ({"format": 3, "run": "", "method": "", "state": {"step": 3}}, "must have format 4, got 3: another version"),
+        ({"format": 99, "run": "", "method": "", "state": {}}, "must have format 4, got 99"),
+        ([1, 2], "must have format 4, got None"),
         ({"format": FORMAT, "run": 7, "method": "", "state": {}}, "must hold a run, its method and its state"),
         ({"format": FORMAT, "run": "", "method": "", "state": []}, "must hold a run, its method and its state"),
     ],
@@ -163,15 +165,16 @@ def test_a_state_of_another_form_is_refused(tmp_path: Path) -> None:
     run(tmp_path, psgd())
     checkpoints = Checkpoints(tmp_path)
     whole = torch.load(checkpoints.path, weights_only=True)
-    state = whole["state"]
+    state, tensors = whole["state"], whole["state"]["tensors"]
     for wrong in (
         {},
         {"step": "x"} | {name: value for name, value in state.items() if name != "step"},
-        {name: value for name, value in state.items() if name != "replicas"},
-        state | {"strategy": {"parts": 3}},
-        state | {"losses": torch.zeros(3, 7)},
+        {name: value for name, value in state.items() if name != "tensors"},
+        state | {"strategy": {}},
+        state | {"tensors": tensors | {"rank0/losses": [[3], [[[0], torch.zeros(3)]]]}},
+        state | {"tensors": tensors | {"rank0/losses": [[2], [[[0], "x"]]]}},
+        state | {"tensors": {name: boxes for name, boxes in tensors.items() if name != "rank0/ledger"}},
         state | {"row": [1]},
-        state | {"ledger": state["ledger"] | {"rounds": "x"}},
     ):
         torch.save(whole | {"state": wrong}, checkpoints.path)
         with pytest.raises(CheckpointRefused, match=rf"must hold the state of this run, .*; delete {tmp_path} to"):

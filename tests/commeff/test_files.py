@@ -11,7 +11,8 @@ import pytest
 from commeff.cluster import Cluster
 from commeff.experiments.run.store import RunFolder
 from commeff.files import appearing, regular, rewrite
-from commeff.training.checkpoint import CheckpointRefused, Checkpoints
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.documents import CheckpointRefused
 from commeff.training.recorder import Recorder
 
 

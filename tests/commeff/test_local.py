@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 from commeff import Communicator, Layout, Local, methods
 from commeff.compressors import TopK
-from commeff.core import Grouped, scheduled
+from commeff.core import Grouped, saving, scheduled
 from commeff.core.corrections import D2
 from commeff.core.factories import ELEMENTWISE
 from commeff.core.properties import require_one_rate
@@ -111,12 +110,12 @@ def test_state_goes_on_bit_by_bit_schedule_included(idle):
     whole, x = Local(factory), X.clone()
     whole.start(x, LAYOUT)
     x = whole(x, slope(x, 0), active)
-    saved, y = copy.deepcopy(whole.state_dict()), x.clone()
+    saved, y = saving.save(whole, LAYOUT), x.clone()
     fresh = Local(factory)
     fresh.start(torch.zeros_like(X), LAYOUT)
     y = fresh(y * 0, y * 0)  # a state of its own, to be replaced
     fresh.start(torch.zeros_like(X), LAYOUT)
-    fresh.load_state_dict(saved)
+    saving.load(fresh, LAYOUT, saved)
     y = x.clone()
     for k in range(1, STEPS):
         x, y = whole(x, slope(x, k), active), fresh(y, slope(y, k), active)

@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 OBJECTS = re.compile(r"\b(gather|scatter|broadcast|send|recv|all_gather)_object(_list)?\b")
 PICKLES = re.compile(r"\bpickle\.(loads?|dumps?|Unpickler)\b|\btorch\.load\((?![^\n]*weights_only=True)")
 MAY = {  # who reads pickles, and why nobody else can have written them
-    "commeff/parallelism/stored.py": "torch's checkpoints have a pickled table of contents; ours reads that alone",
     "experiments/run/crew.py": "pipes without a name between a process and the forks that it has made",
     "experiments/tasks/cifar10.py": "CIFAR-10 is published so; its reader builds arrays and text alone",
 }

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from commeff.experiments.run.crew import Fork, Stop, crew
 from commeff.experiments.run.launch.rendezvous import MemberLost
-from commeff.training.checkpoint import CheckpointRefused
+from commeff.training.documents import CheckpointRefused
 from tests import owned
 from tests.experiments.launchers import gone
 from tests.owned import PATIENCE

@@ -26,6 +26,7 @@ from commeff.experiments.run.store import RunFolder
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.run import Run
+from commeff.training.run_state import reader
 from tests.experiments.launchers import Srun, checkpointed
 from tests.experiments.trajectories import rows, same
 from tests.owned import PATIENCE, until
@@ -236,14 +237,12 @@ def test_a_signal_to_any_member_stops_all_with_a_checkpoint(
 def test_what_one_member_cannot_go_on_from_is_refused_once(
     refuser: int, jobs: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Run.load_state_dict
-
-    def refuses(self: Run, state: dict[str, Any]) -> None:
-        take(self, state if dist.get_rank() != refuser else {**state, "strategy": {}})
+    def refuses(run: Run, state: dict[str, Any], *told: Any) -> Any:
+        return reader(run, state if dist.get_rank() != refuser else {**state, "strategy": {}}, *told)
 
     words = [*SHORT, "checkpoint_every=6"]
     run_one(compose(words), tmp_path / "store" / run_id(compose(words)), lambda step, row: quit_at(step, 8))
-    monkeypatch.setattr(Run, "load_state_dict", refuses)
+    monkeypatch.setattr("commeff.training.checkpoint.reader", refuses)
     job = jobs.enter_context(Srun(2, tmp_path, words))
     assert job.codes() == [2, 2]
     (line,) = job.said()
@@ -292,7 +291,7 @@ def test_an_error_before_the_run_is_told_to_all(
 
 
 def test_a_full_disk_ends_all_with_one_line(jobs: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commeff.training.checkpoint.regular", os.open)  # which goes through links
+    monkeypatch.setattr("commeff.training.documents.regular", os.open)  # which goes through links
     folder = tmp_path / "store" / run_id(compose(LONG))
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "checkpoints" / ".latest.pt.draft").symlink_to("/dev/full")

@@ -74,7 +74,8 @@ def test_a_run_on_a_mesh_is_recorded_as_the_run_of_whole_workers_and_goes_on_whe
     assert {name: ours[name] for name in predicted.sent} == predicted.sent
     assert ours["held_bytes"] == predicted.states
     folders = sorted(path.name for path in (tmp_path / "mesh" / "checkpoints").iterdir())
-    assert folders == ["latest", "previous", "step-3", "step-4"]
+    others = [f"step-{step}.{rank}.pt" for step in (3, 4) for rank in (1, 2, 3)]
+    assert folders == ["latest.pt", "previous.pt", *others]
     assert len(json.loads((tmp_path / "mesh" / "env.json").read_text())["members"]) == 4
 
 

@@ -13,6 +13,7 @@ import pytest
 from torch import Tensor
 
 from commeff.compressors import Layout
+from commeff.compressors.boxes import Whereabouts
 from commeff.experiments.config.build import task
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
@@ -21,12 +22,9 @@ from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
-from commeff.parallelism.boxes import Whereabouts
-from commeff.parallelism.stored import Stored
 from commeff.replicas.stacked import trainable
 from commeff.training.checkpoint import Checkpoints
-from commeff.training.mesh_checkpoints import pointed
-from commeff.training.own_state import mean_row
+from commeff.training.run_state import mean_model
 
 STEPS, STOP = 6, 4  # in the middle of a period of 3
 SMALL = (
@@ -84,13 +82,9 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def mean(folder: Path, settings: dict[str, Any]) -> Tensor:
     """Of the workers' parameters at the end."""
     layout = Layout.of([(n, tuple(p.shape)) for n, p in trainable(task(settings).model()).items()])
-    steps = pointed(folder / "checkpoints")
-    if steps:
-        return mean_row(Stored(steps[0]), Whereabouts.of(layout), settings["workers"])[0]
     state = Checkpoints(folder / "checkpoints").load()
     assert state is not None
-    parameters: Tensor = state["replicas"]["parameters"]
-    return parameters.mean(0)
+    return mean_model(state, Whereabouts.of(layout))
 
 
 def near(folder: Path, settings: dict[str, Any], whole: Path, whole_settings: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
 from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
+from tests.states import parameters
 
 WORKERS, STEPS = 2, 8
 
@@ -64,9 +65,7 @@ def test_what_is_evaluated_is_the_average_and_what_is_kept_is_not(tmp_path: Path
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
     assert summary["train_loss"] == pytest.approx(losses[1], rel=1e-5)
     assert summary["local_train_loss"] == pytest.approx(losses[1], rel=1e-5)
-    state = Checkpoints(tmp_path).load()
-    assert state is not None
-    torch.testing.assert_close(state["replicas"]["parameters"][0], y, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(parameters(Checkpoints(tmp_path).load())[0], y, rtol=1e-5, atol=1e-6)
 
 
 def test_the_rows_are_left_alone_before_the_first_step() -> None:

@@ -28,7 +28,8 @@ from commeff.compressors import (
     Threshold,
     TopK,
 )
-from commeff.core import Chain
+from commeff.compressors.boxes import Boxes
+from commeff.core import Chain, saving
 from commeff.transforms import (
     Average,
     Choco,
@@ -152,21 +153,21 @@ def handed_up(many, name):
     return sum(result[name][3].get("to_server", 0) for result in many) / N
 
 
-def merged(states):
+def merged(states, whole):
     """One state from those of all processes: rows one after another; what is shared must be equal everywhere."""
-
-    def rows(values):
-        if isinstance(values[0], dict):
-            return {name: rows([value[name] for value in values]) for name in values[0]}
-        return torch.cat(values)
-
-    for state in states[1:]:
-        same(state["shared"], states[0]["shared"])
-    return {
-        "rows": {name: rows([state["rows"][name] for state in states]) for name in states[0]["rows"]},
-        "shared": states[0]["shared"],
-        "parts": {name: merged([state["parts"][name] for state in states]) for name in states[0]["parts"]},
-    }
+    found = {}
+    for name in {name for state in states for name in state}:
+        values = [state[name] for state in states if name in state]
+        parts = [saving.boxes_in(value) for value in values if saving.is_table(value)]
+        if parts:
+            values = [Boxes(parts[0].shape, [box for part in parts for box in part.boxes.items()]).whole()]
+        rows = [len(value) for value in values if isinstance(value, torch.Tensor) and value.ndim]
+        if rows and sum(rows) == len(whole[name]):
+            values = [torch.cat(values)]
+        for value in values[1:]:
+            same(value, values[0])
+        found[name] = values[0]
+    return found
 
 
 def same(left, right):
@@ -265,7 +266,7 @@ def test_engines_agree(engines, engine, name):
     (one,), many = engines("1x4"), engines(engine)
     trajectory = torch.cat([result[name][0] for result in many], dim=1)
     assert (trajectory - one[name][0]).abs().max() <= 1e-12
-    same(merged([result[name][1] for result in many]), one[name][1])
+    same(merged([result[name][1] for result in many], one[name][1]), one[name][1])
     for result in many:
         assert result[name][2] == one[name][2], "the ledger depends on the engine"
     assert not one[name][3], "rows hosted together cost nothing on the transport"
@@ -277,7 +278,7 @@ def test_what_is_sent_while_gradients_are_computed_changes_nothing(engines, earl
     (one,), many = engines("1x4"), early(engine)
     trajectory = torch.cat([result[name][0] for result in many], dim=1)
     assert (trajectory - one[name][0]).abs().max() <= 1e-12
-    same(merged([result[name][1] for result in many]), one[name][1])
+    same(merged([result[name][1] for result in many], one[name][1]), one[name][1])
     for result, late in zip(many, engines(engine), strict=True):
         assert result[name][3].keys() == late[name][3].keys()
 

@@ -30,7 +30,7 @@ BY = {  # in which method a law is tried: what rows do to each other differs, an
         laws.acts_on_pieces,
         laws.is_profiled,
     ),
-    "gossiped": (laws.resumes, laws.is_saved_by_name, laws.is_the_same_on_every_engine),
+    "gossiped": (laws.resumes, laws.is_the_same_on_every_engine),
 }
 
 

@@ -131,7 +131,7 @@ def truncate(path: Path) -> None:
 
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    data[data.index(b"replicas") + 2] ^= 1
+    data[data.index(b"strategy") + 2] ^= 1
     path.write_bytes(data)
 
 

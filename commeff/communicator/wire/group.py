@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from commeff.communicator.wire.mailbox import enough_files
-from commeff.communicator.wire.records import broadcast_state
+from commeff.communicator.wire.records import broadcast_state, gather_states, share_json
 
 LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1"}  # addresses that nobody else reaches
 Store = dist.Store
@@ -95,6 +95,35 @@ def timeout_of(group: Any = None) -> Any:
     group = group or dist.group.WORLD
     options = group._get_backend(group._device_types[0]).options
     return options and options._timeout
+
+
+class Processes:
+    """The processes of a torch.distributed group, which tell each other facts, or this process alone.
+
+    Attributes
+    ----------
+    rank, size : int
+        Which of them this one is, and how many there are.
+    """
+
+    def __init__(self, group: Any = None, alone: bool = True) -> None:
+        self._group, self.size = group, 1 if alone else dist.get_world_size(group)
+        self.rank = 0 if alone else dist.get_rank(group)
+
+    @classmethod
+    def beside(cls) -> Processes:
+        """All processes, in a group of their own, so that they can talk while a run goes on; all of them call it."""
+        if not dist.is_initialized():
+            return cls()
+        return cls(dist.new_group(backend="gloo", timeout=timeout_of()), alone=False)
+
+    def share(self, value: Any) -> list[Any]:
+        """What each of them says, in rank order: as JSON has it."""
+        return [value] if self.size == 1 else share_json(value, self._group)
+
+    def gather(self, state: Any) -> list[Any] | None:
+        """Everybody's state in rank order at rank 0, None elsewhere: numbers, text, tensors and containers of them."""
+        return [state] if self.size == 1 else gather_states(state, self._group)
 
 
 def is_first() -> bool:

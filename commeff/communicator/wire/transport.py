@@ -14,7 +14,6 @@ from torch import Tensor
 
 from commeff.communicator.wire.exchange import Exchange, WireOperation
 from commeff.communicator.wire.mailbox import enough_files
-from commeff.communicator.wire.records import gather_tensors
 from commeff.communicator.wire.shared_memory import SharedMemory
 from commeff.communicator.wire.sums import InPlaceSum, NetworkSum, PackedSum, SharedSum
 
@@ -163,10 +162,6 @@ class Transport:
             dist.broadcast(moved, group=self.group, group_src=0)
             if moved is not tensor:
                 tensor.copy_(moved)
-
-    def gather(self, tensors: Sequence[Tensor]) -> list[list[Tensor]] | None:
-        """Everybody's tensors in rank order at rank 0, None elsewhere: for checkpoints. Not counted."""
-        return gather_tensors(tensors, self.group)
 
     def exchange(
         self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]

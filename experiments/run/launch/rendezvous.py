@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from commeff.communicator.wire.group import Store, within
-from commeff.training.checkpoint import CheckpointRefused
+from commeff.training.documents import CheckpointRefused
 
 HEARTBEAT = 0.25  # seconds between two heartbeats
 GRACE = 3.0  # seconds without a heartbeat after which a member counts as gone, once something is wrong

@@ -8,11 +8,10 @@ import torch.distributed as dist
 from torch import nn
 
 from commeff import DistributedOptimizer, methods
-from commeff.communicator.wire.group import timeout_of
+from commeff.communicator.wire.group import Processes, timeout_of
 from commeff.experiments.studies.splitting.account import Account
 from commeff.parallelism import Mesh
 from commeff.parallelism.collectives import copy_in, gather_in, scatter_out, sum_out
-from commeff.parallelism.stored import Savers
 from tests.laws.processes import on_processes
 from tests.owned import PATIENCE
 
@@ -51,7 +50,7 @@ def test_who_waits_in_any_group_gives_up_after_the_time_of_the_run():
         optimizer = DistributedOptimizer(model, methods.psgd(torch.optim.SGD), mesh=Mesh(shard=4), zero=3)
         model(torch.ones(1, 4)).sum().backward()
         optimizer.step()
-        Savers()
+        Processes.beside()
         axis = Mesh(tensor=4).axis("tensor")
         axis.within(2)
         groups = dist.distributed_c10d._world.pg_map

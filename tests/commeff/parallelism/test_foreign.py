@@ -21,7 +21,7 @@ from commeff.compressors.parts import Part
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.parallelism import Axis, split
 from commeff.parallelism.foreign import Workers, local
-from commeff.parallelism.portions import placements_of, portion
+from commeff.parallelism.portions import placements_of, shard_of
 from commeff.replicas import Stacked
 from commeff.transforms import clipped, on_pieces
 from tests.laws.processes import on_processes, through_a_file
@@ -163,7 +163,7 @@ def trained(worker, method):
         optimizer.zero_grad()
         worker.backward(*batch(step, worker.worker))
         optimizer.step()
-    pieces = [(words[name], portion(name, p), local(p).clone()) for name, p in named.items()]
+    pieces = [(words[name], (name, shard_of(p)), local(p).clone()) for name, p in named.items()]
     return worker.worker, pieces, optimizer.copied
 
 
@@ -179,9 +179,10 @@ def outcomes():
 
 def columns(layout, what):
     """The columns of the whole model that a rank holds of a tensor."""
-    (field,) = (field for field in layout.fields if field.name == what.name)
+    name, shard = what
+    (field,) = (field for field in layout.fields if field.name == name)
     places = torch.arange(field.start, field.stop).view(field.shape)
-    for dim, spans in enumerate(what.spans):
+    for dim, spans in enumerate(shard.runs):
         places = torch.cat([places.narrow(dim, a, b - a) for a, b in spans] or [places.narrow(dim, 0, 0)], dim)
     return places
 
@@ -191,7 +192,7 @@ def parts(layout, ranks):
     for _, pieces, _ in ranks:
         own = {}
         for words, what, _ in pieces:
-            own.setdefault(words, []).append((what.name, columns(layout, what)))
+            own.setdefault(words, []).append((what[0], columns(layout, what)))
         found |= own
     return [
         Part(
@@ -231,7 +232,7 @@ def compare(ranks, method):
     for worker, pieces, _ in ranks:
         for _, what, values in pieces:
             places = columns(replicas.layout, what)
-            assert (values - replicas.parameters[worker, places]).abs().lt(1e-12).all(), (what.name, worker)
+            assert (values - replicas.parameters[worker, places]).abs().lt(1e-12).all(), (what[0], worker)
             covered[worker, places] = 1
     assert covered.all()
 

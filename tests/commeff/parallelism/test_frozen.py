@@ -22,6 +22,7 @@ from commeff.training.trainer import train
 from commeff.transforms import clipped
 from tests.commeff.parallelism.test_rounding import Narrow
 from tests.laws.processes import by_case, on_processes
+from tests.states import parameters
 
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 STEPS = 4
@@ -59,7 +60,7 @@ def test_what_is_frozen_computes_in_16_bits_too():
     with TemporaryDirectory() as folder:
         settings, checkpoints = RunSettings(steps=STEPS, precision="bf16"), Checkpoints(Path(folder))
         train(Frozen(), method(), Communicator(workers=1), settings, checkpoints=checkpoints)
-        row = checkpoints.load()["replicas"]["parameters"][0]
+        row = parameters(checkpoints.load())[0]
     named = [(name, p.detach()) for name, p in Frozen().model().named_parameters() if p.requires_grad]
     assert (row - torch.cat([p.flatten() for _, p in named])).abs().max() > 0.02, "nothing moved"
     pieces = zip(named, row.split([p.numel() for _, p in named]), strict=True)

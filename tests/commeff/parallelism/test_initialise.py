@@ -17,7 +17,7 @@ from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan,
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
 from commeff.parallelism import Axis, Mesh, cross_entropy, drawn, initialise, materialise, split
 from commeff.parallelism.layers import ranks_of
-from commeff.parallelism.pieces import Cut
+from commeff.parallelism.pieces import Shard
 from commeff.parallelism.pipeline import Pipeline
 from commeff.parallelism.tensor import cuts_of
 from commeff.parallelism.zero import SharedRow, even
@@ -61,7 +61,7 @@ def test_every_piece_is_that_of_the_whole_bit_by_bit(name, dtype, size, monkeypa
 
 def test_shards_of_a_row_are_its_columns(monkeypatch):
     monkeypatch.setattr(initialise, "BATCH", 64)
-    cut = Cut(1, ((3, 5), (9, 16)), 1, 20)
+    cut = Shard.along(1, (7, 20), ((3, 5), (9, 16)))
     for shape, part in (((7, 20), None), ((7, 9), cut), ((63,), None), ((7, 3, 3), None)):
         whole = drawn(0, "w", shape, 1.0, 0.5, cut=part).flatten()
         for shard in (Axis("shard", 4, rank) for rank in range(4)):
@@ -101,8 +101,8 @@ def test_tied_tensors_stay_tied_and_only_what_is_asked_for_is_made():
     model.register_buffer("places", torch.empty(2, device="meta"))
     with pytest.raises(ValueError, match="buffers must have numbers, got places on the meta device"):
         materialise(model, 3, spread(model))
-    with pytest.raises(ValueError, match="cut along one of its first two dimensions, got dimension 2"):
-        drawn(0, "w", (2, 2, 2), 0.0, 1.0, cut=Cut(2, ((0, 2),), 1, 2))
+    with pytest.raises(ValueError, match=r"cut along one of its first two dimensions, got S\(2\)\[0:2\] of"):
+        drawn(0, "w", (2, 2, 2), 0.0, 1.0, cut=Shard.along(2, (2, 2, 4), ((0, 2),)))
 
 
 def test_a_model_that_was_never_whole_trains_as_the_whole_one():

@@ -11,21 +11,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from commeff import Communicator, methods
-from commeff.compressors import Layout
-from commeff.core.addresses import Address
 from commeff.parallelism import Mesh
-from commeff.parallelism.boxes import Whereabouts
-from commeff.parallelism.saved import Held, copy
-from commeff.training.checkpoint import CheckpointRefused, Checkpoints
-from commeff.training.mesh_checkpoints import pointed
-from commeff.training.named import MemoryLoader, Named
-from commeff.training.origin import Origin
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.documents import CheckpointRefused
+from commeff.training.resume import resume
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.task import objective
 from commeff.training.trainer import train
-from tests.commeff.parallelism.test_mesh_checkpoints import alone
 from tests.commeff.parallelism.test_rounding import Narrow
+from tests.commeff.parallelism.test_shared_checkpoints import alone
 from tests.commeff.parallelism.test_trainer import SGD, Tokens
 from tests.laws.processes import on_processes
 
@@ -71,13 +66,12 @@ def gone(folder, steps):
     return {"parameters": worker.parameters.clone()} | {name: b.clone() for name, b in worker.buffers.items()}
 
 
-def harm(folder, names, numbers):
-    """Change a bit of numbers that the second rank alone needs, in some of the last checkpoints."""
+def harm(folder, step, numbers):
+    """Change a bit of numbers that the second rank alone needs, in a checkpoint."""
     dist.barrier()
     if dist.get_rank():
         content, changed = numbers.numpy().tobytes(), (-numbers).numpy().tobytes()
-        for step in pointed(folder)[names]:
-            file = step / "__1_0.distcp"
+        for file in folder.glob(f"step-{step}*.1.pt"):
             before = file.read_bytes()
             assert content in before
             file.write_bytes(before.replace(content, changed))
@@ -90,11 +84,11 @@ def test_each_rank_goes_on_with_its_own_statistics_and_all_pass_over_what_one_ca
         gone(tmp_path / "parts", 3)
         found = [whole, gone(tmp_path / "parts", 4)]
         third = gone(tmp_path / "torn", 3)["parameters"]
-        harm(tmp_path / "torn", slice(1), third[0, -3:])
+        harm(tmp_path / "torn", 3, third[0, -3:])
         found.append(gone(tmp_path / "torn", 4))
-        for i, row in enumerate((whole["parameters"], third)):
-            harm(tmp_path / "torn", slice(i, i + 1), row[0, -3:])
-        with pytest.raises(CheckpointRefused, match=r"step-4 cannot be read .*checksum.* and .* cannot be read"):
+        for step, row in ((4, whole["parameters"]), (3, third)):
+            harm(tmp_path / "torn", step, row[0, -3:])
+        with pytest.raises(CheckpointRefused, match=r"latest\.pt cannot be read .*checksum.* and .* cannot be read"):
             gone(tmp_path / "torn", 4)
         return found
 
@@ -123,24 +117,7 @@ def test_scaled_gradients_leave_when_they_are_known_to_be_finite():
     assert on_processes(2, member) == [{"bf16": True, "fp16": False}] * 2
 
 
-def test_boxes_that_differ_or_are_missing_are_refused():
-    held = Held((2, 2))
-    held.put((0, 0), torch.ones(1, 2))
-    held.put((0, 0), torch.ones(1, 2))
-    with pytest.raises(ValueError, match=r"must be one tensor, got two different ones at \(0, 0\)"):
-        held.put((0, 0), torch.zeros(1, 2))
-    whole = Held((2, 2))
-    whole.put((0, 0), torch.empty(2, 2))
-    with pytest.raises(ValueError, match="the saved x must have 4 numbers that are needed here, got 2"):
-        copy({"x": held}, {"x": whole})
-
-
-def test_a_state_that_lacks_a_memory_is_refused():
-    named = Named(Whereabouts.of(Layout.flat(2)), [0])
-    with pytest.raises(ValueError, match="the saved state must hold gradients/period, got none: it is another"):
-        MemoryLoader(named, {}, {"period": 3}).shared(Address.of(2).child("gradients").child("period"), 3)
-
-
 def test_an_origin_without_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(CheckpointRefused, match="must have a checkpoint by tensor, got none; go on from another run"):
-        Origin(tmp_path / "none").restore(alone(tmp_path / "run", steps=1))
+    run = alone(tmp_path / "run", steps=1)
+    with pytest.raises(CheckpointRefused, match="must have a checkpoint, got none; go on from another run"):
+        resume(run, None, None, 2, tmp_path / "none")

@@ -27,6 +27,7 @@ from commeff.transforms import Average, Blocks, Clipped, fitted
 from tests.commeff.parallelism import test_trainer
 from tests.commeff.parallelism.test_zero import SGD, STEPS, batch, kept, llama
 from tests.laws.processes import by_case, on_processes
+from tests.states import parameters, tensors
 
 METHODS = {
     "psgd": lambda: methods.psgd(SGD),
@@ -195,8 +196,8 @@ def trained(folder, name, method, steps=STEPS, stacked=True):
     )
     if worker:
         return worker.parameters[0], summary["minibatch_loss"], summary["val_loss"], worker.scale and worker.scale.value
-    state = checkpoints.load()["replicas"]
-    return state["parameters"], summary["minibatch_loss"], summary["val_loss"], state.get("scale", {}).get("value")
+    state = checkpoints.load()
+    return parameters(state), summary["minibatch_loss"], summary["val_loss"], tensors(state).get("rank0/scale/value")
 
 
 WHOLE = [("bf16", "psgd"), ("fp16", "diloco"), ("fp16", "mem_sgd")]

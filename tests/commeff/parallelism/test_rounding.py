@@ -20,6 +20,7 @@ from commeff.training.trainer import train
 from commeff.transforms import Average
 from tests.commeff.parallelism.test_trainer import SGD, STEPS, Tokens
 from tests.laws.processes import by_case, on_processes
+from tests.states import parameters
 
 ADAM = partial(torch.optim.AdamW, lr=0.003)
 METHODS = {
@@ -89,7 +90,7 @@ def whole(bits, method):
     with TemporaryDirectory() as folder:
         settings, checkpoints = RunSettings(steps=STEPS, precision=precision), Checkpoints(Path(folder))
         train(make(), METHODS[method](), Communicator(workers=2), settings, checkpoints=checkpoints)
-        rows = checkpoints.load()["replicas"]["parameters"]
+        rows = parameters(checkpoints.load())
     first = make().model()
     shapes = {name: p.shape for name, p in first.named_parameters()}
     start = torch.cat([p.detach().flatten() for p in first.parameters()])

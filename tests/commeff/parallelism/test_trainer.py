@@ -27,6 +27,7 @@ from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from commeff.transforms import clipped, fitted
 from tests.laws.processes import by_case, on_processes
+from tests.states import parameters
 
 STEPS, VOCABULARY = 4, 64
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -118,7 +119,7 @@ def on_one_process(method, folder):
         recorder=Recorder(folder),
         checkpoints=checkpoints,
     )
-    return summary, Recorder(folder).rows(), checkpoints.load()["replicas"]["parameters"]
+    return summary, Recorder(folder).rows(), parameters(checkpoints.load())
 
 
 class Crash(Exception):

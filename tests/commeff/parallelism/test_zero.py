@@ -99,7 +99,8 @@ def on_a_mesh(method, workers, shard, zero, clip):
         optimizer.step()
     whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
     row = torch.cat([p.detach().flatten() for p in whole])
-    momentum = optimizer.state_dict()["strategy"]["parts"]["local"]["rows"]
+    state = optimizer.state_dict()["strategy"]
+    momentum = [value for name, value in state.items() if name.startswith("local/state/")]
     numbers = sum(
         value.numel()
         for value in torch.utils._pytree.tree_leaves(momentum)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import errno
-import io
 import logging
 import math
 import os
-import pickle
 import random
 import re
 import shutil
 import signal
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,18 +23,19 @@ from commeff.compressors import QSGD, Compressor, DenseMessage
 from commeff.experiments.run.crew import MemberLost
 from commeff.experiments.tasks import Quadratic
 from commeff.parallelism import Mesh
-from commeff.parallelism.saved import Held, needed
-from commeff.parallelism.stored import Stored
 from commeff.replicas import Stacked
-from commeff.training.checkpoint import CheckpointRefused, Checkpoints
-from commeff.training.mesh_checkpoints import MeshCheckpoints, check, mean_model, pointed
+from commeff.training.checkpoint import Checkpoints
+from commeff.training.documents import CheckpointRefused, read_document
 from commeff.training.run import Run
+from commeff.training.run_state import mean_model
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
+from commeff.training.shared_checkpoints import SharedCheckpoints
 from commeff.training.trainer import train
 from commeff.transforms import clipped, fitted
 from tests.commeff.parallelism.test_trainer import Tokens
 from tests.laws.processes import by_case, on_processes
+from tests.states import parameters, tensors
 
 STEPS, STOP = 7, 4  # in the middle of a period of 3
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -130,7 +128,8 @@ def outcomes(folder):
     def were_two(workers):
         dist.barrier()
         if not dist.get_rank():
-            shutil.copytree(folder / "two", folder / workers)
+            for name in (workers, f"{workers} before"):
+                shutil.copytree(folder / "two", folder / name)
         dist.barrier()
         if workers == "four":
             return on_ranks("diloco", folder / "four", {"worker": 4}, {}, task=Four(), steps=STOP)
@@ -150,7 +149,7 @@ def references(folder):
     for method in METHODS:
         checkpoints = Checkpoints(folder / f"{method} whole")
         train(Tokens(), built(method, 2), Communicator(workers=2), RunSettings(steps=STEPS), checkpoints=checkpoints)
-        found[method] = checkpoints.load()["replicas"]["parameters"]
+        found[method] = parameters(checkpoints.load())
     return found
 
 
@@ -184,7 +183,7 @@ def test_more_methods_go_on_over_another_mesh(tmp_path, method):
         return on_ranks(method, tmp_path / "parts", T2, {"sequence": True})
 
     for _, worker, pieces in on_processes(4, member):
-        same(pieces, checkpoints.load()["replicas"]["parameters"][worker])
+        same(pieces, parameters(checkpoints.load())[worker])
 
 
 @pytest.mark.slow
@@ -199,7 +198,7 @@ def test_eight_ranks_become_four(tmp_path, method):
     on_processes(4, lambda: go_on(four, {"micro_batches": 2}, steps=STEPS))
     for state, worker, pieces in on_processes(8, lambda: go_on(eight, {"zero": 2}, steps=STEPS + 2)):
         assert state == "done"
-        same(pieces, checkpoints.load()["replicas"]["parameters"][worker])
+        same(pieces, parameters(checkpoints.load())[worker])
 
 
 def test_four_ranks_become_two(outcomes, references, folder):
@@ -208,13 +207,8 @@ def test_four_ranks_become_two(outcomes, references, folder):
 
 
 def test_another_number_of_workers_begins_at_their_mean(outcomes, folder):
-    whole = {f"worker{i}/model/{name}": Held(shape) for i in range(2) for name, shape in SHAPES.items()}
-    for held in whole.values():
-        held.put([0] * len(held.shape), torch.empty(held.shape, dtype=torch.float64))
-    stored = Stored(folder / "two" / f"step-{STOP}")
-    stored.read(needed(whole, stored.tensors), whole)
-    row = torch.cat([held.boxes[(0,) * len(held.shape)].flatten() for held in whole.values()])
-    mean = row.view(2, -1).mean(0)
+    saved = tensors(Checkpoints(folder / "one before").load())
+    mean = torch.cat([saved[f"model/{name}"].flatten(1) for name in SHAPES], 1).mean(0)
     for _, _, pieces in (rank["four"] for rank in outcomes):
         same(pieces, mean)
 
@@ -273,7 +267,7 @@ def test_a_run_of_which_a_process_is_killed_ends_bit_by_bit_where_it_would_have(
 
     with pytest.raises(MemberLost):
         on_processes(n, disturbed)
-    assert not (tmp_path / "killed" / f"step-{STOP}").exists()
+    assert (Checkpoints(tmp_path / "killed").step() or 0) < STOP
     for again, whole in on_processes(n, resumed):
         pairs = zip(again[2].values(), whole[2].values(), strict=True)
         assert all(torch.equal(a, b) for (a, _), (b, _) in pairs), when
@@ -283,7 +277,7 @@ def alone(folder: Path, method: str = "diloco", width: int = 3, steps: int = 4, 
     """A run in this process, gone on with to a step and saved there."""
     task, communicator = Quadratic(workers, dimension=width), Communicator(workers=workers)
     strategy, replicas = METHODS[method](workers), Stacked(task.model, range(workers))
-    going, checkpoints = Run.start(replicas, strategy, communicator), MeshCheckpoints(Checkpoints(folder, run=run))
+    going, checkpoints = Run.start(replicas, strategy, communicator), SharedCheckpoints(Checkpoints(folder, run=run))
     checkpoints.restore(going)
     for communicator.step in range(going.step, steps):
         gradient = going.gradient(task.loss, going.draw(task))
@@ -301,8 +295,8 @@ def test_a_run_goes_on_and_keeps_the_last_two_checkpoints(tmp_path):
     assert torch.equal(whole.losses, resumed.losses)
     assert (whole.samples, whole.counted) == (resumed.samples, resumed.counted)
     assert whole.communicator.ledger.payload_bytes == resumed.communicator.ledger.payload_bytes
-    assert [step.name for step in pointed(tmp_path / "parts")] == ["step-6", "step-5"]
-    assert sorted(p.name for p in (tmp_path / "parts").iterdir()) == ["latest", "previous", "step-5", "step-6"]
+    assert steps(tmp_path / "parts") == [6, 5]
+    assert sorted(p.name for p in (tmp_path / "parts").iterdir()) == ["latest.pt", "previous.pt"]
 
 
 def test_memories_that_begin_anew_are_told_of(tmp_path, caplog):
@@ -314,73 +308,16 @@ def test_memories_that_begin_anew_are_told_of(tmp_path, caplog):
     assert more.samples == alone(tmp_path / "other").samples
 
 
-class Harmful:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
+def steps(folder: Path) -> list[int]:
+    """Of the last checkpoint and the one before it."""
+    paths = (folder / "latest.pt", folder / "previous.pt")
+    return [read_document(path)["state"]["step"] for path in paths if path.exists()]
 
 
-def replaced(content: bytes, at: bytes) -> bytes:
-    """With one changed bit in the numbers there."""
-    assert content.count(at) == 1
-    return content.replace(at, at[:-1] + bytes([at[-1] ^ 1]))
-
-
-DAMAGES = {  # what happens to the last folder, and what is said
-    "no contents": (lambda step, x: (step / ".metadata").unlink(), "FileNotFoundError"),
-    "torn contents": (lambda step, x: os.truncate(step / ".metadata", 300), ""),
-    "torn tensors": (lambda step, x: os.truncate(step / "__0_0.distcp", 2000), ""),
-    "a changed bit": (
-        lambda step, x: (step / "__0_0.distcp").write_bytes(
-            replaced((step / "__0_0.distcp").read_bytes(), x[0].numpy().tobytes())
-        ),
-        "checksum of .* is wrong",
-    ),
-    "no document": (lambda step, x: (step / "run.pt").unlink(), "FileNotFoundError"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint_is_passed_over(tmp_path, caplog, damage):
-    harm, words = DAMAGES[damage]
-    whole = alone(tmp_path, steps=4)
-    harm(tmp_path / "step-4", whole.replicas.parameters)
-    with caplog.at_level(logging.WARNING):
-        resumed = alone(tmp_path, steps=4)
-    assert torch.equal(resumed.replicas.parameters, whole.replicas.parameters)
-    assert re.search(f"step-4 cannot be read .*{words}.*; going on from step-3", caplog.text)
-    assert [step.name for step in pointed(tmp_path)] == ["step-4-2", "step-4"]
-    shutil.rmtree(tmp_path / "step-4-2")
-    with pytest.raises(CheckpointRefused, match=f"step-4 cannot be read .*; delete {tmp_path} to start anew"):
-        alone(tmp_path)
-
-
-@pytest.mark.parametrize("file", [".metadata", "__0_0.distcp", "run.pt"])
-def test_nothing_in_a_folder_is_executed(tmp_path, file):
-    alone(tmp_path / "run", steps=2)
-    sentinel, path = tmp_path / "executed", tmp_path / "run" / "step-2" / file
-    if file == ".metadata":
-        path.write_bytes(pickle.dumps(Harmful(sentinel)))
-    elif file == "run.pt":
-        torch.save({"state": Harmful(sentinel)}, path)
-    else:
-        buffer = io.BytesIO()
-        torch.save(Harmful(sentinel), buffer)
-        size = max(info.length for info in Stored(path.parent)._places.values())
-        path.write_bytes(b"".join(buffer.getvalue() for _ in range(10 * size // len(buffer.getvalue()))))
-    with suppress(CheckpointRefused):
-        alone(tmp_path / "run", steps=3)
-    assert not sentinel.exists()
-
-
-def test_what_a_table_of_contents_has_no_use_for_is_refused(tmp_path):
-    alone(tmp_path, steps=2)
-    (tmp_path / "step-2" / ".metadata").write_bytes(pickle.dumps(Harmful(tmp_path / "executed")))
-    with pytest.raises(CheckpointRefused, match=r"step-2 holds posix\.mkdir, which is no part of a table of contents"):
+def test_an_older_form_is_refused_in_a_sentence(tmp_path):
+    """Of several processes: a folder a step, and files that name two of them."""
+    (tmp_path / "latest").write_text("step-4")
+    with pytest.raises(CheckpointRefused, match=r"latest must have format 4, got 3: another version .*; delete"):
         alone(tmp_path)
 
 
@@ -394,29 +331,25 @@ def test_what_a_table_of_contents_has_no_use_for_is_refused(tmp_path):
 )
 def test_another_runs_checkpoint_is_refused(tmp_path, given, words):
     alone(tmp_path)
-    with pytest.raises(CheckpointRefused, match=f"step-4 {words}.*; delete {tmp_path} to start anew") as refusal:
+    with pytest.raises(CheckpointRefused, match=f"latest.pt {words}.*; delete {tmp_path} to start anew") as refusal:
         alone(tmp_path, **given)
     assert "\n" not in str(refusal.value)
 
 
 def test_whose_a_checkpoint_is_is_seen_before_anything_starts(tmp_path):
     alone(tmp_path, run="mine", steps=2)
-    check(Checkpoints(tmp_path, run="mine"))
-    with pytest.raises(CheckpointRefused, match="step-2 must be of the run other, got one of mine; delete"):
-        check(Checkpoints(tmp_path, run="other"))
-    for step in pointed(tmp_path):
-        (step / "run.pt").write_bytes(b"torn")
-    with pytest.raises(CheckpointRefused, match=r"step-2 cannot be read .* and .*step-1 cannot be read"):
-        check(Checkpoints(tmp_path, run="mine"))
+    Checkpoints(tmp_path, run="mine").check()
+    with pytest.raises(CheckpointRefused, match=r"latest\.pt must be of the run other, got one of mine; delete"):
+        Checkpoints(tmp_path, run="other").check()
 
 
 def test_the_mean_model_of_a_checkpoint_is_that_of_its_workers(tmp_path):
     replicas = alone(tmp_path, "choco").replicas
-    mean, step = mean_model(tmp_path, replicas.layout)
-    assert step == 4
+    state = Checkpoints(tmp_path).load()
+    mean = mean_model(state, replicas.where)
+    assert state["step"] == 4
     assert (replicas.parameters[0] - mean).abs().max() > 1e-4
     assert (replicas.parameters.mean(0) - mean).abs().max() <= 1e-15
-    assert mean_model(tmp_path / "none", replicas.layout) is None
 
 
 def test_a_full_disk_is_said_and_the_last_checkpoint_stays(tmp_path, monkeypatch):
@@ -425,9 +358,41 @@ def test_a_full_disk_is_said_and_the_last_checkpoint_stays(tmp_path, monkeypatch
     def full(*given):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("commeff.training.mesh_checkpoints.write_document", full)
+    monkeypatch.setattr("commeff.training.checkpoint.write_document", full)
     with pytest.raises(OSError, match="No space left"):
         alone(tmp_path, steps=3)
     monkeypatch.undo()
-    assert [step.name for step in pointed(tmp_path)] == ["step-2", "step-1"]
+    assert steps(tmp_path) == [2, 1]
     assert alone(tmp_path, steps=3).step == 3
+
+
+def test_what_one_process_cannot_write_is_an_error_of_all_and_the_last_checkpoint_stays(tmp_path):
+    def member():
+        on_ranks("diloco", tmp_path, {"worker": 2}, {}, steps=2)
+        if dist.get_rank():
+            (tmp_path / ".step-4.1.pt.draft").symlink_to("/dev/full")
+        dist.barrier()
+        with pytest.raises(OSError, match="is a link") as error:
+            on_ranks("diloco", tmp_path, {"worker": 2}, {}, steps=4)
+        return str(error.value)
+
+    first, second = on_processes(2, member)
+    assert re.fullmatch("process 1 could not write its part of a checkpoint: OSError: .*is a link.*", first)
+    assert "could not write" not in second
+    assert steps(tmp_path) == [2]
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: os.truncate(path, 500)])
+def test_a_checkpoint_of_which_a_part_is_damaged_is_passed_over(tmp_path, harm):
+    def member():
+        found = on_ranks("mem_sgd", tmp_path, {"worker": 2}, {}, every=1, steps=4)
+        dist.barrier()
+        if not dist.get_rank():
+            harm(tmp_path / "step-4.1.pt")
+        dist.barrier()
+        return found, on_ranks("mem_sgd", tmp_path, {"worker": 2}, {}, every=1, steps=4)
+
+    for (_, _, whole), (_, _, again) in on_processes(2, member):
+        assert all(torch.equal(whole[name][0], again[name][0]) for name in whole)
+    assert steps(tmp_path) == [4, 4]
+    assert not (tmp_path / "step-3.1.pt").exists()
