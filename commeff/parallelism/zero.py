@@ -204,6 +204,7 @@ class ScatteredRow(Row):
         self._there: set[int] = set()
         self._next = len(self._buckets) - 1  # buckets leave from the last to the first, the same at every rank
         self._travelling: deque[tuple[int, Callable[[], Tensor]]] = deque()
+        self._counted: list[tuple[int, int]] | None = None
         self._noted: Tensor | None = None
 
     def spans_of(self, axis: Axis) -> Sequence[Span]:
@@ -231,12 +232,18 @@ class ScatteredRow(Row):
         sent = self._buckets[self._next + 1 :]
         if any(p.grad is not None for a, b in sent for p, _, _ in self._fields(a, b)):
             return True
+        if self._counted is not None and self._counted != self._writes():
+            return True
         return exactly and self._noted is not None and not torch.equal(self._fingerprints(), self._noted)
 
     def note(self) -> None:
         """All gradients are as backward has left them; what is done to them from here on, `changed` sees."""
-        if self.watched:
-            self._noted = self._fingerprints()
+        self._counted = self._writes()
+        self._noted = self._fingerprints() if self.watched else None
+
+    def _writes(self) -> list[tuple[int, int]]:
+        """Where each gradient lies, and how often it was written into."""
+        return [(p.grad.data_ptr(), p.grad._version) for p in self._named.values() if p.grad is not None]
 
     def _fingerprints(self) -> Tensor:
         return torch.stack([fingerprint(p.grad) for p in self._named.values() if p.grad is not None])

@@ -97,8 +97,27 @@ SPLIT = {  # axis, stage of ZeRO, megabytes, and what is said when gradients are
 }
 
 
+def test_numbers_are_added_up_at_few_steps_and_writes_are_counted_at_all() -> None:
+    """What a loop does through `.data`, it does from the beginning; adding up costs a tenth of a small step."""
+
+    def loop() -> list[str]:
+        found = []
+        for change in CHANGES:
+            model = net()
+            optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=25.0)
+            train(model, optimizer, 3)
+            found.append(complaint(lambda m=model, o=optimizer, c=change: step(m, o, 7, after=c)))
+        return found
+
+    for by_data, *others in on_processes(2, loop):
+        assert by_data == "fine"
+        assert all("gradients were changed between backward and step" in words for words in others)
+
+
 def on_two_ranks(case: str, clips: Any, share: int = 4, odd: int = 0) -> str:
-    """Five steps of local SGD by a worker on two ranks, who may clip; in step `odd` the second has another share."""
+    """Five steps of local SGD by a worker on two ranks, who may clip (in the fourth alone if `clips` is 3); in step
+    `odd` the second has another share.
+    """
     axis, zero, megabytes, _ = SPLIT[case]
     mesh = Mesh(**{axis: 2})
     torch.manual_seed(1)
@@ -117,7 +136,7 @@ def on_two_ranks(case: str, clips: Any, share: int = 4, odd: int = 0) -> str:
             optimizer.zero_grad()
             mine = share if mesh.coordinates["shard"] and at == odd else 4
             worker.backward(objective, (torch.arange(9.0).long().repeat(mine, 1),), 1.0)
-            if clips is True:
+            if clips is True or (clips == 3 and at == 3):
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
             elif clips == "weights":
                 project(model)
@@ -146,13 +165,15 @@ def test_ranks_of_a_worker_clip_together_and_have_equal_shares() -> None:
     """Each would clip by the norm of what it has, copies drift apart, and the samples of a smaller share weigh more."""
 
     def member() -> tuple[Any, ...]:
-        clipped = by_case([*product(SPLIT, (True, False)), ("tensor", "weights")], lambda case: on_two_ranks(*case))
+        cases = [*product(SPLIT, (True, False)), ("tensor", "weights"), ("zero 2", 3)]
+        clipped = by_case(cases, lambda case: on_two_ranks(*case))
         return clipped, said_of_shares(3), said_of_shares(2, odd=3), said_of_shares(4)
 
     for clipped, unequal, once, equal in on_processes(2, member):
         for name, (*_, words) in SPLIT.items():
             assert re.search(words, clipped[name, True]), (name, clipped[name, True])
             assert clipped[name, False] == "fine", name
+        assert "gradients were changed" in clipped["zero 2", 3], "in the fourth step alone"
         assert re.search(r"copies of .* must stay equal, got norms .* give clip=NORM", clipped["tensor", "weights"])
         assert "must be equally large, got 3 and 4 samples at its shard ranks in 1 step:" in unequal[0]
         assert "got 6 and 8 samples at its shard ranks in 2 steps" in once[0]
