@@ -17,6 +17,7 @@ from torch import Tensor
 from commeff.compressors import Layout
 from commeff.compressors.boxes import Boxes, Whereabouts
 from commeff.core.addresses import Address, BoxNames, NamedBox, RowSwap
+from commeff.core.overlap import drain
 from commeff.core.state import Stateful
 
 T = TypeVar("T")
@@ -218,7 +219,7 @@ class Fresh(RowSwap):
 
 def save(part: Stateful, layout: Layout) -> dict[str, Any]:
     """A copy of all that a part of a strategy remembers, started with this layout: tensors and plain values by name."""
-    part.drain()
+    drain(part)
     saver = MemorySaver(BoxNames(Whereabouts.of(layout)))
     part.exchange(Address.of(layout.d), saver)
     return saver.values | {name: _copy(boxes) for name, boxes in saver.saved.items()}
@@ -228,7 +229,7 @@ def load(part: Stateful, layout: Layout, state: Mapping[str, Any]) -> None:
     """Restore what `save` gave. A state of another method is refused, and nothing is changed then."""
     saved = {name: boxes_in(value) for name, value in state.items() if isinstance(value, Tensor) or is_table(value)}
     at, loader = Address.of(layout.d), MemoryLoader(BoxNames(Whereabouts.of(layout)), saved, state)
-    part.drain()
+    drain(part)
     part.exchange(at, loader)
     if unknown := sorted(state.keys() - loader.used):
         raise ValueError(f"the saved state must not hold {unknown[0]}: {ELSE}")
