@@ -97,6 +97,11 @@ class Communicator:
     (8, 8)
     """
 
+    __slots__ = (  # what is written elsewhere, such as losses, which the context has, is refused
+        *("context", "ledger", "n", "path", "seed", "transport", "workers"),
+        *("_among", "_apart", "_bounds", "_collective", "_home", "_hosts", "_places", "_plans", "_start", "_views"),
+    )
+
     def __init__(
         self,
         workers: int | None = None,
@@ -129,7 +134,8 @@ class Communicator:
 
     def _copy(self, **changes: Any) -> Self:
         copied = copy(self)
-        copied.__dict__.update(changes, _views={})
+        for name, value in (changes | {"_views": {}}).items():
+            setattr(copied, name, value)
         return copied
 
     def _view(self, key: Any, **changes: Any) -> Self:

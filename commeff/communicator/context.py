@@ -10,7 +10,7 @@ from torch import Tensor
 from commeff.compressors.places import Places
 
 
-@dataclass
+@dataclass(slots=True)
 class Context:
     """Who takes part in a step, and what else its driver knows of it and of the run.
 

@@ -22,6 +22,13 @@ def test_a_method_sees_at_most_24_names():
     assert len(names) <= 24, names
 
 
+@pytest.mark.parametrize("name", ["losses", "samples", "active"])
+def test_what_belongs_to_the_context_cannot_be_written_beside_it(name):
+    """Where nobody would read it."""
+    with pytest.raises(AttributeError, match=name):
+        setattr(Communicator(workers=N), name, torch.ones(N))
+
+
 def test_each_operation_is_billed_by_its_formula():
     communicator = Communicator(workers=N)
     size = 8 * D
