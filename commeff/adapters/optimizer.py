@@ -19,8 +19,7 @@ from commeff.adapters.scaler import looked
 from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core import overflow, overlap
-from commeff.core.curvature import learner_of
-from commeff.core.properties import evaluates_elsewhere, kind_of
+from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of
 from commeff.core.strategy import Strategy
 from commeff.parallelism.foreign import AnyMesh
 from commeff.parallelism.precision import LossScale

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator, view
 from commeff.compressors import DenseMessage
-from commeff.core.components import Gradients, LocalStep, steps_of
+from commeff.core.components import Gradients
 from commeff.core.state import Stateful
 
 
@@ -44,11 +44,6 @@ class LearnsCurvature(ABC):
     @abstractmethod
     def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
         """Take an estimate of what `curvature` asks for, (w, d); who is not active does not."""
-
-
-def learner_of(local: LocalStep) -> LearnsCurvature | None:
-    """The step inside that asks for the curvature; None: none does."""
-    return next((s for s in steps_of(local) if isinstance(s, LearnsCurvature) and s.curvature is not None), None)
 
 
 class Oracle(ABC):

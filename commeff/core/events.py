@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.core.state import Stateful
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,6 @@ class OwnPace:
 
     waits_for: WaitsFor
     own: Tensor
-
-
-def own_pace(part: Stateful) -> OwnPace | None:
-    """The first part inside whose workers do not go in step; None: all do."""
-    if isinstance(part, OwnPace):
-        return part
-    return next((found for _, inner in part.parts() if (found := own_pace(inner)) is not None), None)
 
 
 class Gathering:

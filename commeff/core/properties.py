@@ -8,6 +8,8 @@ from torch import Tensor
 
 from commeff.compressors import Compressor
 from commeff.core.components import Component, LocalStep, steps_of
+from commeff.core.curvature import LearnsCurvature
+from commeff.core.events import OwnPace
 from commeff.core.factories import equal_rates
 from commeff.core.local import Local
 from commeff.core.state import Stateful
@@ -40,6 +42,18 @@ def sends(part: Stateful) -> bool:
     """Whether what workers get of a part comes from others."""
     own = part.traits.sends and not part.traits.rowwise
     return own or any(sends(inner) for inner in contents(part) if isinstance(inner, Component))
+
+
+def own_pace(part: Stateful) -> OwnPace | None:
+    """The first part inside whose workers do not go in step; None: all do."""
+    if isinstance(part, OwnPace):
+        return part
+    return next((found for _, inner in part.parts() if (found := own_pace(inner)) is not None), None)
+
+
+def learner_of(local: LocalStep) -> LearnsCurvature | None:
+    """The step inside that asks for the curvature; None: none does."""
+    return next((s for s in steps_of(local) if isinstance(s, LearnsCurvature) and s.curvature is not None), None)
 
 
 def kind_of(part: object) -> str:

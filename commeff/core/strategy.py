@@ -49,9 +49,9 @@ from commeff.core.components import (
     agrees,
     stages_of,
 )
-from commeff.core.curvature import LearnsCurvature, learner_of, update_curvature
+from commeff.core.curvature import LearnsCurvature, update_curvature
 from commeff.core.presence import check_absence, rows_of
-from commeff.core.properties import evaluates_elsewhere, is_rowwise, rows_to_evaluate, sends
+from commeff.core.properties import evaluates_elsewhere, is_rowwise, learner_of, rows_to_evaluate, sends
 from commeff.core.state import Stateful
 
 __all__ = [
@@ -180,6 +180,11 @@ class Strategy(Stateful):
     def compares(self) -> bool:
         """Whether it asks for gradients of a step's batch at another point."""
         return self.comparison is not None and self.comparison.needs_oracle
+
+    @property
+    def needs_oracle(self) -> bool:
+        """Whether steps ask for more of their batches than the gradients; known after `start`."""
+        return self._learner is not None or self.compares
 
     @property
     def evaluates_elsewhere(self) -> bool:

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from commeff.compressors import WorkerRandom
-from commeff.core.curvature import Oracle, learner_of
+from commeff.core.curvature import Oracle
+from commeff.core.properties import learner_of
 from commeff.core.strategy import Strategy
 from commeff.replicas import Stacked
 from commeff.replicas.stacked import trainable

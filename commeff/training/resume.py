@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commeff.core.events import own_pace
+from commeff.core.properties import own_pace
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.documents import CheckpointRefused
 from commeff.training.recorder import Recorder

@@ -13,7 +13,6 @@ from torch import Tensor, zeros_like
 
 from commeff.communicator import Communicator, barrier, observe
 from commeff.core import overflow, overlap
-from commeff.core.curvature import learner_of
 from commeff.core.events import EventClock, Instant
 from commeff.core.properties import hold_rates
 from commeff.core.returning import attend
@@ -163,7 +162,7 @@ class Run:
         """The strategy's step with the gradient of these minibatches."""
         replicas, strategy, communicator = self.replicas, self.strategy, self.communicator
         x, finite = replicas.parameters, replicas.finite
-        if strategy.compares or learner_of(strategy.local) is not None:
+        if strategy.needs_oracle:
             oracle = oracle_of(task, replicas, batches, communicator.step, l2)
             x = strategy.step(x, gradient, communicator, oracle)
         elif finite is None:

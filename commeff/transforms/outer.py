@@ -8,10 +8,9 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
-from commeff.core.curvature import learner_of
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.overlap import Stages
-from commeff.core.properties import evaluates_elsewhere, kind_of, require_one_rate
+from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of, require_one_rate
 from commeff.core.strategy import LocalStep, Transform, agrees, stages_of
 from commeff.core.traits import Traits
 from commeff.topologies import Topology

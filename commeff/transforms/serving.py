@@ -10,8 +10,7 @@ from torch import Tensor
 
 from commeff import require
 from commeff.compressors import Layout
-from commeff.core.curvature import learner_of
-from commeff.core.properties import evaluates_elsewhere, kind_of, scope_of
+from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of, scope_of
 from commeff.core.state import Stateful
 from commeff.core.strategy import LocalStep
 

@@ -15,8 +15,9 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
 from commeff.core.curvature import Flat
-from commeff.core.events import EventClock, own_pace
+from commeff.core.events import EventClock
 from commeff.core.presence import check_absence
+from commeff.core.properties import own_pace
 from commeff.core.shapes import shapes_only
 from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy

@@ -14,7 +14,8 @@ from commeff.cluster.events import InStep, OutOfStep, free
 from commeff.cluster.places import Place
 from commeff.cluster.simulation import exchange
 from commeff.cluster.speeds import Speeds
-from commeff.core.events import EventClock, WaitsFor, own_pace
+from commeff.core.events import EventClock, WaitsFor
+from commeff.core.properties import own_pace
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.profiling import Profile, profile

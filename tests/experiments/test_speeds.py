@@ -12,7 +12,8 @@ import torch
 
 from commeff import Layout, methods, profile, topologies
 from commeff.cluster import Cluster
-from commeff.core.events import WaitsFor, own_pace
+from commeff.core.events import WaitsFor
+from commeff.core.properties import own_pace
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError

@@ -11,7 +11,8 @@ import torch
 from commeff import Communicator, Layout, methods, topologies
 from commeff.cluster.events import OutOfStep
 from commeff.cluster.speeds import Speeds
-from commeff.core.events import WaitsFor, own_pace
+from commeff.core.events import WaitsFor
+from commeff.core.properties import own_pace
 from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, slope, start
 from commeff.optimizers import ScheduleFreeSGD

@@ -15,7 +15,8 @@ from commeff import Communicator, Local, RunSettings, Strategy, methods, profile
 from commeff.cluster.events import InStep, OutOfStep
 from commeff.cluster.speeds import Speeds
 from commeff.compressors import Layout
-from commeff.core.events import WaitsFor, own_pace
+from commeff.core.events import WaitsFor
+from commeff.core.properties import own_pace
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.participation import Participation
