@@ -12,7 +12,7 @@ from scipy.fft import dctn, idctn
 from commeff import Communicator, Layout, Local, Strategy, methods, profile
 from commeff.compressors import Dense, Natural, RandomK, TopK, WorkerRandom
 from commeff.laws import start
-from commeff.transforms import ThroughServer
+from commeff.transforms import LazyMean, ThroughServer
 from tests.laws.messages import natural
 from tests.laws.paths import (
     DROP,
@@ -182,6 +182,15 @@ def test_lazy_workers_are_billed_for_what_they_upload(build):
     said = profile(build(threshold=0.05), Layout.flat(D), N, dtype=torch.float64)
     assert (said.exact, said.payload_bytes * STEPS) == (False, always.payload_bytes), "the most that it sends"
     assert "LazyMean depend on values: what is said is the most" in said.note
+
+
+def test_a_row_of_zeros_is_silence_and_no_other_row_is():
+    rows = torch.tensor([[0.0, 4.0], [0.0, 0.0], [torch.nan, 0.0], [0.0, 0.0]])
+    communicator, mean = Communicator(workers=4), LazyMean()
+    mean.start(rows, Layout.flat(2), communicator)
+    assert mean(rows[[0, 1, 1, 1]], communicator).tolist() == [[0.0, 1.0]] * 4
+    assert sum(row.payload_bytes for row in communicator.ledger.rows if row.kind == "to_server") * 4 == 2 * 4
+    assert mean(rows, communicator).isnan().any(), "what is no number is not kept from anybody"
 
 
 @pytest.mark.parametrize("build", LAZIES.values(), ids=LAZIES)
