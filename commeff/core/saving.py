@@ -227,7 +227,7 @@ def save(part: Stateful, layout: Layout) -> dict[str, Any]:
 
 def load(part: Stateful, layout: Layout, state: Mapping[str, Any]) -> None:
     """Restore what `save` gave. A state of another method is refused, and nothing is changed then."""
-    saved = {name: boxes_in(value) for name, value in state.items() if isinstance(value, Tensor) or is_table(value)}
+    saved = {name: boxes_of(value) for name, value in state.items() if isinstance(value, Tensor) or is_table(value)}
     at, loader = Address.of(layout.d), MemoryLoader(BoxNames(Whereabouts.of(layout)), saved, state)
     drain(part)
     part.exchange(at, loader)
@@ -237,7 +237,7 @@ def load(part: Stateful, layout: Layout, state: Mapping[str, Any]) -> None:
     part.exchange(at, loader)
 
 
-def boxes_in(value: Tensor | Mapping[str, Tensor]) -> Boxes:
+def boxes_of(value: Tensor | Mapping[str, Tensor]) -> Boxes:
     """What `save` gave of a tensor: the whole of it, or its `shape` and by their offsets the boxes that were there."""
     if isinstance(value, Tensor):
         return Boxes.of(value)

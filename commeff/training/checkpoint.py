@@ -16,13 +16,13 @@ from commeff.files import appearing
 from commeff.training.documents import (
     OTHER_FORMAT,
     CheckpointRefused,
-    joined,
+    join,
     plain,
     read_document,
     write_document,
 )
 from commeff.training.run import Run
-from commeff.training.run_state import OtherRun, collect, reader
+from commeff.training.run_state import OtherRun, collect, read_state
 
 LOG = logging.getLogger(__name__)
 OLD = "latest"  # in a folder of format 3 of several processes
@@ -87,9 +87,9 @@ class Checkpoints:
         """Save a run, that of all workers at rank 0, whose disk may be its own; every process calls it."""
         state, transport = collect(run), run.communicator.transport
         processes = Processes(transport.group, transport.size == 1)
-        everybody = processes.gather(plain(dealt(state["tensors"], processes)))
+        everybody = processes.gather(plain(share_out(state["tensors"], processes)))
         if everybody is not None:
-            state["tensors"] = {name: Boxes.of(Boxes(*boxes).whole()) for name, boxes in joined(everybody).items()}
+            state["tensors"] = {name: Boxes.of(Boxes(*boxes).whole()) for name, boxes in join(everybody).items()}
             self.save(state, run.identity, run.method)
 
     def restore(self, run: Run) -> bool:
@@ -102,7 +102,7 @@ class Checkpoints:
             return False
         shapes = self._shapes(run)
         with self.understood():
-            go_on = reader(run, document["state"], document["method"], shapes)
+            go_on = read_state(run, document["state"], document["method"], shapes)
         go_on()
         return True
 
@@ -115,11 +115,11 @@ class Checkpoints:
 
     def check(self) -> None:
         """Refuse what `load` would refuse, as far as that shows without its tensors."""
-        self._newest(self.run, whole=False)
+        self._newest(self.run, tensors=False)
 
     def step(self) -> int | None:
         """Of the last checkpoint, without taking it into memory; None before the first."""
-        document = self._newest(self.run, whole=False)
+        document = self._newest(self.run, tensors=False)
         return None if document is None else int(document["state"]["step"])
 
     def load(self, run: str = "") -> dict[str, Any] | None:
@@ -149,14 +149,14 @@ class Checkpoints:
                 f"checkpoint {self.path} must hold the state of this run, got another form ({reason}); {self.instead}"
             ) from error
 
-    def _newest(self, run: str, whole: bool = True) -> dict[str, Any] | None:
+    def _newest(self, run: str, tensors: bool = True) -> dict[str, Any] | None:
         faults: list[str] = []
         for path in self._existing():
-            found = self._look(path, run, whole)
+            found = self._look(path, run, tensors)
             if isinstance(found, str):
                 faults.append(found)
                 continue
-            if faults and whole:
+            if faults and tensors:
                 self._warn(f"{faults[0]}; going on from {path.name}")
             return found
         if faults:
@@ -171,13 +171,13 @@ class Checkpoints:
     def _warn(self, line: str) -> None:
         LOG.warning(line)
 
-    def _look(self, path: Path, run: str, whole: bool = True) -> dict[str, Any] | str:
+    def _look(self, path: Path, run: str, tensors: bool = True) -> dict[str, Any] | str:
         """The document in a file, or why it cannot be read; one that must not be gone on from is refused."""
         try:
             if path.name == OLD:
                 raise CheckpointRefused(OTHER_FORMAT.format(3))
             document = self._read(path)
-            if whole:
+            if tensors:
                 self._read_others(document["state"])
         except CheckpointRefused as refusal:
             raise CheckpointRefused(f"checkpoint {path} {refusal}; {self.instead}") from None
@@ -197,7 +197,7 @@ class Checkpoints:
         names = [Path(name).name for name in state.pop("others", ())]
         others = [self._read(self.folder / name, i)["state"] for i, name in enumerate(names, start=1)]
         if others:
-            state["tensors"] = joined([state["tensors"], *(other["tensors"] for other in others)])
+            state["tensors"] = join([state["tensors"], *(other["tensors"] for other in others)])
 
 
 @contextmanager
@@ -215,7 +215,7 @@ def ended(checkpoints: Checkpoints | None) -> Iterator[None]:
     checkpoints.wait()
 
 
-def dealt(tensors: Mapping[str, Boxes], processes: Processes) -> dict[str, Boxes]:
+def share_out(tensors: Mapping[str, Boxes], processes: Processes) -> dict[str, Boxes]:
     """The boxes of which this process is in charge, where several have the same. All of them call it."""
     own = [[name, list(offsets)] for name, boxes in tensors.items() for offsets in boxes.boxes]
     holders: dict[tuple[str, Shape], list[int]] = {}

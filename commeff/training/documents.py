@@ -69,7 +69,7 @@ def read_document(path: Path, compare: bool = True) -> dict[str, Any]:
     return dict(document)
 
 
-def joined(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def join(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The boxes of several processes as one's."""
     found: dict[str, Any] = {}
     for part in parts:

@@ -34,13 +34,13 @@ def collect(run: Run) -> dict[str, Any]:
     run.strategy.drain()
     run.strategy.exchange(Address(where.spans), saver)
     saver.rows(_model(where), replicas["parameters"])
-    for name, rows in _own(run, replicas).items():
+    for name, rows in _local(run, replicas).items():
         saver.put([_named(run, name, rows)], rows)
     about = {"workers": run.communicator.n, "mesh": dict(run.replicas.degrees), "strategy": saver.values}
     return {name: getattr(run, name) for name in EQUAL} | about | {"tensors": saver.saved}
 
 
-def reader(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str, Shape]) -> Callable[[], None]:
+def read_state(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str, Shape]) -> Callable[[], None]:
     """What lets a run go on from a checkpoint, once that is read; until it is called, nothing changes.
 
     Parameters
@@ -71,7 +71,7 @@ def reader(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str,
             raise TypeError(f"{name} is another kind of thing")
     at, replicas = Address(where.spans), run.replicas.state_dict()
     memories: Fresh | MemoryLoader = Fresh(state["strategy"])
-    own = _read_own(run, replicas, saved, state)
+    local = _read_local(run, replicas, saved, state)
     if same:
         memories = MemoryLoader(BoxNames(where, run.communicator.workers, run.communicator.n), saved, state["strategy"])
         run.strategy.drain()
@@ -86,10 +86,10 @@ def reader(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str,
     def go_on() -> None:
         for name, value in values.items():
             setattr(run, name, value)
-        run.losses = own["losses"].to(run.losses).expand_as(run.losses)
-        totals = dict(zip(TOTALS, map(whole, own["ledger"][0].tolist()), strict=True))
+        run.losses = local["losses"].to(run.losses).expand_as(run.losses)
+        totals = dict(zip(TOTALS, map(whole, local["ledger"][0].tolist()), strict=True))
         run.communicator.ledger.load_state_dict(totals)
-        run.replicas.load_state_dict(_replicas(replicas, parameters, own))
+        run.replicas.load_state_dict(_replicas(replicas, parameters, local))
         if not same:
             run.strategy.start(run.replicas.parameters, run.replicas.layout, run.communicator)
             if not run.everybody.transport.rank:
@@ -141,7 +141,7 @@ def _compare_models(saved: Mapping[str, Boxes], own: Mapping[str, Shape]) -> Non
             raise OtherRun(f"must be of this run's model, in which {name} is {mine}, got one where it is {other}")
 
 
-def _own(run: Run, replicas: Mapping[str, Any]) -> dict[str, Tensor]:
+def _local(run: Run, replicas: Mapping[str, Any]) -> dict[str, Tensor]:
     """What a process has for itself, a row for each hosted worker: what it counted, buffers, and loss scales."""
     ledger = [float(getattr(run.communicator.ledger, name)) for name in TOTALS]
     found: dict[str, Any] = {"losses": run.losses, "ledger": [ledger] * len(run.communicator.workers)}
@@ -162,14 +162,14 @@ def _named(run: Run, name: str, rows: Tensor, rank: int | None = None) -> NamedB
     return NamedBox(f"rank{rank}/{name}", (run.communicator.n, *shape[1:]), (first, *(0 for _ in shape[1:])), shape)
 
 
-def _read_own(
+def _read_local(
     run: Run, replicas: Mapping[str, Any], saved: Mapping[str, Boxes], state: Mapping[str, Any]
 ) -> dict[str, Tensor]:
     """What this process had; on another mesh what the first one had, and of what is counted what a worker had."""
     workers = state["workers"] == run.communicator.n
     same, ranks = workers and state["mesh"] == run.replicas.degrees, _ranks(state["mesh"])
     found: dict[str, Tensor] = {}
-    for name, rows in _own(run, replicas).items():
+    for name, rows in _local(run, replicas).items():
         if name.partition("/")[0] in COUNTED and not same:
             each = [saved[key].whole() for rank in range(ranks) if (key := f"rank{rank}/{name}") in saved]
             share = 1.0 if name == "losses" else ranks / _ranks(run.replicas.degrees)
@@ -184,10 +184,10 @@ def _read_own(
     return found
 
 
-def _replicas(replicas: Mapping[str, Any], parameters: Tensor, own: Mapping[str, Tensor]) -> dict[str, Any]:
+def _replicas(replicas: Mapping[str, Any], parameters: Tensor, local: Mapping[str, Tensor]) -> dict[str, Any]:
     """The state of the models to go on with."""
     given = {name: dict(part) for name, part in replicas.items() if name != "parameters"}
-    for key, rows in own.items():
+    for key, rows in local.items():
         part, _, name = key.partition("/")
         if part == "axes":
             given[part][name] = _family(given[part][name], rows)

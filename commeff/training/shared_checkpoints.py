@@ -17,7 +17,7 @@ from typing import Any
 from commeff.communicator.wire.group import Processes
 from commeff.compressors.boxes import Shape
 from commeff.files import appearing
-from commeff.training.checkpoint import Checkpoints, dealt
+from commeff.training.checkpoint import Checkpoints, share_out
 from commeff.training.documents import CheckpointRefused, read_document, write_document
 from commeff.training.run import Run
 from commeff.training.run_state import collect
@@ -58,7 +58,7 @@ class SharedCheckpoints(Checkpoints):
     def _write(self, state: dict[str, Any], method: str, name: str) -> None:
         """The first process writes last: a checkpoint is there when all of it is."""
         rank, size = self._processes.rank, self._processes.size
-        tensors, others = dealt(state["tensors"], self._processes), [f"{name}.{i}.pt" for i in range(1, size)]
+        tensors, others = share_out(state["tensors"], self._processes), [f"{name}.{i}.pt" for i in range(1, size)]
 
         def own() -> None:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -116,11 +116,11 @@ class SharedCheckpoints(Checkpoints):
         """Each process compares the checksums of some files."""
         return read_document(path, compare=number % self._processes.size == self._processes.rank)
 
-    def _look(self, path: Path, run: str, whole: bool = True) -> dict[str, Any] | str:
+    def _look(self, path: Path, run: str, tensors: bool = True) -> dict[str, Any] | str:
         """What one process cannot read, all pass over; what one refuses, all refuse."""
         found: dict[str, Any] | str = ""
         with self._agreed():
-            found = super()._look(path, run, whole)
+            found = super()._look(path, run, tensors)
         faults = self._processes.share(found if isinstance(found, str) else "")
         return next(filter(None, faults), found)
 

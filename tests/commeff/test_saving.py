@@ -15,7 +15,7 @@ from commeff.compressors.parts import Part
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address, BoxNames
 from commeff.core.factories import scheduled
-from commeff.core.saving import Fresh, MemoryLoader, boxes_in, is_table
+from commeff.core.saving import Fresh, MemoryLoader, boxes_of, is_table
 from commeff.laws.problem import slope
 from commeff.transforms import Buckets, clipped, on_pieces
 from tests.laws.processes import on_processes, through_a_file
@@ -174,7 +174,7 @@ def test_a_process_that_has_a_part_of_a_tensor_saves_that_part():
         stopped, fresh = half(), half()
         x = taken(*stopped, range(3))
         saved = stopped[0].state_dict()
-        parts = [boxes_in(value) for value in saved.values() if is_table(value)]
+        parts = [boxes_of(value) for value in saved.values() if is_table(value)]
         fresh[0].load_state_dict(through_a_file(saved))
         same = torch.equal(taken(stopped[0], x, stopped[2], range(3, 6)), taken(fresh[0], x, fresh[2], range(3, 6)))
         return same, [(boxes.shape, sum(box.numel() for box in boxes.boxes.values())) for boxes in parts]

@@ -26,7 +26,7 @@ from commeff.experiments.run.store import RunFolder
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.run import Run
-from commeff.training.run_state import reader
+from commeff.training.run_state import read_state
 from tests.experiments.launchers import Srun, checkpointed
 from tests.experiments.trajectories import rows, same
 from tests.owned import PATIENCE, until
@@ -238,11 +238,11 @@ def test_what_one_member_cannot_go_on_from_is_refused_once(
     refuser: int, jobs: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(run: Run, state: dict[str, Any], *told: Any) -> Any:
-        return reader(run, state if dist.get_rank() != refuser else {**state, "strategy": {}}, *told)
+        return read_state(run, state if dist.get_rank() != refuser else {**state, "strategy": {}}, *told)
 
     words = [*SHORT, "checkpoint_every=6"]
     run_one(compose(words), tmp_path / "store" / run_id(compose(words)), lambda step, row: quit_at(step, 8))
-    monkeypatch.setattr("commeff.training.checkpoint.reader", refuses)
+    monkeypatch.setattr("commeff.training.checkpoint.read_state", refuses)
     job = jobs.enter_context(Srun(2, tmp_path, words))
     assert job.codes() == [2, 2]
     (line,) = job.said()

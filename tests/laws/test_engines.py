@@ -158,7 +158,7 @@ def merged(states, whole):
     found = {}
     for name in {name for state in states for name in state}:
         values = [state[name] for state in states if name in state]
-        parts = [saving.boxes_in(value) for value in values if saving.is_table(value)]
+        parts = [saving.boxes_of(value) for value in values if saving.is_table(value)]
         if parts:
             values = [Boxes(parts[0].shape, [box for part in parts for box in part.boxes.items()]).whole()]
         rows = [len(value) for value in values if isinstance(value, torch.Tensor) and value.ndim]
