@@ -321,7 +321,7 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: simulation.to_server(flat(4), 4, SIZE, 5), "shards must be 1 to the 4 workers, got 5"),
         (lambda: simulation.tree(Cluster.named("v100_25g", gpus=16), 12, SIZE), "must fill nodes of 8, got 12"),
         (lambda: Link(bandwidth=-1.0, latency=0.0), "bandwidth must be above 0, got -1.0"),
-        (lambda: Link(bandwidth=1.0, latency=0.0, efficiency=1.1), "efficiency must be at most 1, got 1.1"),
+        (lambda: Link(bandwidth=1.0, latency=0.0, efficiency=1.1), r"efficiency must lie in \(0, 1\], got 1.1"),
         (lambda: Codec(expansion=10, encode=0, decode=1), "encode must be above 0, got 0"),
     ):
         with pytest.raises(ValueError, match=text):

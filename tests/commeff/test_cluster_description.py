@@ -91,7 +91,7 @@ def test_what_cannot_be_is_refused_in_one_line_with_a_way_out() -> None:
         refusal(changed(inter={"bandwidth": "1e99999999999 Gb/s", "latency": 0})): ("1e99999999999", "200 Gb/s"),
         refusal(changed(inter={"bandwidth": 10**400, "latency": 0})): ("inter: bandwidth must be", "got inf"),
         refusal(changed(inter={"bandwidth": 1e9})): ("inter", "latency is missing"),
-        refusal(changed(inter={"bandwidth": 1e9, "latency": 0, "efficiency": 1.2})): ("inter: efficiency", "at most 1"),
+        refusal(changed(inter={"bandwidth": 1e9, "latency": 0, "efficiency": 1.2})): ("inter: efficiency", "(0, 1]"),
         refusal(changed(inter={"bandwidth": 1e9, "latency": 0, "efficiency": "96 %"})): ("inter: efficiency", "'96 %'"),
         refusal(changed(intre={})): ("'intre'", "did you mean int"),
         refusal(changed(per_node=8)): ("intra is missing",),

@@ -18,7 +18,7 @@ NONE = (None, "1", True, math.nan)  # no numbers
     ("condition", "good", "bad"),
     [
         (require.count, (1, 7), (0, 1.0, np.int64(3), *NONE)),
-        (partial(require.count, 0, 5), (0, 5), (-1, 6)),
+        (partial(require.count, 0, most=5), (0, 5), (-1, 6)),
         (partial(require.at_least, 2), (2, 2.5, np.float32(3), np.int64(2)), (1.999, math.inf, *NONE)),
         (require.positive, (1e-300, 5), (0, -1.0, math.inf, *NONE)),
         (partial(require.within, "[0, 1)"), (0, 0.5), (-1e-9, 1, *NONE)),
