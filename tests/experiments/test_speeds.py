@@ -136,7 +136,7 @@ def test_old_runs_keep_their_names() -> None:
         (["speeds=constant", "straggler=0"], "straggler must lie from 1e-09"),
         (["speeds=constant", "spread=0.3"], "spread must go with speeds=drawn"),
         (["speeds=constant", "links=ethernet_2g"], "no cluster 'ethernet_2g' for links"),
-        (["speeds=constant", "participation=0.5"], "participation must be 1 with speeds, got 0.5"),
+        (["speeds=constant", "participation=0.5"], "participation must be 1.0 with speeds, got 0.5"),
         (["speeds=constant", "mesh.worker=4", "mesh.shard=2"], "mesh must have degrees of 1 with speeds"),
         (["speeds=[[9, 1.0]]"], "speeds must name workers from 0 to 3"),
     ],
