@@ -56,6 +56,9 @@ class Supervised(ABC):
     mean over all samples. A batch is (inputs (w, b, ...), targets (w, b)), and with weighted=True also the factors
     (w, b).
 
+    `partition` says how samples are split over workers: "iid", "dirichlet" with `alpha`, or "shards" (`shards` pieces
+    of the data sorted by label for each worker); see `commeff.experiments.tasks.partition`.
+
     `test` is data that nothing is chosen by, measured once, at the end. `probe` is the number of training samples,
     chosen at random once, on which train_loss is estimated; None: all of them.
     """
@@ -69,10 +72,10 @@ class Supervised(ABC):
         workers: int,
         seed: int,
         batch: int,
-        partition: str,
-        alpha: float,
-        shards: int,
-        weighted: bool,
+        partition: str = "iid",
+        alpha: float = 0.3,
+        shards: int = 2,
+        weighted: bool = False,
         probe: int | None = None,
     ) -> None:
         require.at_least(1, workers=workers, batch=batch, probe=len(train) if probe is None else probe)

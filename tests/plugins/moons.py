@@ -15,8 +15,7 @@ class Moons(Supervised):
         points, labels = make_moons(1000, noise=noise, random_state=0)
         inputs, targets = torch.from_numpy(points).float(), torch.from_numpy(labels)
         train, validation = Samples(inputs[:800], targets[:800]), Samples(inputs[800:], targets[800:])
-        split = {"partition": "iid", "alpha": 0.3, "shards": 2, "weighted": False}
-        super().__init__(train, validation, workers=workers, seed=seed, batch=batch, **split)
+        super().__init__(train, validation, workers=workers, seed=seed, batch=batch)
         self.hidden, self.seed = hidden, seed
 
     def model(self):

@@ -13,8 +13,7 @@ class Slope(Supervised):
         x = torch.linspace(-1, 1, 600)[torch.randperm(600, generator=torch.Generator().manual_seed(1)), None]
         y = 3 * x[:, 0] + 0.1 * torch.randn(600, generator=torch.Generator().manual_seed(2))
         parts = [Samples(x[a:b], y[a:b]) for a, b in ((0, 400), (400, 500), (500, 600))]
-        split = {"partition": "iid", "alpha": 0.3, "shards": 2, "weighted": False}
-        super().__init__(*parts, workers=workers, seed=seed, batch=batch, **split)
+        super().__init__(*parts, workers=workers, seed=seed, batch=batch)
 
     def model(self):
         with torch.random.fork_rng():
