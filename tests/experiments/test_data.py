@@ -243,7 +243,7 @@ def test_official_files_are_fetched_only_when_asked_for(
         (["verify"], "no data folder to look for data sets"),
         (["verify", "--data-dir", "nowhere"], "no folder nowhere"),
         (["partition", "task=quadratic"], "Quadratic has no labelled samples"),
-        (["partition", "task=digits", "task.alpha=-1"], "alpha must be a positive"),
+        (["partition", "task=digits", "task.alpha=-1"], "alpha must be above 0"),
         (["partition", "--figure", "shares.xyz"], "xyz"),
     ],
 )

@@ -362,7 +362,7 @@ def test_a_grid_file_names_clusters_and_the_report_takes_them(tmp_path: Path) ->
         ("clusters: [v100_25]", "did you mean v100_25g"),
         ("clusters: v100_25g", "must be a list"),
         ("clusters: [{cluster: v100_25g, eficiency: 1}]", "did you mean efficiency"),
-        ("clusters: [{cluster: v100_25g, efficiency: 2}]", "efficiency must be"),
+        ("clusters: [{cluster: v100_25g, efficiency: 2}]", "efficiency must lie in"),
         ("clusters: [v100_25g]\nstep_seconds: fast", "step_seconds must be"),
         ("clusters: [v100_25g, v100_25g]", "named once"),
         ("clusters: [nowhere.yaml]", "No such file"),
@@ -386,7 +386,7 @@ def run(*words: str) -> Result:
     [
         (("--cluster", "ethernet_1"), "did you mean ethernet_1"),
         (("--cluster", "nope"), "no cluster 'nope'|got 'nope'"),
-        (("--cluster", ETHERNET, "--efficiency", "40"), "efficiency must be"),
+        (("--cluster", ETHERNET, "--efficiency", "40"), "efficiency must lie in"),
         (("--cluster", ETHERNET, "--step-seconds", "-1"), "step_seconds must be"),
         (("--step-seconds", "1"), "name one with --cluster"),
     ],

@@ -170,7 +170,7 @@ def test_plain_sgd_learns_digits(model: str, norm: str, least: float) -> None:
         ({"workers": 2, "partition": "even"}, "partition must be one of iid, dirichlet, shards"),
         ({"workers": 2, "dtype": "half"}, "dtype must be one of float32, float64"),
         ({"workers": 2, "hidden": 0}, "hidden must be at least 1"),
-        ({"workers": 2, "dropout": 1.0}, r"dropout must be in \[0, 1\)"),
+        ({"workers": 2, "dropout": 1.0}, r"dropout must lie in \[0, 1\)"),
         ({"workers": 2, "alpha": 0.0}, "alpha must be above 0"),
         ({"workers": 2, "model": "linear", "norm": "batch"}, "no hidden layer"),
         ({"workers": 2, "norm": "batch", "batch": 1}, "norm batch needs more than one sample"),

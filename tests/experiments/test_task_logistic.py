@@ -154,7 +154,7 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch
 
 
 def test_other_values_that_make_no_sense_are_refused(stand_in: str) -> None:
-    with pytest.raises(ValueError, match="choose one of a9a, w8a, mushrooms, ijcnn1"):
+    with pytest.raises(ValueError, match="data must be one of a9a, w8a, mushrooms, ijcnn1"):
         Logistic(2, data="iris")
     with pytest.raises(ValueError, match="l2 must be at least 0"):
         Logistic(2, l2=-1.0)

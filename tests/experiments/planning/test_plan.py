@@ -176,7 +176,7 @@ def test_figures_are_drawn(tmp_path, extra, ending):
         ([*SMALL, "tensor=16", "gpus=16"], "tensor must divide heads=8"),
         ([*SMALL, "data=4"], "is 4 GPUs"),
         ([*SMALL, "gpus=12"], "a multiple of 8, got 12"),
-        ([*SMALL, "bandwidth=-1"], "bandwidth must be a number"),
+        ([*SMALL, "bandwidth=-1"], "bandwidth must be above 0"),
         ([*SMALL, "bandwidth=fast"], "is not a number of bytes/s"),
         ([*SMALL, "tensor=two"], "tensor must be a number, got 'two'"),
         ([*SMALL, "global_batch=7"], "global_batch must divide into data=8"),
