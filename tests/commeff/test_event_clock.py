@@ -142,9 +142,9 @@ def test_a_trace_goes_round_across_chunks():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"seconds": 0.0}, "seconds must lie above 0"),
+        ({"seconds": 0.0}, "seconds must lie in"),
         ({"spread": -1.0}, "spread must be at least 0"),
-        ({"straggler": 0.0}, "straggler must lie above 0"),
+        ({"straggler": 0.0}, "straggler must lie in"),
         ({"trace": {4: [1.0]}}, "a trace must name workers from 0 to 3"),
         ({"trace": {0: [1.0, 0.0]}}, "seconds above 0"),
     ],

@@ -11,6 +11,7 @@ import torch
 from commeff.compressors import NF4, Assumed, Compressor, Fp8, OneBit, ScaledSign, WorkerRandom, contractive
 from commeff.compressors.codebook import NORMAL_FLOATS
 from commeff.transforms import ErrorFeedback
+from commeff.transforms.pieces import exact_on_pieces
 
 D = 24
 ONE_HOT = torch.zeros(D, dtype=torch.float64).index_fill(0, torch.tensor(3), -2.0)
@@ -50,7 +51,7 @@ def test_what_is_contractive_in_practice_is_taken_at_its_word() -> None:
         contractive(ScaledSign("l2")).for_dimension(D)
     assumed = Assumed(ScaledSign("l2"), contraction=0.5)
     assert contractive(assumed).for_dimension(D) == assumed
-    assert ErrorFeedback(assumed).exact_on_pieces
+    assert exact_on_pieces(ErrorFeedback(assumed))
     unbiased = Assumed(ScaledSign("l2"), contraction=None, variance=3.0)
     assert contractive(unbiased).delta(D) == 0.25
     assert torch.equal(decoded(assumed, ONE_HOT), decoded(ScaledSign("l2"), ONE_HOT))

@@ -296,7 +296,7 @@ def test_sides_of_a_graph():
         (lambda: methods.async_local_sgd(SGD, outer_lr=0.0), "outer_lr must be above 0"),
         (lambda: methods.async_local_sgd(SGD, buffer_size=0), "buffer_size must be"),
         (lambda: methods.quorum_local_sgd(SGD, quorum=1.5), "quorum must lie in"),
-        (lambda: methods.quorum_local_sgd(SGD, grace=-1.0), "grace must be seconds"),
+        (lambda: methods.quorum_local_sgd(SGD, grace=-1.0), "grace must be at least 0"),
         (lambda: methods.ad_psgd(partial(ScheduleFreeSGD, lr=0.1), RING), "optimizer must be evaluated where"),
         (lambda: WaitsFor(quorum=-0.5), "quorum must lie"),
     ],
