@@ -146,10 +146,10 @@ class MemoryLoader:
 
     def _read(self, boxes: Iterable[NamedBox], like: Tensor) -> Tensor:
         """A memory like another one, from where its parts are saved."""
-        new = torch.empty(like.shape, dtype=like.dtype)
+        new = torch.empty_like(like, memory_format=torch.contiguous_format)
         for named in boxes:
             new[named.part] = self._box(named).reshape(new[named.part].shape)
-        return new.to(like.device)
+        return new
 
     def _optimizer(self, at: Address) -> dict[str, Tensor]:
         """What an optimizer remembered of tensors, under the names that it gave to it."""

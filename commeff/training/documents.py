@@ -81,9 +81,9 @@ def join(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def plain(node: Any, where: str = "state") -> Any:
     """The same as what can be read without executing anything: Python's own types, tensors, and boxes as lists."""
     if isinstance(node, Tensor):
-        return node.detach()
+        return node.detach().cpu()
     if isinstance(node, Boxes):
-        return node.plain()
+        return plain(node.plain(), where)
     if isinstance(node, Mapping):
         return {plain(name, where): plain(value, f"{where}/{name}") for name, value in node.items()}
     if isinstance(node, (list, tuple)):
