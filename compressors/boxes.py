@@ -164,6 +164,11 @@ class Boxes:
             if all(a < b for a, b in zip(first, last, strict=True)):
                 yield at, box, first, last
 
+    @property
+    def complete(self) -> bool:
+        """Whether all of the tensor is here; boxes do not overlap."""
+        return sum(box.numel() for box in self.boxes.values()) == prod(self.shape)
+
     def whole(self) -> Tensor:
         """All of the tensor."""
         return self.read((0,) * len(self.shape), self.shape)

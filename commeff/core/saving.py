@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import prod
 from typing import Any, TypeVar
 
 import torch
@@ -246,7 +245,7 @@ def boxes_of(value: Tensor | Mapping[str, Tensor]) -> Boxes:
 
 
 def _copy(boxes: Boxes) -> Tensor | dict[str, Tensor]:
-    if sum(box.numel() for box in boxes.boxes.values()) == prod(boxes.shape):
+    if boxes.complete:
         return boxes.whole().clone(memory_format=torch.contiguous_format)
     parts = {",".join(map(str, at)): box.clone() for at, box in boxes.boxes.items()}
     return {"shape": torch.tensor(boxes.shape)} | parts

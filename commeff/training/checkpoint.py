@@ -89,7 +89,9 @@ class Checkpoints:
         processes = Processes(transport.group, transport.size == 1)
         everybody = processes.gather(plain(share_out(state["tensors"], processes)))
         if everybody is not None:
-            state["tensors"] = {name: Boxes.of(Boxes(*boxes).whole()) for name, boxes in join(everybody).items()}
+            joined = {name: Boxes(*boxes) for name, boxes in join(everybody).items()}
+            # Blocks inside a tensor whose optimizers have not begun yet have nothing of it.
+            state["tensors"] = {name: Boxes.of(b.whole()) if b.complete else b for name, b in joined.items()}
             self.save(state, run.identity, run.method)
 
     def restore(self, run: Run) -> bool:

@@ -205,3 +205,22 @@ def test_what_a_method_has_done_does_not_change_its_words() -> None:
         for communicator.step in range(3):
             x = strategy.step(x, torch.ones(2, 3), communicator)
         assert describe(strategy) == before
+
+
+@pytest.mark.parametrize("stop", [1, 2, 4])
+def test_fragments_inside_a_tensor_of_which_not_all_have_begun(stop: int, tmp_path: Path) -> None:
+    """Their outer optimizers have memories of some columns of the tensor, and none of others yet."""
+
+    def go(folder: Path, stop: int = 99) -> dict[str, Any]:
+        strategy = methods.streaming_diloco(SGD, period=4, fragments=4)
+        task, communicator, at = Quadratic(2, dimension=24, columns=4), Communicator(workers=2), iter(range(99))
+        settings = RunSettings(steps=9, evaluate_every=3)
+        checkpoints = Checkpoints(folder, every=1)
+        summary = train(
+            task, strategy, communicator, settings, checkpoints=checkpoints, should_stop=lambda: next(at) == stop
+        )
+        return {name: value for name, value in summary.items() if "seconds" not in name}
+
+    whole = go(tmp_path / "whole")
+    assert go(tmp_path / "stopped", stop) == {"state": "stopped", "steps": stop}
+    assert go(tmp_path / "stopped") == whole
