@@ -51,7 +51,9 @@ def at_least(least: float, reason: str = "", /, **values: float) -> None:
     ValueError: rank must be at least 1, got 0: a low-rank average needs a column
     """
     for name, value in values.items():
-        if not (_number(value) and least <= value < inf):
+        if not _number(value):
+            raise refusal(name, f"be a number of at least {least}", value, reason)
+        if not least <= value < inf:
             raise refusal(name, f"be at least {least}" if value != inf else "be finite", value, reason)
 
 
@@ -63,7 +65,9 @@ def positive(reason: str = "", /, **values: float) -> None:
     ValueError: alpha must be above 0, got 0.0
     """
     for name, value in values.items():
-        if not (_number(value) and 0 < value < inf):
+        if not _number(value):
+            raise refusal(name, "be a number above 0", value, reason)
+        if not 0 < value < inf:
             raise refusal(name, "be above 0" if value != inf else "be finite", value, reason)
 
 
@@ -76,7 +80,9 @@ def within(interval: str, reason: str = "", /, **values: float) -> None:
     """
     low, high = map(float, interval[1:-1].split(","))
     for name, value in values.items():
-        inside = _number(value) and low <= value <= high
+        if not _number(value):
+            raise refusal(name, f"be a number in {interval}", value, reason)
+        inside = low <= value <= high
         if not inside or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
             raise refusal(name, f"lie in {interval}", value, reason)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from commeff import require
 
@@ -48,3 +50,13 @@ def test_the_first_that_does_not_fit_is_named() -> None:
 def test_what_is_not_finite_is_said_to_be_so() -> None:
     with pytest.raises(ValueError, match=r"^x must be finite, got inf$"):
         require.positive(x=math.inf)
+
+
+@pytest.mark.parametrize("value", ["0.5", None, True, torch.tensor(0.5)])
+def test_what_is_no_number_is_not_said_to_be_a_small_one(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"^x must be a number of at least 0, got "):
+        require.at_least(0, x=value)
+    with pytest.raises(ValueError, match=r"^x must be a number above 0, got "):
+        require.positive(x=value)
+    with pytest.raises(ValueError, match=r"^x must be a number in \[0, 1\), got "):
+        require.within("[0, 1)", x=value)

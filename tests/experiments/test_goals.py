@@ -48,7 +48,7 @@ def refusals(folder: Path, text: str, *plugins: str) -> list[str]:
         (DIGITS + "baseline: {method: true}", "is no cell of the grid"),
         (DIGITS + "target: true", "target must be one measurement and its level"),
         (DIGITS + "target: {val_accuracy: true}", "target must be one measurement and its level"),
-        (DIGITS + "clusters: [ethernet_1g]\nstep_seconds: true", "step_seconds must be at least 0, got True"),
+        (DIGITS + "clusters: [ethernet_1g]\nstep_seconds: true", "step_seconds must be a number of at least 0"),
         (DIGITS.replace("steps: 3", "steps: true"), "steps must be a whole number, got True"),
         (DIGITS.replace("steps: 3", "task.alpha: true"), "task.alpha must be a number, got True"),
         (DIGITS.replace("steps: 3", "optimizer.lr: false"), "optimizer.lr must be a number"),
