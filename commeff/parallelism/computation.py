@@ -1,8 +1,8 @@
 """How the ranks of a worker compute a gradient together: the seam between a run and whatever splits a model.
 
-`commeff.replicas.Sharded` puts the parameters of a `Computation` into a row, deals a worker's minibatches, and asks for
-gradients and, in an evaluation, for outputs. Pipelines, stage 3 of ZeRO, recomputation and half precision are other
-computations, or one around another; neither the trainer nor a method knows which.
+`commeff.replicas.ShardedWorker` puts the parameters of a `Computation` into a row, deals a worker's minibatches, and
+asks for gradients and, in an evaluation, for outputs. Pipelines, stage 3 of ZeRO, recomputation and half precision are
+other computations, or one around another; neither the trainer nor a method knows which.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def analyse(
     target: float | None = None,
     baseline: Mapping[str, str] | None = None,
 ) -> Analysis:
-    """Read a store and compute everything; see `commeff.experiments.report.write_report`."""
+    """Read a store and compute everything; see `commeff.experiments.report.write.writing.write_report`."""
     records = read_store(store)
     plan = choose(store, grid, records)
     if not plan.cells:
