@@ -102,7 +102,7 @@ class Component(Stateful):
         Parameters
         ----------
         v : (w, d)
-            What counts as returned before step 0.
+            The rows before step 0: the parameters for `parameters`, zeros for `gradients`.
         layout : Layout
             Names and shapes of the columns.
         communicator : Communicator
@@ -149,11 +149,11 @@ class AgreesByStep(Protocol):
     """A transform whose parts, or the clock, decide whether its result is equal at all workers."""
 
     def agrees(self, step: int | None) -> bool:
-        """Whether the rows that a step gives are equal at all workers; without a step, whether any step's are."""
+        """Whether the rows that a step gives are equal at all workers; without a step, whether some step's are."""
 
 
 def agrees(transform: Transform, step: int | None = None) -> bool:
-    """Whether the rows that a step gives are equal at all workers; without a step, whether any step's are."""
+    """Whether the rows that a step gives are equal at all workers; without a step, whether some step's are."""
     return transform.agrees(step) if isinstance(transform, AgreesByStep) else transform.traits.agrees
 
 

@@ -170,7 +170,7 @@ class Strategy(Stateful):
         return self._layout
 
     def agrees(self, step: int | None = None) -> bool:
-        """Whether all workers that take part have the same parameters after a step; without one, after any step.
+        """Whether all workers that take part have the same parameters after a step; without one, after some step.
 
         Gradients that are averaged at every step keep equal workers equal, optimizers and all.
         """

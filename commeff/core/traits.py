@@ -28,13 +28,13 @@ class Traits:
     sends : bool
         Whether it sends anything, where it is not rowwise.
     agrees : bool
-        Whether its result is equal at all workers.
+        Whether its result is equal at all workers, after every call.
     common : tuple of str
         Names of the memories and parts that are equal at all workers where the result is.
     needs_everyone : str
         Why no worker may be absent from a step, if that is so.
     moves_at_consensus : str
-        Why equal workers whose gradients are 0 move nevertheless, if they do.
+        Why equal workers whose gradients have been 0 since the start move nevertheless, if they do.
     on_host : bool
         Whether what its parts remember lies in the host's memory, whatever device the rows are on.
 
@@ -68,7 +68,7 @@ class Timetable:
     Attributes
     ----------
     period : int or None
-        After how many steps it sends again what it sent; None: it never repeats.
+        After how many steps it sends messages of the same sizes again; None: it never does.
     sample : int
         Of how many steps a stretch has to be that shows what it sends on average, if it never repeats.
     changes : frozenset of int
