@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import forks, owned
-from tests.experiments.launchers import children, torchrun
+from tests.experiments.run.launchers import children, torchrun
 
 FOLDER = Path(__file__).parent
 HOMES = {"owned.py", "forks.py", "test_owned.py"}

@@ -23,7 +23,7 @@ import pytest
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
-from tests.experiments.launchers import children, torchrun
+from tests.experiments.run.launchers import children, torchrun
 from tests.forks import command
 from tests.owned import PATIENCE, alive, until
 

@@ -21,7 +21,7 @@ from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
-from tests.experiments.launchers import checkpointed, children, gone, torchrun
+from tests.experiments.run.launchers import checkpointed, children, gone, torchrun
 from tests.laws.test_resume import same
 from tests.owned import PATIENCE
 

@@ -17,8 +17,8 @@ from commeff.experiments.run.store import FINISHED, RunFolder
 from tests.experiments.reproduce.test_pieces import CHANGES
 from tests.experiments.reproduce.test_reproduce import commeff, run_here
 from tests.experiments.reproduce.test_tuning import page, written
-from tests.experiments.stored_runs import finished, name_of
-from tests.experiments.test_archive import full
+from tests.experiments.run.stored_runs import finished, name_of
+from tests.experiments.run.test_archive import full
 
 
 def done(store: Path) -> set[str]:

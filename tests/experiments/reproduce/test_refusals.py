@@ -13,9 +13,9 @@ from commeff.experiments.reproduce.judging import rehearse
 from commeff.experiments.reproduce.reading import execute
 from commeff.experiments.reproduce.recorded import MEASURED, recorded
 from commeff.experiments.reproduce.table import built_in_tables, read_table
+from tests.experiments.cli.test_cold_start import HEAVY, RUN
 from tests.experiments.reproduce.reproduced import Code
 from tests.experiments.reproduce.test_reproduce import OWN, TUNE, commeff, run_here, written
-from tests.experiments.test_cold_start import HEAVY, RUN
 from tests.owned import run
 
 SWEPT = [{"name": name, "method": "psgd", "optimizer.lr": [0.1, 0.2]} for name in "ab"]

@@ -21,8 +21,8 @@ from commeff.experiments.reproduce.results import CaseResult
 from commeff.experiments.reproduce.table import built_in_tables, read_table
 from commeff.experiments.run.runner import run_one
 from tests import owned
-from tests.experiments.image_files import cifar10
 from tests.experiments.reproduce.reproduced import Code, write_table
+from tests.experiments.tasks.image_files import cifar10
 
 DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[4] / "shared" / "data")
 WITHOUT_DATA = {"bias_floors", "local_steps", "momentum_bias", "speed_up", "equitopo", "gossip_time"}

@@ -1,4 +1,4 @@
-"""Compressors that break a law, each in its own way; tests/experiments/test_cli_plugins.py holds what must be said."""
+"""Compressors that break a law, each in its own way; test_cli_plugins.py holds what must be said."""
 
 from dataclasses import dataclass
 

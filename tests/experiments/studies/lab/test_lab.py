@@ -41,7 +41,7 @@ from commeff.experiments.studies.lab.outcome import NetworkRuns, Race, modelled_
 from commeff.experiments.studies.lab.report import figure, page, report, speed_ups
 from commeff.topologies import one_peer_exponential
 from tests import owned
-from tests.experiments.test_hostile_files import EVIL
+from tests.experiments.run.test_hostile_files import EVIL
 
 WORDS = ["task=quadratic", "workers=2", "method=mem_sgd", "compressor.ratio=0.3", "evaluate_every=2", "nproc=2"]
 GRID = """

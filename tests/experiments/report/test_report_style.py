@@ -1,0 +1,120 @@
+"""Figures in a style of the user's: sizes, fonts, order, labels, colours; what a style cannot have is refused."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+
+from commeff.experiments.report.data.analysis import Analysis, analyse
+from commeff.experiments.report.draw import figures as drawing
+from commeff.experiments.report.draw.plots import figures
+from commeff.experiments.report.draw.style import styled
+from commeff.experiments.report.style import read_style
+from commeff.experiments.report.write import writing
+from commeff.experiments.report.write.writing import write_report
+from tests.experiments.report.report_stores import Forged, forge
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    runs = [Forged(method, seed, accuracy=0.9) for method in ("psgd", "dsgd", "choco") for seed in (0, 1)]
+    return analyse(forge(tmp_path_factory.mktemp("style"), runs))
+
+
+def in_style(analysis: Analysis, text: str, folder: Path) -> dict[str, tuple[drawing.Figure, dict[str, Any]]]:
+    (folder / "s.yaml").write_text(text)
+    build = partial(writing._figures, topologies=[])
+    plain = {figure.name: figure for figure in build(analysis, [])}
+    found = styled(read_style(folder / "s.yaml"), plain, analysis, [], build)
+    return {figure.name: (figure, settings) for figure, settings in found}
+
+
+def test_each_figure_has_its_own_order_labels_and_colours(analysis: Analysis, tmp_path: Path) -> None:
+    text = """
+order: [choco]
+labels: {psgd: All-reduce}
+figures:
+  consensus: {labels: {dsgd: Gossip}, colours: {dsgd: red}}
+"""
+    found = in_style(analysis, text, tmp_path)
+    names = {name: [entry for entry, _ in figure.legend] for name, (figure, _) in found.items()}
+    assert names["convergence"] == ["choco", "All-reduce", "dsgd"]
+    assert names["consensus"] == ["choco", "Gossip"], "its own labels, in the order of all"
+    before = {figure.name: dict(figure.legend) for figure in figures(analysis)}
+    now = {name: dict(figure.legend) for name, (figure, _) in found.items()}
+    assert now["consensus"]["Gossip"].colour == "red" != before["consensus"]["dsgd"].colour
+    assert now["convergence"]["dsgd"] == before["convergence"]["dsgd"]
+    assert now["convergence"]["All-reduce"] == before["convergence"]["psgd"], "a look is the variant's, not the name's"
+    assert {*found["consensus"][0].data["variant"]} == {"dsgd", "choco"}, "data keep the names of the tables"
+
+
+def test_each_figure_has_its_own_size_panels_and_font(analysis: Analysis, tmp_path: Path) -> None:
+    text = """
+width: 3.25
+font: serif
+figures:
+  convergence: {panels: [step-val_accuracy, wire_bytes-train_loss], columns: 2, width: 6.5, height: 2, font_size: 6}
+"""
+    found = in_style(analysis, text, tmp_path)
+    figure, settings = found["convergence"]
+    assert [panel.name for panel in figure.panels] == ["step-val_accuracy", "wire_bytes-train_loss"]
+    assert {(panel.width, panel.height) for panel in figure.panels} == {(3.25, 2)}
+    assert settings["font.size"] == 6
+    assert found["pareto"][0].panels[0].width == 3.25
+    assert found["pareto"][1] == {"font.family": "serif"}
+    with mpl.rc_context(drawing.STYLE | settings):
+        assert drawing.letters(8.5) == 6
+    drawing.write(figure, tmp_path, settings)
+    (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", (tmp_path / "convergence.pdf").read_bytes())
+    assert float(box[0]) == 6.5 * 72
+    assert 2 * 72 < float(box[1]) < 2.5 * 72, "a row and the legend"
+    assert b"DejaVuSerif" in (tmp_path / "convergence.pdf").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("widht: 3", "widht must be one of width, .*did you mean width"),
+        ("figures: {pareto: {fontsize: 3}}", r"pareto\.fontsize must be one of .*did you mean font_size"),
+        ("width: wide", "width must be a number above 0, at most 60, got 'wide'"),
+        ("columns: 1.5", "columns must be a whole number above 0"),
+        ("font: DejaVu Serf", "font must be serif, .* got 'DejaVu Serf'|did you mean DejaVu Serif"),
+        ("order: psgd", "order must be a list of names"),
+        ("labels: [psgd]", "labels must be variants with a word for each"),
+        ("labels: {psgd: a, dsgd: a}", "labels must differ"),
+        ("colours: {psgd: nocolour}", r"colours\.psgd must be a colour"),
+        ("figures: {parteo: {}}", "figures must be among .*did you mean pareto"),
+        ("labels: {pgsd: a}", "labels must be among .*got 'pgsd'; did you mean psgd"),
+        ("figures: {convergence: {panels: [step]}}", "panels of convergence must be among step-val_accuracy"),
+        ("figures: 3", "figures must be names of figures"),
+        ("- 1", "must be a file of keys and values"),
+    ],
+)
+def test_a_style_with_what_is_not_there_is_refused_in_a_line(
+    analysis: Analysis, text: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(ValueError, match=words) as refused:
+        in_style(analysis, text, tmp_path)
+    assert "\n" not in str(refused.value)
+    assert "s.yaml" in str(refused.value)
+
+
+def test_the_committed_style_is_one(analysis: Analysis, tmp_path: Path) -> None:
+    written = write_report(
+        analysis.store, tmp_path / "out", style=read_style(ROOT / "experiments" / "report" / "paper.yaml")
+    )
+    pdf = (written.folder / "figures" / "convergence.pdf").read_bytes()
+    (width,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) [\d.]+ \]", pdf)
+    assert float(width) == 3.25 * 72
+    assert {*pd.read_csv(written.folder / "figures" / "convergence.csv")["variant"]} == {"psgd", "dsgd", "choco"}
+    with pytest.raises(ValueError, match=r"--style must be a file, got .*: No such file"):
+        read_style(tmp_path / "nowhere.yaml")
