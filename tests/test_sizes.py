@@ -1,0 +1,61 @@
+"""How large each room is: a change that makes one larger raises its number here, with the reason in its commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LINES = {  # of Python, with docstrings
+    "topologies": 2276,
+    "compressors": 5722,
+    "commeff/adapters": 1427,
+    "commeff/cluster": 2399,
+    "commeff/communicator": 2467,
+    "commeff/core": 2699,
+    "commeff/laws": 991,
+    "commeff/methods": 2920,
+    "commeff/optimizers": 1114,
+    "commeff/parallelism": 4140,
+    "commeff/planner": 4015,
+    "commeff/profiling": 876,
+    "commeff/replicas": 854,
+    "commeff/training": 2187,
+    "commeff/transforms": 4319,
+    "experiments/catalogue": 543,
+    "experiments/cli": 2283,
+    "experiments/config": 2775,
+    "experiments/data": 558,
+    "experiments/grid": 2853,
+    "experiments/measure": 776,
+    "experiments/planning": 2407,
+    "experiments/python": 515,
+    "experiments/report": 6008,
+    "experiments/reproduce": 5702,
+    "experiments/run": 2648,
+    "experiments/sinks": 247,
+    "experiments/tasks": 4510,
+}
+NOT_INSTALLED = {"experiments/studies"}
+SMALL = {"commeff": 800, "experiments": 200, "experiments/conf": 10}  # files that are in no room
+
+
+def lines(files: list[Path]) -> int:
+    return sum(file.read_text(encoding="utf-8").count("\n") for file in files)
+
+
+@pytest.mark.parametrize("room", LINES)
+def test_a_room_is_no_larger_than_it_was(room: str) -> None:
+    assert 0 < lines([*(ROOT / room).rglob("*.py")]) <= LINES[room]
+
+
+@pytest.mark.parametrize("place", SMALL)
+def test_files_outside_rooms_are_few(place: str) -> None:
+    assert 0 < lines([*(ROOT / place).glob("*.py")]) <= SMALL[place]
+
+
+def test_every_room_has_a_size() -> None:
+    packages = {file.parent for place in ("commeff", "experiments") for file in (ROOT / place).glob("*/__init__.py")}
+    rooms = {str(folder.relative_to(ROOT)) for folder in packages if not folder.is_symlink()}
+    assert rooms - NOT_INSTALLED - {*SMALL} == {*LINES} - {"topologies", "compressors"}
