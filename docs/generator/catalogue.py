@@ -164,7 +164,7 @@ others are gathered by everybody. *Blocks*: whether a vector may be compressed i
 
 
 def _lost(name: str) -> list[object]:
-    compressor = build.compressor(strategy(("method=compressed_sgd", f"compressor={name}"), WORKERS)[1])
+    compressor = build.part(strategy(("method=compressed_sgd", f"compressor={name}"), WORKERS)[1], "compressor")
     found = lost(compressor)
     return [
         _setting(compressor),

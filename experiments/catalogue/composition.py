@@ -108,7 +108,7 @@ def _compressor(name: str, choice: Mapping[str, Any], plugins: Sequence[Choice])
 def _message(name: str, plugins: Sequence[Choice]) -> Row:
     try:
         _, config = strategy(("method=compressed_sgd", f"compressor={name}"), WORKERS, plugins)
-        compressor = build.compressor(config)
+        compressor = build.part(config, "compressor")
         found = lost(compressor)
     except (ConfigError, ValueError) as refusal:
         return {"sends": f"not known: {str(refusal).splitlines()[-1].strip()}"}

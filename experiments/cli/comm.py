@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commeff.experiments.cli.columns import table
-from commeff.experiments.cli.common import Json, refusals, try_file
-from commeff.experiments.cli.deaths import deaths
+from commeff.experiments.cli.common import Json, deaths, refusals, table, try_file
 
 if TYPE_CHECKING:
     from commeff.experiments.measure.comm import Measurements

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -88,6 +88,16 @@ def refusals() -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
+@contextmanager
+def deaths() -> Iterator[None]:
+    """A process that took part has died: one line, and exit code 1."""
+    try:
+        yield
+    except RuntimeError as error:
+        complain(str(error))
+        raise typer.Exit(1) from None
+
+
 def complain(line: str) -> None:
     """Print a line on stderr that says what is wrong."""
     middle = f" ... ({len(line) - 2 * LONGEST:,} characters more) ... " if len(line) > 3 * LONGEST else ""
@@ -120,6 +130,23 @@ def report(rows: Mapping[str, Any], as_json: bool) -> None:
     for name, value in rows.items():
         table.add_row(Text(visible(name)), Text(visible(format_value(value))))
     Console(soft_wrap=True, width=page_width()).print(table)
+
+
+def table(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: Sequence[int] = (0,)) -> None:
+    """Columns on stdout, those of `texts` to the left and numbers to the right, and an empty line below; a line is
+    never cut.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, head in enumerate(heads):
+        drawn.add_column(Text(visible(head)), justify="left" if number in texts else "right", no_wrap=True)
+    for line in lines:
+        drawn.add_row(*(Text(visible(word)) for word in line))
+    Console(width=WIDE).print(drawn)
+    typer.echo()
 
 
 def entries(rows: Mapping[str, Mapping[str, str]], note: str) -> None:

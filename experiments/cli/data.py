@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -16,13 +15,12 @@ from commeff.experiments.cli.common import (
     Settings,
     adopted,
     format_value,
-    page_width,
     refusals,
     report,
+    table,
     try_figure,
     try_folder,
 )
-from commeff.experiments.escape import visible
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -91,10 +89,8 @@ def verify(
     if as_json:
         typer.echo(json.dumps([asdict(finding) | {"usable": finding.usable} for finding in findings], indent=2))
     else:
-        _print_table(
-            ["name", "data set", "state", "checksums", "folder"],
-            [[f.name, f.title, f.state, f.checksums, f.folder] for f in findings],
-        )
+        heads = ["name", "data set", "state", "checksums", "folder"]
+        table(heads, [[f.name, f.title, f.state, f.checksums, f.folder] for f in findings], texts=range(len(heads)))
     bad = [f for f in findings if f.checksums == CORRUPT or (names and not f.usable)]
     raise typer.Exit(1 if bad else 0)
 
@@ -143,7 +139,7 @@ def partition(
         return
     typer.echo(title)
     rows = [[str(worker), format_value(int(row.sum())), *map(str, row)] for worker, row in enumerate(counts)]
-    _print_table(["worker", "samples", *names], rows, numbers=True)
+    table(["worker", "samples", *names], rows, texts=())
 
 
 def tokenize(
@@ -198,22 +194,6 @@ def tokenize(
         "bytes per token": made.bytes_per_token,
     }
     report(facts, as_json)
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        folds = column == columns[-1] and not numbers
-        table.add_column(
-            Text(visible(column)), justify="right" if numbers else "left", no_wrap=not folds, overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(Text(visible(word)) for word in row))
-    Console(soft_wrap=True, width=page_width()).print(table)
 
 
 for command in (prepare, verify, partition, tokenize):

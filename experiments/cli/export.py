@@ -35,7 +35,7 @@ def export(
 
         from commeff.compressors import Layout
         from commeff.compressors.boxes import Whereabouts
-        from commeff.experiments.config.build import strategy, task
+        from commeff.experiments.config.build import part, strategy
         from commeff.experiments.report.data.records import read_record
         from commeff.experiments.run.outside import inside
         from commeff.experiments.tasks.language.families import family
@@ -53,7 +53,7 @@ def export(
                 "checkpoint holds where gradients were taken, which is not the result; train with method=psgd, "
                 "optimizer=adamw and schedule=cosine"
             )
-        model = task(record.config).model()
+        model = part(record.config, "task").model()
         family(model)
         layout = Layout.of([(name, tuple(p.shape)) for name, p in trainable(model).items()])
         checkpoints = Checkpoints(run / "checkpoints")

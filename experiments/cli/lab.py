@@ -10,8 +10,17 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, report, try_file, try_folder
-from commeff.experiments.cli.deaths import deaths
+from commeff.experiments.cli.common import (
+    Json,
+    Plugins,
+    Settings,
+    adopted,
+    deaths,
+    refusals,
+    report,
+    try_file,
+    try_folder,
+)
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from commeff.experiments.cli.columns import table
+from commeff.experiments.cli.common import table
 
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice

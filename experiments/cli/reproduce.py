@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from commeff.experiments.cli.common import Json, Minutes, Settings, complain, deadline, refusals, try_file, try_folder
+from commeff.experiments.cli.common import table as print_table
 from commeff.experiments.escape import visible
 
 
@@ -94,6 +95,4 @@ def _list(rows: list[dict[str, str]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    from commeff.experiments.cli.columns import table
-
-    table(tuple(rows[0]) if rows else ("name",), [[*row.values()] for row in rows])
+    print_table(tuple(rows[0]) if rows else ("name",), [[*row.values()] for row in rows])

@@ -8,9 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from commeff.experiments.cli.columns import table
-from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, refusals, try_folder
-from commeff.experiments.cli.deaths import deaths
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, deaths, refusals, table, try_folder
 
 
 def scale(

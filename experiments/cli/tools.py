@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from commeff.experiments.cli.comm import comm
-from commeff.experiments.cli.common import Json, refusals, report, try_file
-from commeff.experiments.cli.deaths import deaths
+from commeff.experiments.cli.common import Json, deaths, refusals, report, try_file
 
 
 def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json: Json = False) -> None:

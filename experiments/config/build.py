@@ -1,37 +1,46 @@
 """From a resolved configuration to objects: the one module that instantiates, and only what the registry knows.
 
 Configurations are plain dicts here: a worker process that reads a run's config.yaml needs neither hydra nor its parent.
+Before a run begins its strategy takes two steps on vectors without memory, so that what does not fit is refused before
+anything is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from commeff.communicator import Communicator
-from commeff.compressors import Compressor
+from commeff.compressors import Layout
+from commeff.compressors.parts import Part
+from commeff.core.curvature import Flat
+from commeff.core.events import EventClock
 from commeff.core.factories import scheduled
+from commeff.core.presence import check_absence
+from commeff.core.properties import own_pace
+from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy
-from commeff.experiments.config.contained import contained, refused
-from commeff.experiments.config.misfits import misfits
-from commeff.experiments.config.presence import LABEL_FLIP
+from commeff.experiments.config.contained import contained, refused, refusing
+from commeff.experiments.config.mesh_rehearsal import cut_as_on_mesh, fit_on_mesh, misfits, told
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.rehearsal import (
-    communicator,
-    cut_as_on_mesh,
-    driven,
-    event_clock_of,
-    rehearse,
-    rehearse_on_mesh,
-)
 from commeff.experiments.config.schema import ConfigError, check_version, meshed, over_mesh
+from commeff.experiments.config.settings import LABEL_FLIP, clocked, participates
+from commeff.replicas import ShardedWorker, Stacked
 from commeff.replicas.stacked import engine_in
 from commeff.topologies import Topology
 from commeff.training.oracle import check_oracle
+from commeff.training.participation import Participation
 from commeff.training.task import LabelledTask, Task
+from commeff.transforms import Every, attacked, bucketed, clipped, fitted
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -115,40 +124,34 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
             task = instantiate(config["task"], {})
     if task is not None and config.get("attack") == LABEL_FLIP:
         with refused("attack", faults):
-            task = _lying(task, config["attackers"])
+            if not isinstance(task, LabelledTask):
+                needed = f"a task of labelled classes, got {type(task).__name__}"
+                raise ValueError(
+                    f"attack=label_flip needs {needed}: choose another attack, or define with_liars(liars)"
+                )
+            task = task.with_liars(config["attackers"])
     if method is None or task is None:
         raise ConfigError(faults + (misfits(config, task) if on_mesh and task is not None else []))
-    with refused("optimizer", faults):
+    with refusing("optimizer", faults):
         whole = not meshed(config) and config.get("precision", "fp32") == "fp32"
         check_oracle(method, task, whole)
-    if faults:
-        raise ConfigError(faults)
     if on_mesh:
-        with refused("method", faults):
-            return Parts(task, method, communicator(config), rehearse_on_mesh(config, task, method))
-        raise ConfigError(faults)
+        with refusing("method", faults):
+            worker, notes = fit_on_mesh(config, task, method)
+            with told(faults):
+                size = _rehearse(config, worker, driven(method, config, worker))
+        for line in notes:
+            LOG.warning(line)
+        return Parts(task, method, communicator(config), config["nproc"] // config["workers"] * size)
     engine = engine_in(config.get("precision", "fp32"), config["engine"])
-    with refused("task", faults):
+    with refusing("task", faults):
         one = engine(task.model, range(1), config["seed"])
-    if faults:
-        raise ConfigError(faults)
-    with refused("method", faults):
+    with refusing("method", faults):
         partition = cut_as_on_mesh(config, task, method) if meshed(config) else None
         strategy = driven(method, config, one, partition)
-        size = rehearse(config, one, strategy)
+        size = _rehearse(config, one, strategy) + config["workers"] * _bytes(one.buffers)
         event_clock_of(config, task, strategy)
-    if faults:
-        raise ConfigError(faults)
     return Parts(task, strategy, communicator(config), size)
-
-
-def _lying(task: Task, liars: int) -> Task:
-    if not isinstance(task, LabelledTask):
-        raise ValueError(
-            f"attack=label_flip needs a task of labelled classes, got {type(task).__name__}: choose another attack, or "
-            "define with_liars(liars)"
-        )
-    return task.with_liars(liars)
 
 
 def topology(config: Mapping[str, Any]) -> Topology:
@@ -159,16 +162,9 @@ def topology(config: Mapping[str, Any]) -> Topology:
     return result
 
 
-def compressor(config: Mapping[str, Any]) -> Compressor:
-    """The compressor of a configuration alone."""
-    result: Compressor = instantiate(config["compressor"], {})
-    return result
-
-
-def task(config: Mapping[str, Any]) -> Task:
-    """The task of a configuration alone."""
-    result: Task = instantiate(config["task"], {})
-    return result
+def part(config: Mapping[str, Any], name: str) -> Any:
+    """The task or the compressor of a configuration alone."""
+    return instantiate(config[name], {})
 
 
 def strategy(config: Mapping[str, Any]) -> Strategy:
@@ -196,3 +192,108 @@ def _method(config: Mapping[str, Any], each: Callable[[str], AbstractContextMana
         if config.get("accumulate") is not None:
             method.accumulate = config["accumulate"]
     return method
+
+
+def communicator(config: Mapping[str, Any], distributed: bool = False, group: Any = None) -> Communicator:
+    """The workers of a run: all in this process, or dealt to the processes of a group or of the default one."""
+    n, seed, collective = config["workers"], config["seed"], config["collective"]
+    return Communicator(n, seed, group, distributed=distributed, collective=collective)
+
+
+def driven(
+    method: Strategy,
+    config: Mapping[str, Any],
+    of: Stacked | ShardedWorker | None = None,
+    partition: Sequence[Part] | None = None,
+) -> Strategy:
+    """A method as a run drives it: in buckets, if one model may make more than one, and clipped.
+
+    Keys that an old configuration lacks change nothing. `partition` is of a whole row that counts as cut.
+    """
+    if partition is None and of:
+        partition = of.partition
+    if partition:
+        method = fitted(method, partition, config.get("pieces"))
+    if config.get("attack") not in (None, LABEL_FLIP):
+        method = attacked(method, config["attack"], config["attackers"])
+    x, layout = (of.parameters, of.layout) if of else (None, None)
+    megabytes = config.get("bucket_mb", 25)
+    if x is None or x[:1].nbytes > megabytes * 1e6:
+        method = bucketed(method, megabytes, x, layout)
+    return method if config.get("clip") is None else clipped(method, config["clip"])
+
+
+def _rehearse(config: Mapping[str, Any], of: Stacked | ShardedWorker, strategy: Strategy) -> int:
+    """Start the strategy and take two steps of all workers: what does not fit is refused before anything is written.
+
+    One model is there, for its shapes; the workers' vectors are meta tensors, which take no memory. A strategy that
+    cannot step without numbers takes the steps with them, and its refusal is the one that counts.
+
+    Returns
+    -------
+    bytes : of parameters and memories, which a checkpoint holds; on a mesh nearly, as ranks need not hold equally much.
+    """
+    rows = of.parameters.new_empty(config["workers"], of.layout.d, device="meta")
+    try:
+        memory = _take_steps(config, strategy, rows, of.layout)
+    except Exception:
+        memory = _take_steps(config, strategy, of.parameters.repeat(len(rows), 1), of.layout)
+    return rows.nbytes + memory
+
+
+def _take_steps(config: Mapping[str, Any], strategy: Strategy, x: Tensor, layout: Layout) -> int:
+    """The bytes that a strategy remembers after its first two steps: some methods send another first message."""
+    everybody = communicator(config)
+    strategy.start(x, layout, everybody)
+    if participates(config):
+        check_absence(strategy)
+    for everybody.step in range(2):
+        strategy.step(x, torch.zeros_like(x), everybody, Flat())
+    for line in _without_effect(config, strategy):
+        LOG.warning(line)
+    return _bytes(strategy.state_dict())
+
+
+def _without_effect(config: Mapping[str, Any], strategy: Strategy) -> Iterator[str]:
+    """A line for what the method has and this run does not use."""
+    if own_pace(strategy) is not None and not clocked(config):
+        yield "speeds is not given: all workers finish together, and the method is its synchronous twin; see speeds="
+    periods = [*_periods(strategy)]
+    never = [each for each in periods if not any(map(each.due, range(config["steps"])))]
+    if never:
+        yield (
+            f"steps={config['steps']} is too few for a period of {never[0].period} steps: {len(never)} of "
+            f"{len(periods)} periodic exchanges never come; give more steps or a shorter period"
+        )
+
+
+def _periods(part: Stateful) -> Iterator[Every]:
+    for _, inner in part.parts():
+        if isinstance(inner, Every):
+            yield inner
+        yield from _periods(inner)
+
+
+def _bytes(state: Any) -> int:
+    if isinstance(state, Tensor):
+        return state.nbytes
+    return sum(map(_bytes, state.values())) if isinstance(state, dict) else 0
+
+
+def participation(config: Mapping[str, Any], strategy: Strategy) -> Participation | None:
+    """Who takes part in which step of a run; None: all in all. A round is what the method repeats."""
+    if not participates(config):
+        return None
+    trace = tuple((worker, start, stop) for worker, start, stop in config["availability"] or ())
+    period = (strategy.timetable().period or 1) if strategy.agrees() else 1
+    share, dropout = config["participation"], config["dropout"]
+    return Participation(config["workers"], config["seed"], share, period, dropout, trace)
+
+
+def event_clock_of(config: Mapping[str, Any], task: Task, strategy: Strategy) -> EventClock | None:
+    """When workers finish their gradients, on a run's simulated clock; None: it has none."""
+    if not clocked(config):
+        return None
+    from commeff.experiments.config.timing import event_clock  # with the clusters, for runs that have a clock
+
+    return event_clock(config, task, strategy)

@@ -104,6 +104,15 @@ def refused(name: str, faults: list[str]) -> Iterator[None]:
 
 
 @contextmanager
+def refusing(name: str, faults: list[str]) -> Iterator[None]:
+    """The same, and raise the faults, with those that were there before."""
+    with refused(name, faults):
+        yield
+    if faults:
+        raise ConfigError(faults)
+
+
+@contextmanager
 def _no_exit() -> Iterator[None]:
     """Let `os._exit()` of this thread raise SystemExit; forks, and threads that watch over this process, may end."""
     really, process, thread = os._exit, os.getpid(), threading.get_ident()

@@ -1,10 +1,15 @@
-"""The settings of a run that belong to no part, each with its default, its type and its bounds; and the parts of a run
-that names none.
+"""The settings of a run that belong to no part, each with its default, its type and its bounds; what else they cannot
+be: who takes part, who lies, how fast workers compute; and the parts of a run that names none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+from commeff.experiments.config.meshes import mesh_size
+from commeff.require import did_you_mean
 
 DEFAULTS = {  # parts; compressor and topology stand by for methods that take them
     "task": "digits",
@@ -14,6 +19,10 @@ DEFAULTS = {  # parts; compressor and topology stand by for methods that take th
     "optimizer": "sgd",
     "schedule": "constant",
 }
+LABEL_FLIP = "label_flip"  # the attack on data; others are on gradients
+LEAST, MOST = 1e-9, 1e6  # seconds of a step; times that a straggler takes have the same bounds
+CLOCK = ("step_time", "spread", "straggler", "links")  # they mean something with speeds alone
+NAMED = Path(__file__).parents[2] / "cluster" / "named"  # whose links may be taken
 
 
 class Setting(NamedTuple):
@@ -99,3 +108,95 @@ def defaults() -> dict[str, Any]:
         part, _, name = key.rpartition(".")
         (tree.setdefault(part, {}) if part else tree)[name] = setting.default
     return tree
+
+
+def participates(config: Mapping[str, Any]) -> bool:
+    """Whether there may be steps in which some workers are absent; old configurations have none.
+
+    >>> participates({}), participates({"participation": 0.5}), participates({"availability": [[0, 1, 2]]})
+    (False, True, True)
+    """
+    return bool(config.get("participation", 1) < 1 or config.get("dropout", 0) or config.get("availability"))
+
+
+def participation_faults(config: Mapping[str, Any]) -> list[str]:
+    """A line for what the keys of participation cannot be."""
+    faults = []
+    if not 0 < config["participation"] <= 1:
+        faults.append(f"participation must lie in (0, 1], got {config['participation']}")
+    if not 0 <= config["dropout"] < 1:
+        faults.append(f"dropout must lie in [0, 1), got {config['dropout']}")
+    trace, n = config["availability"], config["workers"]
+    if isinstance(trace, list):
+        must = f"availability must name workers from 0 to {n - 1} and steps 0 <= start < stop"
+        faults += [f"{must}, got {line}: correct the trace" for line in trace if not _is_stay(line, n)][:3]
+        if not trace:
+            faults.append("availability must have a line for each stay, got none: omit it if all workers are there")
+    return faults
+
+
+def attack_faults(config: Mapping[str, Any]) -> list[str]:
+    """A line for what the keys of an attack cannot be.
+
+    >>> attack_faults({"attack": "noise", "attackers": 0, "workers": 4})
+    ['attackers must be from 1 to 3 of 4 workers with attack=noise, got 0']
+    """
+    attack, attackers, n = config["attack"], config["attackers"], config["workers"]
+    if attack is None:
+        return [f"attack must be given with attackers={attackers}, got none: say what they do"] if attackers else []
+    if 0 < attackers < n:
+        return []
+    return [f"attackers must be from 1 to {n - 1} of {n} workers with attack={attack}, got {attackers}"]
+
+
+def _is_stay(line: Any, n: int) -> bool:
+    whole = isinstance(line, list) and len(line) == 3 and all(type(number) is int for number in line)
+    return whole and 0 <= line[0] < n and 0 <= line[1] < line[2]
+
+
+def clocked(config: Mapping[str, Any]) -> bool:
+    """Whether a run has a simulated clock; old configurations have none.
+
+    >>> clocked({}), clocked({"speeds": "drawn"})
+    (False, True)
+    """
+    return config.get("speeds") is not None
+
+
+def speed_faults(config: Mapping[str, Any]) -> list[str]:
+    """A line for what the keys of the clock cannot be, and for what does not go with one."""
+    speeds, n = config["speeds"], config["workers"]
+    if speeds is None:
+        moved = [key for key in CLOCK if config[key] != RUN[key].default]
+        return [f"speeds must be given with {key}={config[key]}, got none: say speeds=constant" for key in moved]
+    faults = []
+    if isinstance(speeds, list) and not all(_is_speed(line, n) for line in speeds):
+        line = next(line for line in speeds if not _is_speed(line, n))
+        faults.append(
+            f"speeds must name workers from 0 to {n - 1} and seconds from {LEAST:g} to {MOST:,.0f}, got {line}: "
+            "correct the file"
+        )
+    for key in ("step_time", "straggler"):
+        if not LEAST <= config[key] <= MOST:
+            faults.append(
+                f"{key} must lie from {LEAST:g} to {MOST:,.0f}, got {config[key]}: the clock counts nanoseconds"
+            )
+    if config["spread"] != RUN["spread"].default and speeds != "drawn":
+        faults.append(f"spread must go with speeds=drawn, got spread={config['spread']} with speeds={speeds}")
+    if config["links"] is not None and not (NAMED / f"{config['links']}.yaml").is_file():
+        names = sorted(path.stem for path in NAMED.glob("*.yaml"))
+        meant = did_you_mean(config["links"], names)
+        faults.append(f"no cluster {config['links']!r} for links{meant}; choose from {', '.join(names)}")
+    if mesh_size(config) > 1:
+        faults.append("mesh must have degrees of 1 with speeds, got a mesh of more: the clock is of whole workers")
+    for key in ("participation", "dropout", "availability"):
+        if config[key] != RUN[key].default:
+            faults.append(
+                f"{key} must be {RUN[key].default} with speeds, got {config[key]}: the clock is of all workers"
+            )
+    return faults
+
+
+def _is_speed(line: Any, n: int) -> bool:
+    whole = isinstance(line, list) and len(line) == 2 and type(line[0]) is int
+    return whole and 0 <= line[0] < n and type(line[1]) in (int, float) and LEAST <= line[1] <= MOST

@@ -17,10 +17,10 @@ from torch import Tensor
 from commeff.compressors import Layout
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
-from commeff.experiments.config.build import build
-from commeff.experiments.config.rehearsal import driven, participation, places, play
+from commeff.experiments.config.build import build, driven, participation
+from commeff.experiments.config.mesh_rehearsal import places, play
 from commeff.experiments.config.schema import ConfigError, over_mesh
-from commeff.experiments.config.speeds import clocked
+from commeff.experiments.config.settings import clocked
 from commeff.experiments.planning.peak import most_bytes, resident
 from commeff.experiments.run.held import model_bytes, storage_bytes
 from commeff.parallelism import Axis

@@ -149,7 +149,7 @@ def task_of(config: str) -> Any:
     """The task of a configuration, made once."""
     from commeff.experiments.config import build
 
-    return build.task(json.loads(config))
+    return build.part(json.loads(config), "task")
 
 
 def _task_constants(config: str) -> Mapping[str, float]:
@@ -179,7 +179,7 @@ def _compressor_constants(config: str) -> Mapping[str, float]:
     from commeff.experiments.config import build
 
     both = json.loads(config)
-    compressor = build.compressor(both)
+    compressor = build.part(both, "compressor")
     d = int(_numbers_of(task_of(json.dumps({"task": both["task"]}, sort_keys=True))))
     sizes = {"delta": compressor.delta(d), "omega": compressor.omega(d), "d": float(d)}
     return {name: float(size) for name, size in sizes.items() if size is not None}

@@ -62,7 +62,7 @@ def compression(config: Mapping[str, Any]) -> dict[str, float]:
     1 - delta where it is contractive. Of v = (1, 0.6, ..., 0.6): mean = what 0.6 becomes in the mean, up = the part
     of these numbers that becomes larger.
     """
-    compressor = build.compressor(config)
+    compressor = build.part(config, "compressor")
     d, seed = int(config["task"]["dimension"]), int(config["seed"])
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(DRAWS, d, generator=generator, dtype=torch.float32)
@@ -127,7 +127,7 @@ def low_rank(config: Mapping[str, Any]) -> dict[str, float]:
     best error of rank k, 2 <= k <= r - 2 (arXiv 0909.4061, theorem 10.5), or 1.
     """
     transform = build.strategy({**config, "bucket_mb": 0}).gradients  # in one piece
-    shapes = [tuple(p.shape) for p in build.task(config).model().parameters()]
+    shapes = [tuple(p.shape) for p in build.part(config, "task").model().parameters()]
     if not isinstance(transform, PowerSGD) or len(shapes) != 1 or len(shapes[0]) != 2:
         raise ValueError(
             "low_rank must have method=power_sgd and a task of one matrix, such as quadratic: give task.columns"

@@ -19,17 +19,18 @@ from commeff.communicator import Communicator
 from commeff.communicator.wire.group import backend, from_first, is_first
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core.strategy import Strategy
-from commeff.experiments.config.build import Parts, build
-from commeff.experiments.config.contained import ProcessEnding, contained, is_interrupt
-from commeff.experiments.config.meshes import degrees
-from commeff.experiments.config.registry import foreign, targets_in
-from commeff.experiments.config.rehearsal import (
+from commeff.experiments.config.build import (
+    Parts,
+    build,
     communicator,
     driven,
     event_clock_of,
-    on_mesh_by,
     participation,
 )
+from commeff.experiments.config.contained import ProcessEnding, contained, is_interrupt
+from commeff.experiments.config.mesh_rehearsal import on_mesh_by
+from commeff.experiments.config.meshes import degrees
+from commeff.experiments.config.registry import foreign, targets_in
 from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.config.sources import plugin_files, raised_at
 from commeff.experiments.run.crew import Stop
@@ -233,7 +234,9 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
         task = parts.task
         if config["device"] != "cpu":
             task = OnDevice(task, torch.device("cuda", torch.cuda.current_device()))
-        recorder = _recorder(config, run.path) if not distributed or is_first() else None
+        recorder: Recorder | None = None
+        if not distributed or is_first():
+            recorder = LoggedRows(run.path, config) if config.get("log") else Recorder(run.path)
         with contained(), closing(recorder) if isinstance(recorder, LoggedRows) else nullcontext():
             own = _placed(config, parts, task, distributed)
             kind = _ReadByFirst if distributed and own.worker is None else Checkpoints
@@ -260,10 +263,6 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
             return summary | ({"held_bytes": held_bytes(own.worker, own.strategy)} if own.worker else {})
 
     return train_here
-
-
-def _recorder(config: Mapping[str, Any], folder: Path) -> Recorder:
-    return LoggedRows(folder, config) if config.get("log") else Recorder(folder)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ STATISTICS = {
 def run(method: Sequence[str], seed: int, data: str | None) -> list[dict[str, Any]]:
     """A row for each way to estimate the statistics of one run's average model."""
     config = compose([*WORDS, *method, f"seed={seed}", *([f"data_dir={data}"] if data else [])])
-    task: Any = build.task(config)
+    task: Any = build.part(config, "task")
     strategy = build.strategy(config)
     communicator = Communicator(workers=WORKERS, seed=seed)
     done = Run.start(Stacked(task.model, range(WORKERS), seed), strategy, communicator)

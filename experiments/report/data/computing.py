@@ -83,7 +83,7 @@ def work(config: Mapping[str, Any]) -> Work:
 
 @cache
 def _counted(task_config: str) -> Work:
-    task = build.task({"task": json.loads(task_config) | {"seed": 0}})
+    task = build.part({"task": json.loads(task_config) | {"seed": 0}}, "task")
     replicas = Stacked(task.model, [0])
     model, batch = replicas.models[0], task.batch(0, [0])
     with torch.random.fork_rng(), FlopCounterMode(display=False) as counter:

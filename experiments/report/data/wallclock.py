@@ -24,9 +24,8 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
-from commeff.experiments.config.presence import participates
-from commeff.experiments.config.rehearsal import participation
-from commeff.experiments.config.speeds import clocked
+from commeff.experiments.config.build import participation
+from commeff.experiments.config.settings import clocked, participates
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.computing import Work, work
 from commeff.experiments.report.data.cross_over import cross_over

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from commeff.experiments.config import rehearsal
+from commeff.experiments.config import build as building
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import adopt
@@ -38,19 +38,19 @@ def test_a_checkpoint_is_estimated_without_numbers(method: str) -> None:
     parts = build(config)
     workers = Stacked(parts.task.model, range(4))
     held = [workers.parameters, *workers.buffers.values()]
-    real = rehearsal._take_steps(config, parts.strategy, workers.parameters, workers.layout)
+    real = building._take_steps(config, parts.strategy, workers.parameters, workers.layout)
     assert parts.checkpoint == sum(tensor.nbytes for tensor in held) + real
 
 
 def test_one_model_is_built_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[torch.Tensor] = []
-    take = rehearsal._take_steps
+    take = building._take_steps
 
     def noted(config: Any, strategy: Any, x: torch.Tensor, layout: Any) -> int:
         steps.append(x)
         return take(config, strategy, x, layout)
 
-    monkeypatch.setattr(rehearsal, "_take_steps", noted)
+    monkeypatch.setattr(building, "_take_steps", noted)
     config = compose(["method=choco", "compressor=top_k", "task=digits", "workers=64"])
     task = build(config).task
     assert [(len(x), x.device.type) for x in steps] == [(64, "meta")]

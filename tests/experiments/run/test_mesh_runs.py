@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from commeff.experiments.config.build import build, task
+from commeff.experiments.config.build import build, part
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.plugins import adopt
@@ -185,7 +185,7 @@ def test_what_tensor_ranks_hold_alike_is_summed_with_each_micro_batch(
     """Norms (2 L + 1) d, from each of 4 ranks in each of 4 steps; stage 3 sums its shard once."""
     split = ("mesh.tensor=2", "mesh.shard=2", "sequence=true")
     once, other = (forecast(compose(words(text, *split, *each))).sent["tensor_bytes"] for each in ((), more))
-    norms = sum(p.numel() for p in task(compose(words(text))).model().parameters() if p.ndim == 1)
+    norms = sum(p.numel() for p in part(compose(words(text)), "task").model().parameters() if p.ndim == 1)
     assert other - once == (often - 1) * 4 * 4 * 8 * norms
 
 

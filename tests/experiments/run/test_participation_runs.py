@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from commeff.cluster.places import read_places
-from commeff.experiments.config.build import build
+from commeff.experiments.config.build import build, participation
 from commeff.experiments.config.compose import compose
-from commeff.experiments.config.rehearsal import participation
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.report.data.wallclock import Modeller

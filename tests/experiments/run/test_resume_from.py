@@ -14,7 +14,7 @@ from torch import Tensor
 
 from commeff.compressors import Layout
 from commeff.compressors.boxes import Whereabouts
-from commeff.experiments.config.build import task
+from commeff.experiments.config.build import part
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.status import status
@@ -81,7 +81,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 def mean(folder: Path, settings: dict[str, Any]) -> Tensor:
     """Of the workers' parameters at the end."""
-    layout = Layout.of([(n, tuple(p.shape)) for n, p in trainable(task(settings).model()).items()])
+    layout = Layout.of([(n, tuple(p.shape)) for n, p in trainable(part(settings, "task").model()).items()])
     state = Checkpoints(folder / "checkpoints").load()
     assert state is not None
     return mean_model(state, Whereabouts.of(layout))

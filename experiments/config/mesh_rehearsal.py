@@ -1,23 +1,89 @@
-"""Why a task, its model and a method do not fit a mesh: all that shows at once, before anything is made or started."""
+"""A task, its model and a method on a mesh, played before anything is made: what does not fit, all of it at once."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
 from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
-from commeff.experiments.config.meshes import degrees
+from commeff.experiments.config.contained import refused
+from commeff.experiments.config.meshes import AXES, degrees
+from commeff.experiments.config.schema import ConfigError
 from commeff.parallelism import Axis
 from commeff.parallelism.fit import batch_faults, check, check_stages, folded, sharing_faults
 from commeff.parallelism.layers import stages_here
+from commeff.parallelism.partition import joined
+from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker
 from commeff.replicas.sharded import all_used
+from commeff.training.sharding import on_mesh
 from commeff.training.task import SplitTask, StagedTask, Task, objective
 from commeff.transforms import fitted
+
+
+def fit_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> tuple[ShardedWorker, list[str]]:
+    """A worker that lies on several processes, as the first rank of each stage sees it, and what there is to say of it.
+
+    Models and rows are on the meta device, and the mesh is played: no model is made.
+
+    Raises
+    ------
+    ConfigError : with all that does not fit.
+    """
+    if faults := misfits(config, task, method):
+        raise ConfigError(faults)
+    with warnings.catch_warnings(record=True) as warned, refused("task", faults), told(faults):
+        worker, *others = [play(config, task, {"pipeline": rank}) for rank in range(degrees(config)["pipeline"])]
+        pass_through(config, task, [worker, *others])
+    if faults:
+        raise ConfigError(faults)
+    return worker, [*dict.fromkeys(str(warning.message) for warning in warned)]
+
+
+def cut_as_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> tuple[Part, ...]:
+    """The parts in which ranks of the mesh would hold a worker's row, which is whole here.
+
+    Raises
+    ------
+    ConfigError : with all that does not fit the mesh.
+    """
+    if faults := misfits(config, task, method):
+        raise ConfigError(faults)
+    with warnings.catch_warnings(), told(faults):
+        warnings.filterwarnings("ignore", "micro_batches=")  # nobody waits for another
+        ranks = [play(config, task, place) for place in places(config)]
+    if faults:
+        raise ConfigError(faults)
+    return joined((rank.layout, rank.partition) for rank in ranks)
+
+
+def places(config: Mapping[str, Any]) -> list[dict[str, int]]:
+    """Where the ranks of the first worker are in the mesh, by axis."""
+    by_axis = degrees(config) | {"worker": 1}
+    return [dict(zip(AXES, each, strict=True)) for each in product(*(range(by_axis[axis]) for axis in AXES))]
+
+
+def play(config: Mapping[str, Any], task: Task, place: Mapping[str, int] | None = None) -> ShardedWorker:
+    """A rank's piece of a worker, on the meta device, of a run whose workers lie on several processes.
+
+    place : where the rank is, by axis; the first one unless given.
+    """
+    zero = min(config["zero"], 2)  # stage 3 needs processes, and leaves a rank as many columns
+    with shapes_only():
+        told = {**on_mesh_by(config), "zero": zero, "precision": "fp32"}
+        return on_mesh(task, PlayedMesh(degrees(config), place), **told)
+
+
+def on_mesh_by(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What `on_mesh` is told of a run."""
+    told = {name: config[name] for name in ("zero", "precision", "sequence", "micro_batches", "recompute", "seed")}
+    return told | {"schedule": config["mesh"]["schedule"]}
 
 
 @contextmanager
