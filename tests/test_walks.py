@@ -13,7 +13,7 @@ LEAST = 40  # lines of a file on a walk: what is smaller is a part of its neighb
 NOWHERE = {
     "commeff/communicator/mixing.py",
     "commeff/communicator/server.py",
-    "commeff/communicator/wire/mailbox.py",
+    "commeff/communicator/wire/doorbell.py",
     "commeff/core/overflow.py",
     "commeff/training/shared_checkpoints.py",
     "commeff/training/stop_vote.py",

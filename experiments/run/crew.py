@@ -28,8 +28,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 
-from commeff.communicator.wire.group import joined, store_in_file
-from commeff.communicator.wire.mailbox import enough_files
+from commeff.communicator.wire.group import enough_files, joined, store_in_file
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.files import private_folder
 from commeff.training.documents import CheckpointRefused

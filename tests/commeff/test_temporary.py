@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from multiprocessing import Pipe, util
 from multiprocessing.connection import Connection
@@ -12,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from commeff.experiments.config.compose import compose
-from commeff.experiments.grid.local.server import ForkServer
+from commeff.experiments.grid.local.server import ForkServer, own_temporary_folder
 from commeff.experiments.run.orphans import end_with_parent
 from commeff.experiments.run.runner import run_one
 from commeff.files import private_folder, sweep
 from tests import owned
+from tests.laws.processes import on_processes
 
 
 def hold(connection: Connection) -> None:
@@ -83,3 +85,17 @@ def test_a_sweep_leaves_alone_what_is_no_folder_of_ours(place: Path) -> None:
     assert link.is_symlink()
     assert (elsewhere / "lock").exists()
     assert (full / "data").exists()
+
+
+def test_sockets_of_multiprocessing_fit(tmp_path: Path) -> None:
+    def run() -> tuple[str, str | None]:
+        tempfile.tempdir = str(tmp_path / ("a" * 120))
+        own_temporary_folder()
+        folder = util.get_temp_dir()
+        assert os.stat(folder).st_mode & 0o077 == 0
+        (Path(folder) / "lock").unlink()
+        os.rmdir(folder)
+        return folder, tempfile.tempdir
+
+    ((folder, kept),) = on_processes(1, run)
+    assert len(folder) < 80 < len(kept)

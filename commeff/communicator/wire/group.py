@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,10 +16,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from commeff.communicator.wire.mailbox import enough_files
 from commeff.communicator.wire.records import broadcast_state, gather_states, share_json
 
 LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1"}  # addresses that nobody else reaches
+PER_PROCESS = 7  # open files that another process of the machine takes, at most: gloo's, ours, and the parent's pipes
 Store = dist.Store
 T = TypeVar("T")
 
@@ -61,6 +63,22 @@ def backend(device: torch.device | str) -> str:
     ('gloo', 'cpu:gloo,cuda:nccl')
     """
     return "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo"
+
+
+@contextmanager
+def enough_files(processes: int) -> Iterator[None]:
+    """Say in one line that processes of so many need more open files than they may have."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # torch's errors have no number
+        if getattr(error, "errno", None) != errno.EMFILE and "Too many open files" not in str(error):
+            raise
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        needed = -(-(limit + PER_PROCESS * processes + 32) // 64) * 64
+        raise RuntimeError(
+            f"the limit of open files must be about {needed} for {processes} processes, got {limit}: they hold "
+            f"connections to each other; `ulimit -n {needed}` raises it"
+        ) from None
 
 
 @contextmanager

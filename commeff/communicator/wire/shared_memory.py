@@ -10,7 +10,6 @@ import errno
 import mmap
 import os
 import sys
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -62,14 +61,14 @@ class SharedMemory:
         self._own: list[SharedBlock] = []
         weakref.finalize(self, _close, self._own)
         self._theirs: dict[tuple[int, int], SharedBlock] = {}
-        probe = _probe() if os.environ.get(SWITCH) != "0" else -1
-        everybody = share_json([_machine(), os.getpid(), probe], group)
+        probes = _probes() if os.environ.get(SWITCH) != "0" else []
+        everybody = share_json([_machine(), os.getpid(), probes], group)
         self._pids = [pid for _, pid, _ in everybody]
-        same = [r for r, (machine, _, fd) in enumerate(everybody) if machine == _machine() and fd >= 0 and probe >= 0]
+        same = [r for r, (machine, _, files) in enumerate(everybody) if machine == _machine() and files and probes]
         readable = [r for r in same if _opens(self._pids[r], everybody[r][2])]
         everybody = share_json(readable, group)
-        if probe >= 0:
-            os.close(probe)  # everybody has tried it
+        for file in probes:
+            os.close(file)  # everybody has tried it
         self.near = {r for r in readable if rank in everybody[r] and r != rank}
         self._doorbells = Doorbells(group, rank, self._pids, self.near, timeout_of(group).total_seconds())
 
@@ -122,21 +121,21 @@ def _bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(-1).view(torch.uint8)
 
 
-def _probe() -> int:
-    """Memory for others to try whether they see it; -1 where the system, or a sandbox, lacks what sharing takes: it,
-    and a private folder.
+def _probes() -> list[int]:
+    """Memory and a pipe, for others to try whether they can open them; none where the system, or a sandbox, lacks what
+    sharing takes.
     """
     if sys.platform != "linux":
-        return -1
+        return []
     try:
-        for end in (os.eventfd(0), os.pidfd_open(os.getpid())):
-            os.close(end)
-        os.rmdir(tempfile.mkdtemp())
-        return _new_memory(1)
+        os.close(os.pidfd_open(os.getpid()))
+        pipe, end = os.pipe2(os.O_CLOEXEC)
+        os.close(end)
+        return [_new_memory(1), pipe]
     except OSError as error:
         if error.errno == errno.EMFILE:
             raise
-        return -1
+        return []
 
 
 def _new_memory(length: int) -> int:
@@ -154,9 +153,10 @@ def _machine() -> list[str]:
     return [boot.read_text(), *map(os.readlink, spaces)] if boot.exists() else []
 
 
-def _opens(pid: int, fd: int) -> bool:
+def _opens(pid: int, files: list[int]) -> bool:
     try:
-        os.close(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR))
+        for file in files:
+            os.close(os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR))
     except OSError:
         return False
     return True

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from commeff.communicator.wire.exchange import Exchange, WireOperation
-from commeff.communicator.wire.mailbox import enough_files
+from commeff.communicator.wire.group import enough_files
 from commeff.communicator.wire.shared_memory import SharedMemory
 from commeff.communicator.wire.sums import InPlaceSum, NetworkSum, PackedSum, SharedSum
 

@@ -1,0 +1,38 @@
+"""A process group that needs more open files than it may have says so."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import pytest
+import torch.distributed as dist
+
+from commeff.communicator import Transport
+from commeff.communicator.wire.group import enough_files
+from tests.laws.processes import on_processes
+
+
+def test_too_few_open_files_are_named() -> None:
+    def run() -> str:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 3, most))
+        try:
+            Transport(dist.group.WORLD, alone=False)
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    for line in on_processes(3, run):
+        assert line.startswith("the limit of open files must be about ")
+        assert line.endswith("` raises it")
+        assert "for 3 processes" in line
+        assert "ulimit -n " in line
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("socket: Too many open files")])
+def test_only_a_lack_of_files_is_called_so(error: Exception) -> None:
+    with pytest.raises(RuntimeError, match=r"ulimit -n \d+"), enough_files(4):
+        raise error
+    with pytest.raises(RuntimeError, match=r"^else$"), enough_files(4):
+        raise RuntimeError("else")
