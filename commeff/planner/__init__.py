@@ -12,12 +12,11 @@ True
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepEstimate, estimate
 from commeff.planner.model import Model
-from commeff.planner.policies import Policies
+from commeff.planner.policies import Policies, WorkerMethod
 from commeff.planner.policy import Policy
 from commeff.planner.predict import Prediction, predict, timeline
 from commeff.planner.search import Plan, search
 from commeff.planner.timeline import Timeline
-from commeff.planner.worker_method import WorkerMethod
 
 __all__ = [
     "MEASURED",

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from commeff.cluster import GPU, Cluster, collectives
 from commeff.cluster.groups import Groups
-from commeff.planner.arrays import Count, Numbers
-from commeff.planner.choices import RECOMPUTES
 from commeff.planner.constants import Constants
 from commeff.planner.gemm import gemm_seconds, seconds_per_flop
 from commeff.planner.model import Model
-from commeff.planner.policies import Policies
+from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies
 
 FORWARD_KERNELS, BACKWARD_KERNELS, TENSOR_KERNELS = 16, 36, 2  # of a GPT layer; the last for collectives, each way
 

@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
-from commeff.planner.arrays import Count, Numbers
 from commeff.planner.block import Pass, embedding_pass, head_pass, layer_pass
-from commeff.planner.choices import STATES
 from commeff.planner.constants import MEASURED, Constants
-from commeff.planner.memory import memory, worker_memory
+from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.policies import Policies
+from commeff.planner.policies import STATES, Count, Numbers, Policies
 from commeff.planner.schedules import StageSeconds, bubble_seconds
-from commeff.planner.stages import PipelineStages
 from commeff.planner.traffic import (
+    WorkerTraffic,
     boundary_seconds,
     optimizer_seconds,
     sharing_seconds,
@@ -188,8 +186,6 @@ def finish(
     micro_batches : micro-batches of each rank in a step.
     seconds : of the pipeline by part.
     """
-    from commeff.planner.worker_traffic import worker_traffic  # with torch
-
     layers = model.layers / policies.pipeline
     each = stages.parameters(model, policies)
     parameters, largest = each.max(axis=0), each.argmax(axis=0)[None]
@@ -199,7 +195,11 @@ def finish(
     )
     weights = STATES[policies.precision][0] * parameters
     sharing = sharing_seconds(parameters, policies, micro_batches, cluster)
-    between = worker_traffic(model, policies, fullest_layers, fullest_embeddings, weights, cluster, constants)
+    between = WorkerTraffic.none(weights)
+    if not policies.alone:
+        from commeff.planner.worker_traffic import worker_traffic  # with torch
+
+        between = worker_traffic(model, policies, fullest_layers, fullest_embeddings, weights, cluster, constants)
     remembered = between.memory[None] if stages.even_layers else worker_memory(model, policies, stages)
     once = sharing.gradients + between.behind_backward
     hidden = policies.hidden(constants.hidden_share)

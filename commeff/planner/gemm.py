@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from commeff.cluster import GPU
-from commeff.planner.arrays import Count, Numbers
 from commeff.planner.constants import Constants
+from commeff.planner.policies import Count, Numbers
 
 TILE = 128  # edge of the output tile that one multiprocessor works on
 MULTIPROCESSORS = {"V100": 80, "A100": 108, "H100": 132, "H200": 132}  # data sheets, SXM parts

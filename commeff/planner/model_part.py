@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from commeff.compressors import Layout
-from commeff.planner.arrays import Count, Numbers, distinct
 from commeff.planner.model import Model
+from commeff.planner.policies import Count, Numbers, distinct
 
 
 class ModelPart(NamedTuple):

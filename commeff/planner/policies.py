@@ -1,13 +1,14 @@
-"""Many policies at once: the fields of `Policy` as arrays, so that one formula prices one policy or a million.
+"""What a policy chooses from, and many policies at once: the fields of `Policy` as arrays, so that one formula prices
+one policy or a million.
 
 Names become numbers: the place in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`, and the place of the method in `methods`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +16,86 @@ from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.cluster.groups import Groups
-from commeff.planner.arrays import Count, Mask, Numbers, distinct
-from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
-from commeff.planner.worker_method import WorkerMethod
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # strategies come with torch, which only policies of more than psgd need
+    from commeff.core import Strategy
     from commeff.planner.policy import Policy
 
+Numbers = NDArray[Any]
+Count = NDArray[Any] | float
+Mask = NDArray[np.bool_]
+StrategyFactory = Callable[[int], "Strategy"]  # from the number of workers
+
+PLAIN = "psgd"
+SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "zero_bubble")
+RECOMPUTES = ("none", "selective", "full")
+OVERLAPS = ("none", "partial", "full")
+
+# Bytes for each parameter: weights, gradients, optimizer (Adam: two moments, and an fp32 copy of 16-bit weights). With
+# bf16, gradients are summed in fp32: 18 in all; with fp16 they travel as fp16 and are copied to fp32 for the step: 20;
+# fp32 16 (the table of Megatron-LM's distributed optimizer). ZeRO's own count, 16, has 2-byte gradients.
+STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp8": (2, 4, 12)}
 COUNTS = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "zero")
 SWITCHES = ("sequence_parallel", "partition_checkpoints", "offload_checkpoints")
+
+
+@dataclass(frozen=True)
+class WorkerMethod:
+    """What the worker axis does. What a method sends is said by its strategy, which is played: see `worker_profile`.
+
+    Parameters
+    ----------
+    method : "psgd", or a function from the number of workers to a strategy. Equal functions are played once.
+    collective : of a `Communicator`: how averages travel.
+    steps : steps to the same loss, in units of those of `psgd`: what a search weighs seconds with.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from commeff import methods, topologies
+    >>> def gossip(workers):
+    ...     return methods.dsgd(partial(torch.optim.SGD, lr=0.1), topologies.ring(workers))
+    >>> WorkerMethod(gossip).name, WorkerMethod().is_plain
+    ('gossip', True)
+    """
+
+    method: str | StrategyFactory = PLAIN
+    collective: str = "auto"
+    steps: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.is_plain and not callable(self.method):
+            raise ValueError(
+                f"method must be {PLAIN} or a function from workers to a strategy, got {self.method!r}; "
+                "write lambda workers: strategy"
+            )
+        if not 0 < self.steps < float("inf"):
+            raise ValueError(f"steps must be a number above 0, got {self.steps!r} for method={self.name}")
+
+    @property
+    def name(self) -> str:
+        """What people call it: psgd, or what the function prints as."""
+        return self.method if isinstance(self.method, str) else getattr(self.method, "__name__", str(self.method))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is `psgd`, in which one worker is as good as many."""
+        return self.method == PLAIN
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those of a `Policy`: all but the steps."""
+        return {"method": self.method, "collective": self.collective}
+
+    def strategy(self, workers: int) -> Strategy:
+        """The strategy of so many workers, not started. Raises ValueError if there is none."""
+        if not isinstance(self.method, str):
+            return self.method(workers)
+        from torch.optim import SGD  # remembers nothing: the planner counts Adam's states for every policy alike
+
+        from commeff.methods import psgd
+
+        return psgd(partial(SGD, lr=0.1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +201,9 @@ class Policies:
         return np.array([method.is_plain for method in self.methods])[self.method]
 
     @property
-    def degree(self) -> Numbers:
-        """Neighbours in gossip, where no topology says otherwise."""
-        return np.array([method.degree for method in self.methods])[self.method]
+    def alone(self) -> bool:
+        """Whether no policy has workers that talk to others."""
+        return not (self.workers > 1).any()
 
     def hidden(self, partial: float) -> Numbers:
         """Share of hideable communication that `overlap` hides: none, `partial` or all of it."""
@@ -144,3 +216,24 @@ class Policies:
     def micro_batches(self, global_batch: Count) -> Numbers:
         """Passes of each rank in one step."""
         return global_batch // (self.data * self.micro_batch)
+
+
+def distinct(*columns: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
+    """The distinct rows of columns of counts, sorted, and where each row stands among them; `np.unique`, ten times as
+    fast on few different rows.
+
+    Parameters
+    ----------
+    columns : whole numbers from 0 on, arrays of one length.
+
+    Examples
+    --------
+    >>> rows, where = distinct(np.array([8, 2, 8]), np.array([1, 4, 1]))
+    >>> rows.tolist(), where.tolist()
+    ([[2, 4], [8, 1]], [1, 0, 1])
+    """
+    keys, sizes = np.zeros(len(columns[0]), dtype=np.int64), [int(column.max(initial=0)) + 1 for column in columns]
+    for column, size in zip(columns, sizes, strict=True):
+        keys = keys * size + column.astype(np.int64)
+    found = np.unique(keys)
+    return np.stack(np.unravel_index(found, sizes), axis=1), np.searchsorted(found, keys)

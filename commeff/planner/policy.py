@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from commeff import require
 from commeff.cluster import GPU, PRECISIONS, Cluster
-from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
 from commeff.planner.model import Model, count
-from commeff.planner.policies import SWITCHES, Policies
+from commeff.planner.policies import (
+    OVERLAPS,
+    PLAIN,
+    RECOMPUTES,
+    SCHEDULES,
+    SWITCHES,
+    Policies,
+    StrategyFactory,
+    WorkerMethod,
+)
 from commeff.planner.refusals import OWN, REFUSALS, PolicyContext
-from commeff.planner.worker_method import PLAIN, StrategyFactory, TopologyFactory, WorkerMethod
-
-if TYPE_CHECKING:
-    from commeff.compressors import Compressor
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Policy:
     recompute : what the backward pass computes again: none, selective (the attention core) or full (every layer).
     sequence_parallel : norms, dropouts and their activations are split over the tensor ranks too (Korthikanti 2022).
     overlap : none, partial (what Megatron and DDP hide) or full (all that dependencies allow).
-    method, period, compressor, topology, degree, collective : what `workers` do: see `WorkerMethod`.
+    method, collective : what `workers` do: see `WorkerMethod`.
     stages : layers of every chunk of the pipeline in order, where they are not to be equal.
     partition_checkpoints, offload_checkpoints : ZeRO-R: inputs kept for recomputation are split over the tensor
         ranks, or moved to the host.
@@ -60,13 +63,9 @@ class Policy:
     precision: str = "bf16"
     overlap: str = "partial"
     method: str | StrategyFactory = PLAIN
-    period: int = 1
-    compressor: Compressor | str | None = None
-    degree: int = 1
     stages: tuple[int, ...] | None = None
     partition_checkpoints: bool = False
     offload_checkpoints: bool = False
-    topology: str | TopologyFactory | None = None
     collective: str = "auto"
 
     def __post_init__(self) -> None:
@@ -101,7 +100,7 @@ class Policy:
     @cached_property
     def worker_method(self) -> WorkerMethod:
         """What the worker axis does."""
-        return WorkerMethod(self.method, self.period, self.compressor, self.topology, self.degree, self.collective)
+        return WorkerMethod(self.method, self.collective)
 
     @property
     def gpus(self) -> int:

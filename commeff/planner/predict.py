@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from commeff.cluster import Cluster
-from commeff.planner.arrays import Numbers
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepEstimate, StepParts, estimate, finish
+from commeff.planner.memory import PipelineStages
 from commeff.planner.model import Model
-from commeff.planner.policies import Policies
+from commeff.planner.policies import Numbers, Policies
 from commeff.planner.policy import Policy
-from commeff.planner.stages import PipelineStages
 from commeff.planner.timeline import Timeline, play
 
 

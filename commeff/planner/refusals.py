@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from commeff.cluster import Cluster
-from commeff.planner.arrays import Count, Mask, distinct
-from commeff.planner.choices import SCHEDULES
 from commeff.planner.model import Model
-from commeff.planner.policies import Policies
+from commeff.planner.policies import SCHEDULES, Count, Mask, Policies, distinct
 
 if TYPE_CHECKING:
     from commeff.planner.policy import Policy
@@ -104,6 +102,8 @@ def _no_whole_rounds(policies: Policies, setting: PolicyContext) -> Mask:
 
 
 def _no_strategy(policies: Policies, setting: PolicyContext) -> Mask:
+    if policies.alone:
+        return np.zeros(len(policies), dtype=bool)
     from commeff.planner.worker_profile import WorkerProfile  # with torch
 
     rows, where = distinct(policies.method, policies.workers)

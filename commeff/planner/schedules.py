@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commeff.planner.arrays import Numbers
-from commeff.planner.choices import SCHEDULES
+from commeff.planner.policies import SCHEDULES, Numbers
 
 
 class StageTask(NamedTuple):

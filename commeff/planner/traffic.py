@@ -1,18 +1,18 @@
-"""Seconds of what a step adds to its layers: stage to stage, ZeRO within a worker, and the optimizer's pass."""
+"""Seconds of what a step adds to its layers: stage to stage, within a worker, between workers, the optimizer's pass."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from commeff.cluster import Cluster, collectives
 from commeff.cluster.groups import Groups
-from commeff.planner.arrays import Numbers
-from commeff.planner.choices import STATES
 from commeff.planner.constants import Constants
 from commeff.planner.model import Model
-from commeff.planner.policies import Policies
+from commeff.planner.policies import STATES, Numbers, Policies
 
 
 def boundary_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
@@ -30,6 +30,58 @@ def boundary_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numb
     inside = policies.splitting(cluster)
     gather = np.where(policies.sequence_parallel, 0.0, collectives.all_gather(inside, size / t))
     return collectives.point_to_point(groups, size / t) + (policies.pipeline > 1) * gather
+
+
+class Waiting(NamedTuple):
+    """Seconds that computing can hide.
+
+    Attributes
+    ----------
+    members : of which policies.
+    seconds : of what is sent once.
+    often : times a step.
+    windows : in how many steps all computing can hide it.
+    """
+
+    members: NDArray[np.int64]
+    seconds: Numbers
+    often: float
+    windows: int
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerTraffic:
+    """What the worker axis costs each policy in a step.
+
+    Attributes
+    ----------
+    behind_backward : seconds that may hide behind the last backward pass, as gradients of blocks do.
+    exposed : seconds that nothing hides.
+    waiting : what the computing of a step, or of several, may hide.
+    remembering : bytes that a step reads and writes of what the method remembers.
+    memory : bytes that it remembers on a rank, before ZeRO.
+    """
+
+    behind_backward: Numbers
+    exposed: Numbers
+    waiting: list[Waiting]
+    remembering: Numbers
+    memory: Numbers
+
+    def hidden(self, room: Numbers, share: Numbers) -> tuple[Numbers, Numbers]:
+        """Seconds of `waiting` left of each step, and hidden, where a step has so much room and hides that share."""
+        left, gone = np.zeros_like(self.exposed), np.zeros_like(self.exposed)
+        for each in self.waiting:
+            behind = share[each.members] * np.minimum(each.seconds, each.windows * room[each.members])
+            gone[each.members] += each.often * behind
+            left[each.members] += each.often * (each.seconds - behind)
+        return left, gone
+
+    @classmethod
+    def none(cls, like: Numbers) -> WorkerTraffic:
+        """Of workers that are alone; arrays of the shape of another."""
+        zero = np.zeros(like.shape)
+        return cls(zero, zero, [], zero, zero)
 
 
 class Sharing(NamedTuple):

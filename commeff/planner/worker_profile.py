@@ -29,10 +29,9 @@ from numpy.typing import NDArray
 from commeff.cluster.billing import message_bytes
 from commeff.compressors import Layout
 from commeff.core import Strategy
-from commeff.planner.choices import STATES
 from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart
-from commeff.planner.worker_method import WorkerMethod
+from commeff.planner.policies import STATES, WorkerMethod
 from commeff.profiling import Operation, Profile, profile
 from commeff.topologies import MixingMatrix
 from commeff.transforms import bucketed
@@ -99,8 +98,13 @@ class WorkerProfile:
 
     Examples
     --------
+    >>> from functools import partial
+    >>> from commeff.compressors import ScaledSign
+    >>> from commeff.methods import mem_sgd
     >>> model = Model(layers=4, hidden=64, heads=4, sequence=32, vocab=100)
-    >>> profile = WorkerProfile(WorkerMethod("mem_sgd", compressor="scaled_sign"), model, "bf16")
+    >>> def signs(workers):
+    ...     return mem_sgd(partial(torch.optim.SGD, lr=0.1), ScaledSign())
+    >>> profile = WorkerProfile(WorkerMethod(signs), model, "bf16")
     >>> part = ModelPart(tensor=2, layers=2, embeddings=1)
     >>> profile.depends(8), profile.sheet(8, part).bytes[-1] / part.layout(model).d
     ('numbers', 4.0)

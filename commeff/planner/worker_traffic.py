@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,11 +14,11 @@ from commeff.cluster import Cluster, collectives
 from commeff.cluster.billing import collective_seconds
 from commeff.cluster.groups import Groups
 from commeff.cluster.simulation import Routes, routes
-from commeff.planner.arrays import Numbers, distinct
 from commeff.planner.constants import Constants
 from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart, part_numbers
-from commeff.planner.policies import Policies
+from commeff.planner.policies import Numbers, Policies, distinct
+from commeff.planner.traffic import Waiting, WorkerTraffic
 from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile
 from commeff.topologies import MixingMatrix
 
@@ -74,52 +73,6 @@ def _played(of: WorkerProfile, workers: int, index: NDArray[np.int64], parts: Se
         table[:, own] = np.array([sheets[i].bytes for i in own]).T
         chosen = np.isin(where, own)
         yield Alike(index[chosen], pattern, of.hides(workers), table[:, where[chosen]])
-
-
-class Waiting(NamedTuple):
-    """Seconds that computing can hide.
-
-    Attributes
-    ----------
-    members : of which policies.
-    seconds : of what is sent once.
-    often : times a step.
-    windows : in how many steps all computing can hide it.
-    """
-
-    members: NDArray[np.int64]
-    seconds: Numbers
-    often: float
-    windows: int
-
-
-@dataclass(frozen=True, eq=False)
-class WorkerTraffic:
-    """What the worker axis costs each policy in a step.
-
-    Attributes
-    ----------
-    behind_backward : seconds that may hide behind the last backward pass, as gradients of blocks do.
-    exposed : seconds that nothing hides.
-    waiting : what the computing of a step, or of several, may hide.
-    remembering : bytes that a step reads and writes of what the method remembers.
-    memory : bytes that it remembers on a rank, before ZeRO.
-    """
-
-    behind_backward: Numbers
-    exposed: Numbers
-    waiting: list[Waiting]
-    remembering: Numbers
-    memory: Numbers
-
-    def hidden(self, room: Numbers, share: Numbers) -> tuple[Numbers, Numbers]:
-        """Seconds of `waiting` left of each step, and hidden, where a step has so much room and hides that share."""
-        left, gone = np.zeros_like(self.exposed), np.zeros_like(self.exposed)
-        for each in self.waiting:
-            behind = share[each.members] * np.minimum(each.seconds, each.windows * room[each.members])
-            gone[each.members] += each.often * behind
-            left[each.members] += each.often * (each.seconds - behind)
-        return left, gone
 
 
 def worker_traffic(

@@ -1,6 +1,7 @@
 """What a run will cost, before it begins: `commeff plan` and `commeff scale`. Nothing else imports this room.
 
-question, worker_words, models   the words of `commeff plan` as a model, a cluster and a policy
+question                         the words of `commeff plan` as a model, a cluster and a policy
+assumptions                      how many steps each way of communicating needs
 plan, sweeps, figures            its answers
 forecast, peak                   `--run`: what a run will send and hold
 scale                            throughput against the number of workers

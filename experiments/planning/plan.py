@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.question import Question
-from commeff.experiments.planning.worker_words import method_words
+from commeff.experiments.planning.question import Question, method_words
 from commeff.planner import Model, Plan, Policy, Prediction, WorkerMethod, predict
 
 GIB = 2**30

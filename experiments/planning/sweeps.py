@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.models import way_label
+from commeff.experiments.planning.assumptions import way_label
 from commeff.experiments.planning.question import Question
 from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
 from commeff.planner.refusals import feasible
@@ -18,7 +18,7 @@ GIGABIT = 1e9 / 8
 BANDWIDTHS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800)  # Gb/s of one NIC
 RANKS = (1, 8, 64, 512)  # data-parallel, of the largest models
 HEAD = 128  # of the family of largest models: n layers, n heads of 128
-BETWEEN = ("workers", "zero", "method", "period", "degree", "compressor", "stages")  # what a bandwidth sweep chooses
+BETWEEN = ("workers", "zero", "method", "stages")  # what a bandwidth sweep chooses
 ALONG = (*BETWEEN, "data", "pipeline", "schedule", "chunks")  # what the largest models go through
 
 

@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from commeff.planner.arrays import Mask
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import estimate
+from commeff.planner.policies import Mask
 from commeff.planner.policy import Policy
 from commeff.planner.search.space import Rows, Space
 

@@ -11,13 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
-from commeff.planner.arrays import Mask
-from commeff.planner.choices import OVERLAPS, RECOMPUTES, SCHEDULES
 from commeff.planner.model import Model, count
-from commeff.planner.policies import Policies
+from commeff.planner.policies import OVERLAPS, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
 from commeff.planner.policy import Policy
 from commeff.planner.refusals import feasible
-from commeff.planner.worker_method import WorkerMethod
 
 Rows = NDArray[np.int64]
 AXES = ("tensor", "pipeline", "micro_batch", "schedule", "zero", "recompute", "sequence_parallel", "workers", "way")
@@ -50,7 +47,7 @@ class Space:
         count(global_batch=self.global_batch)
         Policy(precision=self.precision, overlap=self.overlap).check_precision(self.cluster.gpu)
         if not self.ways:
-            raise ValueError("ways must hold at least one method, got none; give such as [WorkerMethod('psgd')]")
+            raise ValueError("ways must hold at least one method, got none; give such as [WorkerMethod()]")
 
     @cached_property
     def values(self) -> dict[str, list[dict[str, Any]]]:
@@ -144,8 +141,7 @@ class Space:
 
 def is_canonical(policies: Policies) -> Mask:
     """False where another policy says the same in plainer words: ZeRO over one rank, sequences split over one, a
-    schedule without a pipeline, chunks of one, `psgd` between workers whose ranks share nothing, more neighbours than
-    there are.
+    schedule without a pipeline, chunks of one, `psgd` between workers whose ranks share nothing.
 
     Parameters
     ----------
@@ -162,8 +158,7 @@ def is_canonical(policies: Policies) -> Mask:
     canonical &= ~policies.sequence_parallel | (policies.tensor > 1)
     canonical &= (policies.pipeline > 1) | (policies.schedule == one_f_one_b)
     canonical &= (policies.chunks > 1) | (policies.schedule != interleaved)
-    canonical &= ~policies.plain | (policies.workers == 1) | (policies.zero > 0)
-    return canonical & ((policies.degree == 1) | (policies.degree < policies.workers))
+    return canonical & (~policies.plain | (policies.workers == 1) | (policies.zero > 0))
 
 
 def divisors(number: int) -> list[int]:

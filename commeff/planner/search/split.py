@@ -7,16 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from commeff.cluster import Cluster
-from commeff.planner.arrays import Mask
-from commeff.planner.choices import SCHEDULES
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepParts
-from commeff.planner.memory import memory, worker_memory
+from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.policies import Policies
+from commeff.planner.policies import SCHEDULES, Mask, Policies
 from commeff.planner.policy import Policy
 from commeff.planner.search.chain import CutChain, Cuts
-from commeff.planner.stages import PipelineStages
 
 CUTTABLE = ("gpipe", "1f1b")  # schedules of one chunk whose time the chain's formula gives
 

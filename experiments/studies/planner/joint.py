@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict
-from commeff.planner.arrays import Mask
+from commeff.planner.policies import Mask
 from commeff.planner.search.chain import dynamic
 from commeff.planner.search.everything import scan
 from commeff.planner.search.problem import Problem, Values, penalised

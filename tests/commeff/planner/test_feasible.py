@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from commeff.cluster import Cluster
-from commeff.planner import Model, Policies, Policy, WorkerMethod
-from commeff.planner.choices import SCHEDULES
+from commeff.planner import Model, Policies, Policy
+from commeff.planner.policies import SCHEDULES
 from commeff.planner.refusals import feasible
+from tests.commeff.planner.ways import method, way
 
 MODELS = (
     Model(24, 2304, 24, 1024, 51200),
@@ -18,12 +19,12 @@ MODELS = (
     Model(8, 1024, 16, 1022, 1000, ffn_hidden=2060),
 )
 METHODS = (
-    WorkerMethod(),
-    WorkerMethod("dsgd"),
-    WorkerMethod("dsgd", topology="hypercube"),  # not of three workers
-    WorkerMethod("local_sgd", period=4),
-    WorkerMethod("mem_sgd", compressor="scaled_sign"),
-    WorkerMethod("gossip_pga", period=2, degree=2),
+    way(),
+    way("dsgd degree=1"),
+    way("dsgd topology=hypercube"),  # not of three workers
+    way("local_sgd period=4"),
+    way("mem_sgd compressor=scaled_sign"),
+    way("gossip_pga period=2 degree=2"),
 )
 CLUSTER = Cluster.named("a100_selene", gpus=24)
 
@@ -81,9 +82,11 @@ def test_the_mask_says_yes_exactly_where_no_check_refuses(model):
 
 
 def test_a_topology_without_so_many_workers_is_refused_by_both_in_its_own_words():
-    three = Policy(data=24, workers=3, method="dsgd", topology="hypercube")
+    three = Policy(data=24, workers=3, method=method("dsgd topology=hypercube"))
     assert not feasible(MODELS[0], Policies.of([three]), CLUSTER, 48).any()
-    with pytest.raises(ValueError, match=r"method=dsgd must take the workers, got workers=3: .*power of two"):
+    with pytest.raises(
+        ValueError, match=r"method=dsgd, hypercube must take the workers, got workers=3: .*power of two"
+    ):
         three.check(MODELS[0], CLUSTER, 48)
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from commeff.cluster import Cluster
-from commeff.compressors import QSGD, RandomK, TopK
 from commeff.planner import MEASURED, Model, Policies, Policy, estimate, predict
+from tests.commeff.planner.ways import method
 from tests.counting import calls
 
 MODEL = Model(layers=32, hidden=4096, heads=32, sequence=2048, vocab=51200)
@@ -38,8 +38,8 @@ def test_one_formula_prices_one_policy_and_many():
             (4, 16, 1, "none", 0, "partial"),
         ]
     ] + [
-        Policy(data=64, workers=8, method="mem_sgd", compressor=QSGD(levels=7)),
-        Policy(data=64, workers=64, method="diloco"),
+        Policy(data=64, workers=8, method=method("mem_sgd compressor=qsgd compressor.levels=7")),
+        Policy(data=64, workers=64, method=method("diloco")),
     ]
     together = estimate(MODEL, Policies.of(choices), SELENE, 512)
     alone = [predict(MODEL, policy, SELENE, global_batch=512) for policy in choices]
@@ -145,7 +145,7 @@ def test_a_faster_gpu_is_never_slower_whatever_it_hides(overlap):
 
 def test_local_models_are_whole_again_in_their_worker():
     """Ranks average pieces; without ZeRO nobody else gathers them."""
-    policy = {"data": 64, "workers": 8, "method": "local_sgd", "overlap": "none"}
+    policy = {"data": 64, "workers": 8, "method": method("local_sgd period=1"), "overlap": "none"}
     plain, sharded = (seconds(zero=zero, **policy)["workers"] for zero in (0, 1))
     weights = 2 * MODEL.parameters
     assert plain - sharded == pytest.approx(7 / 8 * weights / SELENE.intra.bandwidth, rel=0.01)
@@ -157,8 +157,8 @@ def test_slower_links_never_help():
         {"data": 64, "zero": 3},
         {"tensor": 16, "data": 4},
         {"pipeline": 8, "data": 8},
-        {"data": 64, "workers": 8, "method": "local_sgd", "period": 16},
-        {"data": 64, "workers": 64, "method": "dsgd"},
+        {"data": 64, "workers": 8, "method": method("local_sgd period=16")},
+        {"data": 64, "workers": 64, "method": method("dsgd")},
     ):
         steps = [sum(seconds(cluster=SELENE.with_inter(bandwidth=rate), **policy).values()) for rate in rates]
         assert all(a >= b for a, b in pairwise(steps))
@@ -180,7 +180,7 @@ def test_zero_3_moves_three_psi_where_others_move_two():
 
 def test_periods_divide_what_workers_send():
     every, tenth = (
-        seconds(data=64, workers=8, zero=1, method="local_sgd", period=period, overlap="none")["workers"]
+        seconds(data=64, workers=8, zero=1, method=method(f"local_sgd period={period}"), overlap="none")["workers"]
         for period in (1, 10)
     )
     assert tenth == pytest.approx(every / 10)
@@ -194,20 +194,22 @@ def test_gossip_does_not_grow_with_workers_and_gathered_messages_do():
     gossip, gathered = (
         [workers(g, **p) for g in (64, 256)]
         for p in (
-            {"method": "dsgd"},
-            {"method": "compressed_sgd", "compressor": TopK(ratio=0.1)},
+            {"method": method("dsgd degree=1")},
+            {"method": method("compressed_sgd compressor=top_k compressor.ratio=0.1")},
         )
     )
     assert gossip[0] == pytest.approx(gossip[1])
     assert gathered[1] > 3 * gathered[0]
 
 
-@pytest.mark.parametrize("method", ["compressed_sgd", "mem_sgd", "power_sgd"])
-def test_compression_pays_on_slow_links(method):
+SPARSE = "compressor=random_k compressor.ratio=0.01 compressor.shared=true"
+
+
+@pytest.mark.parametrize("words", [f"compressed_sgd {SPARSE}", f"mem_sgd {SPARSE}", "power_sgd"])
+def test_compression_pays_on_slow_links(words):
     slow = SELENE.with_inter(bandwidth=1.25e8)
-    compressor = None if method == "power_sgd" else RandomK(ratio=0.01, shared=True)
     policy = {"cluster": slow, "data": 64, "workers": 8, "overlap": "none"}
-    dense, sparse = seconds(**policy), seconds(method=method, compressor=compressor, **policy)
+    dense, sparse = seconds(**policy), seconds(method=method(words), **policy)
     assert sparse["workers"] < dense["workers"] / 10
 
 

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 
 from commeff.cluster import Cluster, Link
-from commeff.compressors import TopK
 from commeff.planner import Model, Policy, WorkerMethod, estimate, predict, search
 from commeff.planner.search import METHODS, Space
 from commeff.planner.search.api import GUIDED
 from commeff.planner.search.everything import scan
 from commeff.planner.search.guided import drive
 from commeff.planner.search.problem import EvenPolicies, Problem
+from tests.commeff.planner.ways import way
 from tests.counting import calls
 
 SMALL = Model(layers=6, hidden=1024, heads=8, sequence=512, vocab=64_000)
 EIGHT = Cluster.named("a100_selene", gpus=8)
 LARGE = Model(layers=96, hidden=12288, heads=96, sequence=2048, vocab=51200)
 WAYS = (
-    WorkerMethod(),
-    WorkerMethod("local_sgd", 8, steps=1.1),
-    WorkerMethod("dsgd", steps=1.2),
-    WorkerMethod("mem_sgd", compressor=TopK(ratio=0.01), steps=3),
+    way(),
+    way("local_sgd period=8", steps=1.1),
+    way("dsgd degree=1", steps=1.2),
+    way("mem_sgd compressor=top_k compressor.ratio=0.01", steps=3),
 )
 
 
@@ -155,10 +155,9 @@ def test_no_policy_is_listed_twice():
 
 def test_steps_are_part_of_what_is_made_small():
     slow = EIGHT.with_gpus(16).with_inter(bandwidth=1e8)
-    local = WorkerMethod("local_sgd", 16)
-    assert search(SMALL, slow, 64, ways=(WorkerMethod(), local))[0].policy.method == "local_sgd"
-    dear = WorkerMethod("local_sgd", 16, steps=1000)
-    assert search(SMALL, slow, 64, ways=(WorkerMethod(), dear))[0].policy.method == "psgd"
+    local, dear = (way("local_sgd period=16", steps) for steps in (1.0, 1000.0))
+    assert search(SMALL, slow, 64, ways=(way(), local))[0].policy.method == local.method
+    assert search(SMALL, slow, 64, ways=(way(), dear))[0].policy.method == "psgd"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ def test_what_cannot_be_searched_is_refused_in_one_line(arguments, said):
 
 
 def test_a_way_that_makes_no_sense_is_refused():
-    with pytest.raises(ValueError, match="compressor must be given"):
+    with pytest.raises(ValueError, match="psgd or a function"):
         WorkerMethod("mem_sgd")
     with pytest.raises(ValueError, match="steps must be a number above 0"):
         WorkerMethod(steps=0)

@@ -9,10 +9,9 @@ import pytest
 
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, timeline
-from commeff.planner.choices import SCHEDULES
-from commeff.planner.policies import Policies
+from commeff.planner.memory import micro_batches_in_flight
+from commeff.planner.policies import SCHEDULES, Policies
 from commeff.planner.schedules import StageSeconds, bubble_seconds, order
-from commeff.planner.stages import micro_batches_in_flight
 from commeff.planner.timeline import play
 
 SHAPES = [

@@ -14,20 +14,16 @@ from commeff.cluster import Cluster, simulation
 from commeff.cluster.billing import message_bytes
 from commeff.compressors import Layout
 from commeff.core import Strategy
-from commeff.experiments.config.schema import node, takes
 from commeff.planner import Model, Policies, Policy, WorkerMethod, predict
 from commeff.planner.model_part import ModelPart
 from commeff.planner.worker_profile import WorkerProfile
 from commeff.planner.worker_traffic import alike
+from tests.commeff.planner.ways import method, way
 
 MODEL = Model(layers=12, hidden=96, heads=6, sequence=32, vocab=1009, kv_heads=3)
 LARGE = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200)
 EIGHT = Cluster.named("a100_selene", gpus=8)
 SGD = partial(torch.optim.SGD, lr=0.1)
-
-
-def hierarchy(n: int) -> topologies.Topology:
-    return topologies.hierarchical(2, topologies.complete(n // 2), topologies.ring(2))
 
 
 def low_rank(n: int) -> Strategy:
@@ -38,23 +34,13 @@ def by_tensor(n: int) -> Strategy:
     return methods.mem_sgd(SGD, compressors.PerTensor(compressors.TopK(ratio=0.03)))
 
 
-UNBIASED = compressors.QSGD(levels=4)
-NEEDS = {  # what some methods cannot do without
-    "d2": {"topology": lambda n: topologies.lazy(topologies.ring(n))},
-    "hierarchical_dsgd": {"topology": hierarchy},
-    **{name: {"compressor": UNBIASED} for name in ("diana", "marina", "dcd_psgd", "ecd_psgd")},
-}
-USUAL = {"compressor": "top_k", "topology": "ring"}
-PARTS = {
-    name: {part: USUAL[part] for part in takes(node("method", name))} | NEEDS.get(name, {}) for name in methods.__all__
-}
 CASES = [
-    *(WorkerMethod(name, **parts) for name, parts in PARTS.items()),
-    WorkerMethod("local_sgd", period=5),
-    WorkerMethod("diloco", period=16),
-    WorkerMethod("dsgd", degree=2),
-    WorkerMethod("compressed_sgd", compressor="scaled_sign"),
-    WorkerMethod("compressed_sgd", compressor=compressors.RandomK(ratio=0.1, shared=True)),
+    *(way(name) for name in methods.__all__),
+    way("local_sgd period=5"),
+    way("diloco period=16"),
+    way("dsgd degree=1"),
+    way("compressed_sgd compressor=scaled_sign"),
+    way("compressed_sgd compressor=random_k compressor.ratio=0.1 compressor.shared=true"),
     WorkerMethod(low_rank),
     WorkerMethod(by_tensor),
 ]
@@ -69,10 +55,10 @@ def truth(method: WorkerMethod, workers: int, layout: Layout, dtype: torch.dtype
 
 
 def test_every_method_is_here():
-    assert {case.method for case in CASES} >= set(methods.__all__)
+    assert {case.name.split(',')[0] for case in CASES} >= set(methods.__all__)
 
 
-@pytest.mark.parametrize("method", CASES, ids=lambda case: f"{case.name}-{case.period}-{case.degree}")
+@pytest.mark.parametrize("method", CASES, ids=lambda case: case.name)
 def test_bytes_and_memory_of_sampled_policies_are_those_of_their_profile(method):
     places = [(1, 1, 8), (3, 2, 4), (6, 4, 8), (3, 4, 8), (1, 2, 4)]
     sampled = [Policy(tensor=t, pipeline=p, data=n, workers=n, precision="fp32", **method.fields) for t, p, n in places]
@@ -94,19 +80,19 @@ def test_gradients_travel_as_they_are_summed_and_parameters_as_the_weights():
     d = part.layout(MODEL).d
     for precision, gradients, weights in (("bf16", 4, 2), ("fp16", 2, 2), ("fp32", 4, 4)):
         for name, width in (("psgd", gradients), ("dsgd", weights), ("local_sgd", weights)):
-            of = WorkerProfile(WorkerMethod(name), MODEL, precision)
+            of = WorkerProfile(way(name), MODEL, precision)
             assert set(of.sheet(4, part).bytes) == {width * d, 0.0}
-        assert WorkerProfile(WorkerMethod("diloco"), MODEL, precision).sheet(4, part).bytes == (weights * d, 8.0 * d)
+        assert WorkerProfile(way("diloco"), MODEL, precision).sheet(4, part).bytes == (weights * d, 8.0 * d)
 
 
 @pytest.mark.parametrize(
     ("method", "depends"),
     [
-        (WorkerMethod(), "line"),
-        (WorkerMethod("sgp"), "line"),
-        (WorkerMethod("diloco", period=3), "line"),
-        (WorkerMethod("mem_sgd", compressor="top_k"), "numbers"),
-        (WorkerMethod("compressed_sgd", compressor="scaled_sign"), "numbers"),
+        (way(), "line"),
+        (way("sgp"), "line"),
+        (way("diloco period=3"), "line"),
+        (way("mem_sgd compressor=top_k"), "numbers"),
+        (way("compressed_sgd compressor=scaled_sign"), "numbers"),
         (WorkerMethod(low_rank), "shapes"),
         (WorkerMethod(by_tensor), "shapes"),
     ],
@@ -116,10 +102,7 @@ def test_what_bytes_depend_on_is_found_out(method, depends):
 
 
 def test_whole_vectors_cannot_leave_while_gradients_are_computed():
-    hides = {
-        name: WorkerProfile(WorkerMethod(name, compressor=c), MODEL, "bf16").hides(4)
-        for name, c in (("psgd", None), ("mem_sgd", "top_k"))
-    }
+    hides = {name: WorkerProfile(way(name), MODEL, "bf16").hides(4) for name in ("psgd", "mem_sgd")}
     assert hides == {"psgd": True, "mem_sgd": False}
 
 
@@ -133,8 +116,11 @@ def test_the_topology_of_the_user_decides_which_links_gossip_uses():
     """On two nodes, a ring crosses twice and the exponential graph with half of all messages."""
     cluster = replace(Cluster.named("a100_selene", gpus=16), nics=1)
     found = {}
+
     for name in ("ring", "exponential"):
-        policy = Policy(data=16, workers=16, method="dsgd", topology=name, overlap="none", zero=1, precision="fp32")
+        policy = Policy(
+            data=16, workers=16, method=method(f"dsgd topology={name}"), overlap="none", zero=1, precision="fp32"
+        )
         p = predict(MODEL, policy, cluster, global_batch=32)
         size = 4 * ModelPart(1, MODEL.layers, 1).layout(MODEL).d
         found[name] = simulation.gossip(cluster, getattr(topologies, name)(16).at(0), size)
@@ -145,7 +131,7 @@ def test_the_topology_of_the_user_decides_which_links_gossip_uses():
 def test_ranks_of_a_worker_gossip_at_once_and_share_their_links():
     """Eight ranks of a node send an eighth of a model each over its one NIC; over eight NICs they take an eighth."""
     cluster = Cluster.named("a100_selene", gpus=16)
-    policy = Policy(data=16, workers=2, method="dsgd", topology="ring", overlap="none", zero=1)
+    policy = Policy(data=16, workers=2, method=method("dsgd topology=ring"), overlap="none", zero=1)
     one, eight = (
         predict(LARGE, policy, replace(cluster, nics=nics), global_batch=32).breakdown["seconds"]["workers"]
         for nics in (1, 8)
@@ -166,9 +152,9 @@ def test_early_and_delayed_messages_hide_behind_all_computing():
         policy = Policy(data=8, workers=8, method=method, overlap=overlap, zero=1)
         return predict(MODEL, policy, EIGHT, global_batch=32).breakdown["seconds"]["workers"]
 
-    for method in (early, late):
-        assert seconds(method, "full") == 0 < seconds(method, "partial") < seconds(method, "none")
-    assert seconds("dsgd", "full") == seconds("dsgd", "none") > 0
+    for each in (early, late):
+        assert seconds(each, "full") == 0 < seconds(each, "partial") < seconds(each, "none")
+    assert seconds(method("dsgd"), "full") == seconds(method("dsgd"), "none") > 0
 
 
 def test_a_strategy_of_your_own_is_planned_like_any_other():
@@ -177,6 +163,6 @@ def test_a_strategy_of_your_own_is_planned_like_any_other():
 
     own, named = (
         predict(MODEL, Policy(data=8, workers=8, **fields), EIGHT, global_batch=32)
-        for fields in ({"method": mine}, {"method": "local_sgd", "period": 4})
+        for fields in ({"method": mine}, {"method": method("local_sgd period=4")})
     )
     assert own == named
