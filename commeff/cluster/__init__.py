@@ -3,7 +3,7 @@
 `hardware`, `cluster` and `description` say what there is: links, GPUs, nodes, from YAML files; `network` how nodes are
 wired. `groups` says where workers sit, `collectives` what their collectives and exchanges cost: the one price of a
 message. `simulation` puts every message on its links: the law that the formulas obey, and the price of gossip over any
-graph. `billing` prices operations of a ledger or a profile, `modelled` a whole run; `stragglers` lets workers wait for
+graph. `billing` prices operations of a ledger or a profile, `modelled` a whole run; `progress` lets workers wait for
 whom they hear from.
 
 >>> from commeff.cluster import Cluster

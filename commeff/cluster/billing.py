@@ -10,7 +10,6 @@ from typing import Protocol
 from commeff import require
 from commeff.cluster import collectives, simulation
 from commeff.cluster.cluster import Cluster
-from commeff.cluster.codec import Codec
 from commeff.cluster.collectives import Bytes
 from commeff.cluster.groups import Groups, Numbers
 from commeff.communicator.ledger import Entry
@@ -115,7 +114,6 @@ class Billing:
     collective : how an `all_reduce` is made, of which a ledger does not say how: one of `collectives.ALL_REDUCE`, or
         "auto", what a library would choose.
     shards : of the server, on as many of the workers.
-    codec : what encoding and decoding costs; None: nothing.
     members : the workers that collectives connect, of all; None: all. Mixing matrices say themselves whom they connect.
 
     >>> bill = Billing(Cluster.named("ethernet_1g", gpus=4), workers=4, collective="ring")
@@ -127,7 +125,6 @@ class Billing:
     workers: int
     collective: str = "auto"
     shards: int = 1
-    codec: Codec | None = None
     members: tuple[int, ...] | None = None
     groups: Groups = field(init=False, repr=False, compare=False)
     known: dict[tuple[object, ...], tuple[float, MixingMatrix | None]] = field(
@@ -142,7 +139,7 @@ class Billing:
         collectives.to_server(self.groups, 0.0, self.shards)
 
     def seconds(self, operation: Operation) -> float:
-        """One operation: its rounds one after the other, each encoded, sent and decoded. Equal ones are priced once."""
+        """One operation: its rounds one after the other. Equal ones are priced once."""
         matrix, own = operation.matrix, (operation.kind, operation.payload_bytes, operation.wire_bytes)
         key = (*own, operation.rounds, operation.shards, id(matrix))
         if key not in self.known:
@@ -150,20 +147,16 @@ class Billing:
         return self.known[key][0]
 
     def _price(self, operation: Operation) -> float:
-        kind, rounds, n = operation.kind, operation.rounds, self.workers
+        kind, rounds = operation.kind, operation.rounds
         require.one_of(KINDS, **{"kind of an operation": kind})
         if not rounds:
             return 0.0
-        size, received = message_bytes(operation), 1.0
+        size = message_bytes(operation)
         if kind == "mix":
             assert operation.matrix is not None
-            received = float(operation.matrix.in_degrees.max())
-            once = simulation.gossip(self.cluster, operation.matrix, size)
-        else:
-            shards = max(self.shards, operation.shards)
-            once = float(collective_seconds(kind, self.groups, size, self.collective, shards, operation.shards))
-            received = {"all_gather": n - 1.0, "to_server": n / shards}.get(kind, 1.0)
-        return rounds * (once + (self.codec.seconds(size, received) if self.codec else 0.0))
+            return rounds * simulation.gossip(self.cluster, operation.matrix, size)
+        shards = max(self.shards, operation.shards)
+        return rounds * float(collective_seconds(kind, self.groups, size, self.collective, shards, operation.shards))
 
 
 def message_bytes(operation: Operation) -> float:

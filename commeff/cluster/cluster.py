@@ -125,16 +125,6 @@ class Cluster:
         """GPUs in use in each node."""
         return min(self.gpus, self.per_node)
 
-    @property
-    def inter_share(self) -> Link:
-        """What each GPU of a node gets of the NICs while all GPUs of the node send to other nodes at once.
-
-        >>> four = Cluster.named("a100_4nic", gpus=64)
-        >>> four.inter_share.bandwidth / four.inter.bandwidth
-        0.5
-        """
-        return replace(self.inter, bandwidth=self.inter.bandwidth / -(-self.local // self.nics))
-
     def node_of(self, workers: Ports) -> Ports:
         """The nodes in which workers sit."""
         return workers // self.per_node

@@ -60,7 +60,7 @@ def seconds(groups: Groups, size: Bytes, moves: Moves) -> Numbers:
     """What the moves of an operation on S bytes take; where nothing moves, nothing."""
     if not (groups.intra.burst or groups.inter.burst):
         return longest(size, lines(groups, moves))
-    inside, outside = left(groups.intra, size * moves.bytes), left(groups.inter, size * moves.outer_bytes)
+    inside, outside = transfer(groups.intra, size * moves.bytes), transfer(groups.inter, size * moves.outer_bytes)
     first, second = moves.rounds * groups.intra.latency, moves.outer_rounds * groups.inter.latency
     if moves.order == "pipelined":
         return np.asarray(first + second + np.maximum(inside, outside))
@@ -68,9 +68,9 @@ def seconds(groups: Groups, size: Bytes, moves: Moves) -> Numbers:
     return np.asarray(inside + outside if moves.order == "after" else np.maximum(inside, outside))
 
 
-def left(link: Link, size: Bytes) -> Numbers:
-    """Seconds of what a burst leaves of a message, without latency."""
-    return np.maximum(0.0, size - link.burst) / link.rate
+def transfer(link: Link, size: Bytes, rounds: Bytes = 0.0) -> Numbers:
+    """`Link.seconds` of many sizes, which go in so many rounds; without rounds only what the bytes take."""
+    return np.asarray(rounds * link.latency + np.maximum(0.0, size - link.burst) / link.rate)
 
 
 def lines(groups: Groups, moves: Moves) -> Lines:

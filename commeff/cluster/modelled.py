@@ -17,9 +17,7 @@ from numpy.typing import ArrayLike
 from commeff import require
 from commeff.cluster.billing import Billing, Schedule
 from commeff.cluster.cluster import Cluster
-from commeff.cluster.codec import Codec
-from commeff.cluster.progress import Progress, readiness
-from commeff.cluster.stragglers import Times
+from commeff.cluster.progress import Progress, Times, readiness
 from commeff.profiling import Attended, Operation
 
 BACKWARD = 2 / 3  # of computing: backward multiplies twice as much as forward
@@ -108,7 +106,6 @@ def modelled(
     overlap: float | None = None,
     collective: str = "auto",
     shards: int = 1,
-    codec: Codec | None = None,
 ) -> Modelled:
     """Modelled seconds of a run.
 
@@ -124,7 +121,7 @@ def modelled(
     compute : seconds of a step: one number, (workers,), or (steps, workers), such as `stragglers.drawn` gives.
     backward : share of a step's computing that backward takes, 0 to 1.
     overlap : share of a step's computing behind which every operation can hide, 0 to 1; None: what `schedule` says.
-    collective, shards, codec : see `Billing`.
+    collective, shards : see `Billing`.
 
     >>> from commeff.cluster.billing import Recorded
     >>> from commeff.communicator.ledger import Entry
@@ -133,7 +130,7 @@ def modelled(
     >>> round(float(run.communication[0]), 5), round(run.total, 4), round(float(run.exposed.sum()), 4)
     (0.01315, 1.1315, 0.1315)
     """
-    price = Billing(cluster, schedule.workers, collective, shards, codec).seconds
+    price = Billing(cluster, schedule.workers, collective, shards).seconds
     return play(schedule, price, steps=steps, compute=compute, backward=backward, overlap=overlap)
 
 

@@ -8,7 +8,7 @@ its bytes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,12 +68,6 @@ def busiest(links: Ports, sizes: Sizes) -> float:
     return float(np.bincount(links, sizes).max()) if links.size else 0.0
 
 
-def check_hop(hop: float) -> None:
-    """Refuse a link that takes less than no time."""
-    if not 0 <= hop < float("inf"):
-        raise ValueError(f"hop must be a number of seconds from 0 on, got {hop}")
-
-
 @dataclass(frozen=True)
 class FatTree(Network):
     """Switches in levels above the ports. At the top, one for each of the prod(up) ways up, which connects everything.
@@ -113,7 +107,8 @@ class FatTree(Network):
                 f"down and up of a fat tree must be at least 1, got down={list(self.down)} and "
                 f"up={list(self.up)}: every switch has a child and an uplink"
             )
-        check_hop(self.hop)
+        if not 0 <= self.hop < float("inf"):
+            raise ValueError(f"hop must be a number of seconds from 0 on, got {self.hop}")
 
     @property
     def link_seconds(self) -> float:
@@ -161,40 +156,20 @@ class FatTree(Network):
 
 
 @dataclass(frozen=True)
-class Crossbar(Network):
-    """One switch: messages meet only at the NICs themselves.
+class Crossbar(FatTree):
+    """One switch, a tree without levels: messages meet only at the NICs themselves.
 
     >>> hosts = np.arange(8)
     >>> Crossbar().traffic(hosts, np.zeros(8, dtype=int), np.ones(8))          # seven send to the first
     Traffic(load=7.0, links=2)
     """
 
-    hop: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_hop(self.hop)
-
-    @property
-    def link_seconds(self) -> float:
-        """Seconds that each link adds to the latency."""
-        return self.hop
+    down: tuple[int, ...] = field(default=(), init=False, repr=False)
+    up: tuple[int, ...] = field(default=(), init=False, repr=False)
 
     def description(self) -> dict[str, Any]:
         """Kind and hop, as in a YAML file."""
         return {"kind": "crossbar", "hop": self.hop}
-
-    @property
-    def oversubscription(self) -> float:
-        """1: a crossbar has full bisection."""
-        return 1.0
-
-    def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
-        """Up to the switch, and down."""
-        return FatTree((), ()).longest_path(nodes)
-
-    def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
-        """See `Network.traffic`: a tree without levels."""
-        return FatTree((), (), self.hop).traffic(sources, destinations, sizes)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,10 @@ A worker computes for c seconds and has one link, on which its messages follow e
 link is free, all partners are there and it is ready: a share of the step's computing before its end; a round that needs
 the result of another one leaves when the step that waits for that has computed. The worker goes on when all has arrived
 that is waited for in the step; while it stands still, what travels is *exposed*, otherwise *hidden*.
+
+Waiting is a matrix product in max-plus algebra (Baccelli et al., "Synchronization and Linearity", 1992): an average
+over all makes everybody wait for the slowest in every step; gossip passes a delay on by one neighbourhood a step; local
+steps wait for nobody until they average.
 """
 
 from __future__ import annotations
@@ -13,9 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from commeff.cluster.stragglers import Times, waited
 from commeff.profiling import Operation
+from commeff.topologies import MixingMatrix
+
+Heard = MixingMatrix | bool  # whom workers hear from in a step: the senders of a matrix; True is all, False nobody
+Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,22 @@ class Progress:
         """
         ends = [self._link, *(each.end for each in self._under_way)]
         return np.maximum(np.stack(ends) - self._now, 0.0)
+
+
+def waited(ready: Times, heard: Heard) -> Times:
+    """(n,) when each worker has heard from everyone it hears from, itself included.
+
+    >>> from commeff import topologies
+    >>> waited(np.array([5.0, 1.0, 2.0, 3.0]), topologies.ring(4).at(0)).tolist()
+    [5.0, 5.0, 3.0, 5.0]
+    """
+    if not isinstance(heard, MixingMatrix):
+        return np.full_like(ready, ready.max()) if heard else ready
+    if heard.n != ready.size:
+        raise ValueError(f"the mixing matrix must have the {ready.size} workers of the run, got {heard.n}")
+    messages, latest = heard.off_diagonal.tocoo(), ready.copy()
+    np.maximum.at(latest, messages.row, ready[messages.col])
+    return latest
 
 
 def readiness(

@@ -12,15 +12,13 @@ prices what no formula knows: gossip over any graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from commeff.cluster.cluster import Cluster
+from commeff.cluster.collectives import transfer
 from commeff.cluster.groups import Numbers
-from commeff.cluster.hardware import Link
 from commeff.cluster.network import Ports, Sizes, busiest
 from commeff.topologies import MixingMatrix
 
@@ -59,16 +57,11 @@ class Routes(NamedTuple):
         """Until all have arrived, if every message is so many times as long, `rounds` one after the other."""
         slowest = np.zeros_like(times, dtype=np.float64)
         if self.inside is not None:
-            slowest = _passing(cluster.intra, self.inside * times, rounds)
+            slowest = transfer(cluster.intra, rounds * (self.inside * times), rounds)
         if self.outside is not None:
             hops = rounds * self.links * cluster.network.link_seconds
-            slowest = np.maximum(slowest, _passing(cluster.inter, self.outside * times, rounds) + hops)
+            slowest = np.maximum(slowest, transfer(cluster.inter, rounds * (self.outside * times), rounds) + hops)
         return slowest
-
-
-def _passing(link: Link, size: Numbers | float, rounds: float) -> Numbers:
-    """`Link.seconds` of many sizes."""
-    return np.asarray(rounds * link.latency + np.maximum(0.0, rounds * size - link.burst) / link.rate)
 
 
 def routes(cluster: Cluster, sources: Ports, destinations: Ports, sizes: Sizes | float = 1.0) -> Routes:
@@ -83,12 +76,6 @@ def routes(cluster: Cluster, sources: Ports, destinations: Ports, sizes: Sizes |
         ports = cluster.port_of(sources[away]), cluster.port_of(destinations[away])
         outside, links = cluster.network.traffic(*ports, each[away], cluster.nics)
     return Routes(inside, outside, links)
-
-
-def one_ring(cluster: Cluster, n: int, size: float) -> float:
-    """`collectives.one_ring` in the order of the workers: 2 (n-1) rounds of S/n to the next one."""
-    workers = cluster.workers(n)
-    return exchange(cluster, workers, np.roll(workers, -1), size / n, 2 * (n - 1))
 
 
 def rings(cluster: Cluster, n: int) -> tuple[Ports, Ports]:
@@ -111,112 +98,6 @@ def ring(cluster: Cluster, n: int, size: float) -> float:
     """`collectives.ring`: 2 (n-1) rounds of S/n to the next one of each ring, which share the bytes."""
     senders, receivers = rings(cluster, n)
     return exchange(cluster, senders, receivers, size / n * n / len(senders), 2 * (n - 1))
-
-
-def all_gather(cluster: Cluster, n: int, messages: Sizes | float) -> float:
-    """An all-gather of messages of any lengths along one ring: n-1 rounds, in each of which a worker passes on the
-    message that it got in the round before.
-    """
-    workers, own = cluster.workers(n), np.broadcast_to(np.asarray(messages, dtype=np.float64), n)
-    return sum(exchange(cluster, workers, np.roll(workers, -1), np.roll(own, away)) for away in range(n - 1))
-
-
-def halving_doubling(cluster: Cluster, n: int, size: float) -> float:
-    """`collectives.halving_doubling`: partners at distance n/2 exchange S/2, at n/4 S/4, ..., and back."""
-    workers = cluster.workers(n)
-    power = 2 ** int(np.log2(n))
-    seconds = exchange(cluster, workers[power:], workers[: n - power], size)
-    seconds += exchange(cluster, workers[: n - power], workers[power:], size)
-    distance, part = power // 2, size / 2
-    while distance:
-        seconds += exchange(cluster, workers[:power], workers[:power] ^ distance, part, rounds=2)
-        distance, part = distance // 2, part / 2
-    return seconds
-
-
-def binomial_tree(cluster: Cluster, n: int, size: float) -> float:
-    """`collectives.binomial_tree`: at distance 1, 2, 4, ... the right worker of each pair sends S to the left and back.
-    First in each node, then among the first workers of the nodes.
-    """
-    workers, seconds = cluster.workers(n), 0.0
-    for step, count in ((1, cluster.local), (cluster.local, -(-n // cluster.local))):
-        distance = 1
-        while distance < min(count, n):
-            place = workers // step % count if step == 1 else workers // step
-            children = workers[(place % (2 * distance) == distance) & (workers % step == 0)]
-            seconds += exchange(cluster, children, children - distance * step, size)
-            seconds += exchange(cluster, children - distance * step, children, size)
-            distance *= 2
-    return seconds
-
-
-def parents(n: int) -> Ports:
-    """(n,) above whom each worker hangs in NCCL's binary tree: in order, all levels full but the way to worker 0, which
-    is the root (-1) and has one child.
-
-    >>> parents(8).tolist()
-    [-1, 2, 4, 2, 0, 6, 4, 6]
-    """
-    workers = np.arange(n)
-    bit = workers & -workers
-    above = (workers ^ bit) | (bit << 1)
-    above = np.where(above >= n, workers ^ bit, above)
-    above[:1] = -1
-    return above
-
-
-def double_tree(n: int) -> tuple[Ports, Ports, int]:
-    """Children and parents of two trees in which no worker but one is inside both, and their depth.
-
-    The second is the first in the mirror, or shifted by one if n is odd (Sanders, Speck, Träff, 2009; NCCL).
-
-    >>> children, above, depth = double_tree(6)
-    >>> len(children), depth, np.bincount(above).max()
-    (10, 3, np.int64(2))
-    """
-    above = parents(n)
-    children = np.arange(1, n)
-    turned = (lambda worker: n - 1 - worker) if n % 2 == 0 else (lambda worker: (worker + 1) % n)
-    depth, top = 0, np.arange(n)
-    while (top >= 0).any():
-        top, depth = np.where(top > 0, above[top], -1), depth + 1
-    both = np.concatenate([children, turned(children)])
-    return both, np.concatenate([above[children], turned(above[children])]), depth - 1
-
-
-def tree(cluster: Cluster, n: int, size: float) -> float:
-    """`collectives.tree` of full nodes, or inside one: g pairs of trees, pair k between the members k of the nodes and
-    along chains that begin there, all messages under way at once, and the latency of the longest way up and down.
-    """
-    g = min(n, cluster.local)
-    nodes, entry = n // g, np.arange(g)
-    if n % g:
-        raise ValueError(f"workers in a simulated tree must fill nodes of {g}, got {n}; take a multiple, or a ring")
-    children, above, depth = double_tree(nodes)
-    own = np.arange(nodes)[:, None, None] * g
-    behind, before = ((own + (entry[:, None] + places) % g).ravel() for places in (np.arange(1, g), np.arange(g - 1)))
-    leaves, inner = ((ends[:, None] * g + entry).ravel() for ends in (children, above))
-    sizes = np.concatenate([np.full(behind.size, size / g), np.full(leaves.size, size / g / 2)])
-    low, high = np.concatenate([behind, leaves]), np.concatenate([before, inner])
-    instant = replace(cluster, intra=replace(cluster.intra, latency=0.0), inter=replace(cluster.inter, latency=0.0))
-    moved = exchange(instant, low, high, sizes) + exchange(instant, high, low, sizes)
-    moved -= 2 * exchange(instant, low, high, 0.0)  # the hops, which belong to the latency
-    steps = (g - 1) * exchange(cluster, behind, before, 0.0) + depth * exchange(cluster, leaves, inner, 0.0)
-    return moved + 2 * steps
-
-
-def hierarchical(cluster: Cluster, n: int, size: float) -> float:
-    """`collectives.hierarchical`. In a node that is not full each member does the work of several of the g members of
-    others, neighbours in the ring.
-    """
-    local = min(n, cluster.local)
-    nodes, roles = -(-n // local), np.arange(-(-n // local) * local)
-    node, place = roles // local, roles % local
-    members = np.minimum(local, n - node * local)
-    hosts = node * local + place * members // local
-    beside = hosts[node * local + (place + 1) % local]
-    inside = exchange(cluster, hosts, beside, size / local, 2 * (local - 1))
-    return inside + exchange(cluster, hosts, np.roll(hosts, -local), size / local / nodes, 2 * (nodes - 1))
 
 
 def to_server(cluster: Cluster, n: int, size: float, shards: int = 1) -> float:
@@ -244,13 +125,3 @@ def gossip(cluster: Cluster, matrix: MixingMatrix, size: float) -> float:
     cluster.workers(matrix.n)
     messages = matrix.off_diagonal.tocoo()
     return exchange(cluster, messages.col.astype(np.int64), messages.row.astype(np.int64), size)
-
-
-ALL_REDUCE: dict[str, Callable[[Cluster, int, float], float]] = {
-    "ring": ring,
-    "tree": tree,
-    "hierarchical": hierarchical,
-    "one_ring": one_ring,
-    "binomial_tree": binomial_tree,
-    "halving_doubling": halving_doubling,
-}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff import require
-from commeff.cluster.stragglers import Times, drawn
+from commeff.cluster.progress import Times
 
 SECOND = 1_000_000_000  # nanoseconds
 LONGEST = 9e18  # nanoseconds of a step: 285 years; more would not fit into 64 bits
@@ -89,3 +89,16 @@ class Speeds:
                 times[0] += np.arange(self.n) * self.seconds / self.n
             self._chunks[k] = np.rint(times * SECOND).clip(1, LONGEST).astype(np.int64)
         return self._chunks[k]
+
+
+def drawn(mean: float, spread: float, steps: int, workers: int, seed: int | Sequence[int] = 0) -> Times:
+    """(steps, workers) log-normal compute times with the given mean; spread is the standard deviation over the mean.
+
+    >>> times = drawn(mean=0.1, spread=0.2, steps=1000, workers=50)
+    >>> round(float(times.mean()), 3), round(float(times.std() / times.mean()), 2)
+    (0.1, 0.2)
+    """
+    require.at_least(0, mean=mean, spread=spread)
+    variance = np.log1p(spread**2)
+    noise = np.random.default_rng(seed).standard_normal((steps, workers))
+    return np.asarray(mean * np.exp(np.sqrt(variance) * noise - variance / 2))

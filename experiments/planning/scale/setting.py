@@ -42,7 +42,7 @@ class ScalingSetting:
     global_batch: int = 8192
 
     def __post_init__(self) -> None:
-        if self.worker == "node" and self.cluster.nics > 1 and isinstance(self.cluster.network, FatTree):
+        if self.worker == "node" and self.cluster.nics > 1 and type(self.cluster.network) is FatTree:
             raise ValueError(
                 f"--worker must be gpu on {self.cluster.name}, got node: the {self.cluster.nics} NICs of a node count "
                 "as one only on a crossbar or on rails, and this is one fat tree"

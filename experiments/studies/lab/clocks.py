@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from commeff.cluster.billing import Billing, Schedule
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.hardware import Link
-from commeff.cluster.stragglers import Times
+from commeff.cluster.progress import Times
 from commeff.profiling import Operation
 from commeff.topologies import MixingMatrix
 

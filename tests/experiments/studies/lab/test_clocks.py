@@ -13,7 +13,7 @@ from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.cluster import Cluster, Link
 from commeff.cluster.billing import Recorded
 from commeff.cluster.modelled import modelled
-from commeff.cluster.stragglers import drawn
+from commeff.cluster.speeds import drawn
 from commeff.communicator import Entry
 from commeff.experiments.studies.lab.clocks import clocks, heard
 from commeff.topologies import MixingMatrix, Topology
