@@ -14,11 +14,6 @@ from torch import Tensor
 from commeff.compressors.packing import pack, packed_bytes, unpack
 
 
-def index_bits(d: int) -> int:
-    """Bits of an index below d: ceil(log2 d)."""
-    return max(d - 1, 0).bit_length()
-
-
 def _low_bits(d: int, k: int) -> int:
     return max(d // max(k, 1), 1).bit_length() - 1
 
@@ -30,7 +25,7 @@ def _high_bits(d: int, k: int) -> int:
 def increasing_bytes(d: int, k: int) -> int:
     """Bytes that k increasing indices below d take.
 
-    >>> increasing_bytes(1_000_000, 10_000), packed_bytes(10_000, index_bits(1_000_000))
+    >>> increasing_bytes(1_000_000, 10_000), packed_bytes(10_000, 20)
     (10703, 25000)
     """
     return packed_bytes(k, _low_bits(d, k)) + packed_bytes(_high_bits(d, k), 1)

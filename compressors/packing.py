@@ -34,6 +34,11 @@ def packed_bytes(count: int, bits: int) -> int:
     return (count * bits + 7) // 8
 
 
+def index_bits(d: int) -> int:
+    """Bits of an index below d: ceil(log2 d)."""
+    return max(d - 1, 0).bit_length()
+
+
 def pack(codes: Tensor, bits: int) -> Tensor:
     """(w, count) non-negative integers below 2^bits as (w, packed_bytes) uint8.
 

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from commeff.compressors.base import Compressor, Scope
-from commeff.compressors.increasing import index_bits
 from commeff.compressors.message import Message
-from commeff.compressors.packing import pack, unpack
+from commeff.compressors.packing import index_bits, pack, unpack
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import scatter_to
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes, index_bits
+from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes
 from commeff.compressors.message import DenseMessage, joined
-from commeff.compressors.packing import pack, packed_bytes, unpack, words
+from commeff.compressors.packing import index_bits, pack, packed_bytes, unpack, words
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import Sparse, Sparsifier
 

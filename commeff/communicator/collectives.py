@@ -1,4 +1,4 @@
-"""How everybody gets the mean of all messages: the collectives, and what each can carry.
+"""How messages reach those who need them: the mean of all at everybody, all of them, and a server's up and down.
 
 A *summable* message may be added part by part on the way, so it can travel through anything that adds. Other messages
 (top-k, signs, quantised) have to reach everybody one by one.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,23 @@ from commeff import require
 from commeff.communicator.wire.transport import Transport
 from commeff.compressors import Message
 
+T = TypeVar("T")
 Mean = Callable[[], Tensor]  # waits, and gives the mean as one row (1, d)
+
+
+class Handle(Generic[T]):
+    """Communication under way; `wait()` gives its result, any number of times."""
+
+    def __init__(self, finish: Callable[[], T]) -> None:
+        self._finish: Callable[[], T] | None = finish
+        self._result: T
+
+    def wait(self) -> T:
+        """The result."""
+        if self._finish is not None:
+            self._result = self._finish()
+            self._finish = None
+        return self._result
 
 
 class Collective(ABC):
@@ -217,6 +233,40 @@ def mean(message: Message) -> Tensor:
     out = torch.zeros(1, message.d, dtype=message.dtype, device=message.parts[0].device)
     message.add_to(out, out.new_full((1, message.rows), 1 / message.rows))
     return out
+
+
+def post_up(message: Message, bounds: list[int], host: int, transport: Transport) -> Callable[[], Tensor]:
+    """Sends the hosted messages to the server; gives the mean of all there, (1, d), and no rows elsewhere."""
+    here = transport.rank == host
+    rows = message.to_buffer() if transport.size > 1 else torch.empty(0)
+    others = [rank for rank in range(transport.size) if rank != host and here and bounds[rank + 1] > bounds[rank]]
+    incoming = {rank: rows.new_empty(bounds[rank + 1] - bounds[rank], message.row_bytes) for rank in others}
+    done = transport.exchange("to_server", {} if here or not message.rows else {host: rows}, incoming)
+
+    def wait() -> Tensor:
+        arrived = done()
+        if not here:
+            return torch.empty(0, message.d, dtype=message.dtype, device=message.parts[0].device)
+        everything = [rows if rank == host else arrived[rank] for rank in sorted({host, *others})]
+        return mean(message.from_buffer(torch.cat(everything)) if others else message)
+
+    return wait
+
+
+def post_down(message: Message, host: int, transport: Transport) -> Callable[[], Tensor]:
+    """Sends the server's message to all processes; gives what it says, (1, d)."""
+    if transport.rank == host:
+        answer = message.to_buffer() if transport.size > 1 else torch.empty(0)
+        done = transport.exchange("from_server", {r: answer for r in range(transport.size) if r != host}, {})
+    else:
+        answer = torch.empty(1, message.row_bytes, dtype=torch.uint8, device=message.parts[0].device)
+        done = transport.exchange("from_server", {}, {host: answer})
+
+    def wait() -> Tensor:
+        received = done()
+        return (message if transport.rank == host else message.from_buffer(received[host].clone())).decode()
+
+    return wait
 
 
 def _share(part: Tensor, n: int) -> Tensor:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody
+from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, Handle, everybody, post_down, post_up
 from commeff.communicator.collectives import collective as named
 from commeff.communicator.context import Context
 from commeff.communicator.ledger import Ledger
 from commeff.communicator.mixing import MixPlan, Neighbours, Plans, remembered
-from commeff.communicator.server import post_down, post_up
 from commeff.communicator.wire.transport import Transport
 from commeff.compressors import DenseMessage, Message, WorkerRandom
 from commeff.compressors.places import Places
@@ -24,23 +23,6 @@ from commeff.topologies import MixingMatrix
 from commeff.topologies.failures import Sums, among
 
 T = TypeVar("T")
-
-SERVER = -1  # the server's id in the keys of its randomness
-
-
-class Handle(Generic[T]):
-    """Communication under way; `wait()` gives its result, any number of times."""
-
-    def __init__(self, finish: Callable[[], T]) -> None:
-        self._finish: Callable[[], T] | None = finish
-        self._result: T
-
-    def wait(self) -> T:
-        """The result."""
-        if self._finish is not None:
-            self._result = self._finish()
-            self._finish = None
-        return self._result
 
 
 class Communicator:
@@ -174,18 +156,7 @@ class Communicator:
         losses : (w,) tensor, optional
             The losses of the hosted workers' batches, which some methods adapt to.
         """
-        context, hosted = self.context, list(self.workers)
-        for name, mask in {"present": present, "finished": finished}.items():
-            if mask is not None and (mask.dtype != torch.bool or mask.shape != (self.n,)):
-                raise ValueError(
-                    f"{name} must be a truth value for each of the {self.n} workers, got {mask.dtype} of shape "
-                    f"{tuple(mask.shape)}: every process has to know who"
-                )
-        context.step, context.losses = step, losses
-        context.present = torch.ones(self.n, dtype=torch.bool) if present is None else present.cpu().clone()
-        context.finished = context.present if finished is None else context.present & finished.cpu()
-        context.active = None if bool(context.present.all()) else context.present[hosted]
-        context.moving = None if bool(context.finished.all()) else context.finished[hosted]
+        self.context.begin(step, present, finished, losses, [*self.workers])
 
     def child(self, name: str) -> Self:
         """One level deeper in the path that keys randomness and labels the ledger."""
@@ -193,8 +164,8 @@ class Communicator:
 
     @property
     def server(self) -> Self:
-        """A view whose only rows are the server's: its randomness, its rows."""
-        return self._view("server", path=(*self.path, "server"), workers=(SERVER,) * self.servers)
+        """A view whose only rows are the server's: its randomness, in whose keys it is worker -1, its rows."""
+        return self._view("server", path=(*self.path, "server"), workers=(-1,) * self.servers)
 
     @property
     def servers(self) -> int:
@@ -252,9 +223,8 @@ class Communicator:
             How many rows the mean gets, one for each hosted worker unless given. 1: for what all processes remember,
             also those none of whose workers takes part.
         """
-        message = self._agreed(message)
         chosen = self._collective or (ALL_REDUCE if message.summable else ALL_GATHER)
-        self._bill(chosen.kind, message, wire=chosen.wire(self.n), messages=min(1, self.n - 1))
+        message = self._billed(chosen.kind, message, wire=chosen.wire(self.n), messages=min(1, self.n - 1))
         mean = chosen.post(message, self.n, self._bounds, self.transport)
         return self._handle(lambda: mean().expand(len(self.workers) if rows is None else rows, -1))
 
@@ -267,18 +237,12 @@ class Communicator:
         combine: Callable[[Neighbours], Tensor] | None = None,
     ) -> Handle[Tensor]:
         """`mix`, begun now. The message's memory is read until the result is there."""
-        message = self._agreed(message)
-        plan = self._mixing(message, matrix, keep)
+        plan = self._mixing(matrix, keep)
+        message = self._billed("mix", message, wire=plan.out_degree, messages=plan.out_degree, senders=plan.senders)
         if combine is None:
             return self._handle(plan.post(message, self.transport, out))
         neighbours = plan.post_each(message, self.transport)
         return self._handle(lambda: combine(neighbours()))
-
-    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
-        """Bill such a mixing, and plan it."""
-        plan = self._plan(matrix if self._among is None else among(matrix, self._among.numpy(), keep))
-        self._bill("mix", message, wire=plan.out_degree, messages=plan.out_degree, senders=plan.senders)
-        return plan
 
     def gather(self, message: Message) -> Message:
         """All n messages in worker order, at every process."""
@@ -286,8 +250,7 @@ class Communicator:
 
     def post_gather(self, message: Message) -> Handle[Message]:
         """`gather`, begun now."""
-        message = self._agreed(message)
-        self._bill("all_gather", message, wire=self.n - 1, messages=min(1, self.n - 1))
+        message = self._billed("all_gather", message, wire=self.n - 1, messages=min(1, self.n - 1))
         return self._handle(everybody(message, self._bounds, self.transport))
 
     def to_server(self, message: Message) -> Tensor:
@@ -296,8 +259,7 @@ class Communicator:
 
     def post_to_server(self, message: Message) -> Handle[Tensor]:
         """`to_server`, begun now."""
-        message = self._agreed(message)
-        self._bill("to_server", message, wire=1, messages=1)
+        message = self._billed("to_server", message, wire=1, messages=1)
         return self._handle(post_up(message, self._bounds, self._host, self.transport))
 
     def from_server(self, message: Message) -> Tensor:
@@ -306,32 +268,33 @@ class Communicator:
 
     def post_from_server(self, message: Message) -> Handle[Tensor]:
         """`from_server`, begun now."""
-        message = self._agreed(message)
-        self._bill("from_server", message, wire=1, messages=1)
+        message = self._billed("from_server", message, wire=1, messages=1)
         arrived = post_down(message, self._host, self.transport)
         return self._handle(lambda: arrived().expand(len(self.workers), -1))
 
-    def _handle(self, finish: Callable[[], T]) -> Handle[T]:
-        """The handle of the operation that was billed last."""
-        return Handle(finish)
+    def _mixing(self, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
+        """The plan of such a mixing, by those who take part."""
+        among_them = matrix if self._among is None else among(matrix, self._among.numpy(), keep)
+        return remembered(self._plans, among_them, self._bounds, self.transport.rank)
 
-    def _agreed(self, message: Message) -> Message:
-        """A message whose size depends on values as long as the longest of all, which a round of its own tells."""
-        if not message.lengths:
-            return message
-        own = torch.tensor(message.lengths, device=message.parts[0].device).repeat(len(self.workers), 1)
-        (lengths,) = self.gather(DenseMessage.of(own)).parts
-        if lengths.is_meta:
-            return message
-        return message.stretched([*map(max, message.lengths, lengths.amax(0).tolist())])
+    def _billed(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> Message:
+        """The message as it travels, once it is billed: what another worker receives; `senders` is the share of workers
+        whose message anybody receives.
 
-    def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
-        """Bill what another worker receives; `senders` is the share of workers whose message anybody receives."""
+        One whose size depends on values is as long as the longest of all, which a round of its own tells.
+        """
+        if message.lengths:
+            own = torch.tensor(message.lengths, device=message.parts[0].device).repeat(len(self.workers), 1)
+            (lengths,) = self.gather(DenseMessage.of(own)).parts
+            if not lengths.is_meta:
+                message = message.stretched([*map(max, message.lengths, lengths.amax(0).tolist())])
         size, count, share = message.row_bytes, message.count if messages else 0, self.n / self.context.n
         payload = size * senders * share if messages else 0
         self.ledger.bill(
             self.context.step, "/".join(self.path), kind, payload, wire * size * share, messages * count * share, count
         )
+        return message
 
-    def _plan(self, matrix: MixingMatrix) -> MixPlan:
-        return remembered(self._plans, matrix, self._bounds, self.transport.rank)
+    def _handle(self, finish: Callable[[], T]) -> Handle[T]:
+        """The handle of the operation that was billed last."""
+        return Handle(finish)

@@ -52,3 +52,24 @@ class Context:
 
     def __post_init__(self) -> None:
         self.present = self.finished = torch.ones(self.n, dtype=torch.bool)
+
+    def begin(
+        self,
+        step: int,
+        present: Tensor | None,
+        finished: Tensor | None,
+        losses: Tensor | None,
+        hosted: list[int],
+    ) -> None:
+        """`Communicator.begin`, of a process that hosts some of the workers."""
+        for name, mask in {"present": present, "finished": finished}.items():
+            if mask is not None and (mask.dtype != torch.bool or mask.shape != (self.n,)):
+                raise ValueError(
+                    f"{name} must be a truth value for each of the {self.n} workers, got {mask.dtype} of shape "
+                    f"{tuple(mask.shape)}: every process has to know who"
+                )
+        self.step, self.losses = step, losses
+        self.present = torch.ones(self.n, dtype=torch.bool) if present is None else present.cpu().clone()
+        self.finished = self.present if finished is None else self.present & finished.cpu()
+        self.active = None if bool(self.present.all()) else self.present[hosted]
+        self.moving = None if bool(self.finished.all()) else self.finished[hosted]

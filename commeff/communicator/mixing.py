@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from commeff.communicator.wire.transport import Transport
 from commeff.compressors import DenseMessage, Message
 from commeff.topologies import MixingMatrix
 
-SparseRows = Sequence[tuple[Sequence[int], Sequence[float]]]
+Row = Sequence[tuple[int, float]]  # column and weight of what a row of a sparse matrix holds
 
 # Columns mixed at a time: a few rows of this many numbers fit in cache, and the cost of starting an operation no longer
 # shows.
@@ -22,13 +23,17 @@ WIDTH = 2**18
 
 @dataclass(frozen=True)
 class RowUpdate:
-    """How one row is overwritten: `own` times itself, plus weight times other rows or, where those are overwritten
-    already, kept copies.
+    """How one row is overwritten by a weighted sum of itself, other rows and, where those are overwritten already, kept
+    copies.
+
+    With positive weights it becomes the running mean of the terms so far, term by term, and at last `factor` times
+    that. Else it is multiplied by `factor`, and the terms are added.
     """
 
     keep: int | None  # scratch slot for a copy of the old row, if a later row needs it
-    own: float
-    terms: tuple[tuple[bool, int, float], ...]  # (is a kept copy, slot or row, weight)
+    positive: bool
+    factor: float
+    terms: tuple[tuple[bool, int, float], ...]  # (is a kept copy, slot or row, weight, in the mean so far or as it is)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class InPlace:
     """x <- W x in the memory of x, row after row, with as few kept copies as the order allows (a ring needs 3, whatever
     n).
 
-    >>> swap = InPlace.of([((0, 1), (0.5, 0.5)), ((0,), (1.0,))])
+    >>> swap = InPlace.of([[(0, 0.5), (1, 0.5)], [(0, 1.0)]])
     >>> swap.run(torch.tensor([[0.0, 4.0], [2.0, 0.0]])).tolist()
     [[1.0, 2.0], [0.0, 4.0]]
     """
@@ -45,21 +50,24 @@ class InPlace:
     slots: int
 
     @staticmethod
-    def of(rows: SparseRows) -> InPlace:
-        """The program for W given as (columns, weights) of each row."""
-        last_need = {j: i for i, (ids, _) in enumerate(rows) for j in ids if j < i}
+    def of(rows: Sequence[Row]) -> InPlace:
+        """The program for the rows of W."""
+        last_need = {j: i for i, row in enumerate(rows) for j, _ in row if j < i}
         program, free, slots = [], list[int](), 0
         slot_of: dict[int, int] = {}
-        for i, (ids, weights) in enumerate(rows):
+        for i, row in enumerate(rows):
             if i in last_need:
                 if not free:
                     free.append(slots)
                     slots += 1
                 slot_of[i] = free.pop()
-            own = sum(weight for j, weight in zip(ids, weights, strict=True) if j == i)
-            others = [(j, weight) for j, weight in zip(ids, weights, strict=True) if j != i]
-            terms = tuple((True, slot_of[j], weight) if j < i else (False, j, weight) for j, weight in others)
-            program.append(RowUpdate(slot_of.get(i), own, terms))
+            own, others = sum(weight for j, weight in row if j == i), [(j, weight) for j, weight in row if j != i]
+            positive = own > 0 and all(weight > 0 for _, weight in others)
+            factor, terms = own, []
+            for j, weight in others:
+                factor += weight if positive else 0.0
+                terms.append((j < i, slot_of[j] if j < i else j, weight / factor if positive else weight))
+            program.append(RowUpdate(slot_of.get(i), positive, factor, tuple(terms)))
             free.extend(slot_of.pop(j) for j, _ in others if j < i and last_need[j] == i)
         return InPlace(tuple(program), slots)
 
@@ -69,34 +77,26 @@ class InPlace:
         scratch = x.new_empty(self.slots, width)
         for start in range(0, x.shape[1], width):
             block = x[:, start : start + width]
-            fresh, copies = block.unbind(), scratch[:, : block.shape[1]].unbind()
-            sources = (*fresh, *(row[start : start + width] for row in more))
-            for target, row in zip(fresh, self.rows, strict=True):
+            old, copies = block.unbind(), scratch[:, : block.shape[1]].unbind()
+            sources = (*old, *(row[start : start + width] for row in more))
+            for target, row in zip(old, self.rows, strict=True):
                 if row.keep is not None:
                     copies[row.keep].copy_(target)
-                _overwrite(target, row, sources, copies)
+                if not row.positive:
+                    _scale(target, row.factor)
+                for is_kept, j, weight in row.terms:
+                    source = copies[j] if is_kept else sources[j]
+                    target.lerp_(source, weight) if row.positive else target.add_(source, alpha=weight)
+                if row.positive and abs(row.factor - 1) > 1e-15:
+                    target.mul_(row.factor)
         return x
 
 
-def _overwrite(target: Tensor, row: RowUpdate, fresh: Sequence[Tensor], copies: Sequence[Tensor]) -> None:
-    """target <- own target + sum of the terms: with positive weights, one running mean a term and at last their sum."""
-    sources = [((copies if is_kept else fresh)[j], weight) for is_kept, j, weight in row.terms]
-    if row.own <= 0 or min((weight for _, weight in sources), default=1.0) <= 0:
-        _scale(target, row.own)
-        for source, weight in sources:
-            target.add_(source, alpha=weight)
-        return
-    total = row.own
-    for source, weight in sources:
-        total += weight
-        target.lerp_(source, weight / total)
-    _scale(target, total)
-
-
 def _scale(target: Tensor, factor: float) -> None:
+    """Infinity times 0 is 0 here: a weight of 0 takes nothing."""
     if factor == 0:
         target.zero_()
-    elif abs(factor - 1) > 1e-15:
+    elif factor != 1:
         target.mul_(factor)
 
 
@@ -127,12 +127,10 @@ class MixPlan:
     all: InPlace  # the same with the rows that come in, numbered after our own in the order of `incoming`
     outgoing: dict[int, list[int]]  # peer -> local rows it needs
     incoming: dict[int, int]  # peer -> how many rows come from it
-    weights: Tensor  # (w, rows that come in)
     out_degree: float  # mean over all workers of how many others receive its message
     senders: float  # share of the workers whose message anybody else receives
-    ids: Sequence[int] = ()  # of the workers whose rows `all` numbers
-    hears: SparseRows = ()  # (ids, weights) of each own row
-    widest: int = 0  # the most others that any worker hears
+    widest: int  # the most others that any worker hears
+    hears: Sequence[Row]  # what each own row hears, numbered as in `all`, in the order of the senders
 
     @staticmethod
     def plan(matrix: MixingMatrix, bounds: Sequence[int], rank: int) -> MixPlan:
@@ -142,53 +140,43 @@ class MixPlan:
             raise ValueError(f"the topology must connect the run's {n} workers, got one of {matrix.n}: make both equal")
         owner = [r for r in range(len(bounds) - 1) for _ in range(bounds[r], bounds[r + 1])]
         mine = range(bounds[rank], bounds[rank + 1])
-        local: list[tuple[list[int], list[float]]] = [([], []) for _ in mine]
+        others = sorted({j for i in mine for j in matrix.rows[i][0]} - {*mine})
+        place = {j: k for k, j in enumerate((*mine, *others))}
+        hears = [[(place[j], weight) for j, weight in zip(*matrix.rows[i], strict=True)] for i in mine]
         needed: dict[int, set[int]] = {}
-        rows_of: dict[int, set[int]] = {}
-        for i, (ids, weights) in enumerate(matrix.rows):
-            for j, weight in zip(ids, weights, strict=True):
-                if owner[i] == owner[j] == rank:
-                    local[i - mine.start][0].append(j - mine.start)
-                    local[i - mine.start][1].append(weight)
-                elif owner[i] == rank:
-                    rows_of.setdefault(owner[j], set()).add(j)
-                elif owner[j] == rank:
-                    needed.setdefault(owner[i], set()).add(j - mine.start)
-        order = [j for peer in sorted(rows_of) for j in sorted(rows_of[peer])]
-        column = {j: c for c, j in enumerate(order)}
-        remote = torch.zeros(len(mine), len(order), dtype=torch.float64)
-        whole = [(list(ids), list(weights)) for ids, weights in local]
-        for i in mine:
-            for j, weight in zip(*matrix.rows[i], strict=True):
-                if j in column:
-                    remote[i - mine.start, column[j]] = weight
-                    whole[i - mine.start][0].append(len(mine) + column[j])
-                    whole[i - mine.start][1].append(weight)
+        for j in mine:
+            for i in matrix.columns[j][0]:
+                if owner[i] != rank:
+                    needed.setdefault(owner[i], set()).add(place[j])
         return MixPlan(
-            local=InPlace.of(local),
-            all=InPlace.of(whole),
+            local=InPlace.of([[term for term in row if term[0] < len(mine)] for row in hears]),
+            all=InPlace.of([sorted(row) for row in hears]),
             outgoing={peer: sorted(rows) for peer, rows in sorted(needed.items())},
-            incoming={peer: len(rows_of[peer]) for peer in sorted(rows_of)},
-            weights=remote,
+            incoming=dict(Counter(owner[j] for j in others)),
             out_degree=float(matrix.out_degrees.mean()),
             senders=float((matrix.out_degrees > 0).mean()),
-            ids=(*mine, *order),
-            hears=matrix.rows[mine.start : mine.stop],
             widest=int(matrix.in_degrees.max()),
+            hears=hears,
         )
 
     @cached_property
-    def _heard(self) -> tuple[Tensor, Tensor]:
+    def weights(self) -> Tensor:
+        """(w, rows that come in) of each of these, float64."""
+        own = len(self.hears)
+        weights = torch.zeros(own, sum(self.incoming.values()), dtype=torch.float64)
+        for i, row in enumerate(self.hears):
+            for place, weight in row:
+                if place >= own:
+                    weights[i, place - own] = weight
+        return weights
+
+    @cached_property
+    def _neighbours(self) -> tuple[Tensor, Tensor]:
         """(w, k) the rows, numbered as in `all`, that each own row hears, and their weights; then itself, at 0."""
-        places = {worker: place for place, worker in enumerate(self.ids)}
-        rows, shares = [], []
-        for i, (ids, weights) in enumerate(self.hears):
-            others = [(places[j], weight) for j, weight in zip(ids, weights, strict=True) if places[j] != i]
-            padded = others + [(i, 0.0)] * (self.widest - len(others))
-            rows.append([place for place, _ in padded])
-            shares.append([weight for _, weight in padded])
-        shape = (len(self.hears), self.widest)
-        return torch.tensor(rows).long().view(shape), torch.tensor(shares, dtype=torch.float64).view(shape)
+        rows = [[term for term in row if term[0] != i] for i, row in enumerate(self.hears)]
+        padded = [row + [(i, 0.0)] * (self.widest - len(row)) for i, row in enumerate(rows)]
+        terms = torch.tensor(padded, dtype=torch.float64).view(len(rows), self.widest, 2)
+        return terms[..., 0].long(), terms[..., 1]
 
     def post_each(self, message: Message, transport: Transport) -> Callable[[], Neighbours]:
         """Sends the same rows as `post`; gives what comes in one by one."""
@@ -196,7 +184,7 @@ class MixPlan:
 
         def wait() -> Neighbours:
             rows = torch.cat([message.decode(), *(part.decode() for part in arrive())])
-            places, weights = self._heard
+            places, weights = self._neighbours
             return Neighbours(rows[places.to(rows.device)], weights.to(rows))
 
         return wait

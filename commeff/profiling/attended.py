@@ -10,7 +10,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.communicator.mixing import MixPlan
-from commeff.compressors import Layout, Message
+from commeff.compressors import Layout
 from commeff.core.curvature import Flat
 from commeff.core.returning import RETURN, attend, returns
 from commeff.core.strategy import Strategy
@@ -150,10 +150,10 @@ class _Watched(Communicator):
         super().__init__(workers, seed, collective=collective)
         self._matrices: list[MixingMatrix] = []
 
-    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
+    def _mixing(self, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
         present = self.context.present
         self._matrices.append(matrix if bool(present.all()) else without_workers(matrix, present.numpy(), keep))
-        return super()._mixing(message, matrix, keep)
+        return super()._mixing(matrix, keep)
 
     def taken(self) -> list[Operation]:
         """The operations since the last call."""

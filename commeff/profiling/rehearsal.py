@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Handle
@@ -67,6 +66,7 @@ class Blank(Transport):
     operations : what has been posted, in order.
     homes : with which worker the server's row was, at each of them.
     early, bucketed : how what is posted now leaves, see `Operation`.
+    matrix : of the mixing that is posted now.
     plans : of the mixings so far, by their matrices.
     clocked : the kinds of parts that have read the clock by a rule of their own, of which nothing says when it repeats.
     now : the step that is played. A delayed transform sets the communicator's clock back to when it began.
@@ -78,6 +78,7 @@ class Blank(Transport):
         self.operations: list[Operation] = []
         self.homes: list[int] = []
         self.early, self.bucketed, self.now = False, False, 0
+        self.matrix: MixingMatrix | None = None
         self.plans: dict[MixingMatrix, MixPlan] = {}
         self.clocked: dict[str, None] = {}
 
@@ -132,37 +133,36 @@ class Rehearsal(Communicator):
     def step(self, value: int) -> None:
         self.context.step = value
 
-    def _bill(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> None:
-        super()._bill(kind, message, wire=wire, messages=messages, senders=senders)
+    def _billed(self, kind: str, message: Message, *, wire: float, messages: float, senders: float = 1.0) -> Message:
+        message = super()._billed(kind, message, wire=wire, messages=messages, senders=senders)
         entry = self.ledger.rows.pop()
         wired = self.wire
         wired.homes.append(self._home)
         wired.operations.append(
             Operation(
-                *entry, slot=self.path[0], early=wired.early, bucketed=wired.bucketed, waited=-1, posted=wired.now
+                *entry,
+                matrix=wired.matrix if kind == "mix" else None,
+                slot=self.path[0],
+                early=wired.early,
+                bucketed=wired.bucketed,
+                waited=-1,
+                posted=wired.now,
             )
         )
+        return message
 
-    def _plan(self, matrix: MixingMatrix) -> MixPlan:
+    def _mixing(self, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
         """What is billed of a mixing, and a row that keeps what it has."""
-        plans = self.wire.plans
-        if matrix not in plans:
-            degrees = matrix.out_degrees
-            keep = InPlace.of([((0,), (1.0,))])
-            weights = torch.zeros(1, 0, dtype=torch.float64)
-            out_degree, senders = float(degrees.mean()), float((degrees > 0).mean())
-            widest = int(matrix.in_degrees.max())
-            plans[matrix] = MixPlan(keep, keep, {}, {}, weights, out_degree, senders, (0,), (((), ()),), widest)
-        return plans[matrix]
-
-    def _mixing(self, message: Message, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
         if matrix.n != self.n:
             raise ValueError(
                 f"the topology must connect the run's {self.n} workers, got one of {matrix.n}; make both equal"
             )
-        plan = super()._mixing(message, matrix, keep)
-        self.wire.operations[-1] = self.wire.operations[-1]._replace(matrix=matrix)
-        return plan
+        self.wire.matrix, plans = matrix, self.wire.plans
+        if matrix not in plans:
+            degrees, stay = matrix.out_degrees, InPlace.of([[(0, 1.0)]])
+            out_degree, senders = float(degrees.mean()), float((degrees > 0).mean())
+            plans[matrix] = MixPlan(stay, stay, {}, {}, out_degree, senders, int(matrix.in_degrees.max()), [[]])
+        return plans[matrix]
 
     def _handle(self, finish: Callable[[], T]) -> Handle[T]:
         """The handle of the last operation, which notes the step in which it is waited for."""

@@ -8,14 +8,22 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.compressors import Compressor, DenseMessage, Layout
+from commeff.compressors import Compressor, DenseMessage, Layout, Message
 from commeff.core.addresses import Address
 from commeff.core.overlap import Stages
 from commeff.core.properties import require_one_rate
 from commeff.core.strategy import Encoder, LocalStep, Transform, agrees, stages_of
 from commeff.core.traits import Traits
 from commeff.topologies import Topology
-from commeff.transforms.encoders import Uncompressed, as_encoder
+from commeff.transforms.encoders import as_encoder
+
+
+class Uncompressed(Encoder):
+    """v -> v: all the numbers as they are, without memory."""
+
+    def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
+        return DenseMessage.of(vectors)
+
 
 UNCOMPRESSED = Uncompressed()
 

@@ -9,16 +9,9 @@ from torch import Tensor
 
 from commeff import require
 from commeff.communicator import Communicator
-from commeff.compressors import Compressor, DenseMessage, Layout, Message, contractive
+from commeff.compressors import Compressor, Layout, Message, contractive
 from commeff.core.strategy import Encoder
 from commeff.core.traits import Timetable
-
-
-class Uncompressed(Encoder):
-    """v -> v: all the numbers as they are, without memory."""
-
-    def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
-        return DenseMessage.of(vectors)
 
 
 class Plain(Encoder):

@@ -23,8 +23,7 @@ from commeff.experiments.tasks.partition import Partition, dirichlet, iid, shard
 from commeff.experiments.tasks.quadratic import Quadratic
 from commeff.experiments.tasks.risk import Risk
 from commeff.experiments.tasks.sampler import Sampler
-from commeff.experiments.tasks.samples import Samples
-from commeff.experiments.tasks.supervised import Supervised
+from commeff.experiments.tasks.supervised import Samples, Supervised
 
 __all__ = [
     "CIFAR10",

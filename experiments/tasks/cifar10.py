@@ -17,8 +17,8 @@ from commeff import require
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder, data_folder
 from commeff.experiments.tasks import image_folder
 from commeff.experiments.tasks.images import ImageSet, merged, samples
-from commeff.experiments.tasks.samples import Samples
 from commeff.experiments.tasks.settled import Settled
+from commeff.experiments.tasks.supervised import Samples
 from commeff.experiments.tasks.vision import Vision
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.experiments.tasks.models import has_batch_norm, seeded
-from commeff.experiments.tasks.samples import Samples
-from commeff.experiments.tasks.supervised import Supervised
+from commeff.experiments.tasks.supervised import Samples, Supervised
 
 
 class Classifier(Supervised):

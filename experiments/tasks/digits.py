@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from commeff import require
 from commeff.experiments.tasks.classifier import Classifier
-from commeff.experiments.tasks.models import MODELS, NetworkSettings
+from commeff.experiments.tasks.models import DTYPES, MODELS, NetworkSettings
 from commeff.experiments.tasks.partition import held_out
-from commeff.experiments.tasks.samples import DTYPES, Samples
+from commeff.experiments.tasks.supervised import Samples
 
 HELD_OUT = 360  # 20 % of 1797 for validation and as many for the test; 1077 are left for training
 

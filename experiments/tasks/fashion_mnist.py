@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, data_folder
 from commeff.experiments.tasks.images import ImageSet, samples
-from commeff.experiments.tasks.samples import Samples
+from commeff.experiments.tasks.supervised import Samples
 from commeff.experiments.tasks.vision import Vision
 
 CLASSES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from commeff import require
 from commeff.experiments.data.folder import CACHE, DataError, cache_folder, data_folder
 from commeff.experiments.tasks.images import ImageSet, samples, statistics
-from commeff.experiments.tasks.samples import Samples
 from commeff.experiments.tasks.settled import Settled, from_here
+from commeff.experiments.tasks.supervised import Samples
 from commeff.experiments.tasks.vision import Vision
 from commeff.files import appearing, regular
 

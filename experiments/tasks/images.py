@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from commeff.experiments.tasks.partition import held_out
-from commeff.experiments.tasks.samples import Samples
+from commeff.experiments.tasks.supervised import Samples
 
 VALIDATION = 0.1  # share of the training images held out, unless said otherwise, ...
 MOST = 5_000  # ... and the most that are

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, data_folder
 from commeff.experiments.tasks.partition import held_out
-from commeff.experiments.tasks.samples import Samples
+from commeff.experiments.tasks.supervised import Samples
 
 ORIGIN = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
 VALIDATION = 0.2  # share of the training file held out where there is no test file

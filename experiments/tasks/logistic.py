@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from commeff import require
 from commeff.experiments.tasks.libsvm import SOURCES, load
-from commeff.experiments.tasks.samples import DTYPES
+from commeff.experiments.tasks.models import DTYPES
 from commeff.experiments.tasks.supervised import Supervised
 
 

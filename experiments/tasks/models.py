@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from commeff import require
+
+DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}  # of models and their inputs
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from torch.nn.utils import parameters_to_vector
 
 from commeff import require
 from commeff.compressors.scratch import bands, tile_size
+from commeff.experiments.tasks.models import DTYPES
 from commeff.experiments.tasks.sampler import Noise, rows_of
-from commeff.experiments.tasks.samples import DTYPES
 
 
 class PointModel(nn.Module):

@@ -12,9 +12,8 @@ from commeff import require
 from commeff.experiments.tasks.augment import AUGMENTATIONS, stream
 from commeff.experiments.tasks.classifier import Classifier
 from commeff.experiments.tasks.images import ImageSet
-from commeff.experiments.tasks.models import MODELS, NetworkSettings
+from commeff.experiments.tasks.models import DTYPES, MODELS, NetworkSettings
 from commeff.experiments.tasks.resnet import Projected, Subsampled, resnet
-from commeff.experiments.tasks.samples import DTYPES
 
 
 @dataclass(frozen=True)

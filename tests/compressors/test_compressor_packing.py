@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from commeff.compressors import TopK, WorkerRandom, pack, packed_bytes, unpack
-from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes, index_bits
-from commeff.compressors.packing import pack_into, unpack_from
+from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes
+from commeff.compressors.packing import index_bits, pack_into, unpack_from
 
 
 def documented(codes: list[int], bits: int) -> list[int]:

@@ -16,7 +16,7 @@ from commeff.experiments.planning.scale.subjects import SGD
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.tasks.images import ImageSet
 from commeff.experiments.tasks.language import Language
-from commeff.experiments.tasks.samples import Samples
+from commeff.experiments.tasks.supervised import Samples
 from commeff.experiments.tasks.vision import Vision
 from commeff.replicas import Stacked
 from commeff.training.run import Run

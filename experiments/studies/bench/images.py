@@ -12,7 +12,7 @@ from commeff.experiments.measure.timing import one_thread, ratio, time_interleav
 from commeff.experiments.planning.scale.subjects import SGD
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.tasks.images import ImageSet
-from commeff.experiments.tasks.samples import Samples
+from commeff.experiments.tasks.supervised import Samples
 from commeff.experiments.tasks.vision import Vision
 from commeff.replicas.stacked import engine_in
 

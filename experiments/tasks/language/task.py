@@ -22,9 +22,8 @@ from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, g
 from commeff.experiments.tasks.language.presets import Preset, preset
 from commeff.experiments.tasks.language.text import load, pieces, spaced, token_folder, windows
 from commeff.experiments.tasks.language.tokens import describe, tokenised
-from commeff.experiments.tasks.models import seeded
+from commeff.experiments.tasks.models import DTYPES, seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
-from commeff.experiments.tasks.samples import DTYPES
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.supervised import evaluating
 from commeff.parallelism import Axis, Layers, Plan, cross_entropy

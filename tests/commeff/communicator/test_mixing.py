@@ -45,12 +45,13 @@ def test_mix_is_the_matrix_product(name, monkeypatch):
 
 def test_a_weight_of_zero_takes_nothing_not_even_infinity():
     x = torch.tensor([[torch.inf], [1.0]])
-    assert mixing.InPlace.of([((1,), (1.0,)), ((1,), (1.0,))]).run(x).tolist() == [[1.0], [1.0]]
+    assert mixing.InPlace.of([[(1, 1.0)], [(1, 1.0)]]).run(x).tolist() == [[1.0], [1.0]]
 
 
 def test_a_ring_keeps_three_rows_whatever_its_size():
     for n in (5, 50):
-        assert mixing.InPlace.of(topologies.ring(n).at(0).rows).slots == 3
+        rows = [[*zip(*row, strict=True)] for row in topologies.ring(n).at(0).rows]
+        assert mixing.InPlace.of(rows).slots == 3
 
 
 def test_a_topology_of_another_size_is_refused():
