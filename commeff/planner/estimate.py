@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,7 @@ from commeff.planner.block import Pass, embedding_pass, head_pass, layer_pass
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.policies import STATES, Count, Numbers, Policies
-from commeff.planner.schedules import StageSeconds, bubble_seconds
+from commeff.planner.policies import SCHEDULES, STATES, Count, Numbers, Policies
 from commeff.planner.traffic import (
     WorkerTraffic,
     boundary_seconds,
@@ -64,6 +64,86 @@ class StepParts:
     def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
         """Those at some places."""
         return StepParts(self.layer[where], self.head[where], self.embedding[where], self.boundary[where])
+
+
+class StageSeconds(NamedTuple):
+    """Seconds of one micro-batch on a stage, all chunks together; or on all stages, added up.
+
+    Attributes
+    ----------
+    forward : forward pass.
+    backward : whole backward pass.
+    weights : of `backward`: gradients of weights.
+    """
+
+    forward: Numbers
+    backward: Numbers
+    weights: Numbers
+
+
+def bubble_seconds(
+    schedule: Numbers,
+    stages: Numbers,
+    chunks: Numbers,
+    micro_batches: Numbers,
+    slowest: StageSeconds,
+    total: StageSeconds,
+) -> Numbers:
+    """Idle seconds of the slowest stage.
+
+    GPipe and 1F1B wait while the first micro-batch passes the other stages and the last one comes back: total -
+    slowest, which is (p-1) (F + B) on equal stages (Huang 2019; Narayanan 2019). Interleaved: 1/v of it (Narayanan
+    2021). Naive: in every micro-batch. ZB-H1 (Qi 2024) does gradients of weights meanwhile: while the last micro-batch
+    comes back, one on each stage that it passes, and those of min(m-1, p-1) that the slowest put off, as far as they
+    fit between the passes of a neighbour:
+
+        (p-1) (F + B - W) - min(m-1, p-1) min(W, B - W, F),    one third of 1F1B's where F = B - W = W,
+
+    and at least (p-1) F, as the first micro-batch has to come. All five equal the event loop on equal stages.
+
+    Parameters
+    ----------
+    schedule : places in `SCHEDULES`.
+    stages : stages of the pipeline.
+    chunks : pieces of the model on each stage.
+    micro_batches : micro-batches of each rank in a step.
+    slowest : seconds of a micro-batch on the slowest stage.
+    total : seconds of a micro-batch on all stages together.
+    """
+    forward, backward, late = (
+        np.where(stages > 1, all_of - own, 0.0) for all_of, own in zip(total, slowest, strict=True)
+    )
+    others, neighbours = forward + backward, np.maximum(stages - 1, 1)
+    room = np.minimum(slowest.backward - slowest.weights, slowest.forward)
+    back = late * (1 - 1 / neighbours) + slowest.weights
+    behind = np.minimum(micro_batches - 1, stages - 1) * np.minimum(slowest.weights, room)
+    zero_bubble = np.maximum(others - back - behind, forward)
+    is_a = [schedule == SCHEDULES.index(name) for name in ("naive", "interleaved", "zero_bubble")]
+    return np.select(is_a, [micro_batches * others, others / chunks, zero_bubble], others)
+
+
+def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
+    """Bubble over ideal time on equal stages whose backward pass takes twice the forward pass, half of it for weights.
+
+    Parameters
+    ----------
+    schedule : one of `SCHEDULES`.
+    stages : stages of the pipeline.
+    micro_batches : micro-batches of each rank in a step.
+    chunks : pieces of the model on each stage.
+
+    Examples
+    --------
+    >>> [bubble_share(name, 4, 8) for name in ("gpipe", "1f1b", "zero_bubble", "naive")]
+    [0.375, 0.375, 0.125, 3.0]
+    >>> bubble_share("interleaved", 4, 8, chunks=3)
+    0.125
+    """
+    kind, p, v, m = (np.array(x) for x in (SCHEDULES.index(schedule), stages, chunks, micro_batches))
+    stage = StageSeconds(np.array(1.0), np.array(2.0), np.array(1.0))
+    return float(bubble_seconds(kind, p, v, m, stage, StageSeconds(*(p * each for each in stage)))) / (
+        3.0 * micro_batches
+    )
 
 
 @dataclass(frozen=True, eq=False)

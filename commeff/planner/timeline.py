@@ -1,13 +1,31 @@
-"""The event loop: plays a schedule over (stage, micro-batch) and says when everything happens."""
+"""The event loop: plays a pipeline schedule over (stage, micro-batch) and says when everything happens.
+
+The order of a schedule is a list, for every stage, of (what, micro-batch, chunk): F forward, B backward, W gradients of
+weights where a schedule splits the backward pass. Where all stages are equal, `bubble_seconds` is its closed form.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from commeff.planner.schedules import StageTask, order
+from typing import NamedTuple
 
 MOST_TASKS = 500_000  # forward passes of pieces that are played: some seconds
+
+
+class StageTask(NamedTuple):
+    """A piece of work of one stage.
+
+    Attributes
+    ----------
+    what : F, B or W.
+    micro_batch : which one, from 0.
+    chunk : which piece of the stage, from 0.
+    """
+
+    what: str
+    micro_batch: int
+    chunk: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,3 +141,65 @@ def _peak(events: list[Event], frees: str) -> int:
         most = max(most, held)
         held -= event.task.what == frees
     return most
+
+
+def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> list[list[StageTask]]:
+    """The tasks of every stage, in the order in which it does them.
+
+    Parameters
+    ----------
+    schedule : one of `SCHEDULES`.
+    stages : stages of the pipeline.
+    micro_batches : micro-batches of each rank in a step.
+    chunks : pieces of the model on each stage.
+    """
+    if schedule == "interleaved" and chunks > 1:
+        return [_interleaved(stage, stages, micro_batches, chunks) for stage in range(stages)]
+    return [
+        {"naive": _naive, "gpipe": _gpipe, "zero_bubble": _zero_bubble}.get(schedule, _one_f_one_b)(
+            stage, stages, micro_batches
+        )
+        for stage in range(stages)
+    ]
+
+
+def _naive(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
+    return [StageTask(what, i) for i in range(micro_batches) for what in "FB"]
+
+
+def _gpipe(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
+    return [StageTask(what, i) for what in "FB" for i in range(micro_batches)]
+
+
+def _one_f_one_b(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
+    ahead = min(stages - stage - 1, micro_batches)
+    tasks = [StageTask("F", i) for i in range(ahead)]
+    for i in range(micro_batches - ahead):
+        tasks += [StageTask("F", i + ahead), StageTask("B", i)]
+    return tasks + [StageTask("B", i) for i in range(micro_batches - ahead, micro_batches)]
+
+
+def _zero_bubble(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
+    """ZB-H1: 1F1B, where stage i puts off the gradients of weights by i micro-batches."""
+    tasks, done, waiting = [], 0, 0
+    for task in _one_f_one_b(stage, stages, micro_batches):
+        tasks.append(task)
+        if task.what == "B":
+            waiting += 1
+            if waiting > stage:
+                tasks.append(StageTask("W", done))
+                done, waiting = done + 1, waiting - 1
+    return tasks + [StageTask("W", i) for i in range(done, micro_batches)]
+
+
+def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[StageTask]:
+    """Megatron's: micro-batches go in rounds of `stages`, each round through all chunks, forward and backward alike."""
+    total = micro_batches * chunks
+    ahead = min(total, 2 * (stages - stage - 1) + (chunks - 1) * stages)
+    rounds = [(i // (stages * chunks), i // stages % chunks, i % stages) for i in range(total)]
+    forward = [StageTask("F", r * stages + place, chunk) for r, chunk, place in rounds]
+    backward = [StageTask("B", r * stages + place, chunks - 1 - chunk) for r, chunk, place in rounds]
+    tasks = forward[:ahead]
+    for i in range(total - ahead):
+        tasks += [forward[i + ahead], backward[i]]
+    return tasks + backward[total - ahead :]

@@ -71,8 +71,7 @@ def plan(
     rank is a worker of such a method unless `workers=` says otherwise.
 
     Nothing is measured: seconds follow from counted work and seven constants, five of them fitted on published tables.
-    results/planner/report.md says how far off they are: 7 to 43 % on a table that the fit has not seen, 3 to 14 % on
-    the tables that it was made on.
+    They are 7 to 43 % off on a table that the fit has not seen, 3 to 14 % on the tables that it was made on.
 
     With --run the settings are those of `commeff train`. Bytes and memory are counted, not modelled: the run's own code
     is played on tensors that take no memory. What a run in --store has measured stands beside them. `held_bytes` are

@@ -10,7 +10,7 @@ from commeff.experiments.studies.planner import simple
 from commeff.experiments.studies.planner.partition import blocks, plans
 from commeff.experiments.studies.planner.published import rows
 from commeff.planner import Model
-from commeff.planner.schedules import bubble_share
+from commeff.planner.estimate import bubble_share
 from commeff.planner.timeline import play
 
 VOCAB = 50257  # of the GPT-3 family

@@ -10,8 +10,7 @@ import pytest
 from commeff.cluster import Cluster, collectives
 from commeff.cluster.groups import Groups
 from commeff.planner import MEASURED, Model, Policies, Policy
-from commeff.planner.block import layer_pass
-from commeff.planner.gemm import MULTIPROCESSORS, TILE, gemm_seconds, seconds_per_flop
+from commeff.planner.block import MULTIPROCESSORS, TILE, gemm_seconds, layer_pass, seconds_per_flop
 from commeff.planner.model_part import ModelPart
 from commeff.planner.traffic import (
     boundary_seconds,

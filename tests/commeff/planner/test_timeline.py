@@ -9,10 +9,10 @@ import pytest
 
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, timeline
+from commeff.planner.estimate import StageSeconds, bubble_seconds
 from commeff.planner.memory import micro_batches_in_flight
 from commeff.planner.policies import SCHEDULES, Policies
-from commeff.planner.schedules import StageSeconds, bubble_seconds, order
-from commeff.planner.timeline import play
+from commeff.planner.timeline import order, play
 
 SHAPES = [
     (schedule, p, m, v)
