@@ -26,7 +26,6 @@ NOWHERE = {
     "experiments/config/sources.py",
     "experiments/run/crew.py",
     "experiments/run/local.py",
-    "experiments/run/origins.py",
     "experiments/sinks/rows.py",
 }
 BEFORE_IT_RUNS = {

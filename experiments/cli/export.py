@@ -37,7 +37,7 @@ def export(
         from commeff.compressors.boxes import Whereabouts
         from commeff.experiments.config.build import part, strategy
         from commeff.experiments.report.data.records import read_record
-        from commeff.experiments.run.outside import inside
+        from commeff.experiments.run.origins import inside
         from commeff.experiments.tasks.language.families import family
         from commeff.experiments.tasks.language.huggingface import save
         from commeff.replicas.stacked import trainable, write_row

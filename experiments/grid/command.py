@@ -12,15 +12,14 @@ from pathlib import Path
 
 from commeff.experiments.config.plugins import Choice, adopt
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.local.scheduler import BAD, Launch, Limits, Scheduler
+from commeff.experiments.grid.local.scheduler import Launch, Limits, Scheduler
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.local.view import Watch, clock
 from commeff.experiments.grid.plan.cell_list import SUFFIX, CellList, changed, read_cells
-from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.grid.plan.cells import Cell, keep_only, keep_shard, only_faults, shard_faults
 from commeff.experiments.grid.plan.estimate import check_space, rates, seconds_of, store_faults, total
 from commeff.experiments.grid.plan.spec import MAX_CELLS, read_grid
-from commeff.experiments.grid.plan.subset import keep_only, keep_shard, only_faults, shard_faults
-from commeff.experiments.run.store import FINISHED, STATES, RunFolder, stamp
+from commeff.experiments.run.store import BAD, FINISHED, STATES, RunFolder, stamp
 from commeff.files import rewrite, unlinked
 
 MOST_JOBS = 1024
@@ -148,7 +147,11 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
 def _cells(request: Request, rehearsed: bool) -> list[Cell]:
     """The cells of the file; `ConfigError` with everything that is wrong with any of them."""
     if request.listed is None:
-        from commeff.experiments.grid.plan.expand import expand, unmeasured  # with hydra, which only this needs
+        from commeff.experiments.grid.plan.expand import (  # with hydra, which only this needs
+            expand,
+            rehearse,
+            unmeasured,
+        )
 
         if request.choices:
             adopt(request.plugins)  # this may be another process than the one that parsed the command
@@ -157,8 +160,6 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
         if cells and (grid.target or grid.select):
             faults += unmeasured(grid, cells)
         if rehearsed:
-            from commeff.experiments.grid.plan.rehearsal import rehearse
-
             cells, refusals = rehearse(cells)
             faults += refusals
         faults += store_faults(request.place)

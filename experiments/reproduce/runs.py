@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from commeff.experiments.grid import command as grids
-from commeff.experiments.grid.local.scheduler import BAD
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.reproduce.choosing import check_measured, choices_of, choose, warnings_of
 from commeff.experiments.reproduce.observing import TableRun, TableStage
 from commeff.experiments.reproduce.results import Results
+from commeff.experiments.run.store import BAD
 
 
 @dataclass(frozen=True)

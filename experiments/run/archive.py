@@ -19,7 +19,7 @@ import yaml
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.outside import GRAPHS
+from commeff.experiments.run.origins import GRAPHS
 from commeff.experiments.run.reading import LARGEST, parse_yaml, read_bytes
 from commeff.experiments.run.store import FINISHED, RunFolder, stamp, state_of, typed
 from commeff.files import regular, rewrite

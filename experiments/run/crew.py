@@ -30,19 +30,13 @@ import torch
 
 from commeff.communicator.wire.group import enough_files, joined, store_in_file
 from commeff.experiments.run.launch.rendezvous import MemberLost
+from commeff.experiments.run.progress import Stop
 from commeff.files import private_folder
 from commeff.training.documents import CheckpointRefused
 
 POLL = 0.5  # seconds between two looks whether the parent lives and whether the run should stop
 GRACE = 0.5  # seconds that the others have to report, once one has failed
 T = TypeVar("T")
-
-
-@dataclass
-class Stop:
-    """Whether somebody asked the run to stop."""
-
-    requested: bool = False
 
 
 @dataclass

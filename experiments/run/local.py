@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,27 +12,13 @@ import torch
 
 from commeff.communicator.wire.group import backend
 from commeff.experiments.config.meshes import place
-from commeff.experiments.run.crew import Fork, Stop, crew
+from commeff.experiments.run.crew import Fork, crew
 from commeff.experiments.run.launch.logs import Output
+from commeff.experiments.run.progress import Progress, Stop, Throttled
 from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import launch_info, own_device, timeout_seconds, whereabouts
 
-BETWEEN = 0.25  # seconds between two notes of progress
-
-Progress = Callable[[int, dict[str, Any]], None]
 Train = Callable[[bool, Progress, Stop], dict[str, Any]]  # on one process of several, or alone
-
-
-class Throttled:
-    """Progress that is passed on a few times a second at most."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress, self._last = progress, 0.0
-
-    def __call__(self, step: int, row: dict[str, Any]) -> None:
-        if time.monotonic() - self._last > BETWEEN:
-            self._last = time.monotonic()
-            self._progress(step, row)
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,12 @@ from commeff.communicator.wire.group import Store, backend, joined, recorded, st
 from commeff.experiments.config.contained import end_process
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.run.crew import Stop
-from commeff.experiments.run.heartbeat import stop_on_signals
 from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.launch.membership import Membership, with_processes
 from commeff.experiments.run.launch.rendezvous import Facts, MemberLost, Rendezvous
-from commeff.experiments.run.local import Progress, Train
+from commeff.experiments.run.local import Train
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.progress import reporter
+from commeff.experiments.run.progress import Progress, Stop, reporter, stop_on_signals
 from commeff.experiments.run.runner import RunFailed, claim, make_train, prepare, supervise
 from commeff.experiments.run.store import RunFolder, check_version
 from commeff.experiments.run.system import launch_info, own_device, timeout_seconds, whereabouts

@@ -1,23 +1,38 @@
-"""The progress of a run on stderr: one live line on a terminal, plain lines elsewhere."""
+"""The progress of a run: shown on stderr, by one live line on a terminal and plain lines elsewhere, and written down;
+and the signals that end it.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from commeff.experiments.config.contained import interrupt
+from commeff.experiments.run.store import RunFolder
 
 BETWEEN_LINES = 10.0  # seconds, where there is no terminal
-BETWEEN_REWRITES = 0.25  # seconds, in a notebook
+BETWEEN_REWRITES = 0.25  # seconds, in a notebook, and between two notes to another process
+STATUS_INTERVAL = 5.0  # seconds between two writes of progress into status.json
+
+Progress = Callable[[int, dict[str, Any]], None]  # steps done, and the last row of measurements
+
+
+@dataclass
+class Stop:
+    """Whether somebody asked the run to stop."""
+
+    requested: bool = False
 
 
 @contextmanager
-def reporter(steps: int, folder: Path, shown: bool = True) -> Iterator[Callable[[int, dict[str, Any]], None]]:
+def reporter(steps: int, folder: Path, shown: bool = True) -> Iterator[Progress]:
     """The function that a run calls after every step, with the steps done and the last row of measurements."""
     if not shown:
         yield lambda step, row: None
@@ -29,6 +44,10 @@ def reporter(steps: int, folder: Path, shown: bool = True) -> Iterator[Callable[
     if not sys.stderr.isatty():
         yield _plain(steps)
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -36,12 +55,12 @@ def reporter(steps: int, folder: Path, shown: bool = True) -> Iterator[Callable[
         TimeRemainingColumn(),
         TextColumn("{task.fields[quality]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(folder.name, total=steps, quality="")
         yield lambda step, row: bar.update(task, completed=step, quality=quality(row))
 
 
-def _plain(steps: int) -> Callable[[int, dict[str, Any]], None]:
+def _plain(steps: int) -> Progress:
     last = time.monotonic()
 
     def show(step: int, row: dict[str, Any]) -> None:
@@ -54,7 +73,7 @@ def _plain(steps: int) -> Callable[[int, dict[str, Any]], None]:
     return show
 
 
-def _rewritten(steps: int, name: str) -> Callable[[int, dict[str, Any]], None]:
+def _rewritten(steps: int, name: str) -> Progress:
     """One line that is written over and over, as notebooks show it."""
     last = 0.0
 
@@ -75,3 +94,61 @@ def quality(row: dict[str, Any]) -> str:
     """
     words = {"train_loss": "train loss {:.4g}", "val_accuracy": "val accuracy {:.3f}"}
     return ", ".join(text.format(row[name]) for name, text in words.items() if isinstance(row.get(name), (int, float)))
+
+
+class Throttled:
+    """Progress that is passed on a few times a second at most."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._last = progress, 0.0
+
+    def __call__(self, step: int, row: dict[str, Any]) -> None:
+        if time.monotonic() - self._last > BETWEEN_REWRITES:
+            self._last = time.monotonic()
+            self._progress(step, row)
+
+
+@dataclass
+class Heartbeat:
+    """Passes progress on, and writes it into status.json every few seconds; `spent` of them went before this start."""
+
+    run: RunFolder
+    steps: int
+    progress: Progress
+    spent: float = 0.0
+    start: float = field(default_factory=time.monotonic)
+    last: float = 0.0
+
+    @property
+    def wall(self) -> float:
+        """Seconds that the run has taken so far, in all its starts."""
+        return self.spent + time.monotonic() - self.start
+
+    def __call__(self, step: int, row: dict[str, Any]) -> None:
+        if time.monotonic() - self.last > STATUS_INTERVAL:
+            self.run.mark("running", step=step, steps=self.steps, wall=self.wall)
+            self.last = time.monotonic()
+        self.progress(step, row)
+
+
+@contextmanager
+def stop_on_signals(stop: Stop, again: bool = True) -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM request a stop after the step under way, and a second SIGINT stop at once.
+
+    Parameters
+    ----------
+    stop : what the first signal sets.
+    again : False where a second SIGINT means nothing: launchers repeat what the terminal has sent already.
+    """
+
+    def request(number: int, frame: FrameType | None) -> None:
+        stop.requested = True
+        if again:
+            signal.signal(signal.SIGINT, interrupt)
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

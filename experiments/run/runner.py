@@ -30,17 +30,14 @@ from commeff.experiments.config.build import (
 from commeff.experiments.config.contained import ProcessEnding, contained, is_interrupt
 from commeff.experiments.config.mesh_rehearsal import on_mesh_by
 from commeff.experiments.config.meshes import degrees
-from commeff.experiments.config.registry import foreign, targets_in
 from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.config.sources import plugin_files, raised_at
-from commeff.experiments.run.crew import Stop
-from commeff.experiments.run.heartbeat import Heartbeat, stop_on_signals
 from commeff.experiments.run.held import held_bytes
 from commeff.experiments.run.launch.rendezvous import MemberLost
-from commeff.experiments.run.local import LOCAL, Forks, Progress, Train, on_processes
+from commeff.experiments.run.local import LOCAL, Forks, Train, on_processes
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.origins import origin_of
-from commeff.experiments.run.outside import keep_graphs
+from commeff.experiments.run.origins import keep_graphs, origin_of, plugin_info
+from commeff.experiments.run.progress import Heartbeat, Progress, Stop, stop_on_signals
 from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import check_device, launch_info, sys_info, timeout_seconds, whereabouts
 from commeff.experiments.sinks import LoggedRows
@@ -163,7 +160,8 @@ def claim(
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
         checkpoints.check()
         origin = origin_of(config, run) if config.get("resume_from") else None
-        run.create(config, {**sys_info(), **facts, **_plugins(config)})
+        plugins = plugin_info(config)
+        run.create(config, {**sys_info(), **facts, **({"plugins": plugins} if plugins else {})})
         keep_graphs(config, run.path)
         if origin:
             run.mark("queued", origin=origin)
@@ -173,15 +171,6 @@ def claim(
         reason = error.strerror or error
         raise ConfigError([f"{run.path} cannot be written ({reason}); choose another --store"]) from None
     return None
-
-
-def _plugins(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the plug-ins of a run come from."""
-    if not any(isinstance(target, str) and foreign(target) for target in targets_in(config)):
-        return {}
-    from commeff.experiments.run.provenance import plugin_info
-
-    return {"plugins": plugin_info(config)}
 
 
 def supervise(

@@ -25,6 +25,7 @@ from commeff.require import did_you_mean
 VERSION = 1  # of the store's layout
 STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")
 FINISHED = ("done", "diverged")
+BAD = ("failed", "timeout", "oom", "killed")
 MARKS = ("config.yaml", "status.json", "metrics.jsonl")  # a folder with one of these is a run's
 COUNTS = ("restarts", "preemptions")  # in status.json, once they are not 0
 NUMBERS = ("step", "steps", "pid", "time", "wall", *COUNTS)  # there too

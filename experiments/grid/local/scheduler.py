@@ -18,37 +18,20 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.grid.local.exit_codes import BUSY, count_oom_kills, describe_exit
 from commeff.experiments.grid.local.gpus import Gpus, visible_gpus
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.run.store import FINISHED, RunFolder
+from commeff.experiments.run.store import BAD, FINISHED, RunFolder
+
+if TYPE_CHECKING:
+    from commeff.experiments.grid.local.view import Watch
 
 Launch = Callable[[Cell, Sequence[str], Connection], None]  # see `as_step`
 BUSY_AGAIN = 1.0  # seconds between two looks at a cell that another runner holds
 OUR_GRACE = 90.0  # seconds that a stopping cell has before it is ended
-BAD = ("failed", "timeout", "oom", "killed")
-
-
-class View(Protocol):
-    """What is told of the cells as they run."""
-
-    def started(self, cell: Cell) -> None:
-        """A cell has started."""
-
-    def progress(self, cell: Cell, step: int, row: dict[str, Any]) -> None:
-        """A cell is at a step."""
-
-    def ended(self, cell: Cell, state: str, seconds: float, error: str) -> None:
-        """A cell has ended, here or (seconds = 0) elsewhere."""
-
-    def released(self, cell: Cell) -> None:
-        """A cell that had started is run by another runner."""
-
-    def tick(self, waiting: int, elsewhere: int) -> None:
-        """Some time has passed; so many cells wait, so many are run by other runners."""
 
 
 @dataclass
@@ -118,9 +101,9 @@ class Scheduler:
         self._gpus: Gpus | None = None  # counted once a cell needs one
         self._running: list[_Running] = []
         self._start_time = time.time()
-        self._view: View
+        self._view: Watch
 
-    def run(self, cells: Sequence[Cell], view: View) -> dict[str, str]:
+    def run(self, cells: Sequence[Cell], view: Watch) -> dict[str, str]:
         """Run the cells; the state of every cell that has ended, by run."""
         self._view = view
         waiting, elsewhere = deque(cells), deque[Cell]()

@@ -26,7 +26,7 @@ PRELOAD = (
     "commeff.experiments.tasks",
     "commeff.methods",
     "commeff.experiments.grid.plan.expand",
-    "commeff.experiments.grid.plan.rehearsal",
+    "commeff.experiments.config.build",
     "sklearn.datasets",
     "sklearn.model_selection",
 )

@@ -22,8 +22,8 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.cell import GRACE, leave, to_log
 from commeff.experiments.grid.local.exit_codes import describe_exit
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.orphans import end_with_parent
+from commeff.experiments.run.progress import Stop
 from commeff.experiments.run.store import RunFolder
 
 JOB = "SLURM_JOB_ID"

@@ -15,11 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from commeff.experiments.escape import visible
-from commeff.experiments.grid.local.scheduler import BAD
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.progress import quality
 from commeff.experiments.run.reading import read_text
-from commeff.experiments.run.store import RunFolder
+from commeff.experiments.run.store import BAD, RunFolder
 
 NOTHING = {"done": "nothing measured", "diverged": "nothing finite measured"}  # where there is no result
 LAST_LINES = 4  # of a traceback

@@ -1,13 +1,15 @@
-"""From a grid file's combinations to its cells: each is composed, and named by what decides its result.
+"""From a grid file's combinations to its cells: each is composed, named by what decides its result, and rehearsed.
 
-What cannot be composed is refused, and so is a target or a choice by what no run of the grid measures on its way.
+What cannot be composed or does not fit is refused, and so is a target or a choice by what no run of the grid measures.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice
@@ -18,6 +20,9 @@ from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Grid, Settings
 from commeff.experiments.run.naming import run_id
 from commeff.require import did_you_mean
 
+if TYPE_CHECKING:
+    from commeff.training.task import Task
+
 ALWAYS = ("minibatch_loss", "consensus_distance", "epoch", "seconds", "samples", "payload_bytes", "wire_bytes")
 CLASSES = ("train_loss", "val_loss", "val_accuracy")
 OTHERS = {  # built-in tasks that measure other things
@@ -25,6 +30,8 @@ OTHERS = {  # built-in tasks that measure other things
     "quadratic": ("train_loss", "val_loss", "distance"),
     "risk": ("train_loss", "val_loss", "gradient"),
 }
+BUILT = ("method", "compressor", "topology", "schedule", "workers", "collective", "bucket_mb", "engine")
+MESH = ("mesh", "micro_batches", "recompute", "zero", "sequence", "pieces")
 
 
 class Expansion(NamedTuple):
@@ -150,3 +157,65 @@ def _lines(grid: Grid, each: Sequence[tuple[str, ...]]) -> list[str]:
         for part, name in asked
         if name not in names
     ]
+
+
+def rehearse(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+    """Build the cells that are not finished.
+
+    Returns
+    -------
+    cells, faults : the cells with the bytes of their checkpoints, and a line for each reason why some cannot run.
+    """
+    rehearsals, faults, sized = Rehearsals(), Faults(), []
+    for cell in cells:
+        try:
+            sized.append(cell if cell.finished else replace(cell, checkpoint=rehearsals.checkpoint(cell.config)))
+        except ConfigError as error:
+            faults.add(cell.number, cell.settings, error)
+            sized.append(cell)
+    return sized, faults.lines()
+
+
+class Rehearsals:
+    """Builds each kind of cell once: seeds, steps and rates above 0 change neither what fits nor how large it is.
+
+    Cells that follow each other with one task share its data, which are read once.
+
+    Attributes
+    ----------
+    count : how many cells were built.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._results: dict[str, int | ConfigError] = {}
+        self._task: tuple[str, Task | None] = ("", None)
+
+    def checkpoint(self, config: Mapping[str, Any]) -> int:
+        """Bytes of the checkpoint of a run, or `ConfigError`."""
+        task = json.dumps({**config["task"], "seed": None}, sort_keys=True)
+        built = {name: config.get(name) for name in (*BUILT, *MESH)} | {"optimizer": _of_any_rate(config["optimizer"])}
+        from commeff.experiments.config.build import build  # with torch
+
+        kind = json.dumps({**built, "task": task}, sort_keys=True)
+        if kind not in self._results:
+            self.count += 1
+            try:
+                parts = build(config, self._task[1] if self._task[0] == task else None)
+                self._task, self._results[kind] = (task, parts.task), parts.checkpoint
+            except ConfigError as error:
+                self._results[kind] = error
+        result = self._results[kind]
+        if isinstance(result, ConfigError):
+            raise result
+        return result
+
+
+def _of_any_rate(optimizer: Mapping[str, Any]) -> dict[str, Any]:
+    """An optimizer's settings but for its rate, if that is above 0.
+
+    >>> _of_any_rate({"lr": 0.1, "momentum": 0.9}), _of_any_rate({"lr": -1})
+    ({'lr': 'above 0', 'momentum': 0.9}, {'lr': -1})
+    """
+    rate = optimizer.get("lr")
+    return {**optimizer, "lr": "above 0"} if isinstance(rate, (int, float)) and rate > 0 else dict(optimizer)

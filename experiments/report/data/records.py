@@ -17,7 +17,7 @@ from commeff.experiments.config.registry import current
 from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.settings import RUN
 from commeff.experiments.escape import visible
-from commeff.experiments.run.outside import inside
+from commeff.experiments.run.origins import inside
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
 from commeff.experiments.run.store import MARKS, check_store, state_of, typed
 from commeff.training.verdict import blown_up, learned_nothing

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.grids import short
 from commeff.experiments.report.draw.figures import INK, RULE, folded, letters, room
-from commeff.experiments.run.outside import inside
+from commeff.experiments.run.origins import inside
 from commeff.topologies import Topology
 
 WINDOW = 32  # steps over which a topology that never repeats is judged

@@ -13,7 +13,7 @@ from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError, built_in
-from commeff.experiments.grid.plan.rehearsal import Rehearsals
+from commeff.experiments.grid.plan.expand import Rehearsals
 from commeff.experiments.tasks import digits
 from commeff.replicas import Stacked
 

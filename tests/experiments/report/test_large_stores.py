@@ -14,8 +14,7 @@ import pytest
 from commeff.experiments.config import selection
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.expand import expand
-from commeff.experiments.grid.plan.rehearsal import Rehearsals
+from commeff.experiments.grid.plan.expand import Rehearsals, expand
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.grid.status import status
 from commeff.experiments.report.data import commands

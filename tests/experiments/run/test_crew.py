@@ -13,8 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from commeff.experiments.run.crew import Fork, Stop, crew
+from commeff.experiments.run.crew import Fork, crew
 from commeff.experiments.run.launch.rendezvous import MemberLost
+from commeff.experiments.run.progress import Stop
 from commeff.training.documents import CheckpointRefused
 from tests import owned
 from tests.experiments.run.launchers import gone

@@ -21,7 +21,7 @@ from commeff.experiments.report.draw import panels, plots
 from commeff.experiments.report.draw.figures import look
 from commeff.experiments.report.draw.panels import Line, Spot
 from commeff.experiments.report.write import table_details
-from commeff.experiments.run.crew import Stop
+from commeff.experiments.run.progress import Stop
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
 from commeff.training.verdict import APART, WORSE

@@ -36,7 +36,7 @@ from commeff.experiments.report.write.latex import tabular
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.report.write.writing import Report, write_report
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.outside import GRAPH_FILES, inside
+from commeff.experiments.run.origins import GRAPH_FILES, inside
 from commeff.experiments.run.runner import run_one
 from tests.experiments.report.report_stores import Forged, forge
 

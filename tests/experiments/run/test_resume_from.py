@@ -18,8 +18,8 @@ from commeff.experiments.config.build import part
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.status import status
-from commeff.experiments.run.crew import Stop
 from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.progress import Stop
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
 from commeff.replicas.stacked import trainable
