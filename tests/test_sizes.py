@@ -17,7 +17,7 @@ LINES = {  # of Python, with docstrings
     "commeff/laws": 991,
     "commeff/methods": 2920,
     "commeff/optimizers": 1114,
-    "commeff/parallelism": 4140,
+    "commeff/sharding": 4140,
     "commeff/planner": 4015,
     "commeff/profiling": 876,
     "commeff/replicas": 854,

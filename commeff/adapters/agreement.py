@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from commeff.adapters.holding import Holding
-from commeff.parallelism import Axis
-from commeff.parallelism.foreign import Place, Workers, local, parted
-from commeff.parallelism.layers import homes_of
+from commeff.sharding import Axis
+from commeff.sharding.foreign import Place, Workers, local, parted
+from commeff.sharding.layers import homes_of
 
 ADVICE = "the ranks would drift apart; to clip gradients give clip=NORM, and make any other change alike at all ranks"
 

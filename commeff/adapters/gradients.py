@@ -14,8 +14,8 @@ from commeff.communicator import observe
 from commeff.core import overlap
 from commeff.core.properties import is_rowwise
 from commeff.core.strategy import Strategy
-from commeff.parallelism.zero import CopiedRow, ScatteredRow
 from commeff.replicas.arrivals import Arrivals
+from commeff.sharding.zero import CopiedRow, ScatteredRow
 
 CHANGED = (
     "the gradients were changed between backward and step, where the method averages those of all workers, or this "

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout
-from commeff.parallelism import Mesh
-from commeff.parallelism.borrowed import borrowed
-from commeff.parallelism.foreign import AnyMesh, local, lying_as, named, resharded, unfit, workers_of, wrapped
-from commeff.parallelism.fully import fully
-from commeff.parallelism.precision import lower_frozen
-from commeff.parallelism.rows import Dealt, dealt
+from commeff.sharding import Mesh
+from commeff.sharding.borrowed import borrowed
+from commeff.sharding.foreign import AnyMesh, local, lying_as, named, resharded, unfit, workers_of, wrapped
+from commeff.sharding.fully import fully
+from commeff.sharding.precision import lower_frozen
+from commeff.sharding.rows import Dealt, dealt
 from commeff.training.evaluation import calibrate
 
 Models = nn.Module | Sequence[nn.Module]

@@ -21,9 +21,9 @@ from commeff.compressors.scratch import keep_freed_memory
 from commeff.core import overflow, overlap
 from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of
 from commeff.core.strategy import Strategy
-from commeff.parallelism.foreign import AnyMesh
-from commeff.parallelism.precision import LossScale
-from commeff.parallelism.precision import precision as named_precision
+from commeff.sharding.foreign import AnyMesh
+from commeff.sharding.precision import LossScale
+from commeff.sharding.precision import precision as named_precision
 from commeff.transforms import BUCKET_MB, bucketed, clipped, fitted
 
 M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])
@@ -81,7 +81,7 @@ class DistributedOptimizer(Optimizer):
     zero : int
         What shard ranks share (ZeRO): 0 nothing, 1 the states of the method, 2 gradients too, which backward then takes
         away from the parameters, bucket by bucket, 3 parameters too (FSDP2, which is put on the model here; see
-        `commeff.parallelism.fully` for its units).
+        `commeff.sharding.fully` for its units).
     precision : str
         In which the model computes: "fp32", as it is, "bf16" or "fp16". Inputs have to be given in it, the loss best
         taken in 32 bits, and for fp16 multiplied by a scale: `optimizer.scaled(loss).backward()`.

@@ -12,8 +12,8 @@ from commeff.communicator import observe
 from commeff.core.local import Local
 from commeff.core.properties import remembers
 from commeff.core.strategy import Strategy
-from commeff.parallelism.foreign import local
-from commeff.parallelism.row import fingerprint
+from commeff.sharding.foreign import local
+from commeff.sharding.row import fingerprint
 
 CHUNK = 2**24  # parts of a fingerprint, which float64 adds up exactly
 

@@ -10,11 +10,11 @@ from commeff.compressors import Layout
 from commeff.compressors.laws.ranks import Thread, on_threads
 from commeff.core.strategy import Strategy
 from commeff.laws.problem import STEPS, WORKERS, MethodCase, elsewhere
-from commeff.parallelism import Axis, Shard
-from commeff.parallelism.partition import lying, of_piece, of_whole
-from commeff.parallelism.pieces import cut_evenly
-from commeff.parallelism.row import Span
-from commeff.parallelism.zero import even
+from commeff.sharding import Axis, Shard
+from commeff.sharding.partition import lying, of_piece, of_whole
+from commeff.sharding.pieces import cut_evenly
+from commeff.sharding.row import Span
+from commeff.sharding.zero import even
 from commeff.transforms.pieces import exact, on_pieces
 
 WHOLE = Layout.of({"matrix.rows": (4, 3), "vector": (5,), "matrix.columns": (3, 4), "matrix.copied": (3, 3)}.items())

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from commeff.parallelism.precision import LossScale, lower_frozen, lowered
-from commeff.parallelism.precision import precision as named_precision
 from commeff.replicas.arrivals import Listener
 from commeff.replicas.stacked import Batch, Loss, Stacked, put_into, trainable
+from commeff.sharding.precision import LossScale, lower_frozen, lowered
+from commeff.sharding.precision import precision as named_precision
 
 
 class LowStacked(Stacked):

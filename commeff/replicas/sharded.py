@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
-from commeff.parallelism import Axis, Computation, Mesh, Objective
-from commeff.parallelism.boxes import RankWhereabouts
-from commeff.parallelism.precision import LossScale, lower_frozen, lowered, raised
-from commeff.parallelism.precision import precision as named_precision
-from commeff.parallelism.rows import dealt
 from commeff.replicas.arrivals import Arrivals, Listener
 from commeff.replicas.stacked import Batch
+from commeff.sharding import Axis, Computation, Mesh, Objective
+from commeff.sharding.boxes import RankWhereabouts
+from commeff.sharding.precision import LossScale, lower_frozen, lowered, raised
+from commeff.sharding.precision import precision as named_precision
+from commeff.sharding.rows import dealt
 
 BUCKET_MB = 25.0  # of gradients that stage 2 of ZeRO reduces together
 
@@ -27,7 +27,7 @@ class ShardedWorker:
     """This process's piece of one worker, with the surface of `Stacked`: a method sees one row, of what it updates.
 
     What a method gets are the columns of the parameters' row that this rank updates: some of them, with a stage of ZeRO
-    (`commeff.parallelism.zero`).
+    (`commeff.sharding.zero`).
 
     Parameters
     ----------

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from torch import nn
 
-from commeff.parallelism import Axis, Computation, Layers, Mesh, OnePass, split
-from commeff.parallelism.deferred import deferred
-from commeff.parallelism.fit import check_stages, splits_outputs
-from commeff.parallelism.initialise import Numbers, fill
-from commeff.parallelism.layers import ranks_of
-from commeff.parallelism.precision import precision as named_precision
-from commeff.parallelism.recompute import recompute as applied
-from commeff.parallelism.schedules import SCHEDULES
 from commeff.replicas import ShardedWorker
+from commeff.sharding import Axis, Computation, Layers, Mesh, OnePass, split
+from commeff.sharding.deferred import deferred
+from commeff.sharding.fit import check_stages, splits_outputs
+from commeff.sharding.initialise import Numbers, fill
+from commeff.sharding.layers import ranks_of
+from commeff.sharding.precision import precision as named_precision
+from commeff.sharding.recompute import recompute as applied
+from commeff.sharding.schedules import SCHEDULES
 from commeff.training.task import SplitTask, StagedTask, Task
 
 
@@ -44,11 +44,11 @@ def on_mesh(
     sequence : bool
         Whether tensor ranks share the sequence between the layers that are split.
     schedule : str
-        In which order pipeline ranks compute micro-batches: one of `commeff.parallelism.schedules.SCHEDULES`.
+        In which order pipeline ranks compute micro-batches: one of `commeff.sharding.schedules.SCHEDULES`.
     micro_batches : int
         Parts that a rank's share of a minibatch is cut into.
     recompute : str
-        Activations that are computed anew in backward: one of `commeff.parallelism.recompute.RECOMPUTATIONS`.
+        Activations that are computed anew in backward: one of `commeff.sharding.recompute.RECOMPUTATIONS`.
     seed : int
         The key of dropout's randomness.
 
@@ -71,7 +71,7 @@ def on_mesh(
         applied(model, _layers(task, model), recompute, tensor)
     piped: Computation | None = None
     if staged:
-        from commeff.parallelism.pipeline import Pipeline  # with FSDP, which takes half as long to import as torch
+        from commeff.sharding.pipeline import Pipeline  # with FSDP, which takes half as long to import as torch
 
         piped = Pipeline(
             model,
@@ -82,7 +82,7 @@ def on_mesh(
             vocabulary=vocabulary,
         )
     if zero == 3:
-        from commeff.parallelism.fully import fully
+        from commeff.sharding.fully import fully
 
         fully(model, mesh, dtype=named_precision(precision).dtype)
     return ShardedWorker(piped or OnePass(model, vocabulary), mesh, zero=zero, precision=precision, seed=seed)

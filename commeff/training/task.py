@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from torch import Tensor, nn
 
-from commeff.parallelism import Axis, Layers, Objective, Plan
+from commeff.sharding import Axis, Layers, Objective, Plan
 
 
 class Task(Protocol):
@@ -77,7 +77,7 @@ class SplitTask(DividedTask, Protocol):
     """A task whose model is split over tensor ranks."""
 
     def plan(self, model: nn.Module) -> Plan:
-        """How the modules of a whole model are split; see `commeff.parallelism`."""
+        """How the modules of a whole model are split; see `commeff.sharding`."""
 
 
 @runtime_checkable
@@ -85,7 +85,7 @@ class StagedTask(DividedTask, Protocol):
     """A task whose model is dealt to the stages of a pipeline."""
 
     def layers(self, model: nn.Module) -> Layers:
-        """How the modules of the model follow each other; see `commeff.parallelism`."""
+        """How the modules of the model follow each other; see `commeff.sharding`."""
 
 
 def objective(task: Task, vocabulary: Axis | None) -> Objective:

@@ -17,7 +17,7 @@ PACKAGES = (
     "commeff.profiling",
     "commeff.adapters.ddp_hook",
     "commeff.experiments.tasks",
-    "commeff.parallelism",
+    "commeff.sharding",
     "commeff.cluster",
     "commeff.planner",
     "commeff",  # last: what is left has no other home

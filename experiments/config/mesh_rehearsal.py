@@ -15,13 +15,13 @@ from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import refused
 from commeff.experiments.config.meshes import AXES, degrees
 from commeff.experiments.config.schema import ConfigError
-from commeff.parallelism import Axis
-from commeff.parallelism.fit import batch_faults, check, check_stages, folded, sharing_faults
-from commeff.parallelism.layers import stages_here
-from commeff.parallelism.partition import joined
-from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker
 from commeff.replicas.sharded import all_used
+from commeff.sharding import Axis
+from commeff.sharding.fit import batch_faults, check, check_stages, folded, sharing_faults
+from commeff.sharding.layers import stages_here
+from commeff.sharding.partition import joined
+from commeff.sharding.played import PlayedMesh
 from commeff.training.sharding import on_mesh
 from commeff.training.task import SplitTask, StagedTask, Task, objective
 from commeff.transforms import fitted

@@ -23,11 +23,11 @@ from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.config.settings import clocked
 from commeff.experiments.planning.peak import most_bytes, resident
 from commeff.experiments.run.held import model_bytes, storage_bytes
-from commeff.parallelism import Axis
-from commeff.parallelism.layers import homes_of
-from commeff.parallelism.schedules import SCHEDULES
 from commeff.profiling import Attended, Profile, attended, profile
 from commeff.replicas import ShardedWorker, Stacked
+from commeff.sharding import Axis
+from commeff.sharding.layers import homes_of
+from commeff.sharding.schedules import SCHEDULES
 from commeff.training.task import StagedTask, Task, objective
 
 RANKS = 16  # of a worker that are played one by one; of more, the first stands for all

@@ -42,8 +42,8 @@ from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import check_device, launch_info, sys_info, timeout_seconds, whereabouts
 from commeff.experiments.sinks import LoggedRows
 from commeff.files import regular, sweep
-from commeff.parallelism import Mesh
 from commeff.replicas import ShardedWorker
+from commeff.sharding import Mesh
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.documents import CheckpointRefused
 from commeff.training.on_device import OnDevice

@@ -20,7 +20,7 @@ from commeff import require
 from commeff.experiments.tasks.models import has_batch_norm
 from commeff.experiments.tasks.partition import split
 from commeff.experiments.tasks.sampler import Sampler
-from commeff.parallelism import Axis
+from commeff.sharding import Axis
 
 CHUNK = 2**18  # about as many input numbers evaluated at a time: their activations should fit into a cache
 CALIBRATION = 2048  # training samples that BatchNorm statistics are estimated on, unless there are fewer

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from commeff.experiments.run.crew import Fork, crew
 from commeff.experiments.studies.splitting.account import live_bytes
-from commeff.parallelism import collectives, mesh
+from commeff.sharding import collectives, mesh
 from tests.owned import PATIENCE, PAUSE
 
 group_of = collectives.group_of

@@ -6,7 +6,7 @@ from torch import nn
 
 from commeff.experiments.tasks import Language
 from commeff.experiments.tasks.models import seeded
-from commeff.parallelism import ColumnParallel, ParallelInput, RowParallel, VocabularyParallel
+from commeff.sharding import ColumnParallel, ParallelInput, RowParallel, VocabularyParallel
 
 
 def network():

@@ -20,7 +20,7 @@ from commeff.experiments.measure.forks import on_forks
 from commeff.experiments.measure.timing import ratio, time_interleaved
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.tasks.language import Llama, llama_plan
-from commeff.parallelism import Mesh, cross_entropy, split
+from commeff.sharding import Mesh, cross_entropy, split
 
 RANKS = 2
 LIMIT = 0.7  # of DTensor's CPU time

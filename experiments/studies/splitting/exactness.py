@@ -13,9 +13,9 @@ from commeff import Communicator, Strategy, methods, topologies
 from commeff.compressors import QSGD, ScaledSign
 from commeff.experiments.run.crew import Fork, crew
 from commeff.experiments.studies.splitting.small import RandomTokens
-from commeff.parallelism import Mesh
-from commeff.parallelism.schedules import SCHEDULES
 from commeff.replicas import Stacked
+from commeff.sharding import Mesh
+from commeff.sharding.schedules import SCHEDULES
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
-from commeff.parallelism import Axis, cross_entropy
-from commeff.parallelism.layers import Layers
-from commeff.parallelism.plan import Plan
+from commeff.sharding import Axis, cross_entropy
+from commeff.sharding.layers import Layers
+from commeff.sharding.plan import Plan
 
 VOCABULARY, CONTEXT, BATCH = 64, 8, 8
 LAYERS, WIDTH, HEADS, INNER = 4, 32, 4, 64

@@ -25,9 +25,9 @@ from commeff.experiments.studies.splitting.small import (
 )
 from commeff.experiments.tasks.language import Llama
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
-from commeff.parallelism import Mesh
-from commeff.parallelism.layers import ranks_of
-from commeff.parallelism.recompute import recompute
+from commeff.sharding import Mesh
+from commeff.sharding.layers import ranks_of
+from commeff.sharding.recompute import recompute
 from commeff.training.sharding import on_mesh
 from commeff.training.task import objective
 

@@ -1,6 +1,6 @@
 """Language models and the texts that they learn: GPT, Llama, presets of published sizes, and the task of bytes.
 
-The models are plain modules that know nothing of parallelism; `plans` says by module names how `commeff.parallelism`
+The models are plain modules that know nothing of parallelism; `plans` says by module names how `commeff.sharding`
 splits them; `huggingface` reads and writes them under the names of `transformers`.
 """
 

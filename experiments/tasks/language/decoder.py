@@ -11,7 +11,7 @@ class Decoder(nn.Module, ABC):
     """Tokens (b, t) -> logits (b, t, vocabulary): an embedding, blocks one after the other, a norm and a linear layer.
 
     A subclass makes the modules `tokens`, `blocks`, `norm` and `head`, and says how tokens are embedded. It knows
-    nothing of parallelism: `commeff.parallelism` splits it by the names of its modules.
+    nothing of parallelism: `commeff.sharding` splits it by the names of its modules.
 
     Attributes
     ----------

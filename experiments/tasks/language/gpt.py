@@ -164,7 +164,7 @@ def initialise(model: nn.Module, width: int, layers: int) -> None:
 def spread(model: nn.Module) -> Callable[[str], tuple[float, float]]:
     """The name of a tensor of a GPT or a Llama -> mean and standard deviation of its initial numbers.
 
-    For `commeff.parallelism.materialise`; the model may be on the meta device, and is to be whole.
+    For `commeff.sharding.materialise`; the model may be on the meta device, and is to be whole.
 
     >>> spread(GPT(vocabulary=9, layers=2, heads=1, width=768, context=4))("blocks.0.attention.project.weight")
     (0.0, 0.01)

@@ -1,10 +1,10 @@
-"""How the language models split over tensor ranks (arXiv 1909.08053) and stages: what `commeff.parallelism` is told."""
+"""How the language models split over tensor ranks (arXiv 1909.08053) and stages: what `commeff.sharding` is told."""
 
 from __future__ import annotations
 
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
-from commeff.parallelism import (
+from commeff.sharding import (
     ColumnParallel,
     Layers,
     ParallelInput,

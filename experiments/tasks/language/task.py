@@ -26,7 +26,7 @@ from commeff.experiments.tasks.models import DTYPES, seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.supervised import evaluating
-from commeff.parallelism import Axis, Layers, Plan, cross_entropy
+from commeff.sharding import Axis, Layers, Plan, cross_entropy
 
 CHUNK = 8192  # about as many tokens evaluated at a time
 

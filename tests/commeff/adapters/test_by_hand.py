@@ -20,8 +20,8 @@ from commeff.compressors import TopK
 from commeff.core.overlap import Stages
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
-from commeff.parallelism import Mesh, Objective, OnePass, cross_entropy, split
-from commeff.parallelism.pipeline import Pipeline
+from commeff.sharding import Mesh, Objective, OnePass, cross_entropy, split
+from commeff.sharding.pipeline import Pipeline
 from commeff.transforms.gossiping import Ahead
 from tests.commeff.adapters.loops import SGD, complaint, loss, net, row, train
 from tests.laws.processes import by_case, on_processes

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from commeff import DistributedOptimizer, Strategy, methods, scheduled, topologies
 from commeff.compressors import TopK
 from commeff.core.factories import Grouped
-from commeff.parallelism import Mesh
+from commeff.sharding import Mesh
 from tests.laws.processes import on_processes
 
 STEPS = 6

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from commeff import Communicator
-from commeff.parallelism import OnePass
-from commeff.parallelism.played import PlayedMesh
 from commeff.replicas import ShardedWorker, Stacked, Vmapped, stacked
 from commeff.replicas.stacked import write_row
+from commeff.sharding import OnePass
+from commeff.sharding.played import PlayedMesh
 from commeff.training.evaluation import calibrate
 
 W, B = 4, 6

@@ -19,9 +19,9 @@ from commeff.experiments.run.launch.membership import with_processes
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.tasks.language import count
-from commeff.parallelism.recompute import RECOMPUTATIONS
-from commeff.parallelism.schedules import SCHEDULES
 from commeff.replicas import ShardedWorker
+from commeff.sharding.recompute import RECOMPUTATIONS
+from commeff.sharding.schedules import SCHEDULES
 
 SMALL = ("task=language", "model=llama_300k", "task.context=16", "task.batch=4", "task.probe=256", "task.dtype=float64")
 
@@ -366,7 +366,7 @@ def test_stages_that_do_not_belong_together_are_refused_before_anything_starts(
 STRANGE = '''
 from torch import nn
 from commeff.experiments.tasks import Language
-from commeff.parallelism import Layers
+from commeff.sharding import Layers
 
 class Net(nn.Module):
     def __init__(self):

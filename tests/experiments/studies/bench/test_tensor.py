@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from commeff.experiments.studies.bench.tensor import LIMIT, Shape, compare, contestants
-from commeff.parallelism import Mesh
+from commeff.sharding import Mesh
 from tests.laws.processes import on_processes
 
 SMALL = Shape(layers=1, width=16, heads=2, inner=16, context=4, batch=2, vocabulary=8)

@@ -9,9 +9,9 @@ from commeff import Communicator, topologies
 from commeff.communicator.wire.shared_memory import SWITCH
 from commeff.compressors import DenseMessage, Layout
 from commeff.experiments.studies.splitting.account import Account, live_bytes
-from commeff.parallelism import Mesh, cross_entropy, split
-from commeff.parallelism.zero import SharedRow
-from tests.commeff.parallelism.test_tensor import batch, llama, llama_plan
+from commeff.sharding import Mesh, cross_entropy, split
+from commeff.sharding.zero import SharedRow
+from tests.commeff.sharding.test_tensor import batch, llama, llama_plan
 from tests.laws.processes import on_processes
 
 

@@ -1,0 +1,116 @@
+"""How the ranks of a worker compute a gradient together: the seam between a run and whatever splits a model.
+
+`commeff.replicas.ShardedWorker` puts the parameters of a `Computation` into a row, deals a worker's minibatches, and
+asks for gradients and, in an evaluation, for outputs. Pipelines, stage 3 of ZeRO, recomputation and half precision are
+other computations, or one around another; neither the trainer nor a method knows which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor, nn
+
+from commeff.sharding.collectives import Axis
+
+Batch = tuple[Tensor, ...]
+
+
+class Objective(NamedTuple):
+    """A loss in its two halves, which may lie on different ranks: criterion(model(*inputs), targets).
+
+    Attributes
+    ----------
+    inputs_targets : callable
+        Takes the tensors of a minibatch (b, ...) to the model's inputs, a tuple, and whatever the criterion needs.
+    criterion : callable
+        The mean loss, given outputs as the last rank of the model has them (logits split by vocabulary, say), and the
+        targets.
+    """
+
+    inputs_targets: Callable[..., tuple[Batch, Any]]
+    criterion: Callable[[Any, Any], Tensor]
+
+
+class Computation(Protocol):
+    """What one rank does of its worker's forward and backward.
+
+    Attributes
+    ----------
+    parameters : dict of str to nn.Parameter
+        All that this rank trains, by the names that they have in the whole model, in the order of the row. Their data
+        and gradients become views of the row.
+    modules : sequence of nn.Module
+        What lies at this rank, for buffers and for the modes of training and evaluation.
+    passes : int
+        How many times one call of `backward` adds to the gradient of each parameter, after which it is final and can
+        be sent while others are computed: 1, or the number of micro-batches. 0: only when the call returns.
+    late : set of str
+        The parameters whose gradients are final only when the call returns, whatever the passes.
+    vocabulary : Axis or None
+        The ranks that the outputs are split over, along their last dimension, when the criterion gets them.
+    """
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]: ...
+
+    modules: Sequence[nn.Module]
+    passes: int
+    late: Set[str]
+    vocabulary: Axis | None
+
+    def backward(self, objective: Objective, batch: Batch, weight: float) -> Tensor:
+        """Forward and backward of one minibatch (b, ...), this rank's share of its worker's.
+
+        Adds `weight` times the gradient of the mean loss to every parameter's `.grad`. All ranks of the worker call it
+        at once. Gives the mean loss, a scalar without a gradient; of a pipeline, 0 at all stages but one.
+        """
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The outputs of the whole model, the same at all ranks of the worker, which all call it; for evaluation."""
+
+
+class OnePass:
+    """A model whose forward and backward run in one go: it is whole, or split over tensor ranks.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model, or this rank's piece of it.
+    vocabulary : Axis, optional
+        The ranks that the outputs are split over, along their last dimension.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.nn import functional as F
+    >>> computation = OnePass(nn.Linear(2, 3))
+    >>> objective = Objective(lambda x, y: ((x,), y), F.cross_entropy)
+    >>> computation.backward(objective, (torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)), 0.5).shape
+    torch.Size([])
+    >>> computation.parameters["weight"].grad.shape, computation.forward(torch.zeros(4, 2)).shape
+    (torch.Size([3, 2]), torch.Size([4, 3]))
+    """
+
+    passes = 1
+    late: Set[str] = frozenset()
+
+    def __init__(self, model: nn.Module, vocabulary: Axis | None = None) -> None:
+        self._model, self.vocabulary = model, vocabulary
+        self.modules: Sequence[nn.Module] = (model,)
+        self.parameters: Mapping[str, nn.Parameter] = {
+            name: p for name, p in model.named_parameters() if p.requires_grad
+        }
+
+    def backward(self, objective: Objective, batch: Batch, weight: float) -> Tensor:
+        """As `Computation` has it."""
+        inputs, targets = objective.inputs_targets(*batch)
+        loss = objective.criterion(self._model(*inputs), targets)
+        (loss * weight).backward()
+        return loss.detach()
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """As `Computation` has it."""
+        outputs: Tensor = self._model(*inputs)
+        return outputs if self.vocabulary is None else self.vocabulary.gather(outputs, -1)

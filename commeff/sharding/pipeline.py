@@ -1,0 +1,239 @@
+"""A worker's layers in stages on several ranks, through which micro-batches pass (arXiv 1811.06965)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from commeff.sharding.collectives import Arrival, Axis
+from commeff.sharding.computation import Batch, Objective
+from commeff.sharding.fit import batch_faults, check_stages
+from commeff.sharding.foreign import local, resharded
+from commeff.sharding.fully import aside
+from commeff.sharding.layers import Layers, keep, ranks_of, whole_shapes
+from commeff.sharding.schedules import SCHEDULES
+
+if TYPE_CHECKING:  # importing it takes as long as importing torch
+    from commeff.sharding.passing import Passing
+
+
+class Pipeline:
+    """One worker's model in stages: what each pipeline rank does of its forward and backward.
+
+        mesh = Mesh(worker=2, pipeline=2)                                # 4 processes
+        pipeline = Pipeline(model, LLAMA_LAYERS, mesh.axis("pipeline"), schedule="1f1b", micro_batches=4)
+        optimizer = DistributedOptimizer(model, strategy, mesh=mesh)     # after the model has lost the others' layers
+        loss = pipeline.backward(objective, batch, 1.0)                  # 0 but at the last stage
+        optimizer.step()
+
+    A batch costs (b, t, d) numbers over each boundary between stages and direction, whatever the micro-batches; at a
+    V's turn, nothing. A tensor that lies at several ranks, such as an embedding tied to the output layer, has a copy at
+    each; the gradients of the copies are summed at the end, by an all-reduce of V d numbers.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A whole model, split over tensor ranks before if it is to be; it is left with the layers of this rank.
+    layers : Layers
+        How its modules follow each other.
+    axis : Axis
+        The ranks that share the layers.
+    schedule : str
+        One of `SCHEDULES`: "gpipe", "1f1b", "interleaved", "zero_bubble" (interleaved) or "zbv".
+    micro_batches : int
+        The parts of a batch, which must be equal.
+    vocabulary : Axis, optional
+        The ranks that the outputs are split over, along their last dimension.
+
+    Attributes
+    ----------
+    parameters : dict of str to nn.Parameter
+        What this rank trains, by the names of the whole model.
+    modules : sequence of nn.Module
+        The model, as this rank has it.
+    passes : int
+        As many as micro-batches, or 0 where the schedule computes gradients of inputs and of parameters apart.
+    late : set of str
+        Tensors of which this rank has a copy: their gradients are summed when the others are final.
+
+    Raises
+    ------
+    ValueError
+        Layers, stages and micro-batches do not fit; one line for each fault.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Layers,
+        axis: Axis,
+        *,
+        schedule: str = "1f1b",
+        micro_batches: int = 1,
+        vocabulary: Axis | None = None,
+    ) -> None:
+        check_stages(model, layers, axis.size, schedule, micro_batches)
+        self._kind, self._micro_batches = SCHEDULES[schedule], micro_batches
+        self._axis, self.vocabulary = axis, vocabulary
+        if axis.size > micro_batches:
+            warnings.warn(
+                f"micro_batches={micro_batches} are fewer than pipeline={axis.size} ranks, most of which wait for the "
+                "others: take more",
+                stacklevel=2,
+            )
+        self._ranks = self._kind.ranks(axis.size)
+        held, among = ranks_of(model, layers, self._ranks), whole_shapes(model)
+        self._stages = keep(model, layers, self._ranks, axis.rank, self._kind.splits)
+        self._model = model
+        self.modules: Sequence[nn.Module] = (model,)
+        self._tied: dict[str, Axis] = {}
+        for name, parameter in model.named_parameters():
+            parameter.homes = held[name]  # type: ignore[attr-defined]
+            parameter.among = among  # type: ignore[attr-defined]
+            parameter.tied = any(len(home) > 1 for home in held.values())  # type: ignore[attr-defined]
+            if len(held[name]) > 1:
+                self._tied[name] = axis.among(held[name])
+                self._tied[name].broadcast(parameter.detach())
+        self.passes = 0 if self._kind.splits else micro_batches
+        self.late: Set[str] = self._tied.keys()
+        self._facts: dict[tuple[Any, ...], tuple[torch.Size, torch.dtype]] = {}
+        self._schedules: dict[tuple[Any, ...], Passing] = {}
+        self._criterion: Callable[[Any, Tensor], Tensor]
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """As `Computation` has them; stage 3 of ZeRO puts others in their places."""
+        return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+
+    def backward(self, objective: Objective, batch: Batch, weight: float) -> Tensor:
+        """Forward and backward of a batch: adds `weight` times the gradient of its mean loss to every parameter's.
+
+        All ranks of the worker call it at once, with the same batch. Gives the mean loss at the last stage, else 0.
+        """
+        for fault in batch_faults(len(batch[0]), 1, self._micro_batches):
+            raise ValueError(fault)
+        inputs, targets = objective.inputs_targets(*batch)
+        parts, losses = _parts(targets, self._micro_batches), []
+
+        def criterion(outputs: Any, index: Tensor) -> Tensor:
+            loss = objective.criterion(outputs, parts[int(index)])
+            losses.append(loss.detach())
+            return loss * (weight / self._micro_batches)
+
+        self._criterion = criterion
+        tied = [(self._model.get_parameter(name), axis) for name, axis in self._tied.items()]
+        before = [parameter.grad for parameter, _ in tied]
+        for parameter, _ in tied:
+            parameter.grad = None  # what comes now is summed over the copies; what was there has been
+        asked = torch.arange(self._micro_batches) if self._is_last else None
+        self._schedule(inputs).step(inputs, asked)
+        for (parameter, axis), earlier in zip(tied, before, strict=True):
+            gradient = _gradient(parameter)
+            summed = axis.reduce(local(gradient))
+            if earlier is None:
+                local(gradient).copy_(summed)
+            else:
+                local(earlier).add_(summed)
+            parameter.grad = gradient if earlier is None else earlier
+        return torch.stack(losses).mean() if losses else self._first.new_zeros(())
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The outputs of the whole model, at all ranks of the worker, which all call it; for evaluation.
+
+        Our own loop: those of torch cannot go forward only over a V. A stage asks for all of its inputs before it
+        computes: where a send waits until it is asked for, as with NCCL, two ranks that send both ways would else wait
+        for each other.
+        """
+        shape, dtype = self._boundary(inputs)
+        parts, here = _parts(inputs, self._micro_batches), self._axis.rank
+        out: list[Tensor] = []
+        sent: list[Any] = []
+        with torch.no_grad():
+            for number, stage in self._stages.items():
+                before, after = (
+                    self._ranks[n] if 0 <= n < len(self._ranks) else None for n in (number - 1, number + 1)
+                )
+                given: list[Arrival] = [x.detach for x in out]
+                if before not in (None, here):
+                    places = [torch.empty((len(x), *shape), dtype=dtype, device=x.device) for x, *_ in parts]
+                    given = [self._axis.receive(place, before) for place in places]
+                out = []
+                for i, part in enumerate(parts):
+                    x = stage(inputs=part) if before is None else stage(given[i](), inputs=part)
+                    if after in (None, here):
+                        out.append(x)
+                    else:
+                        sent.append(self._axis.send(x, after))
+            for work in sent:
+                work.wait()
+            resharded([*self._stages.values()])
+            return self._everywhere(torch.cat(out) if self._is_last else None, inputs)
+
+    @property
+    def _is_last(self) -> bool:
+        return len(self._ranks) - 1 in self._stages
+
+    @property
+    def _first(self) -> Tensor:
+        return local(next(self._model.parameters()))
+
+    def _schedule(self, inputs: Batch) -> Passing:
+        """The schedule for inputs of these shapes, which stay the same through a run."""
+        from commeff.sharding.passing import scheduled
+
+        key = tuple(x.shape for x in inputs)
+        if key not in self._schedules:
+            (shape, dtype), count = self._boundary(inputs), self._micro_batches
+            passed = torch.empty((len(inputs[0]) // count, *shape), dtype=dtype, device=self._first.device)
+            kind = self._kind.few if self._kind.few and count < self._axis.size else self._kind.kind
+            self._schedules[key] = scheduled(
+                kind, self._stages, self._ranks, self._axis, passed, count, lambda *given: self._criterion(*given)
+            )
+        return self._schedules[key]
+
+    def _boundary(self, inputs: Batch) -> tuple[torch.Size, torch.dtype]:
+        """Of what goes from stage to stage, for one sample; the first stage tries it out, once."""
+        tried = None
+        if 0 in self._stages and ("between", *_samples(inputs)) not in self._facts:
+            with torch.no_grad(), aside(self._stages[0]):
+                tried = self._stages[0](inputs=[x[:1] for x in inputs], tried=True)
+        return self._known("between", inputs, tried, 0)
+
+    def _everywhere(self, outputs: Tensor | None, inputs: Batch) -> Tensor:
+        """What the last stage has, at all of them."""
+        if outputs is not None and self.vocabulary is not None:
+            outputs = self.vocabulary.gather(outputs, -1)
+        source = self._ranks[-1]
+        shape, dtype = self._known("outputs", inputs, outputs, source)
+        if outputs is None:
+            outputs = torch.empty((len(inputs[0]), *shape), dtype=dtype, device=inputs[0].device)
+        self._axis.broadcast(outputs, source)
+        return outputs
+
+    def _known(self, what: str, inputs: Batch, found: Tensor | None, source: int) -> tuple[torch.Size, torch.dtype]:
+        """Shape, for one sample, and kind of a tensor that one rank has; asked once for inputs of these shapes."""
+        key = what, *_samples(inputs)
+        if key not in self._facts:
+            fact = None if found is None else ([*found.shape[1:]], str(found.dtype).removeprefix("torch."))
+            shape, kind = self._axis.tell(fact, source)
+            self._facts[key] = torch.Size(shape), getattr(torch, kind)
+        return self._facts[key]
+
+
+def _samples(inputs: Batch) -> Iterator[torch.Size]:
+    return (x.shape[1:] for x in inputs)
+
+
+def _parts(batch: Any, count: int) -> list[Any]:
+    """Whatever is made of tensors (b, ...), in `count` parts along b."""
+    leaves, spec = tree_flatten(batch)
+    return [tree_unflatten(part, spec) for part in zip(*(leaf.chunk(count) for leaf in leaves), strict=True)]
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -1,0 +1,77 @@
+"""A mesh without processes: one rank is played, and what the others would send has the right shape, no more.
+
+Models and rows on the meta device take no memory, so what a rank of thousands would hold, send and refuse is known in
+milliseconds, by the code that will do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from torch import Tensor
+
+from commeff.sharding.collectives import Arrival, Axis
+from commeff.sharding.mesh import AXES, Mesh
+
+
+class PlayedAxis(Axis):
+    """An axis on which the other ranks send what this one does. It counts bytes as any other.
+
+    Examples
+    --------
+    >>> import torch
+    >>> axis = PlayedAxis("tensor", size=4)
+    >>> axis.gather(torch.zeros(2, 3), 0).shape, axis.scatter(torch.zeros(8, 3), 0).shape, axis.bytes
+    (torch.Size([8, 3]), torch.Size([2, 3]), 144.0)
+    """
+
+    def among(self, ranks: Sequence[int]) -> Axis:
+        """As `Axis.among`."""
+        key = tuple(ranks)
+        return self._among.setdefault(key, PlayedAxis(self.name, len(key), key.index(self.rank)))
+
+    def broadcast(self, x: Tensor, source: int = 0) -> None:
+        """Nothing."""
+
+    def _all_reduce(self, x: Tensor, op: str) -> Arrival:
+        return x.clone
+
+    def _all_gather(self, x: Tensor) -> Arrival:
+        return partial(x.repeat, self.size, *[1] * (x.ndim - 1))
+
+    def _reduce_scatter(self, x: Tensor) -> Arrival:
+        return x.chunk(self.size)[0].clone
+
+    def _arrived(self, arrival: Arrival) -> Tensor:
+        return arrival()
+
+
+class PlayedMesh(Mesh):
+    """The mesh as its first rank sees it, or another one, without the processes.
+
+    Parameters
+    ----------
+    degrees : dict of str to int
+        Of "worker", "pipeline", "shard" and "tensor".
+    coordinates : dict of str to int
+        Where the rank is; 0 unless given.
+    """
+
+    def __init__(self, degrees: Mapping[str, int], coordinates: Mapping[str, int] | None = None) -> None:
+        self.degrees = {name: degrees.get(name, 1) for name in AXES}
+        self._coordinates = {name: (coordinates or {}).get(name, 0) for name in AXES}
+
+    @cached_property
+    def coordinates(self) -> dict[str, int]:
+        """Where the rank is, by axis."""
+        return self._coordinates
+
+    def group(self, name: str) -> Any:
+        """Nobody."""
+        return None
+
+    @cached_property
+    def _axes(self) -> dict[str, Axis]:
+        return {name: PlayedAxis(name, degree, self.coordinates[name]) for name, degree in self.degrees.items()}

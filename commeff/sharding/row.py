@@ -1,0 +1,169 @@
+"""What a rank holds of its worker's parameters and gradients, whatever the stage of ZeRO."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from commeff.compressors import Layout
+from commeff.compressors.layout import one_kind
+from commeff.sharding.collectives import Axis
+
+Span = tuple[int, int]
+WORD = 8  # bytes of an integer
+
+
+class Row(ABC):
+    """Parameters and gradients of a rank, and which of their columns it updates.
+
+    Parameters
+    ----------
+    parameters : dict of str to nn.Parameter
+        What the rank computes with, already the same at all ranks of the axis.
+    layout : Layout
+        Of these d numbers, in their order.
+    axis : Axis
+        The ranks of the worker that hold the same.
+    dtype : torch.dtype, optional
+        In which they compute and send each other; what this rank updates, and its gradient as a method gets it, stay
+        as the parameters were.
+
+    Attributes
+    ----------
+    spans : sequence of (start, stop)
+        The columns that this rank updates, as it lays them one after the other: its own.
+    gradient : (1, own)
+        Of those, to be read where `arrived` says that they are final.
+    copied : int
+        Bytes of parameters that have memory of their own beside the row.
+    dtype : torch.dtype
+        Of what this rank updates.
+    takes : bool
+        Whether `arrived` takes gradients away from the parameters.
+    """
+
+    spans: Sequence[Span]
+    gradient: Tensor
+    copied: int = 0
+    takes: ClassVar[bool] = False
+
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
+    ) -> None:
+        self.dtype, _ = one_kind(parameters.values())
+        self._low = dtype or self.dtype
+        self._named, self._layout, self._axis = dict(parameters), layout, axis
+        self.spans = self.spans_of(axis)
+        self._l2 = 0.0
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Tensor:
+        """(1, own): this rank's columns; to be given to `load` after the step, in place or not."""
+
+    @abstractmethod
+    def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
+        """The spans of columns whose gradients `arrived` wants as soon as they are there, given those of its own that
+        are wanted.
+        """
+
+    @abstractmethod
+    def arrived(self, start: int, stop: int) -> Sequence[Span]:
+        """Gradients of these columns are there; which of the own columns are now final."""
+
+    @abstractmethod
+    def finish(self) -> Tensor:
+        """(1, own): the mean gradient over the ranks, where not yet final too."""
+
+    @abstractmethod
+    def load(self, x: Tensor) -> None:
+        """Compute with the own columns x (1, own) from now on, at all ranks."""
+
+    @abstractmethod
+    def spans_of(self, axis: Axis) -> Sequence[Span]:
+        """The columns that the rank of this place on the axis updates."""
+
+    def whole(self, own: Tensor) -> Tensor:
+        """(1, own) at each rank -> (1, d)."""
+        size = self._axis.size
+        every = [self.spans_of(Axis(self._axis.name, size, rank)) for rank in range(size)]
+        widest = max(sum(stop - start for start, stop in spans) for spans in every)
+        gathered = self._axis.gather(F.pad(own, (0, widest - own.shape[1])), 0)
+        row = own.new_empty(1, self._layout.d)
+        for piece, spans in zip(gathered, every, strict=True):
+            for (start, stop), columns in zip(spans, piece.split(_widths(spans, widest)), strict=False):
+                row[0, start:stop] = columns
+        return row
+
+    @abstractmethod
+    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
+        """Whether gradients are other ones than those that `arrived` took, but for so many writes into tensors, which
+        have left numbers as they were if `exactly`.
+        """
+
+    def copies(self) -> list[str]:
+        """The parameters whose numbers lie elsewhere too, from where `load` takes them."""
+        return [] if self._low == self.dtype else [*self._named]
+
+    def astray(self) -> list[str]:
+        """The parameters that have been moved out of the row since."""
+        return []
+
+    def passes(self, passes: int) -> int:
+        """How many times a gradient arrives when a computation adds to it so many times."""
+        return passes
+
+    def begin(self, l2: float = 0.0) -> None:
+        """Drop all gradients, at all ranks; l2 x is added to those to come."""
+        self.forget()
+        self._l2 = l2
+
+    def missing(self) -> list[str]:
+        """The parameters that have no gradient, where `arrived` has not taken it."""
+        return [name for name, parameter in self._named.items() if parameter.grad is None]
+
+    def forget(self) -> None:
+        """Drop all gradients, at all ranks."""
+        for parameter in self._named.values():
+            parameter.grad = None
+
+    def _masters(self) -> Tensor | None:
+        """(1, own): the own columns of parameters that will compute in another dtype; None if they do not."""
+        if self._low == self.dtype:
+            return None
+        whole = torch.cat([parameter.detach().flatten() for parameter in self._named.values()])
+        return torch.cat([whole[start:stop] for start, stop in self.spans])[None]
+
+    def _fields(self, start: int, stop: int) -> list[tuple[nn.Parameter, int, int]]:
+        """The tensors that begin in these columns, and where."""
+        pairs = zip(self._named.values(), self._layout.fields, strict=True)
+        return [(p, field.start, field.stop) for p, field in pairs if start <= field.start < stop]
+
+
+def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch.dtype) -> Tensor:
+    """(1, d): the parameters' data in a dtype, which become views of it."""
+    like = next(iter(parameters.values())).detach()
+    row = like.new_empty(1, layout.d, dtype=dtype)
+    for parameter, field in zip(parameters.values(), layout.fields, strict=True):
+        parameter.data = row[0, field.start : field.stop].view(field.shape).copy_(parameter.data)
+    return row
+
+
+def fingerprint(numbers: Tensor) -> Tensor:
+    """A number that is another one when any of these is, if not by chance: the sum of their bits as integers."""
+    octets = numbers.contiguous().view(-1).view(torch.uint8)
+    first = -octets.storage_offset() % WORD
+    last = len(octets) - (len(octets) - first) % WORD
+    if last <= first:
+        return octets.sum()
+    return octets[first:last].view(torch.int64).sum() + octets[:first].sum() + octets[last:].sum()
+
+
+def _widths(spans: Sequence[Span], total: int) -> list[int]:
+    widths = [stop - start for start, stop in spans]
+    return [*widths, total - sum(widths)]

@@ -1,0 +1,123 @@
+"""A worker's row at each of its ranks: which columns a rank updates, and what it knows of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from commeff.compressors import Layout
+from commeff.compressors.parts import Part
+from commeff.sharding.collectives import Axis
+from commeff.sharding.layers import homes_of
+from commeff.sharding.mesh import Mesh
+from commeff.sharding.partition import lying, of_piece
+from commeff.sharding.row import Row
+from commeff.sharding.zero import CopiedRow, ScatteredRow, SharedRow
+
+STAGES = (0, 1, 2, 3)
+
+
+class Dealt(NamedTuple):
+    """What this rank updates of its worker's model.
+
+    Attributes
+    ----------
+    row : Row
+        Its memory, and the columns of it that this rank updates.
+    layout : Layout
+        Of these columns.
+    partition : tuple of Part
+        These columns by the ranks that hold them; empty where they are a whole model.
+    """
+
+    row: Row
+    layout: Layout
+    partition: tuple[Part, ...] = ()
+
+
+def dealt(
+    layout: Layout,
+    parameters: Mapping[str, nn.Parameter],
+    mesh: Mesh | None,
+    zero: int = 1,
+    megabytes: float = 0.0,
+    dtype: torch.dtype | None = None,
+) -> Dealt:
+    """Which part of its worker's model this rank updates. The parameters move into a row.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the parameters that this rank computes with.
+    parameters : dict of str to nn.Parameter
+        Those, in its order, the same at all ranks that hold the same piece; pieces have a `cut`.
+    mesh : Mesh, optional
+        The ranks; None where each process is a worker.
+    zero : int
+        The stage of ZeRO.
+    megabytes : float
+        About how large a bucket of gradients is that stage 2 reduces; 0: all of them, after backward. Of stage 3, only
+        whether it is 0.
+    dtype : torch.dtype, optional
+        In which the model computes, if that is another one than that of its parameters, which the method keeps.
+
+    Raises
+    ------
+    ValueError
+        The model is split and its mesh is not given, or the other way round; or there is no such stage.
+    """
+    if zero not in STAGES:
+        raise ValueError(f"zero must be one of {', '.join(map(str, STAGES))}, got {zero}")
+    cuts = [getattr(parameter, "cut", None) for parameter in parameters.values()]
+    if mesh is None:
+        if any(cuts):
+            raise ValueError(
+                "mesh must be given for a model that is split, got none: it says which processes hold the same piece; "
+                "give mesh=Mesh(worker=..., tensor=...)"
+            )
+        return Dealt(CopiedRow(parameters, layout, Axis("shard"), dtype), layout)
+    pipeline, shard, tensor = (mesh.axis(name) for name in ("pipeline", "shard", "tensor"))
+    if tensor.size > 1 and None in cuts:
+        raise ValueError(f"the model must be split over the {tensor.size} tensor ranks: call split(...) first")
+    for ranks in (getattr(parameter, "ranks", None) for parameter in parameters.values()):
+        if ranks is not None and ranks != tensor.ranks and max(len(ranks), tensor.size) > 1:
+            raise ValueError(
+                f"the model must be split over the tensor ranks of its mesh, {tensor.ranks}, got one that is split "
+                f"over {ranks}: give split(...) an axis of the mesh that it is optimised with"
+            )
+    row = _row(parameters, layout, shard, dtype, zero, megabytes)
+    shared = shard if zero else Axis("shard")  # ranks of stage 0 hold copies, and need not tell each other
+    if pipeline.size * tensor.size * shared.size == 1:
+        return Dealt(row, layout)
+    homes = {name: homes_of(parameter, pipeline) for name, parameter in parameters.items()}
+    cutting, dealing = ([axis for axis in axes if axis.size > 1] for axes in ((shared, tensor), (pipeline,)))
+    among = next((getattr(parameter, "among", None) for parameter in parameters.values()), None)
+    whole = None if among is None else Layout.of(among)
+    pieces = lying(layout, dict(zip(parameters, cuts, strict=True)), cutting, dealing, homes, whole).pick(row.spans)
+    # The ends of a pipeline deal what is tied to shard ranks as the rest of their rows has it, unless each tensor is.
+    alike = (
+        shared.size == 1 or zero == 3 or not any(getattr(parameter, "tied", False) for parameter in parameters.values())
+    )
+    return Dealt(row, pieces, of_piece(pieces, tensor, shared, homes, alike))
+
+
+def _row(
+    parameters: Mapping[str, nn.Parameter],
+    layout: Layout,
+    shard: Axis,
+    dtype: torch.dtype | None,
+    zero: int,
+    megabytes: float,
+) -> Row:
+    if zero == 3:
+        from commeff.sharding.fully import FullyRow  # FSDP takes half as long to import as torch
+
+        return FullyRow(parameters, layout, shard, dtype, megabytes)
+    if shard.size == 1 or zero == 0:
+        return CopiedRow(parameters, layout, shard, dtype)
+    if zero == 1:
+        return SharedRow(parameters, layout, shard, dtype)
+    return ScatteredRow(parameters, layout, shard, dtype, megabytes)

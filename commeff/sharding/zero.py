@@ -1,0 +1,324 @@
+"""What a rank keeps of its worker's row, and which of it it updates: ZeRO stages 0, 1 and 2 (arXiv 1910.02054).
+
+The ranks of a worker all compute with its d parameters, each on a share of the batch. Bytes of Psi parameters at S
+ranks, in float32 with AdamW, and numbers that each rank sends a step:
+
+    stage 0   16 Psi              2 (S-1)/S Psi     everybody updates everything
+    stage 1   8 Psi + 8 Psi/S     2 (S-1)/S Psi     states of the optimizer are shared
+    stage 2   4 Psi + 12 Psi/S    2 (S-1)/S Psi     gradients too
+    stage 3   16 Psi/S            3 (S-1)/S Psi     parameters too (`commeff.sharding.fully`)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from commeff.compressors import Layout
+from commeff.sharding.collectives import Axis
+from commeff.sharding.row import Row, Span, fingerprint, rows_of
+
+
+class CopiedRow(Row):
+    """Stage 0: every rank updates the whole row, by the mean gradient of all.
+
+    Parameters and gradients lie in two rows. A step costs an all-reduce of gradients.
+
+    Attributes
+    ----------
+    watched : bool
+        Whether `arrived` and `note` are to remember numbers too, which `changed` then sees to be the same.
+    """
+
+    watched: bool = False
+
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__(parameters, layout, axis, dtype)
+        self._master = self._masters()
+        self._row = rows_of(self._named, layout, self._low)
+        self._gradients = torch.zeros_like(self._row)
+        self._version: int | None = None
+        self._seen: dict[Span, Tensor] = {}
+        self._places = {
+            field.start: self._gradients[0, field.start : field.stop].view(field.shape) for field in layout.fields
+        }
+        self.gradient = self._gradients
+
+    def spans_of(self, axis: Axis) -> Sequence[Span]:
+        return [(0, self._layout.d)]
+
+    @property
+    def parameters(self) -> Tensor:
+        return self._computed if self._master is None else self._master
+
+    @property
+    def _computed(self) -> Tensor:
+        """The own columns of what this rank computes with."""
+        ((start, stop),) = self.spans
+        return self._row[:, start:stop]
+
+    def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
+        # What several ranks share is summed before it is anybody's, what is in 16 bits made one of 32.
+        return spans if self._axis.size == 1 and self._master is None else ()
+
+    def arrived(self, start: int, stop: int) -> Sequence[Span]:
+        for parameter, begin, _ in self._fields(start, stop):
+            self._placed(parameter, self._places[begin])
+        self._version = self._gradients._version
+        if self.watched:
+            self._seen[start, stop] = fingerprint(self._gradients[0, start:stop])
+        return [(start, stop)]
+
+    def note(self) -> None:
+        """All gradients are as backward has left them; what is done to them from here on, `changed` sees."""
+        self.arrived(0, self._layout.d)
+
+    def forget(self) -> None:
+        super().forget()
+        self._unsee()
+
+    def _unsee(self) -> None:
+        """Forget what `arrived` took."""
+        self._version = None
+        self._seen.clear()
+
+    def begin(self, l2: float = 0.0) -> None:
+        torch.mul(self._row, l2, out=self._gradients) if l2 else self._gradients.zero_()
+        self._unsee()
+        for parameter, begin, _ in self._fields(0, self._layout.d):
+            parameter.grad = self._places[begin]
+
+    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
+        gone = [self._placed(p, self._places[begin]) for p, begin, _ in self._fields(0, self._layout.d)]
+        if self._version is None:
+            return False
+        if any(gone) or self._version + writes != self._gradients._version:
+            return True
+        now = [fingerprint(self._gradients[0, start:stop]) for start, stop in self._seen if exactly]
+        return bool(now) and not torch.equal(torch.stack(now), torch.stack([*self._seen.values()]))
+
+    def astray(self) -> list[str]:
+        fields = zip(self._named.items(), self._layout.fields, strict=True)
+        size = self._row.element_size()
+        return [name for (name, p), field in fields if p.data_ptr() != self._row.data_ptr() + field.start * size]
+
+    def finish(self) -> Tensor:
+        for parameter, begin, _ in self._fields(0, self._layout.d):
+            self._placed(parameter, self._places[begin])
+        self._unsee()
+        return self._reduced().to(self.dtype)
+
+    def _reduced(self) -> Tensor:
+        return self._axis.reduce(self._gradients) / self._axis.size if self._axis.size > 1 else self._gradients
+
+    def load(self, x: Tensor) -> None:
+        for mine in (self.parameters, self._computed):
+            if x.data_ptr() != mine.data_ptr():
+                mine.copy_(x)
+
+    def whole(self, own: Tensor) -> Tensor:
+        return own
+
+    @staticmethod
+    def _placed(parameter: nn.Parameter, place: Tensor) -> bool:
+        """Gradients live in one row; those that lie elsewhere, since they were thrown away, are put back into it.
+
+        Returns whether the gradient lay elsewhere.
+        """
+        assert parameter.grad is not None
+        gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+        if gradient.data_ptr() == place.data_ptr():
+            return False
+        parameter.grad = place.copy_(gradient)
+        return True
+
+
+class SharedRow(CopiedRow):
+    """Stage 1: each of n ranks updates an n-th of the row, and has the optimizer's states of that.
+
+    A step costs a reduce-scatter of gradients and an all-gather of parameters.
+    """
+
+    whole = Row.whole
+
+    def spans_of(self, axis: Axis) -> Sequence[Span]:
+        return [even(self._layout.d, axis)]
+
+    def _reduced(self) -> Tensor:
+        ((start, stop),) = self.spans
+        return (self._axis.scatter(_padded(self._gradients, self._axis.size), 1) / self._axis.size)[:, : stop - start]
+
+    def load(self, x: Tensor) -> None:
+        super().load(x)
+        self._row.copy_(self.whole(self._computed))
+
+
+class ScatteredRow(Row):
+    """Stage 2: gradients are shared too. They are reduced bucket by bucket as backward makes them, and those of columns
+    that other ranks update are freed at once.
+
+    Each rank updates an n-th of every bucket. A step costs a reduce-scatter and an all-gather of each.
+
+    Parameters
+    ----------
+    megabytes : float
+        About how large a bucket is; 0: all gradients are one, reduced after backward.
+
+    Attributes
+    ----------
+    watched : bool
+        Whether `note` is to remember the numbers of a single bucket, which `changed` then sees to be the same.
+    """
+
+    takes = True
+    watched: bool = False
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        layout: Layout,
+        axis: Axis,
+        dtype: torch.dtype | None = None,
+        megabytes: float = 0.0,
+    ) -> None:
+        most = megabytes * 1e6 / next(iter(parameters.values())).element_size() or layout.d
+        self._buckets = layout.blocks(most, most)
+        super().__init__(parameters, layout, axis, dtype)
+        self._master = self._masters()
+        self._row = rows_of(self._named, layout, self._low)
+        ends = [0]
+        for start, stop in self.spans:
+            ends.append(ends[-1] + stop - start)
+        self._own = list(pairwise(ends))  # the buckets' places among the own columns
+        self.gradient = self._row.new_zeros(1, ends[-1])
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._there: set[int] = set()
+        self._next = len(self._buckets) - 1  # buckets leave from the last to the first, the same at every rank
+        self._travelling: deque[tuple[int, Callable[[], Tensor]]] = deque()
+        self._counted: list[tuple[int, int]] | None = None
+        self._noted: Tensor | None = None
+
+    def spans_of(self, axis: Axis) -> Sequence[Span]:
+        return [_part(start, stop, axis) for start, stop in self._buckets]
+
+    @property
+    def parameters(self) -> Tensor:
+        if self._master is not None:
+            return self._master
+        return torch.cat([self._row[:, start:stop] for start, stop in self.spans], 1)
+
+    def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
+        return self._buckets if len(self._buckets) > 1 else ()
+
+    def arrived(self, start: int, stop: int) -> Sequence[Span]:
+        self._there |= {i for i, (a, b) in enumerate(self._buckets) if start <= a and b <= stop}
+        final: list[Span] = []
+        while self._next in self._there:
+            self._send()
+            if len(self._travelling) > 1:
+                final.append(self._receive())
+        return final if self._master is None else ()
+
+    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
+        sent = self._buckets[self._next + 1 :]
+        if any(p.grad is not None for a, b in sent for p, _, _ in self._fields(a, b)):
+            return True
+        if self._counted is not None and self._counted != self._writes():
+            return True
+        return exactly and self._noted is not None and not torch.equal(self._fingerprints(), self._noted)
+
+    def note(self) -> None:
+        """All gradients are as backward has left them; what is done to them from here on, `changed` sees."""
+        self._counted = self._writes()
+        self._noted = self._fingerprints() if self.watched else None
+
+    def _writes(self) -> list[tuple[int, int]]:
+        """Where each gradient lies, and how often it was written into."""
+        return [(p.grad.data_ptr(), p.grad._version) for p in self._named.values() if p.grad is not None]
+
+    def _fingerprints(self) -> Tensor:
+        return torch.stack([fingerprint(p.grad) for p in self._named.values() if p.grad is not None])
+
+    def finish(self) -> Tensor:
+        while self._next >= 0:
+            self._send()
+        while self._travelling:
+            self._receive()
+        self._begin_anew()
+        return self.gradient.to(self.dtype)
+
+    def missing(self) -> list[str]:
+        here = {id(p) for a, b in self._buckets[: self._next + 1] for p, _, _ in self._fields(a, b)}
+        return [name for name in super().missing() if id(self._named[name]) in here]
+
+    def forget(self) -> None:
+        super().forget()
+        while self._travelling:
+            self._receive()
+        self._begin_anew()
+
+    def _send(self) -> None:
+        """Reduce the next bucket; its gradients are freed."""
+        start, stop = self._buckets[self._next]
+        width = -(-(stop - start) // self._axis.size)
+        bucket = self._row.new_zeros(width * self._axis.size)
+        for parameter, begin, end in self._fields(start, stop):
+            if parameter.grad is not None:
+                bucket[begin - start : end - start] = parameter.grad.flatten()
+                parameter.grad = None
+        if self._l2:
+            bucket[: stop - start].add_(self._row[0, start:stop], alpha=self._l2)
+        self._travelling.append((self._next, self._axis.post_scatter(bucket)))
+        self._next -= 1
+
+    def _receive(self) -> Span:
+        """Wait for the bucket that has travelled longest; gives its own columns."""
+        i, arrived = self._travelling.popleft()
+        start, stop = self._own[i]
+        self.gradient[0, start:stop] = arrived()[: stop - start] / self._axis.size
+        return start, stop
+
+    def load(self, x: Tensor) -> None:
+        if self._master is not None and x.data_ptr() != self._master.data_ptr():
+            self._master.copy_(x)
+        x = x.to(self._low)
+        travelling: deque[tuple[Span, Callable[[], Tensor]]] = deque()
+        for bucket, (first, last) in zip(self._buckets, self._own, strict=True):
+            width = -(-(bucket[1] - bucket[0]) // self._axis.size)
+            travelling.append((bucket, self._axis.post_gather(F.pad(x[0, first:last], (0, width - (last - first))))))
+            if len(travelling) > 1:
+                self._write(*travelling.popleft())
+        self._write(*travelling.popleft())
+
+    def _write(self, bucket: Span, gathered: Callable[[], Tensor]) -> None:
+        start, stop = bucket
+        self._row[0, start:stop] = gathered()[: stop - start]
+
+
+def even(d: int, axis: Axis, begin: int = 0) -> Span:
+    """The columns of this rank when each of n has an n-th of d from the first one on, the last one less.
+
+    >>> [even(10, Axis("shard", 4, rank)) for rank in range(4)]
+    [(0, 3), (3, 6), (6, 9), (9, 10)]
+    """
+    if -(-d // axis.size) * (axis.size - 1) >= d:
+        raise ValueError(f"{axis.name} = {axis.size} ranks need a longer row than {d} numbers: take fewer ranks")
+    return _part(begin, begin + d, axis)
+
+
+def _part(start: int, stop: int, axis: Axis) -> Span:
+    width = -(-(stop - start) // axis.size)
+    return min(start + axis.rank * width, stop), min(start + (axis.rank + 1) * width, stop)
+
+
+def _padded(row: Tensor, size: int) -> Tensor:
+    return F.pad(row, (0, -row.shape[1] % size))
