@@ -4,11 +4,17 @@ Test processes run side by side, and results do not depend on the machine's core
 """
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.owned import lifeline
+
+
+def pytest_configure() -> None:
+    """Let nobody wait for a disk: what tests write needs not outlast a power cut."""
+    os.fsync = lambda descriptor: None
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

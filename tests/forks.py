@@ -75,6 +75,7 @@ def in_fork(work: Callable[[], object], passed: Sequence[int] = ()) -> NoReturn:
             if int(name) > 2 and int(name) not in (*passed, owned.kept()):
                 with suppress(OSError):
                     os.dup2(null, int(name))  # their owners, which this process has copies of, may still close them
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)

@@ -35,7 +35,7 @@ def test_another_store_has_the_same_page_and_runs_nothing(tmp_path: Path, monkey
     assert (code, text.count("0 to run")) == (0, 2), text
 
     def nothing(request: grids.Request) -> grids.Outcome:
-        assert all(cell.finished for cell in grids.prepare(request)[1])
+        assert all(cell.finished for cell in grids.prepare(request, rehearsed=False)[1])
         return run_here(request)
 
     monkeypatch.setattr(grids, "run", nothing)
@@ -103,7 +103,7 @@ def test_what_is_done_is_kept_where_training_ends_by_an_error(
     file, records, store = written(tmp_path, **CHANGES), tmp_path / "runs.tar.xz", tmp_path / "store"
 
     def ending(request: grids.Request) -> grids.Outcome:
-        for cell in grids.prepare(request)[1][:2]:
+        for cell in grids.prepare(request, rehearsed=False)[1][:2]:
             run_one(cell.config, cell.folder)
         raise error
 
@@ -121,7 +121,7 @@ def test_each_piece_leaves_what_is_done_in_the_file(tmp_path: Path, monkeypatch:
     file, records, store = written(tmp_path, **CHANGES), tmp_path / "runs.tar.xz", tmp_path / "store"
 
     def piece(request: grids.Request) -> grids.Outcome:
-        cells = grids.prepare(request)[1]
+        cells = grids.prepare(request, rehearsed=False)[1]
         left = [cell for cell in cells if not cell.finished]
         for cell in left[:3]:
             run_one(cell.config, cell.folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,14 @@ from commeff.experiments.reproduce.judging import judge
 from commeff.experiments.reproduce.results import CaseResult
 from commeff.experiments.reproduce.table import built_in_tables, read_table
 from commeff.experiments.run.runner import run_one
-from tests import owned
+from commeff.experiments.tasks import libsvm
+from tests import forks, owned
 from tests.experiments.reproduce.reproduced import Code, write_table
 from tests.experiments.tasks.image_files import cifar10
 
 DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[4] / "shared" / "data")
 WITHOUT_DATA = {"bias_floors", "local_steps", "momentum_bias", "speed_up", "equitopo", "gossip_time"}
+SLOW = {"choco", "cifar10_precision", "cifar10_top_k", "equitopo", "equitopo_tracking", "language_gossip"}  # of smoke
 NEEDS_NONE = {"synthetic", "drawn"}  # of what task.data may be
 FOLDERS = {"language": "tinyshakespeare"}  # of tasks that cannot do without
 OWN = {
@@ -225,17 +227,23 @@ def test_every_claim_and_number_of_a_shipped_table_has_a_source() -> None:
 
 
 def run_here(request: grids.Request) -> grids.Outcome:
-    """As `grids.run`, in this process, which has imported torch already."""
-    cells, chosen = grids.prepare(request)
+    """As `grids.run`, in this process, which has imported torch already; a mistake shows when its cell runs."""
+    cells, chosen = grids.prepare(request, rehearsed=False)
     grids.describe(request, cells)
     for cell in chosen:
         run_one(cell.config, cell.folder)
     return grids.collect(request)
 
 
-@pytest.mark.parametrize("name", sorted(built_in_tables()))
+read_once = cache(libsvm.read)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in sorted(built_in_tables())]
+)
 def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grids, "run", run_here)
+    monkeypatch.setattr(libsvm, "read", read_once)
     table = read_table(built_in_tables()[name], "smoke")
     named = {case.settings.get("task.data") for case in table.cases}
     data = {each for each in named if isinstance(each, str)} - NEEDS_NONE
@@ -258,7 +266,7 @@ def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_interrupted_table_goes_on_to_the_page_of_an_undisturbed_one(tmp_path: Path) -> None:
     file, store = written(tmp_path), tmp_path / "store"
-    process = owned.start([sys.executable, "-m", "commeff", "reproduce", file, "-j", "1", "--store", str(store)])
+    process = forks.command(["reproduce", file, "-j", "1", "--store", str(store)])
     owned.until(lambda: bool([*store.glob("*-*/metrics.jsonl")]), "a cell")
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=owned.PATIENCE) == 130

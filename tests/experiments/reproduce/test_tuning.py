@@ -110,7 +110,7 @@ def test_smoke_tunes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_failed_run_of_tuning_is_named_and_nothing_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def one_fails(request: grids.Request) -> grids.Outcome:
-        cells, chosen = grids.prepare(request)
+        cells, chosen = grids.prepare(request, rehearsed=False)
         grids.describe(request, cells)
         for cell in chosen[1:]:
             run_one(cell.config, cell.folder)
@@ -129,7 +129,7 @@ def test_a_failed_run_of_tuning_is_named_and_nothing_is_chosen(tmp_path: Path, m
 
 def test_interrupted_anywhere_it_ends_with_the_same_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def a_few(request: grids.Request) -> grids.Outcome:
-        cells, chosen = grids.prepare(request)
+        cells, chosen = grids.prepare(request, rehearsed=False)
         grids.describe(request, cells)
         left = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
         for cell in left[:7]:
