@@ -16,7 +16,7 @@ from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.command import Request, prepare, standing
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.grid.plan.estimate import rates, seconds_of
-from commeff.experiments.run import heartbeat
+from commeff.experiments.run.progress import Heartbeat
 from commeff.experiments.run.store import RunFolder
 from tests import owned
 from tests.experiments.reproduce.test_reproduce import commeff, run_here
@@ -60,13 +60,13 @@ def rows(store: Path) -> int:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps take so long that no run is over before it is told to stop."""
-    called = heartbeat.Heartbeat.__call__
+    called = Heartbeat.__call__
 
-    def sleeping(self: heartbeat.Heartbeat, step: int, row: dict[str, Any]) -> None:
+    def sleeping(self: Heartbeat, step: int, row: dict[str, Any]) -> None:
         time.sleep(0.02)
         called(self, step, row)
 
-    monkeypatch.setattr(heartbeat.Heartbeat, "__call__", sleeping)
+    monkeypatch.setattr(Heartbeat, "__call__", sleeping)
 
 
 @pytest.mark.usefixtures("slow")
