@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self, get_args
 
 import torch
@@ -71,6 +72,47 @@ class Compressor(ABC):
     def samples(cls) -> list[Self]:
         """Small configurations on which the laws of `compressors.laws` run."""
         return [cls()]
+
+
+@dataclass(frozen=True)
+class CompressorWrapper(Compressor, ABC):
+    """A compressor made of another, C: of the same vectors as C, and with its constants unless it says others.
+
+    Parameters
+    ----------
+    compressor
+        C.
+    """
+
+    compressor: Compressor
+
+    @property
+    def scope(self) -> Scope:
+        return self.compressor.scope
+
+    @property
+    def exact_on_pieces(self) -> bool:
+        return self.compressor.exact_on_pieces
+
+    @property
+    def summable(self) -> bool:
+        return self.compressor.summable
+
+    def bind(self, layout: Layout) -> Compressor:
+        return replace(self, compressor=self.compressor.bind(layout))
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
+        return self.compressor.compress(vectors, random)
+
+    def omega(self, d: int) -> float | None:
+        return self.compressor.omega(d)
+
+    def delta(self, d: int) -> float | None:
+        return self.compressor.delta(d)
+
+    @classmethod
+    @abstractmethod
+    def samples(cls) -> list[Self]: ...
 
 
 def check_least(name: str, value: float | None, least: int = 1) -> None:

@@ -121,16 +121,13 @@ class Coded(Compressor):
     [254, 8]
     """
 
-    compressor: QSGD | TernGrad
+    compressor: QSGD
 
     scope: ClassVar[Scope] = "whole"
     data_dependent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        known = isinstance(self.compressor, TernGrad) or (
-            isinstance(self.compressor, QSGD) and self.compressor.bucket is None
-        )
-        if not known:
+        if not isinstance(self.compressor, QSGD) or self.compressor.bucket is not None:
             raise ValueError(
                 f"Coded: compressor must be QSGD without a bucket, or TernGrad, got {self.compressor}: their levels "
                 "are what is coded; for buckets give Blockwise(Coded(QSGD(4)), 512)"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope, check_least
+from commeff.compressors.base import Compressor, CompressorWrapper, check_least
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Compound, Message, joined
 from commeff.compressors.natural import Natural
@@ -30,7 +30,7 @@ class ShrunkMessage(Compound):
 
 
 @dataclass(frozen=True)
-class Shrunk(Compressor):
+class Shrunk(CompressorWrapper):
     """factor * C(v). For unbiased C, delta = 1 - factor^2 omega - (1 - factor)^2, where that is positive.
 
     Parameters
@@ -46,23 +46,7 @@ class Shrunk(Compressor):
     (None, 0.5)
     """
 
-    compressor: Compressor
     factor: float
-
-    @property
-    def scope(self) -> Scope:
-        return self.compressor.scope
-
-    @property
-    def exact_on_pieces(self) -> bool:
-        return self.compressor.exact_on_pieces
-
-    @property
-    def summable(self) -> bool:
-        return self.compressor.summable
-
-    def bind(self, layout: Layout) -> Self:
-        return replace(self, compressor=self.compressor.bind(layout))
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> ShrunkMessage:
         parts, forms = joined([self.compressor.compress(vectors, random)])
@@ -84,7 +68,7 @@ class Shrunk(Compressor):
 
 
 @dataclass(frozen=True)
-class Contractive(Compressor):
+class Contractive(CompressorWrapper):
     """What `contractive` returns; `bind` turns it into C or C / (1 + omega(d)).
 
     Parameters
@@ -97,20 +81,6 @@ class Contractive(Compressor):
     >>> Contractive(QSGD(1)).for_dimension(9), Contractive(QSGD(1)).delta(9)
     (Shrunk(compressor=QSGD(levels=1, bucket=None, norm='l2'), factor=0.25), 0.25)
     """
-
-    compressor: Compressor
-
-    @property
-    def scope(self) -> Scope:
-        return self.compressor.scope
-
-    @property
-    def exact_on_pieces(self) -> bool:
-        return self.compressor.exact_on_pieces
-
-    @property
-    def summable(self) -> bool:
-        return self.compressor.summable
 
     def bind(self, layout: Layout) -> Compressor:
         return Contractive(self.compressor.bind(layout)).for_dimension(layout.size)
@@ -144,7 +114,7 @@ class Contractive(Compressor):
 
 
 @dataclass(frozen=True)
-class Assumed(Compressor):
+class Assumed(CompressorWrapper):
     """C as it is, with constants of which you say that they hold for your vectors, though not for all.
 
     So methods with a memory take what is contractive in practice alone, such as signs with the scale of 1-bit Adam. No
@@ -168,7 +138,6 @@ class Assumed(Compressor):
     (None, 0.5)
     """
 
-    compressor: Compressor
     contraction: float | None
     variance: float | None = None
 
@@ -176,24 +145,6 @@ class Assumed(Compressor):
         if self.contraction is not None and not 0 < self.contraction <= 1:
             raise ValueError(f"Assumed: contraction must lie in (0, 1], got {self.contraction}")
         check_least("Assumed: variance", self.variance, 0)
-
-    @property
-    def scope(self) -> Scope:
-        return self.compressor.scope
-
-    @property
-    def exact_on_pieces(self) -> bool:
-        return self.compressor.exact_on_pieces
-
-    @property
-    def summable(self) -> bool:
-        return self.compressor.summable
-
-    def bind(self, layout: Layout) -> Self:
-        return replace(self, compressor=self.compressor.bind(layout))
-
-    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
-        return self.compressor.compress(vectors, random)
 
     def omega(self, d: int) -> float | None:
         return self.compressor.omega(d) if self.variance is None else self.variance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import ClassVar, Literal, Self
 
@@ -145,14 +145,13 @@ class QSGD(ScaledRows):
 
 
 @dataclass(frozen=True)
-class TernGrad(ScaledRows):
+class TernGrad(QSGD):
     """Each coordinate becomes -m, 0 or m, where m = max_i |v_i|.
 
         C(v)_i = m sign(v_i) b_i,  b_i = 1 with probability |v_i| / m, else 0
 
-    E|C(v) - v|^2 = m |v|_1 - |v|^2; omega = (sqrt(d) -
-    1)/2, attained. The paper's optional clipping is left out, for it makes the compressor biased. Sends 2 bits per
-    coordinate and m.
+    E|C(v) - v|^2 = m |v|_1 - |v|^2; omega = (sqrt(d) - 1)/2, attained. It is QSGD of one level and the max norm. The
+    paper's optional clipping is left out, for it makes the compressor biased. Sends 2 bits per coordinate and m.
 
     Wen et al. 2017, arXiv:1705.07878.
 
@@ -164,17 +163,13 @@ class TernGrad(ScaledRows):
     [[2.0, 0.0, -2.0]]
     """
 
-    def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
-        return row_max(vectors, layout)
+    levels: int = field(default=1, init=False, repr=False)
+    bucket: None = field(default=None, init=False, repr=False)
+    norm: Literal["max"] = field(default="max", init=False, repr=False)
 
-    def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:
-        return quantised(vectors, scale, 1, _dither(vectors, random))
-
-    def omega(self, d: int) -> float:
-        return omega_of_max(d, 1)
-
-    def delta(self, d: int) -> float | None:
-        return contraction(self.omega(d))
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls()]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope, check_least
+from commeff.compressors.base import Compressor, CompressorWrapper, check_least
 from commeff.compressors.contractive import contractive
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Compound, joined
@@ -46,7 +46,7 @@ class RepeatedMessage(Compound):
 
 
 @dataclass(frozen=True)
-class Repeated(Compressor):
+class Repeated(CompressorWrapper):
     """Fast compressed communication: y = 0; R times c = C(v - y), y = y + c. C(v) is y, R = ``rounds``.
 
     C is `contractive` (compressor): an unbiased compressor whose omega is not below 1 is divided by 1 + omega first.
@@ -71,25 +71,12 @@ class Repeated(Compressor):
     [[0.0, 3.0, 2.0]]
     """
 
-    compressor: Compressor
     rounds: int
 
     def __post_init__(self) -> None:
         check_least("Repeated: rounds", self.rounds)
 
-    @property
-    def scope(self) -> Scope:
-        return self.compressor.scope
-
-    @property
-    def exact_on_pieces(self) -> bool:
-        return self.compressor.exact_on_pieces
-
-    @property
-    def summable(self) -> bool:
-        return self.compressor.summable
-
-    def bind(self, layout: Layout) -> Self:
+    def bind(self, layout: Layout) -> Compressor:
         return replace(self, compressor=contractive(self.compressor).bind(layout))
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> RepeatedMessage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import torch
@@ -97,7 +97,11 @@ class Eden(Compressor):
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 8:
             raise ValueError(f"Eden: bits must lie in [1, 8], got {self.bits}")
-        _check_side("Eden", self.block)
+        if self.block < 8 or self.block & (self.block - 1):
+            raise ValueError(
+                f"{type(self).__name__}: block must be a power of two of at least 8, got {self.block}: Hadamard "
+                "matrices have such sides; give 1024 or 4096"
+            )
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> RotatedMessage:
         (rows, d), levels, kind = vectors.shape, normal_levels(self.bits), wide(vectors.dtype)
@@ -140,7 +144,7 @@ class Eden(Compressor):
 
 
 @dataclass(frozen=True)
-class Drive(Compressor):
+class Drive(Eden):
     """One bit a coordinate after a random rotation: signs of H (s * v), and a scale a. The same as `Eden` of one bit.
 
         C(v) = a s * (H^T sign(z)),   z = H (s * v),    a = |v|^2 / |z|_1, or |z|_1 / b^2 of least error
@@ -169,38 +173,11 @@ class Drive(Compressor):
     ([14, 14, 14], True)
     """
 
-    block: int = 4096
-    unbiased: bool = True
-
-    scope: ClassVar[Scope] = "whole"
-
-    def __post_init__(self) -> None:
-        _check_side("Drive", self.block)
-
-    @property
-    def _eden(self) -> Eden:
-        return Eden(1, self.block, self.unbiased)
-
-    def compress(self, vectors: Tensor, random: WorkerRandom) -> RotatedMessage:
-        return self._eden.compress(vectors, random)
-
-    def omega(self, d: int) -> float | None:
-        return self._eden.omega(d)
-
-    def delta(self, d: int) -> float | None:
-        return self._eden.delta(d)
+    bits: int = field(default=1, init=False, repr=False)
 
     @classmethod
     def samples(cls) -> list[Self]:
         return [cls(), cls(block=16, unbiased=False)]
-
-
-def _check_side(owner: str, block: int) -> None:
-    if block < 8 or block & (block - 1):
-        raise ValueError(
-            f"{owner}: block must be a power of two of at least 8, got {block}: Hadamard matrices have such sides; "
-            "give 1024 or 4096"
-        )
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:

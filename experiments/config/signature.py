@@ -78,7 +78,8 @@ def written(module: str, name: str) -> Mapping[str, Parameter] | None:
     >>> written("commeff.compressors", "TopK")["coded"].default, written("commeff.methods", "nothing")
     (False, None)
     """
-    found = {own: Parameter(own, Parameter.KEYWORD_ONLY, **said) for own, said in _said(module, name)}
+    settings = {own: said for own, said in dict(_said(module, name)).items() if said}
+    found = {own: Parameter(own, Parameter.KEYWORD_ONLY, **said) for own, said in settings.items()}
     return found or ({} if _definition(module, name)[1] else None)
 
 
@@ -104,7 +105,9 @@ def exported(package: str) -> tuple[str, ...]:
 
 
 def _said(module: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Annotations and defaults: of a function, of a class's constructor, or of the fields of a dataclass."""
+    """Annotations and defaults: of a function, of a class's constructor, or of the fields of a dataclass; nothing of a
+    field that its class sets itself.
+    """
     module, found = _definition(module, name)
     if isinstance(found, ast.FunctionDef):
         yield from _arguments(found)
@@ -118,7 +121,8 @@ def _said(module: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if any("dataclass" in ast.unparse(decorator) for decorator in found.decorator_list):
             for each in found.body:
                 if isinstance(each, ast.AnnAssign) and "ClassVar" not in ast.unparse(each.annotation):
-                    yield ast.unparse(each.target), _described(each.annotation, each.value)
+                    fixed = isinstance(each.value, ast.Call) and "init=False" in ast.unparse(each.value)
+                    yield ast.unparse(each.target), {} if fixed else _described(each.annotation, each.value)
 
 
 def _arguments(function: ast.FunctionDef) -> Iterator[tuple[str, dict[str, Any]]]:
