@@ -9,12 +9,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LINES = {  # of Python, with docstrings
     "topologies": 2276,
-    "compressors": 5727,
+    "compressors": 5750,
     "commeff/adapters": 1427,
     "commeff/cluster": 2399,
     "commeff/communicator": 2470,
     "commeff/core": 2699,
-    "commeff/laws": 991,
+    "commeff/laws": 1047,
     "commeff/methods": 2920,
     "commeff/optimizers": 1114,
     "commeff/sharding": 4140,

@@ -84,20 +84,20 @@ def _bring_back(strategy: Strategy, x: Tensor, communicator: Communicator, retur
     strategy.drain()
     if source in hosted:
         taken = _Taken(hosted.index(source))
-        _exchange_common(strategy, x.shape[1], taken)
+        exchange_common(strategy, x.shape[1], taken)
         state = {"x": x[taken.row].clone(), "memories": taken.found}
     state = broadcast(communicator, state, source)
     here = returning[hosted]
     if bool(here.any()):
         x[here.to(x.device)] = state["x"].to(x.device)
-        _exchange_common(strategy, x.shape[1], _Given(state["memories"], here))
+        exchange_common(strategy, x.shape[1], _Given(state["memories"], here))
     share = float(returning.sum()) / communicator.n
     sizes = [value.nbytes for value in state["memories"].values() if value.dtype != torch.bool]  # numbers travel
     size = share * (state["x"].nbytes + sum(sizes))
     communicator.ledger.bill(communicator.step, RETURN, "from_server", size, size, share, 1)
 
 
-def _exchange_common(strategy: Strategy, d: int, swap: Swap) -> None:
+def exchange_common(strategy: Strategy, d: int, swap: Swap) -> None:
     """Swap the memories that are equal at all workers after a step in which they agree."""
     top = Address.of(d)
     if is_rowwise(strategy.parameters):  # equal gradients keep optimizers equal

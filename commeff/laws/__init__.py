@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from commeff.laws.absence import leaves_the_absent_alone
+from commeff.laws.agreement import agrees_where_it_says_so
 from commeff.laws.conduct import (
     gives_the_same_when_x_is_donated,
     leaves_its_input_alone,
@@ -23,10 +24,11 @@ from commeff.laws.growth import does_not_grow
 from commeff.laws.memory import resumes
 from commeff.laws.pieces import acts_on_pieces
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Method, MethodCase, cases, run, slope, start
-from commeff.laws.profiled import is_profiled
+from commeff.laws.profiled import has_an_exact_profile, is_profiled
 
 __all__ = [
     "BASES",
+    "INFORMATION",
     "LAWS",
     "LAYOUT",
     "STEPS",
@@ -34,10 +36,12 @@ __all__ = [
     "Method",
     "MethodCase",
     "acts_on_pieces",
+    "agrees_where_it_says_so",
     "cases",
     "check",
     "does_not_grow",
     "gives_the_same_when_x_is_donated",
+    "has_an_exact_profile",
     "is_profiled",
     "is_the_same_on_every_engine",
     "leaves_its_input_alone",
@@ -63,11 +67,15 @@ LAWS: tuple[Callable[[MethodCase], None], ...] = (
     runs_alone,
     is_the_same_on_every_engine,
     leaves_the_absent_alone,
+    agrees_where_it_says_so,
     works_in_blocks,
     acts_on_pieces,
     is_profiled,
     does_not_grow,
 )
+
+# What a method may do without: `commeff check` mentions it.
+INFORMATION: tuple[Callable[[MethodCase], None], ...] = (has_an_exact_profile,)
 
 # Laws that say nothing where another is broken: those that compare two runs of a method that does not repeat, say.
 BASES = {
@@ -79,6 +87,7 @@ BASES = {
         works_in_blocks,
         acts_on_pieces,
         is_profiled,
+        has_an_exact_profile,
     ),
 }
 

@@ -55,12 +55,12 @@ def _drive(case: MethodCase, communicator: Communicator) -> tuple[Tensor, list[f
         absent = torch.tensor([letters[worker] == "0" for worker in workers])
         gradients = _poisoned(elsewhere(step, workers), absent)
         communicator.context.losses = falling(communicator).masked_fill(absent, torch.nan)
-        before, remembered = x.clone(), _Memories.of(strategy, absent)
+        before, remembered = x.clone(), Memories.of(strategy, absent)
         sent = communicator.ledger.payload_bytes
         x = strategy.step(x, gradients(x), communicator, gradients)
         assert torch.isfinite(x).all(), f"{case.name}: a gradient of a worker who is absent reached others"
         assert torch.equal(x[absent], before[absent]), f"{case.name}: a worker moved in a step from which it was absent"
-        after = _Memories.of(strategy, absent)
+        after = Memories.of(strategy, absent)
         for name, was in remembered.items():
             assert torch.equal(after[name], was), (
                 f"{case.name}: {name} of an absent worker changed: a local step keeps its rows, as `kept` does"
@@ -76,11 +76,16 @@ def _poisoned(gradients: Callable[[Tensor], Tensor], absent: Tensor) -> Callable
     return lambda x: torch.where(absent[:, None], torch.nan, gradients(x))
 
 
-class _Memories(RowSwap):
+class Memories(RowSwap):
     """A swap that only looks: what a strategy remembers of some of the hosted workers."""
 
     def __init__(self, workers: Tensor) -> None:
         self.workers, self.found = workers, dict[str, Tensor]()
+
+    @classmethod
+    def of_all(cls, communicator: Communicator) -> Memories:
+        """Of every hosted worker; nothing has been looked at."""
+        return cls(torch.ones(len(communicator.workers), dtype=torch.bool))
 
     @classmethod
     def of(cls, strategy: Strategy, workers: Tensor) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
 
 WORKERS, STEPS = 4, 6
+LONG = 12  # steps that hold a period and a half of the longest default, 8
 LAYOUT = Layout.of([("matrix", (3, 3)), ("vector", (3,))])
 
 SMALL = {"period": 2, "rounds": 2, "rank": 1, "probability": 0.5}  # what shows all that a method does in a few steps

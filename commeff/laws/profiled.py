@@ -7,11 +7,9 @@ from collections import defaultdict
 from commeff.communicator import Communicator
 from commeff.communicator.ledger import Entry
 from commeff.laws.engines import rehearse
-from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, elsewhere, run, slope, start
+from commeff.laws.problem import LAYOUT, LONG, WORKERS, MethodCase, elsewhere, run, slope, start
 from commeff.profiling import Profile, profile
 from commeff.profiling.live import measure_memory, most
-
-LONG = 12  # steps that hold a period and a half of the longest default, 8
 
 
 def is_profiled(case: MethodCase) -> None:
@@ -38,6 +36,12 @@ def is_profiled(case: MethodCase) -> None:
         )
     if expected.exact:
         _remembers_what_is_said(case, expected)
+
+
+def has_an_exact_profile(case: MethodCase) -> None:
+    """A profile of the method needs no note: it says what a run sends, and after how many steps it sends that again."""
+    if note := profile(case.build(WORKERS), LAYOUT, WORKERS).note:
+        raise AssertionError(f"{case.name}: {note}")
 
 
 def _remembers_what_is_said(case: MethodCase, expected: Profile) -> None:

@@ -72,7 +72,15 @@ INFORMATION: tuple[Callable[[Compressor], None], ...] = (check_size_without_numb
 
 # Laws that say nothing where another is broken, such as those that compare two messages where none is like the other.
 BASES = {
-    check_pure: (check_rows_independent, check_own_randomness, check_scope, check_shapes, check_history, check_pieces),
+    check_pure: (
+        check_rows_independent,
+        check_own_randomness,
+        check_scope,
+        check_shapes,
+        check_history,
+        check_pieces,
+        check_size_without_numbers,
+    ),
     check_scope: (check_pieces,),
     check_error: (check_dtypes,),
 }

@@ -11,6 +11,7 @@ from commeff.compressors.message import Message
 from commeff.compressors.random import WorkerRandom
 
 LAYOUT = Layout.of([("weight", (4, 6)), ("bias", (6,)), ("gain", (10,))])
+LONG = Layout.of([("weight", (30, 30)), ("bias", (100,))])  # where what was measured at one width shows
 SAMPLES = 4000
 
 
@@ -21,20 +22,21 @@ def streams(workers: int) -> WorkerRandom:
 
 def draws(compressor: Compressor, vector: Tensor) -> Tensor:
     """What is decoded of one vector (1, d) by many workers, or, where they may draw alike, in many steps."""
+    samples = SAMPLES if vector.shape[1] <= LAYOUT.d else SAMPLES // 20
     if not compressor.summable:
-        return compressor.compress(vector.expand(SAMPLES, -1), streams(SAMPLES)).decode()
-    steps = (WorkerRandom(0, [0], step=step, path=("law",)) for step in range(SAMPLES // 8))
+        return compressor.compress(vector.expand(samples, -1), streams(samples)).decode()
+    steps = (WorkerRandom(0, [0], step=step, path=("law",)) for step in range(samples // 8))
     return torch.cat([compressor.compress(vector, random).decode() for random in steps])
 
 
-def noise(number: int, rows: int = 1) -> Tensor:
+def noise(number: int, rows: int = 1, d: int = LAYOUT.d) -> Tensor:
     """(rows, d) normal numbers, others for every ``number``."""
-    return WorkerRandom(1, range(rows), step=number).normal(LAYOUT.d, dtype=torch.float64)
+    return WorkerRandom(1, range(rows), step=number).normal(d, dtype=torch.float64)
 
 
-def vectors() -> dict[str, Tensor]:
+def vectors(d: int = LAYOUT.d) -> dict[str, Tensor]:
     """Named vectors (1, d), among them those at which the bounds are attained."""
-    normal, one = noise(0), torch.zeros(1, LAYOUT.d, dtype=torch.float64)
+    normal, one = noise(0, d=d), torch.zeros(1, d, dtype=torch.float64)
     one[0, 7] = -2.5
     return {
         "normal": normal,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType, ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -31,7 +31,10 @@ CODES: dict[str, ModuleType] = {
 Law = Callable[[Any], None]
 
 # Laws that may be broken: what follows is said, and is no failure.
-INFORMATION: dict[str, tuple[Law, ...]] = {"compressor": commeff.compressors.laws.INFORMATION}
+INFORMATION: dict[str, tuple[Law, ...]] = {
+    "compressor": commeff.compressors.laws.INFORMATION,
+    "method": commeff.laws.INFORMATION,
+}
 
 
 @dataclass(frozen=True)
@@ -62,41 +65,50 @@ def check_plugin(plugin: str) -> list[Verdict]:
 def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
     code, value = CODES[choice.group], locate(choice.node["_target_"])
     file = load(split(choice.node["_target_"])[0]).__file__ or ""
-    verdict = partial(Verdict, name, choice.group)
+    verdict, cases = partial(Verdict, name, choice.group), list[Any]()
+    bases: dict[str, str] = {}  # of a law that means nothing until another holds: that one
+    blamed: dict[str, str] = {}  # of an error in the user's own code: the first law that met it
     try:
         with contained():
             cases = list(code.cases(value))
-            laws = [*code.LAWS, *([_history(value, cases)] if choice.group == "compressor" else [])]
+        yield verdict("form", "holds")
     except Exception as error:  # whatever the user's own code raises
         yield verdict("form", "broken", describe_error(error, file))
-        return
-    yield verdict("form", "holds")
-    waiting: dict[str, str] = {}
-    for law in laws:
-        broken = "" if law.__name__ in waiting else _tried(law, cases, file)
-        if law.__name__ in waiting:
-            yield verdict(_plain(law), "waits", f"it means nothing until {waiting[law.__name__]!r} holds")
-        elif broken:
-            yield verdict(_plain(law), "broken", broken)
-            waiting |= {other.__name__: _plain(law) for other in code.BASES.get(law, ())}
-        else:
+    information = INFORMATION.get(choice.group, ())
+    history = [_history(value, cases)] if choice.group == "compressor" else []
+    for law in (*code.LAWS, *history, *information):
+        fault = _try(law, cases, file) if cases and law.__name__ not in bases else None
+        base = bases.get(law.__name__, "") if cases else "form"
+        base = base or (blamed.get(fault.place, "") if fault else "")
+        if base:
+            yield verdict(_plain(law), "waits", f"it means nothing until {base!r} holds")
+        elif fault is None:
             yield verdict(_plain(law), "holds")
-    for law in () if waiting else INFORMATION.get(choice.group, ()):
-        broken = _tried(law, cases, file)
-        yield verdict(_plain(law), "noted" if broken else "holds", broken)
+        else:
+            yield verdict(_plain(law), "noted" if law in information else "broken", fault.sentence)
+            bases |= {other.__name__: _plain(law) for other in code.BASES.get(law, ())}
+            blamed |= {fault.place: _plain(law)} if fault.place else {}
 
 
-def _tried(law: Law, cases: Sequence[Any], file: str) -> str:
-    """What the first case says that breaks a law, and how many others do; '' if none does."""
-    sentences = []
+class Fault(NamedTuple):
+    """Why a law does not hold. place: of an error in the user's own code; "" if the law itself complains."""
+
+    sentence: str
+    place: str
+
+
+def _try(law: Law, cases: Sequence[Any], file: str) -> Fault | None:
+    """What the first case says that breaks a law, and how many others do; None if none does."""
+    faults = []
     for case in cases:
         try:
             with contained():
                 law(case)
         except Exception as error:  # a law that does not hold, or whatever the user's own code raises
-            sentences.append(describe_error(error, file))
-    others = f" (and {len(sentences) - 1} more of its {len(cases)} configurations)" if len(sentences) > 1 else ""
-    return sentences[0] + others if sentences else ""
+            place = "" if _complains(error) else f"{type(error).__name__} {_lines(error, file)}"
+            faults.append(Fault(describe_error(error, file), place))
+    others = f" (and {len(faults) - 1} more of its {len(cases)} configurations)" if len(faults) > 1 else ""
+    return faults[0]._replace(sentence=faults[0].sentence + others) if faults else None
 
 
 def _history(kind: Any, cases: Sequence[commeff.compressors.Compressor]) -> Law:
@@ -105,7 +117,7 @@ def _history(kind: Any, cases: Sequence[commeff.compressors.Compressor]) -> Law:
         fresh = again(kind)
     except Exception:  # a file that cannot be executed twice is compared with nothing
         fresh = None
-    twins: Mapping[Any, Any] = dict(zip(cases, fresh.samples(), strict=True)) if fresh else {}
+    twins: Mapping[Any, Any] = dict(zip(cases, fresh.samples(), strict=True)) if fresh and cases else {}
 
     def check_history(compressor: commeff.compressors.Compressor) -> None:
         """Does nothing where a file cannot be executed twice."""
@@ -118,13 +130,23 @@ def _history(kind: Any, cases: Sequence[commeff.compressors.Compressor]) -> Law:
 def describe_error(error: BaseException, file: str) -> str:
     """A broken law's sentence; any other error with its kind and its line in the plug-in."""
     text = " ".join(str(error).split())
-    if isinstance(error, (AssertionError, ProcessEnding)) and text:
+    if _complains(error):
         return text
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    lines = _lines(error, file)
     tried = [shape for frame, _ in traceback.walk_tb(error.__traceback__) if (shape := _shape_of_x(frame))]
     where = f"line {lines[-1]} of {file}" if lines else ""
     facts = ", ".join([*([where] if where else []), *(f"x being {shape}" for shape in tried[:1])])
     return f"{type(error).__name__}: {text}" + (f" ({facts})" if facts else "")
+
+
+def _complains(error: BaseException) -> bool:
+    """Whether it is a law's own sentence."""
+    return isinstance(error, (AssertionError, ProcessEnding)) and bool(str(error).split())
+
+
+def _lines(error: BaseException, file: str) -> list[int | None]:
+    """The lines of the plug-in on its way."""
+    return [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
 
 
 def _shape_of_x(frame: FrameType) -> str:

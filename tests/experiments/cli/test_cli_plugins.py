@@ -43,6 +43,7 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "KeepsItsFirstMask": ("history", r"depends on what was compressed before"),
         "LeaksRows": ("rows independent", r"depends on the rows beside them .*moves by \d.*reduce over dim=1"),
         "ClaimsTooMuch": ("error", r"= 0\.6\d* .*above 1 - delta = 0\.1: delta can be 0\.39\d* at most"),
+        "FitsOneWidth": ("error", r"= 0\.999 .* one-hot vector in 1000 dimensions.*delta can be 0\.001 at most"),
         "DrawsGlobally": ("pure", r"global generator of torch.*draw from the WorkerRandom"),
         "NeedsTheWhole": ("scope", r"columns 0 to 3 .* scope is 'coordinate'.*say scope = 'whole'"),
         "NoDataclass": ("form", r"make it @dataclass\(frozen=True\)"),
@@ -65,6 +66,14 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "keeps_a_list": (
             "does not grow",
             r"after 160 steps .* after 480 steps .*: what is remembered must have a size",
+        ),
+        "says_that_rows_agree": (
+            "agrees where it says so",
+            r"x is equal at all workers after step 0, where workers differ by \d.*drop Traits\(agrees=True\)",
+        ),
+        "says_that_its_memory_is_common": (
+            "agrees where it says so",
+            r"parameters/last is equal at all workers after step 0, .*leave it out of Traits\(common=\)",
         ),
         "needs_a_secret": ("form", r"requires 'secret'.*give it a default"),
         "returns_nothing": ("form", r"gives a NoneType: return Strategy"),
@@ -105,6 +114,22 @@ UNUSABLE = {  # the text of a plug-in, and what the one line must say
 }
 
 
+ROUNDS = """
+from commeff import Local, Strategy, Transform
+from commeff.compressors import Dense
+from commeff.core import Timetable
+
+def rounds(optimizer) -> Strategy:
+    return Strategy(Local(optimizer), parameters=Rounds())
+
+class Rounds(Transform):
+    def __call__(self, x, communicator):
+        if communicator.step % 3 != 2:
+            return x
+        return communicator.average(Dense().compress(x, communicator.random("x")))
+"""
+
+
 def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
@@ -140,7 +165,9 @@ def test_all_broken_laws_are_said_and_consequences_are_not(verdicts) -> None:
     waiting = {v.law for v in of["DrawsGlobally"] if v.state == "waits"}
     assert "rows independent" in waiting, "it would blame the rows for what the generator does"
     broken_form = [v for v in verdicts["compressors"] if v.name == "NotFrozen"]
-    assert [v.law for v in broken_form] == ["form"]
+    assert [v.law for v in broken_form if v.state == "broken"] == ["form"]
+    assert {v.state for v in broken_form} == {"broken", "waits"}
+    assert {len([v for v in verdicts["compressors"] if v.name == name]) for name in WRONG["compressors"]} == {16}
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -169,6 +196,18 @@ def test_exit_codes_and_json(tmp_path: Path) -> None:
     assert invoke("check", str(tmp_path / "nowhere.py")).exit_code == 2
 
 
+def test_a_timetable_that_is_missing_is_noted(tmp_path: Path) -> None:
+    file = tmp_path / "rounds.py"
+    file.write_text(ROUNDS)
+    told = invoke("check", str(file))
+    assert told.exit_code == 0, told.output
+    assert "note, has an exact profile: rounds(): Rounds" in told.stdout
+    assert "give no period in `timetable`: means are those of 64 steps" in told.stdout
+    better = tmp_path / "timed_rounds.py"
+    better.write_text(ROUNDS + "\n    def timetable(self):\n        return Timetable(period=3)\n")
+    assert "note" not in invoke("check", str(better)).stdout
+
+
 def test_an_error_in_the_reader_s_code_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "crash.py"
     source = (PLUGINS / "bf16.py").read_text().replace('return Dense("bfloat16")', 'return 1 / 0 or Dense("bfloat16")')
@@ -177,6 +216,7 @@ def test_an_error_in_the_reader_s_code_names_its_line(tmp_path: Path) -> None:
     told = invoke("check", str(file))
     assert told.exit_code == 1
     assert f"ZeroDivisionError: division by zero (line {line} of {file})" in told.stdout
+    assert told.stdout.count("BROKEN") == 1
 
 
 def test_what_a_plug_in_may_do_without_is_noted(tmp_path: Path) -> None:
@@ -287,4 +327,5 @@ def test_a_method_that_stumbles_is_told_over_which_shape_and_what_an_outer_step_
     }
     assert "(line 8 of" in said["stumbles"]
     assert "x being (4, 12))" in said["stumbles"]
+    assert [v.law for v in verdicts if v.name == "stumbles" and v.state == "broken"] == ["repeats"]
     assert "outer must be a local step, got SGD" in said["hands_over_a_class"]

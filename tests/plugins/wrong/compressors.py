@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from commeff.compressors import Compressor, Dense, DenseMessage, RandomK, TopK
+from commeff.compressors import Compressor, Dense, DenseMessage, RandomK, ScaledSign, TopK
 
 _KEPT: dict = {}
 _CALLS: list = []
@@ -206,6 +206,22 @@ class ClaimsTooMuch(_Honest):
 
     def delta(self, d):
         return 0.9
+
+
+@dataclass(frozen=True)
+class FitsOneWidth(_Honest):
+    """Signs with the delta that they have at 40 coordinates."""
+
+    scope = "whole"
+
+    def compress(self, vectors, random):
+        return ScaledSign().compress(vectors, random)
+
+    def omega(self, d):
+        return None
+
+    def delta(self, d):
+        return 1 / 40
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import torch
 
 from commeff import Local, Strategy, Transform
 from commeff.compressors import DenseMessage
+from commeff.core import Traits
 from commeff.core.local import OptimizerFactory
 from commeff.transforms import Average
 
@@ -101,3 +102,33 @@ class _Listed(Transform):
 def keeps_a_list(optimizer: OptimizerFactory) -> Strategy:
     """A history of all its steps."""
     return Strategy(Local(optimizer), gradients=_Listed())
+
+
+class _Halves(Transform):
+    traits = Traits(agrees=True)
+
+    def __call__(self, x, communicator):
+        return 0.5 * x + 0.5 * communicator.average(DenseMessage.of(x))
+
+
+def says_that_rows_agree(optimizer: OptimizerFactory) -> Strategy:
+    """Half of the way to the mean, and says that it is there."""
+    return Strategy(Local(optimizer), parameters=_Halves())
+
+
+class _Keeps(Transform):
+    rows = ("last",)
+    traits = Traits(agrees=True, common=("last",))
+
+    def start(self, v, layout, communicator):
+        super().start(v, layout, communicator)
+        self.last = v.clone()
+
+    def __call__(self, x, communicator):
+        self.last = x.clone()
+        return communicator.average(DenseMessage.of(x))
+
+
+def says_that_its_memory_is_common(optimizer: OptimizerFactory) -> Strategy:
+    """Each worker remembers what it had before the mean, and says that all remember the same."""
+    return Strategy(Local(optimizer), parameters=_Keeps())
