@@ -35,14 +35,14 @@ class Page:
 
     def write(self, out: Path) -> list[Path]:
         """Write all files into a folder; their paths, the page's first."""
+        quoted = {table.name: "\n".join(markdown(table)) for table in self.tables}
+        text = self.text.format(commit=git_commit(), cpu=cpu_name(), **quoted, **self.words)  # of the tree as it was
         out.mkdir(parents=True, exist_ok=True)
         for figure in self.figures:
             write(figure, out)
         data = {out / f"{table.name}.csv": table.data for table in self.tables if not table.data.empty}
         for path, frame in data.items():
             write_csv(frame, path, self.digits)
-        quoted = {table.name: "\n".join(markdown(table)) for table in self.tables}
-        text = self.text.format(commit=git_commit(), cpu=cpu_name(), **quoted, **self.words)
         drawn = [out / f"{figure.name}.{kind}" for figure in self.figures for kind in ("pdf", "png")]
         return [write_text(out / f"{self.name}.md", text), *data, *drawn]
 
