@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -11,15 +10,14 @@ from torch import Tensor
 
 from commeff.compressors.base import Compressor, Scope
 from commeff.compressors.increasing import decode_increasing, encode_increasing
-from commeff.compressors.message import Message
 from commeff.compressors.packing import pack, unpack
 from commeff.compressors.quantised import QSGD, LevelsMessage, TernGrad, code_bits
 from commeff.compressors.random import WorkerRandom
-from commeff.compressors.sparse import scatter_to
+from commeff.compressors.sparse import VariableSparse, left_aligned
 
 
 @dataclass(frozen=True, eq=False)
-class CodedMessage(Message):
+class CodedMessage(VariableSparse):
     """Each coordinate one of the 2s + 1 multiples of scale/s between -scale and scale, most of them 0.
 
     Wire format: the scale, k increasing indices below d + k (`compressors.increasing`), then k codes of ceil(log2(2s))
@@ -34,48 +32,29 @@ class CodedMessage(Message):
     def lengths(self) -> tuple[int, ...]:
         return (self.kept,)
 
-    def stretched(self, lengths: Sequence[int]) -> Self:
-        return self if tuple(lengths) == self.lengths else self._of_length(lengths[0])
-
-    def select(self, rows: slice | list[int] | Tensor) -> Self:
-        """Some of the rows, as long as the longest of these needs."""
-        chosen = super().select(rows)
-        return chosen._of_length(int(chosen._counts().max()) if chosen.rows else 0)
-
-    def decode(self) -> Tensor:
-        indices, values = self._sparse()
-        return values.new_zeros(self.rows, self.d).scatter_add_(1, indices, values).to(self.dtype)
-
-    def add_to(self, out: Tensor, weights: Tensor) -> None:
-        if not out.is_meta:
-            indices, values = self._sparse()
-            scatter_to(out, weights, indices, values.to(self.dtype))
-
-    def _sparse(self) -> tuple[Tensor, Tensor]:
-        """(w, k): indices and values, 0 and 0 where a row has fewer."""
+    def coordinates(self) -> tuple[Tensor, Tensor]:
         scale, indices, codes = self.parts[0], self._indices(), self._codes().long()
         magnitudes = codes % self.levels + 1
         values = torch.where(codes < self.levels, magnitudes, -magnitudes).to(scale.dtype) * (scale / self.levels)
         own = indices < self.d
         return indices.where(own, 0), values.where(own, 0)
 
+    def counts(self) -> Tensor:
+        return (self._indices() < self.d).sum(1)
+
+    def of_length(self, k: int) -> Self:
+        columns, some, counts = torch.arange(k, device=self.parts[0].device), min(k, self.kept), self.counts()[:, None]
+        indices = self.d + columns - counts
+        codes = torch.zeros_like(indices)
+        indices[:, :some] = self._indices()[:, :some].where(columns[:some] < counts, indices[:, :some])
+        codes[:, :some] = self._codes()[:, :some]
+        return replace(self, parts=_parts(self.parts[0], indices, codes, self.d, self.levels), kept=k)
+
     def _indices(self) -> Tensor:
         return decode_increasing(self.parts[1], self.parts[2], self.d + self.kept, self.kept)
 
     def _codes(self) -> Tensor:
         return unpack(self.parts[3], (2 * self.levels - 1).bit_length(), self.kept)
-
-    def _counts(self) -> Tensor:
-        return (self._indices() < self.d).sum(1)
-
-    def _of_length(self, k: int) -> Self:
-        columns, some = torch.arange(k, device=self.parts[0].device), min(k, self.kept)
-        indices = self.d + columns - self._counts()[:, None]
-        codes = torch.zeros_like(indices)
-        own = columns[:some] < self._counts()[:, None]
-        indices[:, :some] = self._indices()[:, :some].where(own, indices[:, :some])
-        codes[:, :some] = self._codes()[:, :some]
-        return replace(self, parts=_parts(self.parts[0], indices, codes, self.d, self.levels), kept=k)
 
 
 def _parts(scale: Tensor, indices: Tensor, codes: Tensor, d: int, levels: int) -> tuple[Tensor, ...]:
@@ -141,10 +120,7 @@ class Coded(Compressor):
             indices, found = (packed.new_empty(rows, d, dtype=torch.int64) for _ in range(2))
         else:
             levels = unpack(packed, code_bits(s), d)
-            kept = levels != s
-            counts = kept.sum(1)
-            row, column = kept.nonzero(as_tuple=True)
-            place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+            counts, row, column, place = left_aligned(levels != s)
             longest = int(counts.max()) if rows else 0
             indices = d + torch.arange(longest, device=row.device) - counts[:, None]
             found = torch.zeros_like(indices)

@@ -7,7 +7,7 @@ bit string, code j occupying bits j * r to (j + 1) * r. Hosts are little endian.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import torch
@@ -94,12 +94,12 @@ def _merge(codes: Tensor, bits: int) -> Tensor:
     if bits == 1 and codes.device.type == "cpu":
         return torch.from_numpy(np.packbits(codes.numpy(), axis=1, bitorder="little"))
     lanes = pad(codes, (0, -width % 8)).flatten()
-    for lane, used, narrow in _stages(bits):
+    stages, full_lane, filled = _merges(bits)
+    for lane, used, narrow in stages:
         pairs = lanes.view(_LANES[2 * lane])
         merged = torch.sub(pairs, pairs >> lane, alpha=(1 << lane) - (1 << used))
         lanes = merged.to(_LANES[lane]) if narrow else merged
-    lane, filled = _full_lane(bits)
-    full = lanes.view(torch.uint8).view(len(lanes), lane // 8)[:, :filled]
+    full = lanes.view(torch.uint8).view(len(lanes), full_lane // 8)[:, :filled]
     return full.reshape(rows, -(-width // 8) * bits)[:, : packed_bytes(width, bits)]
 
 
@@ -107,25 +107,24 @@ def _spread(packed: Tensor, bits: int, width: int) -> Tensor:
     """The inverse of `_merge`: uint8 codes (w, width)."""
     if bits == 1 and packed.device.type == "cpu":
         return torch.from_numpy(np.unpackbits(packed.numpy(), axis=1, count=width, bitorder="little"))
-    lane, filled = _full_lane(bits)
+    stages, full_lane, filled = _merges(bits)
     whole = -(-width // 8)
     full = pad(packed, (0, whole * bits - packed.shape[1])).reshape(len(packed) * whole * bits // filled, filled)
-    lanes = pad(full, (0, lane // 8 - filled)).flatten().view(_LANES[lane])
-    for lane, used, _ in reversed(list(_stages(bits))):
+    lanes = pad(full, (0, full_lane // 8 - filled)).flatten().view(_LANES[full_lane])
+    for lane, used, _ in reversed(stages):
         pairs = lanes.to(_LANES[2 * lane])
         lanes = torch.add(pairs, pairs >> used, alpha=(1 << lane) - (1 << used)).view(_LANES[lane])
     return lanes.view(len(packed), 8 * whole)[:, :width]
 
 
-def _stages(bits: int) -> Iterator[tuple[int, int, bool]]:
-    """The merges that fill whole bytes: bits of a lane, bits used of it, whether a pair fits into one lane."""
-    lane, used = 8, bits
+@cache
+def _merges(bits: int) -> tuple[tuple[tuple[int, int, bool], ...], int, int]:
+    """The merges that fill whole bytes: bits of a lane, bits used of it, whether a pair fits into one lane; the bits of
+    the lane that then holds a full group of codes, and the bytes of it that are full.
+    """
+    stages, lane, used = [], 8, bits
     while used % 8:
-        yield lane, used, 2 * used <= lane
-        lane, used = lane if 2 * used <= lane else 2 * lane, 2 * used
-
-
-def _full_lane(bits: int) -> tuple[int, int]:
-    """Bits of the lane that holds a full group of codes, and the bytes of it that are full."""
-    lane, used, narrow = list(_stages(bits))[-1]
-    return lane if narrow else 2 * lane, used // 4
+        narrow = 2 * used <= lane
+        stages.append((lane, used, narrow))
+        lane, used = lane if narrow else 2 * lane, 2 * used
+    return tuple(stages), lane, used // 8

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+import torch
 from torch import Tensor
 
 from commeff.compressors.base import Compressor, Scope, check_least
@@ -42,6 +44,59 @@ class Sparse(Compound, ABC):
         if out.is_meta:
             return
         scatter_to(out, weights, *coordinates(self))
+
+
+@dataclass(frozen=True, eq=False)
+class VariableSparse(Message, ABC):
+    """Some coordinates of each row, others 0, as many as the longest row needs, on which all workers agree.
+
+    Rows that have fewer are filled up with coordinates that add nothing.
+    """
+
+    @property
+    @abstractmethod
+    def lengths(self) -> tuple[int, ...]: ...
+
+    @abstractmethod
+    def coordinates(self) -> tuple[Tensor, Tensor]:
+        """(w, k): indices and values, 0 and 0 where a row has fewer."""
+
+    @abstractmethod
+    def counts(self) -> Tensor:
+        """(w,): how many coordinates each row has."""
+
+    @abstractmethod
+    def of_length(self, k: int) -> Self:
+        """The same with k coordinates a row, no fewer than any has."""
+
+    def stretched(self, lengths: Sequence[int]) -> Self:
+        return self if tuple(lengths) == self.lengths else self.of_length(lengths[0])
+
+    def select(self, rows: slice | list[int] | Tensor) -> Self:
+        """Some of the rows, as long as the longest of these needs."""
+        chosen = super().select(rows)
+        return chosen.of_length(int(chosen.counts().max()) if chosen.rows else 0)
+
+    def decode(self) -> Tensor:
+        indices, values = self.coordinates()
+        return values.new_zeros(self.rows, self.d, dtype=self.dtype).scatter_add_(1, indices, values.to(self.dtype))
+
+    def add_to(self, out: Tensor, weights: Tensor) -> None:
+        if not out.is_meta:
+            indices, values = self.coordinates()
+            scatter_to(out, weights, indices, values.to(self.dtype))
+
+
+def left_aligned(mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(w,) how many of the coordinates of a mask (w, d) each row has; and of each, row by row, its row, its column, and
+    which of its row it is.
+
+    >>> left_aligned(torch.tensor([[False, True, True], [True, False, False]]))
+    (tensor([2, 1]), tensor([0, 0, 1]), tensor([1, 2, 0]), tensor([0, 1, 0]))
+    """
+    counts, (row, column) = mask.sum(1), mask.nonzero(as_tuple=True)
+    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    return counts, row, column, place
 
 
 def coordinates(message: Sparse) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar, Self
@@ -12,14 +11,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from commeff.compressors.base import Compressor, Scope
-from commeff.compressors.message import Message
 from commeff.compressors.packing import index_bits, pack, unpack
 from commeff.compressors.random import WorkerRandom
-from commeff.compressors.sparse import scatter_to
+from commeff.compressors.sparse import VariableSparse, left_aligned
 
 
 @dataclass(frozen=True, eq=False)
-class AboveMessage(Message):
+class AboveMessage(VariableSparse):
     """Some coordinates of each row, as many as the longest row needs.
 
     Wire format: k increasing indices of ceil(log2 d) bits (`compressors.packing`), then the k values. Shorter rows are
@@ -30,30 +28,15 @@ class AboveMessage(Message):
     def lengths(self) -> tuple[int, ...]:
         return (self.parts[1].shape[1],)
 
-    def stretched(self, lengths: Sequence[int]) -> Self:
-        missing = lengths[0] - self.lengths[0]
-        if not missing:
-            return self
-        indices, values = pad(self._indices(), (0, missing)), pad(self.parts[1], (0, missing))
+    def coordinates(self) -> tuple[Tensor, Tensor]:
+        return unpack(self.parts[0], index_bits(self.d), self.lengths[0]).long(), self.parts[1]
+
+    def counts(self) -> Tensor:
+        return (self.parts[1] != 0).sum(1)
+
+    def of_length(self, k: int) -> Self:
+        indices, values = (pad(part, (0, k - self.lengths[0])) for part in self.coordinates())
         return self.with_parts([pack(indices, index_bits(self.d)), values])
-
-    def select(self, rows: slice | list[int] | Tensor) -> Self:
-        """Some of the rows, as long as the longest of these needs."""
-        chosen = super().select(rows)
-        longest = int((chosen.parts[1] != 0).sum(1).max()) if chosen.rows else 0
-        indices, values = chosen._indices()[:, :longest], chosen.parts[1][:, :longest]
-        return chosen.with_parts([pack(indices, index_bits(self.d)), values])
-
-    def decode(self) -> Tensor:
-        values = self.parts[1]
-        return values.new_zeros(self.rows, self.d, dtype=self.dtype).scatter_add_(1, self._indices(), values)
-
-    def add_to(self, out: Tensor, weights: Tensor) -> None:
-        if not out.is_meta:
-            scatter_to(out, weights, self._indices(), self.parts[1])
-
-    def _indices(self) -> Tensor:
-        return unpack(self.parts[0], index_bits(self.d), self.lengths[0]).long()
 
 
 @dataclass(frozen=True)
@@ -97,11 +80,8 @@ class Threshold(Compressor):
         if vectors.is_meta:
             indices, values = vectors.new_empty(rows, d, dtype=torch.int64), vectors.contiguous()
         else:
-            kept = ~(vectors.abs() < self.value)
-            counts = kept.sum(1)
+            counts, row, column, place = left_aligned(~(vectors.abs() < self.value))
             longest = int(counts.max()) if rows else 0
-            row, column = kept.nonzero(as_tuple=True)
-            place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
             indices, values = row.new_zeros(rows, longest), vectors.new_zeros(rows, longest)
             indices[row, place], values[row, place] = column, vectors[row, column]
         return AboveMessage((pack(indices, index_bits(d)), values), d, vectors.dtype)

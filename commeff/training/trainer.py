@@ -33,7 +33,7 @@ def train(
     recorder: Recorder | None = None,
     checkpoints: Checkpoints | None = None,
     progress: Callable[[int, dict[str, Any]], None] = lambda step, row: None,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any]:
     """Train as the settings say and return the summary. Every process of the run calls it.
 
@@ -57,7 +57,7 @@ def train(
         method, workers, seed and model, unless the checkpoints name their run themselves.
     progress : callable
         Is called with the step and the last row after every step.
-    should_stop : callable
+    should_stop : callable, optional
         Is called before every step; when it returns True at any process, all stop before the same step.
 
     Returns
@@ -97,7 +97,7 @@ def train(
 
     with ended(checkpoints):
         for step in range(run.step, steps):
-            stops = should_stop()
+            stops = should_stop is not None and should_stop()
             if stop_vote.passed(stops) if stop_vote else stops:
                 if checkpoints:
                     checkpoints.keep(run)
