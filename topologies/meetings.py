@@ -94,23 +94,13 @@ def sides(topology: Topology) -> NDArray[np.bool_]:
     >>> sides(ring(4))
     array([ True, False,  True, False])
     """
-    links = topology.at(0).off_diagonal
-    links = csr_array(links + links.T)
-    colour = np.full(topology.n, -1)
-    for root in range(topology.n):
-        waiting = [root] if colour[root] < 0 else []
-        colour[waiting] = 0
-        while waiting:
-            worker = waiting.pop()
-            for other in links.indices[links.indptr[worker] : links.indptr[worker + 1]].tolist():
-                if colour[other] < 0:
-                    colour[other] = 1 - colour[worker]
-                    waiting.append(other)
-                elif colour[other] == colour[worker]:
-                    raise ValueError(
-                        f"every edge must join one side to the other for one_sided, got {worker} and {other} on the "
-                        "same: those who ask and those who answer must be apart; choose an even ring or hypercube, or "
-                        "one_sided=false"
-                    )
-    found: NDArray[np.bool_] = colour == 0
-    return found
+    from networkx import NetworkXError, bipartite, from_scipy_sparse_array  # late: a quarter of a second
+
+    try:
+        colour = bipartite.color(from_scipy_sparse_array(topology.at(0).off_diagonal))
+    except NetworkXError:
+        raise ValueError(
+            "every edge must join one side to the other for one_sided, got a graph with a cycle of odd length: those "
+            "who ask and those who answer must be apart; choose an even ring or hypercube, or one_sided=false"
+        ) from None
+    return np.array([colour[worker] == 1 for worker in range(topology.n)])

@@ -58,9 +58,9 @@ class SharedMemory:
 
     def __init__(self, group: Any, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self._own: list[SharedBlock] = []
-        weakref.finalize(self, _close, self._own)
-        self._theirs: dict[tuple[int, int], SharedBlock] = {}
+        self._blocks: list[SharedBlock] = []
+        weakref.finalize(self, _close, self._blocks)
+        self._peer_blocks: dict[tuple[int, int], SharedBlock] = {}
         probes = _probes() if os.environ.get(SWITCH) != "0" else []
         everybody = share_json([_machine(), os.getpid(), probes], group)
         self._pids = [pid for _, pid, _ in everybody]
@@ -79,13 +79,13 @@ class SharedMemory:
     def put(self, rows: Tensor, readers: Iterable[int]) -> None:
         """Copy the tensor into a free block, and ring the readers' doorbells."""
         payload = _bytes(rows)
-        fitting = [block for block in self._own if len(block.body) >= len(payload) and block.free]
+        fitting = [block for block in self._blocks if len(block.body) >= len(payload) and block.free]
         block = min(fitting, key=lambda block: len(block.body), default=None)
         if block is None:
             length = 8 * self.size + len(payload)
             fd = _new_memory(length)
             block = SharedBlock(mmap.mmap(fd, length), fd, self.size)
-            self._own.append(block)
+            self._blocks.append(block)
         block.message, block.readers = block.message + 1, tuple(readers)
         block.body[: len(payload)] = payload
         for reader in block.readers:
@@ -98,11 +98,11 @@ class SharedMemory:
     def take(self, peer: int, notification: Notification, like: Tensor) -> tuple[Tensor, Callable[[], None]]:
         """What the peer has put, as a tensor like the given one, and what to call when it has been read."""
         fd, length, message = notification.wait()
-        if (peer, fd) not in self._theirs:
+        if (peer, fd) not in self._peer_blocks:
             opened = os.open(f"/proc/{self._pids[peer]}/fd/{fd}", os.O_RDWR)
-            self._theirs[peer, fd] = SharedBlock(mmap.mmap(opened, length), fd, self.size)
+            self._peer_blocks[peer, fd] = SharedBlock(mmap.mmap(opened, length), fd, self.size)
             os.close(opened)  # the map holds it
-        block = self._theirs[peer, fd]
+        block = self._peer_blocks[peer, fd]
 
         def read() -> None:
             block.head[self.rank] = message

@@ -61,10 +61,10 @@ class Transport:
             with enough_files(self.size):
                 self._shared_memory = SharedMemory(group, self.rank, self.size)
         self._together = False
-        self._held: list[WireOperation] = []
+        self._queue: list[WireOperation] = []
         self._joints: dict[Any, PackedSum] = {}
         self._shared_sums: list[SharedSum] = []
-        self._lent: list[Exchange] = []
+        self._unreleased: list[Exchange] = []
         self.sent: Counter[str] = Counter()
         self.waited = 0.0
 
@@ -84,7 +84,7 @@ class Transport:
         """The sum of everybody's tensor, in place."""
         if self.size == 1:
             return lambda: tensor
-        self._release_lent()
+        self._release()
         self._count("all_reduce", tensor)
         moved = self._reachable(tensor)
         if self._together and moved.nbytes < SMALL:
@@ -105,7 +105,7 @@ class Transport:
 
         def wait() -> Tensor:
             if joint.total is None:
-                self._post_held()
+                self._flush()
             assert joint.total is not None
             self._finish(joint.total)
             return tensor.copy_(joint.flat[place].view(tensor.shape))
@@ -116,11 +116,11 @@ class Transport:
         """Everybody's byte rows (sizes[rank] of them at each) in rank order, at every process."""
         if self.size == 1:
             return lambda: rows
-        self._release_lent()
+        self._release()
         self._count("all_gather", rows)
         if self._shared_memory is not None and len(self._shared_memory.near) == self.size - 1:
             return self._gather_by_memory(rows.contiguous(), sizes)
-        self._post_held()
+        self._flush()
         most, moved = max(sizes), self._reachable(rows)
         missing = moved.new_zeros(most - moved.shape[0], moved.shape[1])
         padded = torch.cat([moved, missing]) if len(missing) else moved.contiguous()
@@ -137,21 +137,14 @@ class Transport:
 
     def _gather_by_memory(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
         """The same where everybody shares our memory: rows are put there once, for all."""
-        peers = [peer for peer in range(self.size) if peer != self.rank]
-        host = self._reachable(rows)
-        incoming = {peer: host.new_empty(sizes[peer], host.shape[1]) for peer in peers}
+        host, peers = self._reachable(rows), [peer for peer in range(self.size) if peer != self.rank]
         outgoing = dict.fromkeys(peers, host) if len(host) else {}
-        exchange = Exchange(outgoing, {p: buffer for p, buffer in incoming.items() if len(buffer)}, self._shared_memory)
-        self._submit(exchange)
+        incoming = {peer: host.new_empty(sizes[peer], host.shape[1]) for peer in peers if sizes[peer]}
+        arrive = self._exchange(outgoing, incoming)
 
         def wait() -> Tensor:
-            if not exchange.posted:
-                self._post_held()
-            self._timed(exchange.wait)
-            senders = [r for r in range(self.size) if sizes[r] or r == self.rank]
-            everything = torch.cat([host if r == self.rank else exchange.arrived(r) for r in senders])
-            exchange.release()
-            return everything.to(rows.device)
+            gathered = {**arrive(), self.rank: host}
+            return torch.cat([gathered[rank] for rank in sorted(gathered)]).to(rows.device)
 
         return wait
 
@@ -170,9 +163,13 @@ class Transport:
 
         What has arrived is in those buffers, or in memory that a peer shares: to be read before the next operation.
         """
-        self._release_lent()
         for buffer in outgoing.values():
             self._count(kind, buffer)
+        return self._exchange(outgoing, incoming)
+
+    def _exchange(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> Callable[[], Arrived]:
+        """The same, not counted."""
+        self._release()
         exchange = Exchange(
             {peer: self._reachable(buffer).contiguous() for peer, buffer in outgoing.items()},
             {peer: self._reachable(buffer) for peer, buffer in incoming.items()},
@@ -181,21 +178,21 @@ class Transport:
         self._submit(exchange)
 
         def wait() -> Arrived:
-            self._release_lent()
+            self._release()
             if not exchange.posted:
-                self._post_held()
+                self._flush()
             if outgoing or incoming:
                 self._timed(exchange.wait)
-            self._lent.append(exchange)
+            self._unreleased.append(exchange)
             return {peer: exchange.arrived(peer).to(buffer.device) for peer, buffer in incoming.items()}
 
         return wait
 
-    def _release_lent(self) -> None:
+    def _release(self) -> None:
         """Shared memory that was handed out before has been read by now."""
-        for exchange in self._lent:
+        for exchange in self._unreleased:
             exchange.release()
-        self._lent.clear()
+        self._unreleased.clear()
 
     @contextmanager
     def together(self, linger: bool = False) -> Iterator[None]:
@@ -211,10 +208,10 @@ class Transport:
         try:
             yield
             small = sum(joint.nbytes for joint in self._joints.values()) < SMALL
-            if not (linger and small and all(operation.near for operation in self._held)):
-                self._post_held()
+            if not (linger and small and all(operation.near for operation in self._queue)):
+                self._flush()
         except BaseException:
-            self._held, self._joints = [], {}
+            self._queue, self._joints = [], {}
             raise
         finally:
             self._together = False
@@ -226,7 +223,7 @@ class Transport:
         if total.finished:
             return
         if not total.posted:
-            self._post_held()
+            self._flush()
         if total in self._shared_sums:
             self._add_up()
         self._timed(total.wait)
@@ -234,25 +231,25 @@ class Transport:
 
     def _add_up(self) -> None:
         """All shared sums under way, so that the processes wait for each other once and not once a sum."""
-        self._post_held()
+        self._flush()
         totals, self._shared_sums = self._shared_sums, []
         for total in totals:
             self._timed(total.terms.wait)
         self._post([total.add() for total in totals])
 
     def _submit(self, operation: WireOperation, hold: bool = True) -> None:
-        """Post it, after what was there before, or hold it for `together`."""
-        self._held.append(operation)
+        """Post it, after what was there before, or queue it for `together`."""
+        self._queue.append(operation)
         if not (hold and self._together):
-            self._post_held()
+            self._flush()
 
-    def _post_held(self) -> None:
-        """Post everything that is held, as one."""
+    def _flush(self) -> None:
+        """Post everything in the queue, as one."""
         joints, self._joints = self._joints, {}
         for joint in joints.values():
             joint.total = self._sum_of(joint.pack())
-            self._held.append(joint.total)
-        operations, self._held = self._held, []
+            self._queue.append(joint.total)
+        operations, self._queue = self._queue, []
         self._shared_sums += [operation for operation in operations if isinstance(operation, SharedSum)]
         self._post(operations)
 

@@ -36,7 +36,7 @@ def ring_of_messages() -> list[float]:
         found.append(float(came[0]))
     ours.sum(torch.zeros(1))()  # everybody has read
     assert ours._shared_memory is not None
-    return [len(ours._shared_memory._own), ours.sent["mix"] / given.nbytes, *found]
+    return [len(ours._shared_memory._blocks), ours.sent["mix"] / given.nbytes, *found]
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -71,7 +71,7 @@ def test_everybody_gets_the_same_sum_to_the_last_bit(n: int) -> None:
         ours = transport()
         found = ours.sum(numbers(ours.rank))()
         assert ours._shared_memory is not None
-        assert ours._shared_memory._own, "it went another way"
+        assert ours._shared_memory._blocks, "it went another way"
         return found
 
     first, *others = on_processes(n, total)
