@@ -111,7 +111,7 @@ planner: install
 # The first wants a quiet machine; the second is modelled.
 scale: install
 	$(BIN)/commeff bench comm --nproc 2 --csv results/scale/comm.csv --profile results/scale/profile.yaml
-	$(BIN)/commeff scale --processes 0 --out results/scale
+	$(BIN)/commeff scale --out results/scale
 
 # Needs root, and a machine that does nothing else.
 network-lab: install

@@ -1,4 +1,4 @@
-"""`commeff scale`: throughput against workers, measured and modelled."""
+"""`commeff scale`: modelled throughput against workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def scale(
     cluster: Annotated[
         str, typer.Option("--cluster", help="A shipped cluster, or a YAML file such as `bench comm --profile` writes.")
     ] = "v100_25g",
-    workers: Annotated[int, typer.Option("--workers", help="Model up to so many; 0 models nothing.")] = 1024,
+    workers: Annotated[int, typer.Option("--workers", help="Model up to so many.")] = 1024,
     worker: Annotated[
         Literal["node", "gpu"], typer.Option("--worker", help="Whether a worker is a node of the cluster or a GPU.")
     ] = "node",
@@ -37,24 +37,17 @@ def scale(
             help="Share of computing that can hide communication, 0 to 1; what each method can hide unless given.",
         ),
     ] = None,
-    processes: Annotated[
-        str | None,
-        typer.Option(
-            "--processes", help="Measure on so many, as 1,2; up to the cores unless given; 0: measure nothing."
-        ),
-    ] = None,
     plugin: Plugins = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write scale.csv, .md, .png and .pdf into this folder.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Throughput against workers: weak and strong scaling with the ideal line, measured for the processes at hand and
-    modelled on a cluster, always marked which.
+    """Throughput against workers, modelled on a cluster: weak and strong scaling, and the ideal line.
 
     * `commeff scale --out scaling`
-    * `commeff scale method=psgd method=choco compressor=top_k compressor.ratio=0.01 topology=ring --processes 0`
-    * `commeff scale --workload bert_large --cluster a100_selene --processes 0`
+    * `commeff scale method=psgd method=choco compressor=top_k compressor.ratio=0.01 topology=ring`
+    * `commeff scale --workload bert_large --cluster a100_selene`
 
     KEYs describe methods with the words of `commeff train`: each `method=` begins another curve, and what stands before
     the first one belongs to all. Without any, psgd, one-peer dsgd of both orders, local_sgd of period 8 and top-1 %
@@ -62,17 +55,17 @@ def scale(
     """
     with refusals(), deaths():
         from commeff.experiments.config.method_words import check_words
-        from commeff.experiments.planning.scale.setting import check_workloads, read_numbers
+        from commeff.experiments.planning.scale.setting import check_workloads, read_setting
 
         check_words(settings or [], adopted(plugin))
         check_workloads(workload or [])
-        read_numbers(cluster, workers, worker, overlap, global_batch, processes)
+        read_setting(cluster, workers, worker, overlap, global_batch)
         try_folder("--out", out)
 
-        from commeff.experiments.planning.scale.command import make_study, read_options
-        from commeff.experiments.planning.scale.page import measured_rows, modelled_rows, save
+        from commeff.experiments.planning.scale.command import model_study
+        from commeff.experiments.planning.scale.page import rows, save
 
-        plan = read_options(
+        study = model_study(
             settings or [],
             plugins=adopted(plugin),
             plugin_files=plugin or [],
@@ -83,17 +76,14 @@ def scale(
             step_seconds=step_seconds,
             global_batch=global_batch,
             overlap=overlap,
-            processes=processes,
         )
-        study = make_study(plan)
         if out is not None:
             for path in save(study, out):
                 typer.echo(str(path), err=True)
     if as_json:
         typer.echo(json.dumps([point.row() for point in study.points], indent=2))
         return
-    for rows in (modelled_rows(study), measured_rows(study)):
-        if rows:
-            table([*rows[0]], [[str(value) for value in row.values()] for row in rows])
-    if out is None and study.of("modelled"):
+    shown = rows(study)
+    table([*shown[0]], [[str(value) for value in row.values()] for row in shown])
+    if out is None:
         typer.echo("strong scaling and the other numbers of workers: --out FOLDER, or --json")

@@ -5,16 +5,95 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Literal
 
 from commeff.cluster.modelled import modelled
 from commeff.compressors import Layout
 from commeff.experiments.planning.scale.methods import MethodChoice
-from commeff.experiments.planning.scale.points import Scaling, ScalingPoint
 from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting, powers
 from commeff.experiments.planning.scale.workloads import Workload
 from commeff.profiling import Operation, Profile, profile
 
 WARM_UP = 16  # steps before a period is timed, in which delayed messages fill their queue
+Scaling = Literal["weak", "strong"]
+
+
+@dataclass(frozen=True)
+class ScalingPoint:
+    """n workers taking steps together.
+
+    Parameters
+    ----------
+    cluster : its name.
+    workload, unit : what is trained, and what a sample of it is.
+    scaling : weak, the batch of a worker being fixed, or strong, that of all workers together.
+    method : by its name.
+    workers, gpus : how many, and on how many GPUs they sit.
+    batch : samples of one worker in a step.
+    compute, step : seconds of a step without communication and with it, in the mean over a period of the method.
+    alone : samples per second of one worker that sends nothing, with the batch it has when it is alone.
+    """
+
+    cluster: str
+    workload: str
+    unit: str
+    scaling: Scaling
+    method: str
+    workers: int
+    gpus: int
+    batch: float
+    compute: float
+    step: float
+    alone: float
+
+    @property
+    def steps_per_second(self) -> float:
+        """Model updates."""
+        return 1 / self.step
+
+    @property
+    def samples_per_second(self) -> float:
+        """The throughput of all workers together."""
+        return self.workers * self.batch / self.step
+
+    @property
+    def ideal(self) -> float:
+        """The throughput of as many workers that need not communicate."""
+        return self.workers * self.alone
+
+    @property
+    def efficiency(self) -> float:
+        """Throughput over the ideal one."""
+        return self.samples_per_second / self.ideal
+
+    def row(self) -> dict[str, Any]:
+        """As a line of a table."""
+        return {
+            "cluster": self.cluster,
+            "workload": self.workload,
+            "scaling": self.scaling,
+            "method": self.method,
+            "workers": self.workers,
+            "gpus": self.gpus,
+            "batch_per_worker": round(self.batch, 3),
+            "compute_seconds": _short(self.compute),
+            "step_seconds": _short(self.step),
+            "exposed_seconds": _short(self.step - self.compute),
+            "steps_per_second": _short(self.steps_per_second),
+            "samples_per_second": _short(self.samples_per_second),
+            "ideal_samples_per_second": _short(self.ideal),
+            "efficiency": round(self.efficiency, 4),
+            "sample": self.unit,
+        }
+
+
+def _short(number: float) -> float:
+    """Five digits.
+
+    >>> _short(0.123456789), _short(123456.7)
+    (0.12346, 123460.0)
+    """
+    return float(f"{number:.5g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +156,7 @@ def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method:
     description, minibatches = profiled(method, workload.layout, n) if n > 1 else (None, 1)
     compute = minibatches * setting.computing(workload, batch)
     return ScalingPoint(
-        source="modelled",
-        place=setting.cluster.name,
+        cluster=setting.cluster.name,
         workload=workload.name,
         unit=workload.unit,
         scaling=scaling,

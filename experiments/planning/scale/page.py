@@ -8,15 +8,14 @@ from typing import Any
 
 from commeff.cluster.modelled import BACKWARD
 from commeff.experiments.planning.scale.methods import AWC, DSGD, PSGD, MethodChoice
-from commeff.experiments.planning.scale.modelled import point, profiled
+from commeff.experiments.planning.scale.modelled import ScalingPoint, point, profiled
 from commeff.experiments.planning.scale.picture import CAPTION, figure
-from commeff.experiments.planning.scale.points import ScalingPoint
 from commeff.experiments.planning.scale.setting import ScalingSetting
 from commeff.experiments.planning.scale.workloads import Workload
 from commeff.experiments.report.draw.figures import write
 from commeff.experiments.report.write.page import write_text
 from commeff.experiments.report.write.table import Table, markdown
-from commeff.experiments.run.system import cores, cpu_name, git_commit
+from commeff.experiments.run.system import cpu_name, git_commit
 
 SHOWN = (1, 8, 64, 256, 1024)  # workers that the table has
 HIDING_AT = 16  # workers of the table of what hides
@@ -33,7 +32,7 @@ class Study:
 
     Attributes
     ----------
-    setting, workloads, methods : what is modelled or measured.
+    setting, workloads, methods : what is modelled.
     points : all of them.
     command : that makes them, without the folder.
     """
@@ -44,10 +43,6 @@ class Study:
     points: tuple[ScalingPoint, ...]
     command: str
 
-    def of(self, source: str) -> list[ScalingPoint]:
-        """The points that were measured, or modelled."""
-        return [each for each in self.points if each.source == source]
-
     def method(self, words: tuple[str, ...]) -> MethodChoice | None:
         """The method of these words, if it is among those compared."""
         return next((method for method in self.methods if method.words == words), None)
@@ -55,7 +50,7 @@ class Study:
     @property
     def largest(self) -> int:
         """The most workers that are modelled."""
-        return max(each.workers for each in self.of("modelled"))
+        return max(each.workers for each in self.points)
 
 
 def save(study: Study, out: Path) -> list[Path]:
@@ -68,13 +63,17 @@ def save(study: Study, out: Path) -> list[Path]:
 
 def page(study: Study) -> list[str]:
     """The text."""
-    lines = ["# Throughput against workers", "", "![Throughput against workers](scale.png)", "", CAPTION, ""]
-    if study.of("modelled"):
-        lines += ["## Modelled", "", *assumed(study), "", *markdown(Table.of(modelled_rows(study))), ""]
-        lines += [*messages(study), *notes(study), ""]
-    if study.of("measured"):
-        lines += ["## Measured", "", *measuring(study), "", *markdown(Table.of(measured_rows(study))), ""]
-    return [*lines, f"Made by `{study.command}` at commit {git_commit()} on {cpu_name()}."]
+    return [
+        *("# Throughput against workers", "", "![Throughput against workers](scale.png)", "", CAPTION, ""),
+        *assumed(study),
+        "",
+        *markdown(Table.of(rows(study))),
+        "",
+        *messages(study),
+        *notes(study),
+        "",
+        f"Made by `{study.command}` at commit {git_commit()} on {cpu_name()}.",
+    ]
 
 
 def assumed(study: Study) -> list[str]:
@@ -150,17 +149,17 @@ def messages(study: Study) -> list[str]:
     return [head, "", *markdown(Table.of(rows)), "", *dict.fromkeys(remarks)]
 
 
-def modelled_rows(study: Study) -> list[dict[str, Any]]:
+def rows(study: Study) -> list[dict[str, Any]]:
     """Throughput and efficiency of weak scaling at a few numbers of workers."""
-    own = [each for each in study.of("modelled") if each.scaling == "weak" and each.workers in SHOWN]
+    own = [each for each in study.points if each.scaling == "weak" and each.workers in SHOWN]
     return [
         {
             "workload": each.workload,
             "method": each.method,
             "workers": each.workers,
             "GPUs": each.gpus,
-            "step (ms, modelled)": round(1e3 * each.step, 1),
-            "samples/s (modelled)": f"{each.samples_per_second:,.0f}",
+            "step (ms)": round(1e3 * each.step, 1),
+            "samples/s": f"{each.samples_per_second:,.0f}",
             "of ideal": f"{each.efficiency:.0%}",
         }
         for each in own
@@ -173,7 +172,7 @@ def notes(study: Study) -> list[str]:
     for workload in study.workloads:
         own = {
             (each.method, each.workers): each
-            for each in study.of("modelled")
+            for each in study.points
             if (each.workload, each.scaling) == (workload.name, "weak")
         }
         last, baseline = study.largest, study.method(PSGD)
@@ -221,35 +220,4 @@ def flat_notes(study: Study) -> list[str]:
         f"{cluster.nics} NIC(s) in most rounds of one-peer gossip, while an all-reduce passes through it once: on {n} "
         f"GPUs {workload.name} then has {ring.efficiency:.0%} of the ideal throughput by psgd and "
         f"{gossip.efficiency:.0%} by dsgd. Gossip pays among nodes, not among GPUs that share a NIC."
-    ]
-
-
-def measuring(study: Study) -> list[str]:
-    """How the measured points were taken."""
-    return [
-        f"On {cpu_name()}, {cores()} cores: processes of one thread each, which share memory. "
-        "All numbers of processes and all methods take turns within one run, in blocks of steps; a block takes as long "
-        "as at the slowest process, and medians over rounds are shown. psgd averages in buckets "
-        "while backward runs. The step without communication is that of as many processes, which share caches and "
-        "memory. One machine is no network: this shows what processes and the library cost, not what a method saves.",
-    ]
-
-
-def measured_rows(study: Study) -> list[dict[str, Any]]:
-    """The measured points; one process communicates with nobody, whatever the method and scaling."""
-    own = study.of("measured")
-    alone = {each.workload: each for each in reversed(own) if each.workers == 1}
-    return [
-        {
-            "workload": each.workload,
-            "scaling": each.scaling if each.workers > 1 else "both",
-            "method": each.method if each.workers > 1 else "any",
-            "processes": f"{each.workers}{' (more than cores)' if each.oversubscribed else ''}",
-            "step (ms, measured)": round(1e3 * each.step, 1),
-            "without communication (ms)": round(1e3 * each.compute, 1),
-            "samples/s (measured)": f"{each.samples_per_second:,.0f}",
-            "of ideal": f"{each.efficiency:.0%}",
-        }
-        for each in own
-        if each.workers > 1 or each is alone[each.workload]
     ]

@@ -1,33 +1,31 @@
-"""The figure: modelled curves dashed and without markers, measured ones solid with markers, never in one panel."""
+"""The figure: modelled curves, which are dashed and have no markers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from commeff.experiments.planning.scale.points import ScalingPoint
+from commeff.experiments.planning.scale.modelled import ScalingPoint
 from commeff.experiments.report.data.names import NAMES, called
 from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel
 
 IDEAL = Look(QUIET, (0, (1, 1.5)), "", 1.2)
 BROKEN = ((0, (5, 2)), (0, (8, 2)), (0, (3, 1.5)), (0, (6, 1.5, 1.5, 1.5)))  # every one of them has gaps
-MARKERS = "osD^vPX*"
 Looks = Mapping[str, Look]
-CAPTION = "Dashed: modelled. Solid with markers: measured; hollow markers: more processes than cores. Dotted: ideal."
+CAPTION = "Dashed: modelled. Dotted: ideal."
 MARGINS = (0.62, 0.12, 0.45, 0.3)
 NARROW = 50  # ranges below this are marked at 1, 2, 5 of each decade, wider ones at decades
 
 
-def modelled_look(position: int) -> Look:
+def look(position: int) -> Look:
     """Dashed, no marker.
 
-    >>> modelled_look(0).marker, modelled_look(0).dash
+    >>> look(0).marker, look(0).dash
     ('', (0, (5, 2)))
-    >>> len({(modelled_look(i).colour, modelled_look(i).dash) for i in range(31)})
+    >>> len({(look(i).colour, look(i).dash) for i in range(31)})
     31
     """
     colours = (INK, *COLOURS)
@@ -35,41 +33,18 @@ def modelled_look(position: int) -> Look:
     return Look(colours[position % len(colours)], dash, "", 1.6)
 
 
-def measured_look(position: int) -> Look:
-    """The same colour, solid, with a marker."""
-    marker = MARKERS[(position + position // len(MARKERS)) % len(MARKERS)]
-    return replace(modelled_look(position), dash="-", marker=marker)
-
-
-LOOKS = {"modelled": modelled_look, "measured": measured_look}
-
-
 def figure(points: Sequence[ScalingPoint]) -> Figure:
-    """The share of the ideal line under weak scaling, and the throughput under strong scaling, of each workload.
-
-    Modelled panels first, then measured ones where there are enough numbers of processes for a curve.
-    """
-    panels, legend = [], []
-    positions = {method: i for i, method in enumerate(dict.fromkeys(point.method for point in points))}
-    every = {source: [point for point in points if point.source == source] for source in LOOKS}
-    drawn = {source: own for source, own in every.items() if enough(own)}
-    drawn = drawn or {source: own for source, own in every.items() if own}
-    for source, own in drawn.items():
-        looks = {method: LOOKS[source](position) for method, position in positions.items()}
-        for scaling, paint in (("weak", draw_efficiency), ("strong", draw)):
-            for workload in dict.fromkeys(point.workload for point in own):
-                points_shown = [point for point in own if (point.workload, point.scaling) == (workload, scaling)]
-                panels.append(_panel(f"{source}-{scaling}-{workload}", paint, points_shown, looks))
-        suffix = f" ({source})" if len(drawn) > 1 else ""
-        legend += [(f"{title(method)}{suffix}", looks[method]) for method in dict.fromkeys(p.method for p in own)]
-    columns = max((len({point.workload for point in own}) for own in drawn.values()), default=1)
+    """The share of the ideal line under weak scaling, and the throughput under strong scaling, of each workload."""
+    looks = {method: look(i) for i, method in enumerate(dict.fromkeys(point.method for point in points))}
+    workloads = dict.fromkeys(point.workload for point in points)
+    panels = []
+    for scaling, paint in (("weak", draw_efficiency), ("strong", draw)):
+        for workload in workloads:
+            shown = [point for point in points if (point.workload, point.scaling) == (workload, scaling)]
+            panels.append(_panel(f"{scaling}-{workload}", paint, shown, looks))
+    legend = [*((title(method), own) for method, own in looks.items()), ("ideal", IDEAL)]
     data = pd.DataFrame([point.row() for point in points])
-    return Figure("scale", "Throughput against workers", CAPTION, panels, columns, data, [*legend, ("ideal", IDEAL)])
-
-
-def enough(points: Sequence[ScalingPoint]) -> bool:
-    """Whether points make curves: two numbers of workers are a table, not a curve."""
-    return len({point.workers for point in points}) > 2
+    return Figure("scale", "Throughput against workers", CAPTION, panels, len(workloads), data, legend)
 
 
 def title(name: str) -> str:
@@ -100,7 +75,7 @@ def draw(axes: Axes, points: Sequence[ScalingPoint], looks: Looks) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_compact(value)))
     axes.set(ylabel=f"{first.unit} per second")
-    axes.set_title(f"{title(first.workload)}, {first.scaling} scaling, {first.source}", color=INK)
+    axes.set_title(f"{title(first.workload)}, {first.scaling} scaling, modelled", color=INK)
 
 
 def draw_efficiency(axes: Axes, points: Sequence[ScalingPoint], looks: Looks) -> None:
@@ -109,31 +84,22 @@ def draw_efficiency(axes: Axes, points: Sequence[ScalingPoint], looks: Looks) ->
     axes.axhline(100, color=IDEAL.colour, linestyle=IDEAL.dash, linewidth=IDEAL.width)
     draw_methods(axes, points, [100 * point.efficiency for point in points], looks)
     axes.set(ylim=(0, 105), ylabel="% of the ideal line")
-    axes.set_title(f"{title(first.workload)}, {first.scaling} scaling, {first.source}", color=INK)
+    axes.set_title(f"{title(first.workload)}, {first.scaling} scaling, modelled", color=INK)
 
 
 def draw_methods(axes: Axes, points: Sequence[ScalingPoint], values: Sequence[float], looks: Looks) -> None:
     """A curve for each method against the number of workers."""
     first, numbers = points[0], sorted({point.workers for point in points})
     for method in dict.fromkeys(point.method for point in points):
-        own = [(point, value) for point, value in zip(points, values, strict=True) if point.method == method]
-        draw_line(axes, sorted(own, key=lambda pair: pair[0].workers), looks[method])
+        own = [(point.workers, value) for point, value in zip(points, values, strict=True) if point.method == method]
+        drawn = looks[method]
+        axes.plot(*zip(*sorted(own), strict=True), color=drawn.colour, linestyle=drawn.dash, linewidth=drawn.width)
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks(numbers))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     each = first.gpus // first.workers
-    unit = "processes" if first.source == "measured" else f"workers of {each} GPUs" if each > 1 else "workers (GPUs)"
-    axes.set(xlabel=unit)
-
-
-def draw_line(axes: Axes, curve: Sequence[tuple[ScalingPoint, float]], look: Look) -> None:
-    """One method's curve; what more processes than cores have measured has hollow markers."""
-    x, y = [point.workers for point, _ in curve], [value for _, value in curve]
-    axes.plot(x, y, color=look.colour, linestyle=look.dash, linewidth=look.width, marker=look.marker)
-    hollow = [(point.workers, value) for point, value in curve if point.oversubscribed]
-    for workers, value in hollow:
-        axes.plot([workers], [value], color=look.colour, marker=look.marker, markerfacecolor="white")
+    axes.set(xlabel=f"workers of {each} GPUs" if each > 1 else "workers (GPUs)")
 
 
 def format_compact(value: float) -> str:

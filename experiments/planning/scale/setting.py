@@ -1,16 +1,15 @@
-"""Where the workers of `commeff scale` sit, and how many processes it measures on: read without torch."""
+"""Where the workers of `commeff scale` sit: read without torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from commeff.cluster import Cluster, FatTree, names
 from commeff.cluster.collectives import all_reduce
 from commeff.cluster.groups import Groups
-from commeff.experiments.run.system import cores
 
 if TYPE_CHECKING:
     from commeff.experiments.planning.scale.workloads import Workload
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 Worker = Literal["node", "gpu"]
 LARGEST = 1024  # workers that are modelled unless told
 WORKLOADS = ("resnet50", "bert_large")  # of `workloads`
-MOST = 256  # processes on a machine
 MOST_WORKERS = 100_000
 
 
@@ -76,37 +74,18 @@ class ScalingSetting:
         return batch / self.inside / workload.per_second + float(all_reduce(node, workload.bytes))
 
 
-class Numbers(NamedTuple):
-    """What the options say beside the methods.
-
-    Attributes
-    ----------
-    setting : where workers sit.
-    processes : the numbers of processes that are measured.
-    """
-
-    setting: ScalingSetting
-    processes: tuple[int, ...]
-
-
-def read_numbers(
-    cluster: str, workers: int, worker: Worker, overlap: float | None, global_batch: int, processes: str | None
-) -> Numbers:
+def read_setting(
+    cluster: str, workers: int, worker: Worker, overlap: float | None, global_batch: int
+) -> ScalingSetting:
     """Read the options, or raise ValueError with the first that does not fit.
 
     Parameters
     ----------
-    cluster, workers, worker, overlap, global_batch, processes : as on the command line.
+    cluster, workers, worker, overlap, global_batch : as on the command line.
     """
-    setting = ScalingSetting(find_cluster(cluster), worker, overlap, global_batch)
-    if workers < 0:
-        raise ValueError(f"--workers must be at least 1, or 0 to model nothing, got {workers}")
-    if workers > MOST_WORKERS:
-        raise ValueError(f"--workers must be at most {MOST_WORKERS:,}, got {workers:,}")
-    counts = read_counts(processes)
-    if not workers and not counts:
-        raise ValueError("--workers 0 and --processes 0 leave nothing to do; leave one of them out")
-    return Numbers(setting, counts)
+    if not 1 <= workers <= MOST_WORKERS:
+        raise ValueError(f"--workers must be 1 to {MOST_WORKERS:,}, got {workers:,}")
+    return ScalingSetting(find_cluster(cluster), worker, overlap, global_batch)
 
 
 def check_workloads(names: Sequence[str]) -> None:
@@ -126,30 +105,10 @@ def find_cluster(cluster: str) -> Cluster:
     return Cluster.load(cluster) if cluster not in names() and Path(cluster).suffix else Cluster.named(cluster)
 
 
-def read_counts(text: str | None) -> tuple[int, ...]:
-    """Numbers of processes: as given, none for 0, else the powers of two up to the cores.
-
-    >>> read_counts("2,1"), read_counts("0")
-    ((1, 2), ())
-    """
-    if text is None:
-        return tuple(powers(cores()))
-    parts = [part.strip() for part in text.split(",")]
-    if parts == ["0"]:
-        return ()
-    if not all(part.isdecimal() and 0 < int(part) <= MOST for part in parts):
-        raise ValueError(
-            f"--processes must be numbers from 1 to {MOST}, such as 1,2, or 0 to measure nothing, got {text}"
-        )
-    return tuple(sorted({int(part) for part in parts}))
-
-
 def powers(largest: int) -> list[int]:
     """1, 2, 4, ... up to the largest.
 
     >>> powers(9)
     [1, 2, 4, 8]
     """
-    if largest < 1:
-        raise ValueError(f"workers must be at least 1, got {largest}")
     return [1 << k for k in range(largest.bit_length())]

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from commeff import Communicator, methods
 from commeff.experiments.measure.forks import on_forks, time_in_turns
 from commeff.experiments.measure.timing import ratio
-from commeff.experiments.planning.scale.subjects import SGD
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
+from commeff.experiments.studies.bench.subjects import SGD
 from commeff.experiments.tasks.images import ImageSet
 from commeff.experiments.tasks.language import Language
 from commeff.experiments.tasks.supervised import Samples

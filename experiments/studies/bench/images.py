@@ -9,8 +9,8 @@ from torch import nn
 
 from commeff import Communicator, methods
 from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
-from commeff.experiments.planning.scale.subjects import SGD
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
+from commeff.experiments.studies.bench.subjects import SGD
 from commeff.experiments.tasks.images import ImageSet
 from commeff.experiments.tasks.supervised import Samples
 from commeff.experiments.tasks.vision import Vision

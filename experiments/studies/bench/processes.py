@@ -22,9 +22,9 @@ from commeff.adapters.ddp_hook import HookState, average_hook
 from commeff.compressors import TopK
 from commeff.experiments.measure.forks import on_forks, time_in_turns
 from commeff.experiments.measure.timing import ratio
-from commeff.experiments.planning.scale.subjects import CLASSES, SGD, SUBJECTS, Step, TimedModel, loop
 from commeff.experiments.studies.bench import hosting
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
+from commeff.experiments.studies.bench.subjects import CLASSES, SGD, SUBJECTS, Step, TimedModel, loop
 from commeff.experiments.tasks.models import seeded
 
 RANK = 2

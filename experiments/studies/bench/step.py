@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from commeff import Communicator, Local, Strategy, methods
 from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
-from commeff.experiments.planning.scale.subjects import LR, MOMENTUM, SGD
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
+from commeff.experiments.studies.bench.subjects import LR, MOMENTUM, SGD
 from commeff.replicas import Stacked, Vmapped
 from commeff.replicas.stacked import TOGETHER
 

@@ -22,8 +22,8 @@ from commeff.cluster.billing import Billing, Recorded
 from commeff.communicator.ledger import Entry
 from commeff.compressors import Dense, TopK
 from commeff.experiments.measure.forks import on_forks, time_in_turns
-from commeff.experiments.planning.scale.subjects import CLASSES, SGD, loop
 from commeff.experiments.run.system import cpu_name, git_commit
+from commeff.experiments.studies.bench.subjects import CLASSES, SGD, loop
 from commeff.experiments.studies.lab.network import NETWORKS, LinkShape, Node, lab
 from commeff.experiments.tasks.models import seeded
 

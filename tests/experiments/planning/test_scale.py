@@ -1,4 +1,4 @@
-"""`commeff scale`: laws of throughput, points that price profiles, marks on what was measured."""
+"""`commeff scale`: laws of throughput, points that price profiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import typer
 from matplotlib.figure import Figure as Canvas
-from torch import nn
 from typer.testing import CliRunner
 
 from commeff import Layout
@@ -19,23 +18,18 @@ from commeff.cluster.billing import Billing
 from commeff.experiments.cli.scale import scale
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import built_in
-from commeff.experiments.planning.scale import measured
-from commeff.experiments.planning.scale.command import make_study, read_options
-from commeff.experiments.planning.scale.methods import SHOWN, MethodChoice, read_methods
+from commeff.experiments.planning.scale.command import model_study
+from commeff.experiments.planning.scale.methods import MethodChoice, read_methods
 from commeff.experiments.planning.scale.modelled import curves, point, profiled
 from commeff.experiments.planning.scale.page import Study, page, save
-from commeff.experiments.planning.scale.picture import IDEAL, LOOKS, figure
+from commeff.experiments.planning.scale.picture import IDEAL, figure
 from commeff.experiments.planning.scale.setting import ScalingSetting
-from commeff.experiments.planning.scale.subjects import TimedModel
 from commeff.experiments.planning.scale.workloads import WORKLOADS, Workload
 
 CORE = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"fp32": 1e11})
 FLAT = Cluster("flat", gpus=1, gpu=CORE, per_node=1, intra=Link(1e9, 1e-5), inter=Link(1e9, 1e-5))
 NUMBERS = (2, 4, 8, 16, 64, 256, 1024)
 RESNET, BERT = WORKLOADS.values()
-SMALL = TimedModel("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
-
-
 METHODS = read_methods([])
 PSGD, DSGD, AWC, LOCAL_SGD, MEM_SGD = METHODS
 TINY = Workload("tiny", Layout.of([("matrix", (64, 64)), ("bias", (64,))]), 1, 1000.0, "samples", "a test")
@@ -50,11 +44,6 @@ def seldom(optimizer) -> Strategy:
 def plugin(folder: Path) -> MethodChoice:
     (folder / "mine.py").write_text(PLUGIN)
     return MethodChoice(("method=seldom",), tuple(adopt([str(folder / "mine.py")])[0]))
-
-
-@pytest.fixture(scope="module")
-def few():
-    return measured.curves((1, 2), read_methods([*SHOWN[0], *SHOWN[1]]), subjects=[SMALL], rounds=1)
 
 
 @pytest.mark.parametrize("name", [*built_in("method"), "a plug-in"])
@@ -165,53 +154,23 @@ def test_strong_scaling_ends_where_gpus_have_nothing_to_do() -> None:
     assert {p.workers for p in points if p.scaling == "weak"} == {1, 2, 4, 8, 16, 32, 64}
 
 
-def test_measured_points_are_marked_and_share_one_lonely_process(few) -> None:
-    assert {p.source for p in few} == {"measured"}
-    assert len({p.alone for p in few}) == 1
-    assert {(p.scaling, p.workers, p.batch) for p in few} == {
-        ("weak", 1, 4), ("weak", 2, 4), ("strong", 1, 4), ("strong", 2, 2),
-    }  # fmt: skip
-    assert all(p.efficiency == pytest.approx(1) for p in few if p.workers == 1)
-    assert not any(p.oversubscribed for p in few if p.workers == 1)
-
-
-def test_more_processes_than_cores_are_marked(monkeypatch) -> None:
-    monkeypatch.setattr(measured, "cores", lambda: 1)
-    points = measured.curves((2,), [DSGD], subjects=[SMALL], rounds=1)
-    assert all(p.oversubscribed and p.row()["oversubscribed"] for p in points)
-
-
-def test_measured_and_modelled_share_no_panel_no_line_style_and_no_unmarked_row(few, tmp_path: Path) -> None:
+def test_the_files_hold_every_point_and_every_method_has_its_dash(tmp_path: Path) -> None:
     setting = ScalingSetting(Cluster.named("v100_25g"))
-    points = (*few, *curves(setting, [RESNET, BERT], METHODS, largest=16))
-    assert not any(panel.name.startswith("measured") for panel in figure(points).panels)  # two points are no curve
-    drawn = figure((*points, *(replace(each, workers=4) for each in few if each.workers == 2)))
-    assert {panel.name.partition("-")[0] for panel in drawn.panels} == {"measured", "modelled"}
-    for panel in drawn.panels:
+    points = tuple(curves(setting, [RESNET, BERT], METHODS, largest=16))
+    study = Study(setting, (RESNET, BERT), METHODS, points, "commeff scale")
+    assert [path.suffix for path in save(study, tmp_path)] == [".csv", ".md", ".pdf", ".png"]
+    assert len(pd.read_csv(tmp_path / "scale.csv")) == len(points)
+    assert "What hides decides which is faster" in "\n".join(page(study))
+    for panel in figure(points).panels:
         axes = Canvas().add_subplot()
         panel.draw(axes)
-        solid = {line.get_linestyle() == "-" for line in axes.lines if line.get_color() != IDEAL.colour}
-        assert solid == {panel.name.startswith("measured")}, panel.name
-    looks = {source: [look(position) for position in range(31)] for source, look in LOOKS.items()}
-    assert all(look.dash == "-" and look.marker for look in looks["measured"])
-    assert all(look.dash != "-" and not look.marker for look in looks["modelled"])
-    found = Study(setting, (RESNET, BERT), METHODS, points, "commeff scale")
-    assert [path.suffix for path in save(found, tmp_path)] == [".csv", ".md", ".pdf", ".png"]
-    table = pd.read_csv(tmp_path / "scale.csv")
-    assert len(table) == len(points)
-    assert set(table["source"]) == {"measured", "modelled"}
-    text = "\n".join(page(found))
-    assert text.index("## Modelled") < text.index("samples/s (modelled)") < text.index("## Measured")
-    assert text.index("## Measured") < text.index("samples/s (measured)")
-    assert "What hides decides which is faster" in text
+        lines = [line for line in axes.lines if line.get_color() != IDEAL.colour]
+        assert len(lines) == len(METHODS)
+        assert all(line.is_dashed() and line.get_marker() in ("", "None") for line in lines)
 
 
-def test_few_points_are_drawn_where_nothing_else_is(few) -> None:
-    assert figure(few).panels
+def test_two_numbers_of_workers_are_drawn() -> None:
     assert figure(curves(ScalingSetting(FLAT), [RESNET], [PSGD], largest=2)).panels
-
-
-NOTHING_MEASURED = ["--processes", "0"]
 
 
 @pytest.fixture
@@ -222,7 +181,7 @@ def app() -> typer.Typer:
 
 
 def test_the_command_gives_every_point(app) -> None:
-    options = ["--workload", "bert_large", "--workers", "4", "--json", *NOTHING_MEASURED]
+    options = ["--workload", "bert_large", "--workers", "4", "--json"]
     result = CliRunner().invoke(
         app, ["method=psgd", "method=choco", "compressor=scaled_sign", "topology=ring", *options]
     )
@@ -231,12 +190,12 @@ def test_the_command_gives_every_point(app) -> None:
     assert {(r["method"], r["workers"], r["scaling"]) for r in rows} == {
         (m, n, s) for m in ("psgd", "choco, scaled_sign, ring") for n in (1, 2, 4) for s in ("weak", "strong")
     }
-    assert all(r["source"] == "modelled" and r["place"] == "v100_25g" for r in rows)
+    assert all(r["cluster"] == "v100_25g" for r in rows)
 
 
 def test_a_plugin_is_drawn_like_any_other_method(app, tmp_path: Path) -> None:
     plugin(tmp_path)
-    options = ["method=seldom", "--plugin", str(tmp_path / "mine.py"), "--workers", "2", "--json", *NOTHING_MEASURED]
+    options = ["method=seldom", "--plugin", str(tmp_path / "mine.py"), "--workers", "2", "--json"]
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 0, result.output
     assert {row["method"] for row in json.loads(result.stdout)} == {"seldom"}
@@ -244,19 +203,13 @@ def test_a_plugin_is_drawn_like_any_other_method(app, tmp_path: Path) -> None:
 
 def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
     replace(FLAT, name="mine", inter=Link(5e8, 1e-4)).save(tmp_path / "mine.yaml")
-    plan = read_options(
+    study = model_study(
         ["method=psgd", "bucket_mb=0", "collective=ring"], workloads=["resnet50"], workers=8, step_seconds=0.1,
-        global_batch=64, overlap=0.0, processes="0", cluster=str(tmp_path / "mine.yaml"),
+        global_batch=64, overlap=0.0, cluster=str(tmp_path / "mine.yaml"),
     )  # fmt: skip
-    last = make_study(plan).points[3]
-    assert (last.place, last.workers) == ("mine", 8)
+    last = study.points[3]
+    assert (last.cluster, last.workers) == ("mine", 8)
     assert last.step == pytest.approx(0.1 + 14 * 1e-4 + 14 / 8 * RESNET.bytes / 5e8)
-
-
-def test_methods_that_repeat_too_seldom_together_are_not_measured() -> None:
-    slow = MethodChoice(("method=local_sgd", "method.period=67"))
-    with pytest.raises(ValueError, match="must repeat together within 64 steps to be measured, got 67"):
-        measured.curves((2,), [slow], subjects=[SMALL], rounds=1)
 
 
 @pytest.mark.parametrize(
@@ -272,13 +225,11 @@ def test_methods_that_repeat_too_seldom_together_are_not_measured() -> None:
         (["--overlap", "1.5"], "--overlap must be 0 to 1, got 1.5"),
         (["--global-batch", "3"], "--global-batch must be at least 8, got 3"),
         (["method=mem_sgd", "compressor.ratio=0"], "ratio"),
-        (["--workers", "-4"], "--workers must be at least 1, or 0 to model nothing, got -4"),
-        (["--workers", "0", "--processes", "0"], "nothing to do"),
-        (["--processes", "two"], "or 0 to measure nothing, got two"),
+        (["--workers", "-4"], "--workers must be 1 to 100,000, got -4"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(app, options, words) -> None:
-    result = CliRunner().invoke(app, options if "--processes" in options else [*options, *NOTHING_MEASURED])
+    result = CliRunner().invoke(app, options if "--processes" in options else [*options])
     assert result.exit_code == 2, result.output
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
 from commeff.experiments.measure.forks import on_forks, time_in_turns
-from commeff.experiments.planning.scale.subjects import TimedModel
 from commeff.experiments.studies.bench import hosting, processes
 from commeff.experiments.studies.bench.processes import compare, contestants, exposed
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
+from commeff.experiments.studies.bench.subjects import TimedModel
 from commeff.experiments.tasks.language import Language
 
 SMALL = TimedModel("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
