@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from math import inf
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, SupportsFloat, TypeVar
 
 T = TypeVar("T")
 
@@ -26,7 +26,9 @@ def refusal(name: str, must: str, value: object, reason: str = "") -> ValueError
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    """Whether it is a number, or holds one, as a tensor without dimensions does."""
+    one = isinstance(value, Real) or (isinstance(value, SupportsFloat) and getattr(value, "shape", None) == ())
+    return one and not isinstance(value, bool)
 
 
 def count(least: int = 1, *, most: int | None = None, **values: Any) -> None:

@@ -87,8 +87,12 @@ class GradientComparison(Stateful, ABC):
         """Allocate memory for rows like x."""
 
     @abstractmethod
-    def __call__(self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None) -> Tensor:
-        """What there is to send, (w, d), of the gradients at x; rows stay apart. oracle(x): of this batch, at x."""
+    def __call__(
+        self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None, moving: Tensor | None
+    ) -> Tensor:
+        """What there is to send, (w, d), of the gradients at x; rows stay apart. oracle(x): of this batch, at x.
+        moving, (w,) bool: who takes a step; None: all do.
+        """
 
 
 class Component(Stateful):

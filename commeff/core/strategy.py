@@ -296,7 +296,7 @@ class Strategy(Stateful):
             update_curvature(self._learner, x, communicator, oracle, moving, shared=sends(self.gradients))
         if self.comparison is None:
             return gradient
-        return self.comparison(x, gradient, communicator, oracle)
+        return self.comparison(x, gradient, communicator, oracle, moving)
 
 
 def with_transforms(strategy: Strategy, gradients: Transform, parameters: Transform) -> Strategy:

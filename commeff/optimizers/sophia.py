@@ -20,7 +20,7 @@ class Sophia(Rule):
     ) -> None:
         for beta in betas:
             require.within("[0, 1)", betas=beta)
-        require.positive(rho=rho)
+        require.within("(0, inf]", rho=rho)
         require.at_least(0, weight_decay=weight_decay)
         require.at_least(1, interval=interval)
         options = {"lr": lr, "betas": tuple(betas), "rho": rho, "weight_decay": weight_decay, "interval": interval}

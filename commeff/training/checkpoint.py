@@ -12,6 +12,7 @@ from typing import Any
 from commeff import require
 from commeff.communicator.wire.group import Processes
 from commeff.compressors.boxes import Boxes, Shape
+from commeff.core.saving import ELSE
 from commeff.files import appearing
 from commeff.training.documents import (
     OTHER_FORMAT,
@@ -85,8 +86,7 @@ class Checkpoints:
 
     def keep(self, run: Run) -> None:
         """Save a run, that of all workers at rank 0, whose disk may be its own; every process calls it."""
-        state, transport = collect(run), run.communicator.transport
-        processes = Processes(transport.group, transport.size == 1)
+        state, processes = collect(run), self._processes_of(run)
         everybody = processes.gather(plain(share_out(state["tensors"], processes)))
         if everybody is not None:
             joined = {name: Boxes(*boxes) for name, boxes in join(everybody).items()}
@@ -104,9 +104,15 @@ class Checkpoints:
             return False
         shapes = self._shapes(run)
         with self.understood():
-            go_on = read_state(run, document["state"], document["method"], shapes)
+            go_on, unused = read_state(run, document["state"], document["method"], shapes)
+        for name in sorted(set.intersection(*map(set, self._processes_of(run).share([*unused])))):
+            raise CheckpointRefused(f"checkpoint {self.path} must not hold {name}: {ELSE}; {self.instead}")
         go_on()
         return True
+
+    def _processes_of(self, run: Run) -> Processes:
+        transport = run.communicator.transport
+        return Processes(transport.group, transport.size == 1)
 
     def _shapes(self, run: Run) -> Mapping[str, Shape]:
         """Of the whole tensors of a run's model."""

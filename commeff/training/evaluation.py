@@ -118,7 +118,7 @@ def yardsticks(task: Task, initial: nn.Module, norm: float | None = None) -> dic
 
 def yardsticks_of_pieces(task: Task, worker: ShardedWorker, communicator: Communicator) -> dict[str, float]:
     """The same before the first step of workers in pieces: at the end nobody could make their initial model anew."""
-    with worker.averaged(communicator) as (model, mean):
+    with worker.uncounted(), worker.averaged(communicator) as (model, mean):
         return yardsticks(task, model, _norm(mean, worker.layout))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +55,8 @@ class Run:
         Which run this is, and its method, in words.
     began : dict
         What was measured before the first step, where that cannot be done at the end.
+    measure_start : callable
+        Measures that.
     participation : Participation, optional
         Who takes part in which step; everybody unless given.
     event_clock : EventClock, optional
@@ -77,6 +79,7 @@ class Run:
     identity: str = ""
     method: str = ""
     began: dict[str, float] = field(default_factory=dict)
+    measure_start: Callable[[], dict[str, float]] = dict
     participation: Participation | None = None
     event_clock: EventClock | None = None
     now: Instant | None = None

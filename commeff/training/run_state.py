@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from math import prod
 from typing import Any
 
@@ -21,6 +21,7 @@ LOG = logging.getLogger(__name__)
 EQUAL = ("counted", "step", "seconds", "exposed", "samples", "row", "began")  # what is one for a whole run
 COUNTED = ("losses", "ledger", "axes")  # what each process counts for itself
 MODEL = "model"  # under which parameters are saved
+LOCAL = "rank"  # and with a number what each process has for itself
 
 
 class OtherRun(ValueError):
@@ -40,8 +41,11 @@ def collect(run: Run) -> dict[str, Any]:
     return {name: getattr(run, name) for name in EQUAL} | about | {"tensors": saver.saved}
 
 
-def read_state(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str, Shape]) -> Callable[[], None]:
-    """What lets a run go on from a checkpoint, once that is read; until it is called, nothing changes.
+def read_state(
+    run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[str, Shape]
+) -> tuple[Callable[[], None], Set[str]]:
+    """What lets a run go on from a checkpoint, once that is read; until it is called, nothing changes. And the names of
+    memories that this process does not use, where some process should.
 
     Parameters
     ----------
@@ -65,11 +69,12 @@ def read_state(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[
     if same and method != run.method:
         raise OtherRun(f"must be of the method {run.method}, got one of {method}")
     values = {name: state[name] for name in EQUAL}
-    values["began"] = values["began"] or run.began
+    values["began"] = values["began"] or run.measure_start()
     for name, value in values.items():
         if type(value) is not type(getattr(run, name)):
             raise TypeError(f"{name} is another kind of thing")
     at, replicas = Address(where.spans), run.replicas.state_dict()
+    unused: Set[str] = frozenset()
     memories: Fresh | MemoryLoader = Fresh(state["strategy"])
     local = _read_local(run, replicas, saved, state)
     if same:
@@ -79,6 +84,9 @@ def read_state(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[
         memories.rows(_model(where), replicas["parameters"])
         memories.arrived = True
         parameters = memories.rows(_model(where), replicas["parameters"])
+        if state["mesh"] == run.replicas.degrees:
+            memory_names = {name for name in saved if not name.startswith(LOCAL)}
+            unused = (memory_names | state["strategy"].keys()) - memories.used
     else:
         rows = run.replicas.parameters
         parameters = _mean_row(saved, where, state["workers"]).to(rows).expand_as(rows)
@@ -101,7 +109,7 @@ def read_state(run: Run, state: Mapping[str, Any], method: str, shapes: Mapping[
                 )
         run.strategy.exchange(at, memories)
 
-    return go_on
+    return go_on, unused
 
 
 def mean_model(state: Mapping[str, Any], where: Whereabouts) -> Tensor:
@@ -159,7 +167,7 @@ def _named(run: Run, name: str, rows: Tensor, rank: int | None = None) -> NamedB
     if rank is None:
         rank = run.everybody.transport.rank % _ranks(run.replicas.degrees)
     shape, first = tuple(rows.shape), run.communicator.workers[0]
-    return NamedBox(f"rank{rank}/{name}", (run.communicator.n, *shape[1:]), (first, *(0 for _ in shape[1:])), shape)
+    return NamedBox(f"{LOCAL}{rank}/{name}", (run.communicator.n, *shape[1:]), (first, *(0 for _ in shape[1:])), shape)
 
 
 def _read_local(
@@ -171,7 +179,7 @@ def _read_local(
     found: dict[str, Tensor] = {}
     for name, rows in _local(run, replicas).items():
         if name.partition("/")[0] in COUNTED and not same:
-            each = [saved[key].whole() for rank in range(ranks) if (key := f"rank{rank}/{name}") in saved]
+            each = [saved[key].whole() for rank in range(ranks) if (key := f"{LOCAL}{rank}/{name}") in saved]
             share = 1.0 if name == "losses" else ranks / _ranks(run.replicas.degrees)
             found |= {name: torch.cat(each).mean(0, keepdim=True) * share} if each else {}
             continue

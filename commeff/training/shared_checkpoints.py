@@ -105,6 +105,9 @@ class SharedCheckpoints(Checkpoints):
             if path.name not in kept:
                 path.unlink(missing_ok=True)
 
+    def _processes_of(self, run: Run) -> Processes:
+        return self._processes
+
     def _shapes(self, run: Run) -> Mapping[str, Shape]:
         each = self._processes.share(dict(super()._shapes(run)))
         return {name: tuple(shape) for shapes in each for name, shape in shapes.items()}

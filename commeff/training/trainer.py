@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -90,10 +91,10 @@ def train(
     steps, every, l2 = settings.steps, settings.rows_every, settings.l2
     run.participation, run.event_clock = settings.absences, settings.event_clock
     stop_vote = StopVote(everybody) if everybody.transport.size > 1 else None
-    if worker is not None:  # of the model that it begins with, wherever it goes on from
-        with worker.uncounted():
-            run.began = yardsticks_of_pieces(task, worker, communicator)
+    if worker is not None:
+        run.measure_start = partial(yardsticks_of_pieces, task, worker, communicator)
     resume(run, checkpoints, recorder, steps, settings.origin)
+    run.began = run.began or run.measure_start()
 
     with ended(checkpoints):
         for step in range(run.step, steps):

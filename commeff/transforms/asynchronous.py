@@ -97,7 +97,7 @@ class ParameterServer(Asynchronous):
     def __init__(self, server: ServerStep, waits_for: WaitsFor, patience: float | None = None) -> None:
         super().__init__(waits_for)
         if patience is not None:
-            require.positive(patience=patience)
+            require.within("(0, inf]", patience=patience)
         self.server, self.patience = server, patience
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

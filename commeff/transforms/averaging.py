@@ -80,10 +80,11 @@ class Weighted(Transform):
         context = communicator.context
         if self.weights is None and context.samples is None:
             return None
-        weights = torch.as_tensor(context.samples if self.weights is None else self.weights, dtype=torch.float64).cpu()
+        name, given = ("samples", context.samples) if self.weights is None else ("weights", self.weights)
+        weights = torch.as_tensor(given, dtype=torch.float64).cpu()
         if weights.shape != (context.n,) or not bool((weights > 0).all()):
             raise ValueError(
-                f"samples must be a positive number for each of the {context.n} workers, got {weights.tolist()}"
+                f"{name} must be a positive number for each of the {context.n} workers, got {weights.tolist()}"
             )
         return (weights[list(communicator.workers)] / weights[context.present].mean())[:, None]
 

@@ -206,7 +206,7 @@ class Buckets(Blocks):
     """
 
     def __init__(self, inner: Transform, megabytes: float) -> None:
-        require.positive(bucket_mb=megabytes)
+        require.within("(0, inf]", bucket_mb=megabytes)
         super().__init__(inner, ())
         self.megabytes = megabytes
 

@@ -52,7 +52,7 @@ class IfChanged(GradientComparison):
     )
 
     def __init__(self, local: Local, threshold: float, memory: int, longest: int | None = None) -> None:
-        require.at_least(0, "0 sends every step", threshold=threshold)
+        require.within("[0, inf]", "0 sends every step", threshold=threshold)
         require.at_least(1, memory=memory, longest=1 if longest is None else longest)
         self._local = local
         self.threshold, self.memory, self.longest = threshold, memory, longest
@@ -72,7 +72,9 @@ class IfChanged(GradientComparison):
         """(w, 1): |change|^2."""
         return self.square(gradient - self.public)
 
-    def __call__(self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None) -> Tensor:
+    def __call__(
+        self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None, moving: Tensor | None
+    ) -> Tensor:
         self.recent = torch.cat([self.square(x - self.last_x), self.recent[:, :-1]], 1)
         self.last_x = x.clone()
         moved = self.threshold * self.recent.sum(1, keepdim=True)

@@ -44,12 +44,14 @@ class Differences(GradientComparison):
     def start(self, x: Tensor, layout: Layout) -> None:
         self.last_x, self.begun = x.clone(), False
 
-    def __call__(self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None) -> Tensor:
+    def __call__(
+        self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None, moving: Tensor | None
+    ) -> Tensor:
         elsewhere = require_oracle(oracle, self)
         out = gradient
         if not sends_whole(self.begun, self.probability, communicator):
             out = gradient - elsewhere(self.last_x)
-        self.last_x = kept(x.clone(), self.last_x, communicator.context.moving)
+        self.last_x = kept(x.clone(), self.last_x, moving)
         self.begun = self.begun or bool(communicator.context.present.any())
         return out
 

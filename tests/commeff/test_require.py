@@ -21,8 +21,8 @@ NONE = (None, "1", True, math.nan)  # no numbers
     [
         (require.count, (1, 7), (0, 1.0, np.int64(3), *NONE)),
         (partial(require.count, 0, most=5), (0, 5), (-1, 6)),
-        (partial(require.at_least, 2), (2, 2.5, np.float32(3), np.int64(2)), (1.999, math.inf, *NONE)),
-        (require.positive, (1e-300, 5), (0, -1.0, math.inf, *NONE)),
+        (partial(require.at_least, 2), (2, 2.5, np.float32(3), np.int64(2), torch.tensor(2)), (1.999, math.inf, *NONE)),
+        (require.positive, (1e-300, 5, torch.tensor(0.5), np.array(0.5)), (0, -1.0, math.inf, *NONE)),
         (partial(require.within, "[0, 1)"), (0, 0.5), (-1e-9, 1, *NONE)),
         (partial(require.within, "(0, 1]"), (1e-9, 1), (0, 1.0001, *NONE)),
         (partial(require.within, "(0, inf]"), (1, math.inf), (0,)),
@@ -52,7 +52,7 @@ def test_what_is_not_finite_is_said_to_be_so() -> None:
         require.positive(x=math.inf)
 
 
-@pytest.mark.parametrize("value", ["0.5", None, True, torch.tensor(0.5)])
+@pytest.mark.parametrize("value", ["0.5", None, True, [0.5], torch.tensor([0.5])])
 def test_what_is_no_number_is_not_said_to_be_a_small_one(value: Any) -> None:
     with pytest.raises(ValueError, match=r"^x must be a number of at least 0, got "):
         require.at_least(0, x=value)

@@ -290,7 +290,7 @@ def test_sides_of_a_graph():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda: methods.async_sgd(SGD, patience=0), "patience must be above 0"),
+        (lambda: methods.async_sgd(SGD, patience=0), r"patience must lie in \(0, inf\]"),
         (lambda: methods.async_local_sgd(SGD, period=0), "period must be a whole number"),
         (lambda: methods.async_local_sgd(SGD, beta=1.0), "beta must lie in"),
         (lambda: methods.async_local_sgd(SGD, outer_lr=0.0), "outer_lr must be above 0"),

@@ -213,7 +213,7 @@ def test_who_is_never_silent_is_psgd(build):
 
 def test_what_lazy_methods_need_is_said():
     for bad, words in {
-        "threshold must be at least 0, got -1": {"threshold": -1},
+        r"threshold must lie in \[0, inf\], got -1": {"threshold": -1},
         "memory must be at least 1, got 0": {"memory": 0},
         "smoothness must be above 0, got 0": {"rule": "server", "smoothness": 0},
         "rule must be one of worker, server, got 'both'": {"rule": "both"},

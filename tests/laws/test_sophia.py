@@ -261,7 +261,7 @@ def test_without_an_oracle_it_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"rho": 0.0}, "rho must be above 0"),
+        ({"rho": 0.0}, r"rho must lie in \(0, inf\]"),
         ({"interval": 0}, "interval must be at least 1"),
         ({"betas": (1.0, 0.9)}, "betas"),
     ],

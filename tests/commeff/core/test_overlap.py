@@ -191,7 +191,7 @@ def test_buckets_hold_whole_tensors_and_the_first_to_go_is_small() -> None:
     assert spans([million] * 5 + [1000] * 10, 8) == [million, 2 * million, 2 * million, 10_000]
     assert spans([5 * million, 1000], 8) == [5 * million, 1000], "a large tensor is not cut"
     assert spans([million] * 5, 8, Average(TopK(k=3))) == [5 * million], "top-k needs the whole vector"
-    with pytest.raises(ValueError, match="bucket_mb must be above 0, got -1"):
+    with pytest.raises(ValueError, match=r"bucket_mb must lie in \(0, inf\], got -1"):
         Buckets(Average(), -1)
 
 

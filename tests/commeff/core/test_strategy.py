@@ -48,7 +48,7 @@ class Halved(GradientComparison):
     def start(self, x, layout):
         self.seen = []
 
-    def __call__(self, x, gradient, communicator, oracle):
+    def __call__(self, x, gradient, communicator, oracle, moving):
         self.seen.append(x.clone())
         return gradient / 2
 

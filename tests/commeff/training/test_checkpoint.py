@@ -179,6 +179,13 @@ def test_a_state_of_another_form_is_refused(tmp_path: Path) -> None:
         torch.save(whole | {"state": wrong}, checkpoints.path)
         with pytest.raises(CheckpointRefused, match=rf"must hold the state of this run, .*; delete {tmp_path} to"):
             run(tmp_path, psgd(), 8)
+    for more in (
+        {"strategy": state["strategy"] | {"gradients/age": 3}},
+        {"tensors": tensors | {"gradients/age": tensors["rank0/losses"]}},
+    ):
+        torch.save(whole | {"state": state | more}, checkpoints.path)
+        with pytest.raises(CheckpointRefused, match=r"must not hold gradients/age: it is another method's state"):
+            run(tmp_path, psgd(), 8)
     torch.save(whole, checkpoints.path)
     assert run(tmp_path, psgd(), 8)["steps"] == 8
 
