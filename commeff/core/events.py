@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from commeff import require
@@ -89,48 +88,3 @@ class OwnPace:
 
     waits_for: WaitsFor
     own: Tensor
-
-
-class Gathering:
-    """Who of n workers goes on, as they come to the ends of their steps: a function of the order in which they come.
-
-    Attributes
-    ----------
-    counts : list of int
-        The steps that each worker has ended and gone on from.
-    there : set of int
-        Who has come to an exchange and waits there.
-    exchanges : int
-        Those that there have been.
-
-    Examples
-    --------
-    >>> pairs = Gathering(3, WaitsFor(quorum=2 / 3))
-    >>> pairs.come([2]), pairs.come([0]), pairs.counts
-    (set(), {0, 2}, [1, 0, 1])
-    """
-
-    def __init__(self, n: int, waits_for: WaitsFor) -> None:
-        self._period, self._needed = waits_for.period, waits_for.needed(n)
-        self.counts, self.there, self.exchanges = [0] * n, set[int](), 0
-
-    def meets(self, worker: int) -> bool:
-        """Whether the step that a worker is in ends with an exchange."""
-        return (self.counts[worker] + 1) % self._period == 0
-
-    def come(self, workers: Iterable[int], over: bool = False) -> set[int]:
-        """Who goes on when these have come to the ends of their steps; `over`: those who wait need not any longer."""
-        arrived = {*workers}
-        meeting = {worker for worker in arrived if self.meets(worker)}
-        done, self.there = arrived - meeting, self.there | meeting
-        if self.there and (over or len(self.there) >= self._needed):
-            done, self.there, self.exchanges = done | self.there, set(), self.exchanges + 1
-        for worker in done:
-            self.counts[worker] += 1
-        return done
-
-    def instant(self, number: int, seconds: float, done: Iterable[int], counts: Sequence[int]) -> Instant:
-        """The event in which these go on, who had `counts` before."""
-        finished = torch.zeros(len(counts), dtype=torch.bool)
-        finished[sorted(done)] = True
-        return Instant(number, seconds, finished, tuple(counts))
