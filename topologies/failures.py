@@ -53,9 +53,9 @@ def without_links(matrix: MixingMatrix, lost: ArrayLike, keep: Sums | None = Non
     if not mask.any():
         return matrix
     ends = links.row if (keep or ("rows" if matrix.row_stochastic else "columns")) == "rows" else links.col
-    kept = csr_array((links.data[~mask], (links.row[~mask], links.col[~mask])), shape=links.shape)
-    own = matrix.sparse().diagonal() + np.bincount(ends[mask], links.data[mask], minlength=matrix.n)
-    return MixingMatrix(kept + diags_array(own))
+    remaining = csr_array((links.data[~mask], (links.row[~mask], links.col[~mask])), shape=links.shape)
+    diagonal = matrix.sparse().diagonal() + np.bincount(ends[mask], links.data[mask], minlength=matrix.n)
+    return MixingMatrix(remaining + diags_array(diagonal))
 
 
 def without_workers(matrix: MixingMatrix, present: ArrayLike, keep: Sums | None = None) -> MixingMatrix:
@@ -82,11 +82,11 @@ def without_workers(matrix: MixingMatrix, present: ArrayLike, keep: Sums | None 
            [0.  , 0.  , 1.  , 0.  ],
            [0.25, 0.25, 0.  , 0.5 ]])
     """
-    there = np.asarray(present, dtype=bool)
-    if there.shape != (matrix.n,):
-        raise ValueError(f"present must say of each of the {matrix.n} workers whether it is there, got {there.shape}")
+    mask = np.asarray(present, dtype=bool)
+    if mask.shape != (matrix.n,):
+        raise ValueError(f"present must say of each of the {matrix.n} workers whether it is there, got {mask.shape}")
     links = matrix.off_diagonal.tocoo()
-    return without_links(matrix, ~(there[links.row] & there[links.col]), keep)
+    return without_links(matrix, ~(mask[links.row] & mask[links.col]), keep)
 
 
 def failing_links(topology: Topology, p: float, seed: int, push_sum: bool = False) -> Topology:
@@ -149,5 +149,5 @@ def among(matrix: MixingMatrix, present: ArrayLike, keep: Sums | None = None) ->
     array([[0.75, 0.25],
            [0.25, 0.75]])
     """
-    there = np.flatnonzero(np.asarray(present, dtype=bool))
-    return MixingMatrix(without_workers(matrix, present, keep).sparse()[there][:, there])
+    members = np.flatnonzero(np.asarray(present, dtype=bool))
+    return MixingMatrix(without_workers(matrix, present, keep).sparse()[members][:, members])

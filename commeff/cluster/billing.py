@@ -127,7 +127,7 @@ class Billing:
     shards: int = 1
     members: tuple[int, ...] | None = None
     groups: Groups = field(init=False, repr=False, compare=False)
-    known: dict[tuple[object, ...], tuple[float, MixingMatrix | None]] = field(
+    cache: dict[tuple[object, ...], tuple[float, MixingMatrix | None]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
@@ -142,9 +142,9 @@ class Billing:
         """One operation: its rounds one after the other. Equal ones are priced once."""
         matrix, own = operation.matrix, (operation.kind, operation.payload_bytes, operation.wire_bytes)
         key = (*own, operation.rounds, operation.shards, id(matrix))
-        if key not in self.known:
-            self.known[key] = self._price(operation), matrix
-        return self.known[key][0]
+        if key not in self.cache:
+            self.cache[key] = self._price(operation), matrix
+        return self.cache[key][0]
 
     def _price(self, operation: Operation) -> float:
         kind, rounds = operation.kind, operation.rounds

@@ -294,6 +294,6 @@ def price(groups: Groups, size: Bytes, kind: Callable[[Groups], Moves]) -> Numbe
     """`seconds` of a kind of operation, whose moves and lines are worked out once for each `Groups`."""
     if groups.intra.burst or groups.inter.burst:
         return seconds(groups, size, kind(groups))
-    if kind not in groups.known:
-        groups.known[kind] = lines(groups, kind(groups))
-    return longest(size, groups.known[kind])
+    if kind not in groups.cache:
+        groups.cache[kind] = lines(groups, kind(groups))
+    return longest(size, groups.cache[kind])

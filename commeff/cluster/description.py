@@ -65,8 +65,8 @@ def write(path: str | Path, content: Mapping[str, Any]) -> None:
 
 def fields(content: Any, name: str, gpus: int | None = None) -> dict[str, Any]:
     """The fields of a cluster from what a YAML file holds; `gpus` instead of the file's, if given."""
-    known = ("name", "gpus", "per_node", "nics", "gpu", "intra", "inter", "network")
-    keys = section("the description", content, known, ("gpu", "inter"))
+    allowed = ("name", "gpus", "per_node", "nics", "gpu", "intra", "inter", "network")
+    keys = section("the description", content, allowed, ("gpu", "inter"))
     inter = link("inter", keys["inter"])
     per_node = keys.get("per_node", 1)
     if "intra" not in keys and type(per_node) is int and per_node > 1:
@@ -117,8 +117,8 @@ def link(where: str, content: Any) -> Link:
 
 def processor(where: str, content: Any) -> GPU:
     """A GPU: name, memory, memory_bandwidth, peak by precision, hour_cost."""
-    wanted = ("name", "memory", "memory_bandwidth", "peak")
-    keys = section(where, content, (*wanted, "hour_cost"), wanted)
+    required = ("name", "memory", "memory_bandwidth", "peak")
+    keys = section(where, content, (*required, "hour_cost"), required)
     if not isinstance(keys["peak"], Mapping):
         raise ValueError(f"{where}: peak is {keys['peak']!r}; give FLOP/s by precision, such as {{bf16: 312 TFLOP/s}}")
     cost = keys.get("hour_cost")

@@ -43,7 +43,7 @@ class Groups:
     intra: Link
     inter: Link
     oversubscription: float = 1.0
-    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # what `collectives` worked out
+    cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # what `collectives` worked out
 
     @classmethod
     def first(cls, cluster: Cluster, size: Numbers | int) -> Groups:

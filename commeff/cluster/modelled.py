@@ -31,13 +31,13 @@ class Modelled:
     Attributes
     ----------
     sent : (steps,) what sending takes, hidden or not, by kind of operation.
-    stood : (steps,) the mean over workers of how long they stand still while something of a kind travels.
+    idle : (steps,) the mean over workers of how long they stand still while something of a kind travels.
     computing : (steps, n) what computing takes.
     finish : (steps, n) when a worker ends a step, all having started at 0.
     """
 
     sent: Mapping[str, Times]
-    stood: Mapping[str, Times]
+    idle: Mapping[str, Times]
     computing: Times
     finish: Times
 
@@ -86,7 +86,7 @@ class Modelled:
     @property
     def exposed_by_kind(self) -> dict[str, float]:
         """Exposed seconds of a step in the mean."""
-        return {kind: float(seconds.mean()) for kind, seconds in self.stood.items()}
+        return {kind: float(seconds.mean()) for kind, seconds in self.idle.items()}
 
     @property
     def hidden_by_kind(self) -> dict[str, float]:
@@ -148,7 +148,7 @@ def modelled_present(
     compute : seconds of a step.
     """
 
-    everybody = Billing(cluster, sent.workers, collective)
+    all_workers = Billing(cluster, sent.workers, collective)
 
     @cache
     def billing(members: tuple[int, ...]) -> Billing:
@@ -156,7 +156,7 @@ def modelled_present(
 
     def price(operation: Operation) -> float:
         if operation.kind == "mix":  # the matrix says who is there
-            return everybody.seconds(operation)
+            return all_workers.seconds(operation)
         senders, members = sent.senders(operation), sent.members(operation)
         payload, wire = (sent.workers / senders * size for size in (operation.payload_bytes, operation.wire_bytes))
         return billing(members).seconds(operation._replace(payload_bytes=payload, wire_bytes=wire))
@@ -184,29 +184,29 @@ def play(
             require.within("[0, 1]", **{name: share})
     if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
         raise ValueError(f"steps must be a whole number of at least 0, got {steps!r}")
-    given, workers = np.asarray(compute, dtype=np.float64), schedule.workers
-    if given.shape not in ((), (workers,), (steps, workers), (steps, 1)):
+    seconds, workers = np.asarray(compute, dtype=np.float64), schedule.workers
+    if seconds.shape not in ((), (workers,), (steps, workers), (steps, 1)):
         raise ValueError(
             f"compute must be one number, or have the shape ({workers},) of the workers or ({steps}, {workers}) of the "
-            f"steps and workers, got {given.shape}"
+            f"steps and workers, got {seconds.shape}"
         )
-    if not (given >= 0).all():
-        raise ValueError(f"compute must be seconds, 0 or above, got {given.min()}")
-    computing = np.broadcast_to(given, (steps, workers))
+    if not (seconds >= 0).all():
+        raise ValueError(f"compute must be seconds, 0 or above, got {seconds.min()}")
+    computing = np.broadcast_to(seconds, (steps, workers))
     alike = bool((computing == computing[:, :1]).all())
     period = schedule.period if alike and (computing == computing[:1]).all() else None
     progress, durations = Progress(1 if alike else schedule.workers), computing[:, :1] if alike else computing
-    sent, stood = (defaultdict[str, Times](lambda: np.zeros(steps)) for _ in range(2))
+    sent, idle = (defaultdict[str, Times](lambda: np.zeros(steps)) for _ in range(2))
     finish = np.empty((steps, schedule.workers))
     played, before = 0, np.empty((0, 1))
     for step in range(steps):
         operations = [each for each in schedule.operations(step) if each.rounds]
         priced = [(share, each, price(each)) for share, each in readiness(operations, backward, overlap)]
         finish[step] = progress.step(step, durations[step], priced)
-        for _, each, seconds in priced:
-            sent[each.kind][step] += seconds
-        for kind, seconds in progress.exposed.items():
-            stood[kind][step] = seconds
+        for _, each, duration in priced:
+            sent[each.kind][step] += duration
+        for kind, duration in progress.exposed.items():
+            idle[kind][step] = duration
         played = step + 1
         if period and played > schedule.first and (played - schedule.first) % period == 0:
             ahead, lasted = progress.ahead, finish[step, 0] - (finish[step - period, 0] if step >= period else 0.0)
@@ -216,6 +216,6 @@ def play(
     if period and played < steps:
         turn = np.diff(finish[:played, 0], prepend=0.0)[played - period :]
         finish[played:] = finish[played - 1] + np.cumsum(np.resize(turn, steps - played))[:, None]
-        for table in (*sent.values(), *stood.values()):
+        for table in (*sent.values(), *idle.values()):
             table[played:] = np.resize(table[played - period : played], steps - played)
-    return Modelled(dict(sent), dict(stood), computing, finish)
+    return Modelled(dict(sent), dict(idle), computing, finish)

@@ -140,17 +140,17 @@ class FatTree(Network):
         """See `Network.traffic`. Links of a level are numbered by the switch or port below them and the way taken so
         far.
         """
-        here, there, port, size = sources, destinations, destinations, sizes
+        sender, receiver, port, size = sources, destinations, destinations, sizes
         load, links, ways, way = 0.0, 0, 1, np.zeros_like(destinations)
         for children, uplinks in zip((1, *self.down), (1, *self.up), strict=True):
-            here, there = here // children, there // children
-            rising = here != there
-            here, there, port, size, way = here[rising], there[rising], port[rising], size[rising], way[rising]
+            sender, receiver = sender // children, receiver // children
+            rising = sender != receiver
+            sender, receiver, port, size, way = (each[rising] for each in (sender, receiver, port, size, way))
             if not size.size:
                 break
             way = way + port // ways % uplinks * ways
             ways *= uplinks
-            load = max(load, busiest(here * ways + way, size), busiest(there * ways + way, size))
+            load = max(load, busiest(sender * ways + way, size), busiest(receiver * ways + way, size))
             links += 2
         return Traffic(load, links)
 

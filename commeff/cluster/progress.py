@@ -89,11 +89,11 @@ class Progress:
             self._link = start + seconds
             self._under_way.append(Transfer(operation.kind, start, self._link, max(operation.waited, step)))
         self._now = np.maximum.reduce([done, *(each.end for each in self._under_way if each.due <= step)])
-        stood: defaultdict[str, float] = defaultdict(float)
+        exposed: defaultdict[str, float] = defaultdict(float)
         for each in self._under_way:
             both = np.minimum(each.end, self._now) - np.maximum(each.start, done)
-            stood[each.kind] += float(np.maximum(both, 0.0).mean())
-        self.exposed = dict(stood)
+            exposed[each.kind] += float(np.maximum(both, 0.0).mean())
+        self.exposed = dict(exposed)
         self._under_way = [each for each in self._under_way if each.due > step or (each.end > self._now).any()]
         return self._now
 

@@ -66,15 +66,15 @@ class Routes(NamedTuple):
 
 def routes(cluster: Cluster, sources: Ports, destinations: Ports, sizes: Sizes | float = 1.0) -> Routes:
     """The links that messages share. See `exchange`."""
-    each = np.broadcast_to(np.asarray(sizes, dtype=np.float64), sources.shape)
+    bytes_each = np.broadcast_to(np.asarray(sizes, dtype=np.float64), sources.shape)
     away = cluster.node_of(sources) != cluster.node_of(destinations)
     near = ~away & (sources != destinations)
     inside, outside, links = None, None, 0.0
     if near.any():
-        inside = max(busiest(sources[near], each[near]), busiest(destinations[near], each[near]))
+        inside = max(busiest(sources[near], bytes_each[near]), busiest(destinations[near], bytes_each[near]))
     if away.any():
         ports = cluster.port_of(sources[away]), cluster.port_of(destinations[away])
-        outside, links = cluster.network.traffic(*ports, each[away], cluster.nics)
+        outside, links = cluster.network.traffic(*ports, bytes_each[away], cluster.nics)
     return Routes(inside, outside, links)
 
 

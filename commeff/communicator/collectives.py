@@ -237,15 +237,15 @@ def mean(message: Message) -> Tensor:
 
 def post_up(message: Message, bounds: list[int], host: int, transport: Transport) -> Callable[[], Tensor]:
     """Sends the hosted messages to the server; gives the mean of all there, (1, d), and no rows elsewhere."""
-    here = transport.rank == host
+    at_host = transport.rank == host
     rows = message.to_buffer() if transport.size > 1 else torch.empty(0)
-    others = [rank for rank in range(transport.size) if rank != host and here and bounds[rank + 1] > bounds[rank]]
+    others = [rank for rank in range(transport.size) if rank != host and at_host and bounds[rank + 1] > bounds[rank]]
     incoming = {rank: rows.new_empty(bounds[rank + 1] - bounds[rank], message.row_bytes) for rank in others}
-    done = transport.exchange("to_server", {} if here or not message.rows else {host: rows}, incoming)
+    done = transport.exchange("to_server", {} if at_host or not message.rows else {host: rows}, incoming)
 
     def wait() -> Tensor:
         arrived = done()
-        if not here:
+        if not at_host:
             return torch.empty(0, message.d, dtype=message.dtype, device=message.parts[0].device)
         everything = [rows if rank == host else arrived[rank] for rank in sorted({host, *others})]
         return mean(message.from_buffer(torch.cat(everything)) if others else message)

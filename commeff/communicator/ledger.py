@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-KEPT = 1000
+CAPACITY = 1000
 TOTALS = ("payload_bytes", "wire_bytes", "messages", "rounds")
 
 
@@ -63,7 +63,7 @@ class Ledger:
     payload_bytes, wire_bytes, messages, rounds : totals per worker.
     rows : list of Entry
         The last operations.
-    kept : int
+    capacity : int
         How many of them there are at least, if as many were billed; there are never more than twice as many.
 
     >>> ledger = Ledger()
@@ -77,14 +77,14 @@ class Ledger:
     messages: float = 0
     rounds: int = 0
     rows: list[Entry] = field(default_factory=list)
-    kept: int = field(default=KEPT, repr=False, compare=False)
+    capacity: int = field(default=CAPACITY, repr=False, compare=False)
 
     def bill(self, step: int, path: str, kind: str, payload: float, wire: float, messages: float, rounds: int) -> None:
         """Add one operation."""
         payload, wire, messages = whole(payload), whole(wire), whole(messages)
         self.rows.append(Entry(step, path, kind, payload, wire, messages, rounds))
-        if len(self.rows) > 2 * self.kept:
-            del self.rows[: -self.kept]
+        if len(self.rows) > 2 * self.capacity:
+            del self.rows[: -self.capacity]
         self.payload_bytes += payload
         self.wire_bytes += wire
         self.messages += messages
@@ -92,7 +92,7 @@ class Ledger:
 
     def record(self) -> None:
         """Keep every row from here on: for laws and studies of short runs, whose memory then grows with the steps."""
-        self.kept = sys.maxsize
+        self.capacity = sys.maxsize
 
     def state_dict(self) -> dict[str, Any]:
         """The totals; rows are not saved."""

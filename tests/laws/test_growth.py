@@ -14,7 +14,7 @@ import torch
 
 from commeff import Communicator, Strategy, laws, methods, topologies
 from commeff.communicator import Ledger
-from commeff.communicator.ledger import KEPT
+from commeff.communicator.ledger import CAPACITY
 from commeff.experiments.tasks import Quadratic
 from commeff.laws.growth import held
 from commeff.training.settings import RunSettings
@@ -35,7 +35,7 @@ BUILDS: dict[str, Callable[[], Strategy]] = FIRST | REDRAWN
 def sizes(strategy: Strategy, at: tuple[int, ...], measure: Callable[[list[Any]], Any]) -> list[Any]:
     """What is held after each of some numbers of steps."""
     communicator, x, found = Communicator(workers=N, seed=3), laws.start(), []
-    communicator.ledger.kept = 10
+    communicator.ledger.capacity = 10
     strategy.start(x, laws.LAYOUT, communicator)
     for communicator.step in range(max(at)):
         oracle = partial(laws.slope, step=communicator.step)
@@ -57,7 +57,7 @@ def test_matrices_of_graphs_that_change_are_forgotten(name: str) -> None:
 
 def test_training_holds_no_more_either() -> None:
     task, strategy, communicator = Quadratic(workers=N), methods.psgd(SGD), Communicator(workers=N)
-    communicator.ledger.kept, found = 10, dict[int, int]()
+    communicator.ledger.capacity, found = 10, dict[int, int]()
 
     def watch(step: int, row: object) -> None:
         if step in (100, 300):
@@ -107,7 +107,7 @@ def test_a_ledger_of_many_operations_is_small() -> None:
     late = billed(100_000)
     torch.save(late.state_dict(), many)
     assert len(many.getvalue()) <= len(few.getvalue()) + 64
-    assert KEPT <= len(late.rows) <= 2 * KEPT
+    assert CAPACITY <= len(late.rows) <= 2 * CAPACITY
     assert late.rows[-1].step == 99_999
     assert (late.payload_bytes, late.wire_bytes, late.messages, late.rounds) == (10**7, 1505 * 10**4, 10**5, 10**5)
 

@@ -105,11 +105,11 @@ class Doorbells:
         end.register(self._pid_fds[peer], select.POLLIN)  # a child that lives on keeps the pipe of a killed peer open
         begin = time.monotonic()
         while True:
-            gone = bool(end.poll(0))
-            gone |= self._read(peer)
+            ended = bool(end.poll(0))
+            ended |= self._read(peer)
             if self._arrived[peer]:
                 break
-            if gone:
+            if ended:
                 raise RuntimeError(f"process {peer} of the group has left while others wait for it")
             waited = time.monotonic() - begin
             if waited > self._timeout:

@@ -50,13 +50,13 @@ def broadcast_state(state: Any, group: Any = None, source: int = 0) -> Any:
 def gather_tensors(tensors: Sequence[Tensor], group: Any = None) -> list[list[Tensor]] | None:
     """Everybody's tensors in rank order at rank 0, None elsewhere. They may differ in number and shape."""
     place, rank = _place(group), dist.get_rank(group)
-    everybody = share_json([*map(_kind, tensors)], group)
+    kinds_of_all = share_json([*map(_kind, tensors)], group)
     if rank > 0:
         for tensor in tensors:
             dist.send(_flat(tensor).to(place), group=group, group_dst=0, tag=TAG)
         return None
     gathered = [[*tensors]]
-    for other, kinds in enumerate(everybody[1:], start=1):
+    for other, kinds in enumerate(kinds_of_all[1:], start=1):
         flats = [_empty(kind, place) for kind in kinds]
         for flat in flats:
             dist.recv(flat, group=group, group_src=other, tag=TAG)

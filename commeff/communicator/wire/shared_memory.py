@@ -62,14 +62,14 @@ class SharedMemory:
         weakref.finalize(self, _close, self._blocks)
         self._peer_blocks: dict[tuple[int, int], SharedBlock] = {}
         probes = _probes() if os.environ.get(SWITCH) != "0" else []
-        everybody = share_json([_machine(), os.getpid(), probes], group)
-        self._pids = [pid for _, pid, _ in everybody]
-        same = [r for r, (machine, _, files) in enumerate(everybody) if machine == _machine() and files and probes]
-        readable = [r for r in same if _opens(self._pids[r], everybody[r][2])]
-        everybody = share_json(readable, group)
+        facts = share_json([_machine(), os.getpid(), probes], group)
+        self._pids = [pid for _, pid, _ in facts]
+        same = [r for r, (machine, _, files) in enumerate(facts) if machine == _machine() and files and probes]
+        readable = [r for r in same if _opens(self._pids[r], facts[r][2])]
+        views = share_json(readable, group)
         for file in probes:
             os.close(file)  # everybody has tried it
-        self.near = {r for r in readable if rank in everybody[r] and r != rank}
+        self.near = {r for r in readable if rank in views[r] and r != rank}
         self._doorbells = Doorbells(group, rank, self._pids, self.near, timeout_of(group).total_seconds())
 
     def reaches(self, tensor: Tensor, peers: Iterable[int]) -> bool:
