@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
-from torch.autograd import Variable
 
 from commeff.adapters.holding import Holding
 from commeff.adapters.weights import some
@@ -15,7 +13,6 @@ from commeff.core import overlap
 from commeff.core.properties import is_rowwise
 from commeff.core.strategy import Strategy
 from commeff.replicas.arrivals import Arrivals
-from commeff.sharding.zero import CopiedRow, ScatteredRow
 
 CHANGED = (
     "the gradients were changed between backward and step, where the method averages those of all workers, or this "
@@ -57,9 +54,6 @@ class Gradients:
         self._guarded = single and early and (not is_rowwise(strategy.gradients) or bool(holding.inner))
         spans = awaited or ([(0, holding.computed.d)] if self._guarded else ())
         self._arrivals = Arrivals([holding.parameters], holding.computed, spans)
-        self._watched = self._row if self._guarded and isinstance(self._row, CopiedRow | ScatteredRow) else None
-        for parameter in holding.parameters.values() if self._watched else ():
-            parameter.register_hook(self._coming)
         self._may_leave = bool(awaited)
         self._early: bool | None = (self._row.takes and self._may_leave) or None  # None: this step will show
         self._row.forget()
@@ -73,13 +67,9 @@ class Gradients:
     def begin(self) -> None:
         """Those of another step are to come."""
         self._posted = self.sent = self._begun = False
-        if self._watched is not None:  # summing all numbers twice costs: what a loop does, it does in its first steps
-            step = self._communicator.step
-            self._watched.watched = not step & (step - 1)
         self._listen()
 
     def _listen(self) -> None:
-        self._running = False
         if self._early:
             self._arrivals.listen(self._arrived)
         else:
@@ -108,23 +98,16 @@ class Gradients:
             self._strategy.post(self._row.parameters, self._communicator)
             self._posted = True
 
-    def check(self, writes: int, exactly: bool) -> None:
-        """Refuse what is no gradient, or was changed since backward.
-
-        Parameters
-        ----------
-        writes : int
-            How many writes into gradients were none of the user's.
-        exactly : bool
-            Whether these have left all numbers as they were.
-        """
+    def check(self, writes: int) -> None:
+        """Refuse what is no gradient, or was changed since backward, but for so many writes into gradients."""
         if missing := self._row.missing():
             raise ValueError(
                 f"every trainable parameter must have a gradient, got none for {some(missing)}: a step would count it "
                 "as zero; use the parameter in the loss, or freeze it with requires_grad_(False) before the optimizer "
                 "is made"
             )
-        if (self.taken or self._guarded) and self._row.changed(writes, exactly):
+        noted = self._guarded and self._arrivals.begun == 1  # a second pass may leave out some of them
+        if (self.taken or noted) and self._row.changed(writes):
             raise RuntimeError(CHANGED)
 
     def learn(self, final: bool) -> None:
@@ -135,23 +118,9 @@ class Gradients:
 
     def _kept(self, start: int, stop: int) -> None:
         """Gradients of these columns are there, and stay until the step."""
-
-    def _coming(self, gradient: Tensor) -> None:
-        """Backward is about to add to a gradient: when it begins, all are as it last left them, or were dropped."""
-        if self._early or self._running or self._watched is None or not self._arrivals.last:
-            return
-        self._running = True
-        with torch.no_grad():
-            if not self._row.missing() and self._row.changed() and bool(self._row.gradient.any()):
-                raise RuntimeError(CHANGED)
-        Variable._execution_engine.queue_callback(self._left)
-
-    def _left(self) -> None:
-        """Backward has ended."""
-        self._running = False
-        if self._watched is not None and not self._row.missing():
+        if not self._row.missing():
             with torch.no_grad():
-                self._watched.note()
+                self._row.note()
 
     def _arrived(self, start: int, stop: int) -> None:
         """Backward has made the gradients of these columns."""

@@ -104,10 +104,6 @@ class Holding:
         every = named(self.parts, nn.Module.named_parameters)
         return {name: parameter for name, parameter in every.items() if parameter.requires_grad}
 
-    def thawed(self) -> list[str]:
-        """The parameters that were frozen at the beginning and are not any more."""
-        return [name for name, parameter in self._frozen.items() if parameter.requires_grad]
-
     @property
     def buffers(self) -> dict[str, Tensor]:
         """BatchNorm's statistics, for example, by name."""

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from commeff.adapters.agreement import Agreement
 from commeff.adapters.gradients import Gradients
 from commeff.adapters.groups import Grouping, Groups, options_of, states_of
 from commeff.adapters.holding import Holding, Models, distinct
@@ -175,7 +174,7 @@ class DistributedOptimizer(Optimizer):
         super().__init__(grouping.begin(strategy.local), next(iter(strategy.local.options.values())))
         self._complete, self._options = True, strategy.local.options
         self._gradients = Gradients(holding, strategy, bucket_mb > 0, scaled, self._take_options)
-        self._weights, self._agreement, self._scaled = Weights(holding, strategy), Agreement(holding), False
+        self._weights, self._scaled = Weights(holding, strategy), False
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("an optimizer of several processes must not be copied or pickled: save its state_dict()")
@@ -242,8 +241,7 @@ class DistributedOptimizer(Optimizer):
                 "one model; build it anew for each"
             )
         self._weights.check()
-        self._gradients.check(scaler.writes, scaler.exactly)
-        self._agreement.check(self.communicator.step)
+        self._gradients.check(scaler.writes)
         if self._weights.replaced():
             self._begin_anew()
         with torch.no_grad():

@@ -26,11 +26,6 @@ class Looked(NamedTuple):
     factor: Tensor | None
     writes: int
 
-    @property
-    def exactly(self) -> bool:
-        """Whether these have left all numbers as they were."""
-        return self.overflown is None or self.factor is not None
-
 
 def looked(optimizer: Optimizer, parameters: int, device: torch.device, stay: bool) -> Looked:
     """At the gradients of so many parameters, which `stay` as backward has made them until the step, or not."""

@@ -66,11 +66,6 @@ class Weights:
                 f"parameters must stay where the optimizer has put them, got {some(moved)} elsewhere: .to(), .half() "
                 "or .data = ... has moved them; make the optimizer after that"
             )
-        if thawed := self._holding.thawed():
-            raise RuntimeError(
-                f"parameters must be trained from the beginning, got {some(thawed)} unfrozen since: the method has no "
-                "memory of them; make the optimizer after requires_grad_(True)"
-            )
         writes = self._writes()
         if written := [name for name, count in self._versions.items() if writes[name] != count]:
             raise RuntimeError(

@@ -57,16 +57,10 @@ class Arrivals:
         self._left: list[int] = []
         self._listener: Listener | None = None
         self.begun, self._once = 0, True
-        self._heard = [parameter for model in models for parameter in model.values()][:1]
         for model in models:
             for i, parameter in enumerate(model.values()):
                 parameter.heard_by = id(self)  # type: ignore[attr-defined]
                 parameter.register_post_accumulate_grad_hook(partial(self._arrived, i))
-
-    @property
-    def last(self) -> bool:
-        """Whether no others have been made of these parameters since."""
-        return all(getattr(parameter, "heard_by", None) == id(self) for parameter in self._heard)
 
     def listen(self, listener: Listener | None, once: bool = True) -> None:
         """The next backward pass of each model (or `passes` of them) is the last before the gradients are used.

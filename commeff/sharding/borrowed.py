@@ -83,7 +83,7 @@ class BorrowedRow(Row):
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
         return ()
 
-    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
+    def changed(self, writes: int = 0) -> bool:
         return False
 
     def copies(self) -> list[str]:

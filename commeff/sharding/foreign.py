@@ -113,8 +113,6 @@ def parted(
     homes: Mapping[str, Sequence[Place]],
     workers: Workers,
     advice: str,
-    must: str = "get the same gradient",
-    rel_tol: float = 1e-3,
 ) -> Iterable[str]:
     """Copies whose norms differ, as of ranks that have seen other data, in words; all ranks of a worker call it.
 
@@ -129,9 +127,9 @@ def parted(
     for name, norm in norms.items():
         for home in homes[name]:
             other = theirs[home].get(name, norm)
-            if math.isfinite(norm + other) and not math.isclose(norm, other, rel_tol=rel_tol):
+            if math.isfinite(norm + other) and not math.isclose(norm, other, rel_tol=1e-3):
                 yield (
-                    f"copies of {name} must {must}, got norms {norm:.6g} here and {other:.6g} at "
+                    f"copies of {name} must get the same gradient, got norms {norm:.6g} here and {other:.6g} at "
                     f"{workers.words([home])}: {advice}"
                 )
 

@@ -251,7 +251,7 @@ class FullyRow(Row):
         here = [i for i, field in enumerate(self._layout.fields) if start <= field.start < stop]
         return [self._take(i) for i in here]
 
-    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
+    def changed(self, writes: int = 0) -> bool:
         return any(parameter.grad is not None for i, parameter in enumerate(self._each) if i in self._taken)
 
     def copies(self) -> list[str]:

@@ -100,11 +100,13 @@ class Row(ABC):
                 row[0, start:stop] = columns
         return row
 
+    def note(self) -> None:
+        """All gradients are as backward has left them; writes into them from here on, `changed` sees."""
+        return None  # what is shared by FSDP is taken, or the user's
+
     @abstractmethod
-    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
-        """Whether gradients are other ones than those that `arrived` took, but for so many writes into tensors, which
-        have left numbers as they were if `exactly`.
-        """
+    def changed(self, writes: int = 0) -> bool:
+        """Whether gradients are other ones than those that `arrived` took, or were written into more often than so."""
 
     def copies(self) -> list[str]:
         """The parameters whose numbers lie elsewhere too, from where `load` takes them."""

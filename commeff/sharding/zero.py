@@ -21,21 +21,14 @@ from torch.nn import functional as F
 
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
-from commeff.sharding.row import Row, Span, fingerprint, rows_of
+from commeff.sharding.row import Row, Span, rows_of
 
 
 class CopiedRow(Row):
     """Stage 0: every rank updates the whole row, by the mean gradient of all.
 
     Parameters and gradients lie in two rows. A step costs an all-reduce of gradients.
-
-    Attributes
-    ----------
-    watched : bool
-        Whether `arrived` and `note` are to remember numbers too, which `changed` then sees to be the same.
     """
-
-    watched: bool = False
 
     def __init__(
         self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
@@ -45,7 +38,6 @@ class CopiedRow(Row):
         self._row = rows_of(self._named, layout, self._low)
         self._gradients = torch.zeros_like(self._row)
         self._version: int | None = None
-        self._seen: dict[Span, Tensor] = {}
         self._places = {
             field.start: self._gradients[0, field.start : field.stop].view(field.shape) for field in layout.fields
         }
@@ -72,37 +64,26 @@ class CopiedRow(Row):
         for parameter, begin, _ in self._fields(start, stop):
             self._placed(parameter, self._places[begin])
         self._version = self._gradients._version
-        if self.watched:
-            self._seen[start, stop] = fingerprint(self._gradients[0, start:stop])
         return [(start, stop)]
 
     def note(self) -> None:
-        """All gradients are as backward has left them; what is done to them from here on, `changed` sees."""
         self.arrived(0, self._layout.d)
 
     def forget(self) -> None:
         super().forget()
-        self._unsee()
-
-    def _unsee(self) -> None:
-        """Forget what `arrived` took."""
         self._version = None
-        self._seen.clear()
 
     def begin(self, l2: float = 0.0) -> None:
         torch.mul(self._row, l2, out=self._gradients) if l2 else self._gradients.zero_()
-        self._unsee()
+        self._version = None
         for parameter, begin, _ in self._fields(0, self._layout.d):
             parameter.grad = self._places[begin]
 
-    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
+    def changed(self, writes: int = 0) -> bool:
         gone = [self._placed(p, self._places[begin]) for p, begin, _ in self._fields(0, self._layout.d)]
         if self._version is None:
             return False
-        if any(gone) or self._version + writes != self._gradients._version:
-            return True
-        now = [fingerprint(self._gradients[0, start:stop]) for start, stop in self._seen if exactly]
-        return bool(now) and not torch.equal(torch.stack(now), torch.stack([*self._seen.values()]))
+        return any(gone) or self._version + writes != self._gradients._version
 
     def astray(self) -> list[str]:
         fields = zip(self._named.items(), self._layout.fields, strict=True)
@@ -112,7 +93,7 @@ class CopiedRow(Row):
     def finish(self) -> Tensor:
         for parameter, begin, _ in self._fields(0, self._layout.d):
             self._placed(parameter, self._places[begin])
-        self._unsee()
+        self._version = None
         return self._reduced().to(self.dtype)
 
     def _reduced(self) -> Tensor:
@@ -170,15 +151,9 @@ class ScatteredRow(Row):
     ----------
     megabytes : float
         About how large a bucket is; 0: all gradients are one, reduced after backward.
-
-    Attributes
-    ----------
-    watched : bool
-        Whether `note` is to remember the numbers of a single bucket, which `changed` then sees to be the same.
     """
 
     takes = True
-    watched: bool = False
 
     def __init__(
         self,
@@ -205,7 +180,6 @@ class ScatteredRow(Row):
         self._next = len(self._buckets) - 1  # buckets leave from the last to the first, the same at every rank
         self._travelling: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self._counted: list[tuple[int, int]] | None = None
-        self._noted: Tensor | None = None
 
     def spans_of(self, axis: Axis) -> Sequence[Span]:
         return [_part(start, stop, axis) for start, stop in self._buckets]
@@ -228,25 +202,18 @@ class ScatteredRow(Row):
                 final.append(self._receive())
         return final if self._master is None else ()
 
-    def changed(self, writes: int = 0, exactly: bool = True) -> bool:
+    def changed(self, writes: int = 0) -> bool:
         sent = self._buckets[self._next + 1 :]
         if any(p.grad is not None for a, b in sent for p, _, _ in self._fields(a, b)):
             return True
-        if self._counted is not None and self._counted != self._writes():
-            return True
-        return exactly and self._noted is not None and not torch.equal(self._fingerprints(), self._noted)
+        return self._counted is not None and self._counted != self._writes()
 
     def note(self) -> None:
-        """All gradients are as backward has left them; what is done to them from here on, `changed` sees."""
         self._counted = self._writes()
-        self._noted = self._fingerprints() if self.watched else None
 
     def _writes(self) -> list[tuple[int, int]]:
         """Where each gradient lies, and how often it was written into."""
         return [(p.grad.data_ptr(), p.grad._version) for p in self._named.values() if p.grad is not None]
-
-    def _fingerprints(self) -> Tensor:
-        return torch.stack([fingerprint(p.grad) for p in self._named.values() if p.grad is not None])
 
     def finish(self) -> Tensor:
         while self._next >= 0:

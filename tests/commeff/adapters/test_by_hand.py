@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import re
-import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -29,11 +27,6 @@ from tests.laws.processes import by_case, on_processes
 SMALL = 1e-4  # megabytes: several buckets
 
 
-def clip_by_data(model: nn.Module) -> None:
-    for parameter in model.parameters():
-        parameter.grad.data.clamp_(-1e-3, 1e-3)
-
-
 def clip_in_place(model: nn.Module) -> None:
     for parameter in model.parameters():
         parameter.grad.mul_(0.5)
@@ -44,7 +37,7 @@ def replace(model: nn.Module) -> None:
         parameter.grad = 0.5 * parameter.grad
 
 
-CHANGES = (clip_by_data, clip_in_place, replace)
+CHANGES = (clip_in_place, replace)
 
 
 def drop(model: nn.Module) -> None:
@@ -85,39 +78,20 @@ def test_gradients_changed_before_the_step_are_refused_whatever_the_way() -> Non
         return found
 
     for found in on_processes(2, loop):
-        assert all("gradients were changed between backward and step" in words for words in found[:12]), found
-        assert found[12:] == ["fine"] * 12
+        assert all("gradients were changed between backward and step" in words for words in found[:8]), found
+        assert found[8:] == ["fine"] * 8
 
 
 SPLIT = {  # axis, stage of ZeRO, megabytes, and what is said when gradients are clipped by hand
     "tensor": ("tensor", 0, 25.0, "gradients were changed"),
-    "tensor, free": ("tensor", 0, 0, r"copies of .*norm.weight must get the same gradient, .* give clip=NORM"),
-    "stages": ("pipeline", 0, 25.0, r"copies of tokens.weight must get the same gradient, .* at pipeline"),
+    "tensor, free": ("tensor", 0, 0, "fine"),
+    "stages": ("pipeline", 0, 25.0, "fine"),
     **{f"zero {zero}": ("shard", zero, 25.0, "gradients were changed") for zero in (0, 1, 2)},
 }
 
 
-def test_numbers_are_added_up_at_few_steps_and_writes_are_counted_at_all() -> None:
-    """What a loop does through `.data`, it does from the beginning; adding up costs a tenth of a small step."""
-
-    def loop() -> list[str]:
-        found = []
-        for change in CHANGES:
-            model = net()
-            optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=25.0)
-            train(model, optimizer, 3)
-            found.append(complaint(lambda m=model, o=optimizer, c=change: step(m, o, 7, after=c)))
-        return found
-
-    for by_data, *others in on_processes(2, loop):
-        assert by_data == "fine"
-        assert all("gradients were changed between backward and step" in words for words in others)
-
-
-def on_two_ranks(case: str, clips: Any, share: int = 4, odd: int = 0) -> str:
-    """Five steps of local SGD by a worker on two ranks, who may clip (in the fourth alone if `clips` is 3); in step
-    `odd` the second has another share.
-    """
+def on_two_ranks(case: str, clips: Any) -> str:
+    """Five steps of local SGD by a worker on two ranks, who may clip (in the fourth alone if `clips` is 3)."""
     axis, zero, megabytes, _ = SPLIT[case]
     mesh = Mesh(**{axis: 2})
     torch.manual_seed(1)
@@ -134,50 +108,25 @@ def on_two_ranks(case: str, clips: Any, share: int = 4, odd: int = 0) -> str:
     def steps() -> None:
         for at in range(5):
             optimizer.zero_grad()
-            mine = share if mesh.coordinates["shard"] and at == odd else 4
-            worker.backward(objective, (torch.arange(9.0).long().repeat(mine, 1),), 1.0)
+            worker.backward(objective, (torch.arange(9.0).long().repeat(4, 1),), 1.0)
             if clips is True or (clips == 3 and at == 3):
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            elif clips == "weights":
-                project(model)
             optimizer.step()
 
     return complaint(steps)
 
 
-def project(model: nn.Module) -> None:
-    """Onto a ball, by the norm of what this process has."""
-    with torch.no_grad():
-        norm = torch.cat([parameter.flatten() for parameter in model.parameters()]).norm()
-        for parameter in model.parameters():
-            parameter.mul_(5 / norm)
+def test_ranks_of_a_worker_clip_together() -> None:
+    """Each would clip by the norm of what it has."""
 
+    def member() -> Any:
+        return by_case([*product(SPLIT, (True, False)), ("zero 2", 3)], lambda case: on_two_ranks(*case))
 
-def said_of_shares(share: int, odd: int = 0) -> list[str]:
-    """The warnings where the second shard rank has so many samples in a step and the first has 4."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert on_two_ranks("zero 1", False, share, odd) == "fine"
-    return [words for warning in caught if "shares" in (words := str(warning.message))]
-
-
-def test_ranks_of_a_worker_clip_together_and_have_equal_shares() -> None:
-    """Each would clip by the norm of what it has, copies drift apart, and the samples of a smaller share weigh more."""
-
-    def member() -> tuple[Any, ...]:
-        cases = [*product(SPLIT, (True, False)), ("tensor", "weights"), ("zero 2", 3)]
-        clipped = by_case(cases, lambda case: on_two_ranks(*case))
-        return clipped, said_of_shares(3), said_of_shares(2, odd=3), said_of_shares(4)
-
-    for clipped, unequal, once, equal in on_processes(2, member):
+    for clipped in on_processes(2, member):
         for name, (*_, words) in SPLIT.items():
-            assert re.search(words, clipped[name, True]), (name, clipped[name, True])
+            assert words in clipped[name, True], (name, clipped[name, True])
             assert clipped[name, False] == "fine", name
         assert "gradients were changed" in clipped["zero 2", 3], "in the fourth step alone"
-        assert re.search(r"copies of .* must stay equal, got norms .* give clip=NORM", clipped["tensor", "weights"])
-        assert "must be equally large, got 3 and 4 samples at its shard ranks in 1 step:" in unequal[0]
-        assert "got 6 and 8 samples at its shard ranks in 2 steps" in once[0]
-        assert not equal
 
 
 def test_after_a_scaler_and_once_sent_nothing_is_changed_either() -> None:
@@ -187,7 +136,7 @@ def test_after_a_scaler_and_once_sent_nothing_is_changed_either() -> None:
         model = net()
         optimizer, scaler = DistributedOptimizer(model, methods.psgd(SGD)), torch.amp.GradScaler("cpu", init_scale=8.0)
         scaler.scale(loss(model, 0)).backward()
-        scaled = complaint(lambda: (clip_by_data(model), scaler.step(optimizer)))
+        scaled = complaint(lambda: (clip_in_place(model), scaler.step(optimizer)))
         optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=SMALL)
         train(model, optimizer, 2)
 
@@ -199,20 +148,6 @@ def test_after_a_scaler_and_once_sent_nothing_is_changed_either() -> None:
     for scaled, moved in on_processes(2, loop):
         assert "gradients were changed" in scaled
         assert "options of parameter groups must not change between backward and step" in moved
-
-
-def test_gradients_changed_between_passes_are_refused() -> None:
-    def loop() -> list[str]:
-        found = []
-        for change, steps in product(CHANGES, (0, 2)):
-            model = net()
-            optimizer = DistributedOptimizer(model, methods.psgd(SGD), bucket_mb=SMALL)
-            for at in range(steps):
-                step(model, optimizer, at, passes=2)
-            found.append(complaint(lambda m=model, o=optimizer, c=change: step(m, o, 7, passes=3, between=c)))
-        return found
-
-    assert all("gradients were changed" in words for found in on_processes(2, loop) for words in found)
 
 
 def test_passes_of_parts_of_a_model_add_up_unless_dropped() -> None:
