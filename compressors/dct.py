@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import pi, sqrt
 from typing import ClassVar, Self
@@ -54,46 +54,6 @@ def _times(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ChunkDCT(Compressor):
-    """The k largest coefficients of the cosine transform of a short row: what `DCTTopK` does to each chunk.
-
-    Parameters
-    ----------
-    k
-        Coefficients that are kept, at most all.
-    """
-
-    k: int
-
-    scope: ClassVar[Scope] = "whole"
-
-    def bind(self, layout: Layout) -> Self:
-        if layout.d > LONGEST:
-            raise ValueError(
-                f"ChunkDCT: a row must have at most {LONGEST} coordinates, got {layout.d}: it is multiplied by a "
-                "matrix; use DCTTopK(k, chunk=64)"
-            )
-        return self
-
-    def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
-        d, numbers = vectors.shape[1], vectors.to(wide(vectors.dtype))
-        coefficients = _times(numbers, cosines(d, numbers).T).to(vectors.dtype)
-        kept = TopK(k=min(self.k, d)).compress(coefficients, random) if d else TopK(1.0).compress(vectors, random)
-        parts, forms = joined([kept])
-        return CosineMessage(parts, d, vectors.dtype, forms)
-
-    def omega(self, d: int) -> float | None:
-        return None
-
-    def delta(self, d: int) -> float:
-        return min(self.k, d) / d if d else 1.0
-
-    @classmethod
-    def samples(cls) -> list[Self]:
-        return [cls(5)]
-
-
-@dataclass(frozen=True)
 class DCTTopK(Compressor):
     """The k largest coefficients of the orthonormal cosine transform (DCT-II) of each ``chunk`` of coordinates.
 
@@ -113,7 +73,7 @@ class DCTTopK(Compressor):
     k
         Coefficients of a chunk that are kept, from 1 to ``chunk``.
     chunk
-        b, the coordinates that are transformed together, at most 4096; 64 by default.
+        b, the coordinates that are transformed together, at most 4096; 64 by default. None: all of a row.
 
     Examples
     --------
@@ -123,29 +83,38 @@ class DCTTopK(Compressor):
     """
 
     k: int
-    chunk: int = 64
+    chunk: int | None = 64
 
     scope: ClassVar[Scope] = "whole"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.chunk <= LONGEST:
+        if self.chunk is not None and not 1 <= self.chunk <= LONGEST:
             raise ValueError(f"DCTTopK: chunk must lie in [1, {LONGEST}], got {self.chunk}")
-        if not 1 <= self.k <= self.chunk:
-            raise ValueError(f"DCTTopK: k must lie in [1, chunk] = [1, {self.chunk}], got {self.k}")
+        if not 1 <= self.k <= (self.chunk or LONGEST):
+            raise ValueError(f"DCTTopK: k must lie in [1, chunk] = [1, {self.chunk or LONGEST}], got {self.k}")
 
-    @property
-    def _chunks(self) -> Blockwise:
-        return Blockwise(ChunkDCT(self.k), self.chunk)
+    def bind(self, layout: Layout) -> Self:
+        if self.chunk is None and layout.d > LONGEST:
+            raise ValueError(f"DCTTopK: a row must have at most {LONGEST} coordinates, got {layout.d}; give a chunk")
+        return self
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
-        return self._chunks.compress(vectors, random)
+        if self.chunk is not None:
+            return Blockwise(replace(self, chunk=None), self.chunk).compress(vectors, random)
+        d, numbers = vectors.shape[1], vectors.to(wide(vectors.dtype))
+        coefficients = _times(numbers, cosines(d, numbers).T).to(vectors.dtype)
+        largest = TopK(k=min(self.k, d)).compress(coefficients, random) if d else TopK(1.0).compress(vectors, random)
+        parts, forms = joined([largest])
+        return CosineMessage(parts, d, vectors.dtype, forms)
 
     def omega(self, d: int) -> float | None:
         return None
 
     def delta(self, d: int) -> float | None:
-        return self._chunks.delta(d)
+        if self.chunk is not None:
+            return Blockwise(replace(self, chunk=None), self.chunk).delta(d)
+        return min(self.k, d) / d if d else 1.0
 
     @classmethod
     def samples(cls) -> list[Self]:
-        return [cls(3, chunk=16)]
+        return [cls(3, chunk=16), cls(5, chunk=None)]

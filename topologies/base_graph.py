@@ -25,9 +25,8 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from commeff.topologies.checks import integer
 from commeff.topologies.matrix import symmetric
-from commeff.topologies.topology import Topology, from_matrices
+from commeff.topologies.topology import Topology, from_matrices, integer
 
 Edge = tuple[int, int, float]
 Schedule = list[list[Edge]]

@@ -6,9 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from commeff.topologies.checks import integer
 from commeff.topologies.matrix import MixingMatrix, circulant, symmetric
-from commeff.topologies.topology import Redrawn, Topology, from_matrices
+from commeff.topologies.topology import Redrawn, Topology, from_matrices, integer
 
 
 def one_peer_exponential(n: int) -> Topology:

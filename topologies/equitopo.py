@@ -18,9 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from commeff.topologies.checks import fraction, integer
 from commeff.topologies.matrix import MixingMatrix, circulant, symmetric
-from commeff.topologies.topology import Redrawn, Topology, from_matrices
+from commeff.topologies.topology import Redrawn, Topology, fraction, from_matrices, integer
 
 
 def d_equistatic(n: int, m: int, seed: int) -> Topology:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, diags_array
 
-from commeff.topologies.checks import integer
 from commeff.topologies.matrix import MixingMatrix
-from commeff.topologies.topology import Redrawn, Topology
+from commeff.topologies.topology import Redrawn, Topology, integer
 
 Sums: TypeAlias = Literal["rows", "columns"]
 

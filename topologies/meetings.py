@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array
 
-from commeff.topologies.checks import integer
 from commeff.topologies.matrix import MixingMatrix, symmetric
-from commeff.topologies.topology import Redrawn, Topology
+from commeff.topologies.topology import Redrawn, Topology, integer
 
 
 def random_pairs(topology: Topology, seed: int) -> Topology:

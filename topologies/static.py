@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from commeff.topologies.checks import fraction, integer
 from commeff.topologies.matrix import circulant
-from commeff.topologies.topology import Topology, from_matrices
+from commeff.topologies.topology import Topology, fraction, from_matrices, integer
 from commeff.topologies.weights import from_graph
 
 if TYPE_CHECKING:  # functions import it themselves: it takes a quarter of a second

@@ -1,4 +1,4 @@
-"""Topologies: pure functions of the step, and how new ones are made out of old ones."""
+"""Topologies: pure functions of the step, how new ones are made out of old ones, and what arguments must be."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from math import gcd, lcm
+from operator import index
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import diags_array, eye_array, kron
 
-from commeff.topologies.checks import integer
 from commeff.topologies.files import read_matrices
 from commeff.topologies.matrix import MixingMatrix
 
@@ -210,3 +210,32 @@ def _halfway(matrix: MixingMatrix) -> MixingMatrix:
 
 def _kronecker(outer: MixingMatrix, inner: MixingMatrix) -> MixingMatrix:
     return MixingMatrix(kron(outer.sparse(), inner.sparse()))
+
+
+def integer(name: str, value: int, least: int) -> int:
+    """`value` as an int of at least `least`.
+
+    >>> integer("ring: n", 8, 1)
+    8
+    >>> integer("ring: n", 0, 1)
+    Traceback (most recent call last):
+    ValueError: ring: n must be at least 1, got 0
+    """
+    try:
+        whole = index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer of at least {least}, got {value!r}") from None
+    if whole < least:
+        raise ValueError(f"{name} must be at least {least}, got {whole}")
+    return whole
+
+
+def fraction(name: str, value: float) -> float:
+    """`value` as a float in (0, 1].
+
+    >>> fraction("od_equidyn: eta", 0.5)
+    0.5
+    """
+    if not 0 < value <= 1:
+        raise ValueError(f"{name} must lie in (0, 1], got {value}")
+    return float(value)

@@ -7,7 +7,6 @@ import scipy.fft
 import torch
 
 from commeff.compressors import Blockwise, CountSketch, DCTTopK, Layout, PerTensor, TopK, WorkerRandom
-from commeff.compressors.dct import ChunkDCT
 
 D = 24
 NORMAL = WorkerRandom(0, [0]).normal(D, dtype=torch.float64)
@@ -110,7 +109,7 @@ def test_chunks_of_each_tensor() -> None:
 
 def test_a_transform_that_would_be_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match="at most 4096 coordinates, got 5000"):
-        ChunkDCT(3).bind(Layout.flat(5000))
+        DCTTopK(3, None).bind(Layout.flat(5000))
     with pytest.raises(ValueError, match=r"chunk must lie in \[1, 4096\], got 5000"):
         DCTTopK(3, 5000)
     with pytest.raises(ValueError, match=r"k must lie in \[1, chunk\] = \[1, 8\], got 9"):
