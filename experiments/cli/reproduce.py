@@ -58,7 +58,6 @@ def reproduce(
     with refusals():
         from commeff.experiments.grid.local.scheduler import Limits
         from commeff.experiments.reproduce import command
-        from commeff.experiments.reproduce.traces import no_trace
         from commeff.experiments.run.system import cores
 
         if list_tables:
@@ -69,16 +68,16 @@ def reproduce(
         if jobs is not None and jobs < 1:
             raise ValueError(f"-j must be at least 1, got {jobs}")
         limits = Limits(jobs or cores(), deadline=deadline(minutes))
-        wanted = command.Wanted(table, scale, store, out, limits, tuple(settings or ()), records)
-        wanted.check()
-        try_folder("--store", wanted.place)
-        try_folder("--out" if out else "--store", wanted.folder)
+        arguments = command.Arguments(table, scale, store, out, limits, tuple(settings or ()), records)
+        arguments.check()
+        try_folder("--store", arguments.place)
+        try_folder("--out" if out else "--store", arguments.folder)
         try_file("--records", records)
-        with no_trace(wanted.place, kept=not dry_run):
+        with command.no_trace(arguments.place, kept=not dry_run):
             if dry_run:
-                typer.echo("\n".join(map(visible, command.dry_run(wanted))))
+                typer.echo("\n".join(map(visible, command.dry_run(arguments))))
                 return
-            done = command.reproduce(wanted)
+            done = command.reproduce(arguments)
     if as_json:
         typer.echo(json.dumps({"page": str(done.page), "lines": done.lines, "exit_code": done.exit_code}, indent=2))
     else:

@@ -10,10 +10,11 @@ from math import prod
 from typing import Any
 
 from commeff.experiments.grid.plan.spec import text
+from commeff.experiments.reproduce.reading import TableError
 from commeff.require import did_you_mean
 
 MOST_CASES = 2_000
-Setting = str | Callable[[Any], Any]  # a function of the case works out its value
+Setting = str | Callable[[Any], Any]  # a function of the case gives its value
 
 
 @dataclass(frozen=True)
@@ -56,85 +57,79 @@ def in_words(value: Setting) -> str:
     return f"={getattr(value, '__name__', 'a function')}" if callable(value) else value
 
 
+def listing(where: Mapping[str, str], between: str = " ") -> str:
+    """Labels, or settings, in words."""
+    return between.join(f"{key}={value}" for key, value in where.items())
+
+
+def read_settings(node: Any, part: str) -> dict[str, Setting]:
+    """The settings of a part of a table."""
+    if not isinstance(node, dict) or any(isinstance(value, dict) for value in node.values()):
+        raise TableError(f'{part} must hold settings with dotted keys, such as "task.batch": 8, got {node!r}')
+    return {str(key): setting(value) for key, value in node.items()}
+
+
 def read_cases(
-    entries: Any, base: Mapping[str, Setting], added: Mapping[str, Setting], parameters: list[str], faults: list[str]
+    entries: Any, base: Mapping[str, Setting], added: Mapping[str, Setting], parameters: Sequence[str]
 ) -> list[Case]:
     """The combinations of every entry of the grid; `added` overrides settings."""
     if not entries or not all(isinstance(entry, dict) for entry in entries):
-        faults.append('grid must be a list of settings, such as [{"name": "psgd", "method": "psgd"}]')
-        return []
+        raise TableError('grid must be a list of settings, such as [{"name": "psgd", "method": "psgd"}]')
     axes = [{str(k): values_of(v) for k, v in entry.items() if k != "name"} for entry in entries]
     if sum(prod(map(len, each.values())) for each in axes) > MOST_CASES:
-        faults.append(f"grid must have at most {MOST_CASES:,} cases, got more; sweep less")
-        return []
+        raise TableError(f"grid must have at most {MOST_CASES:,} cases, got more; sweep less")
     every = []
     for number, (entry, own) in enumerate(zip(entries, axes, strict=True), 1):
-        faults += [f"grid: entry {number}: {key} has no values" for key, values in own.items() if not values]
+        if empty := [key for key, values in own.items() if not values]:
+            raise TableError(f"grid: entry {number}: {empty[0]} has no values")
         if "name" not in entry and "method" not in own:
-            faults.append(f"grid: entry {number} has no name, by which claims call it; add a name")
+            raise TableError(f"grid: entry {number} has no name, by which claims call it; add a name")
         for values in product(*own.values()):
             labels = dict(zip(own, values, strict=True))
             name = str(entry.get("name") or in_words(labels.get("method", "")))
-            settings = {**base, **{k: v for k, v in labels.items() if k not in parameters}}
-            settings |= {key: value for key, value in added.items() if key not in parameters}
+            settings = {**base, **{k: v for k, v in {**labels, **added}.items() if k not in parameters}}
             labels |= {k: v for k, v in added.items() if k in labels}
             every.append(Case(name, {key: in_words(value) for key, value in labels.items()}, settings))
     return every
 
 
-def absent_values(cases: Sequence[Case], rule: Mapping[str, list[str]], part: str) -> list[str]:
-    """A line for each label of a rule that no case has, and for each value of it."""
-    faults = []
-    for key, values in rule.items():
-        known = values_by_label(cases, [key])[key]
-        if not known:
-            faults += [f"{part}: {fault}" for fault in unknown_label(cases, key)]
-            continue
-        faults += [
-            f"{part}: no case has {key}={value}; there are {', '.join(known)}" for value in values if value not in known
-        ]
-    return faults
+def values_of(value: Any) -> list[Setting]:
+    """One value or a list of them."""
+    return [setting(each) for each in (value if isinstance(value, list) else [value])]
 
 
-def unknown_label(cases: Sequence[Case], key: str) -> list[str]:
-    """A line if no case has a label."""
-    if any(case.label(key) is not None for case in cases):
-        return []
-    labels = dict.fromkeys(label for case in cases for label in case.labels)
-    return [f"{key!r} is no label of the grid{did_you_mean(key, labels)}; it has {', '.join(labels)}"]
-
-
-def absent_places(cases: Sequence[Case], name: str, where: Mapping[str, str]) -> list[str]:
-    """What is wrong with a variant, and with labels by which cases of it are picked."""
-    own = [case for case in cases if case.name == name]
-    if not own:
-        names = dict.fromkeys(case.name for case in cases)
-        return [f"no variant {name!r}{did_you_mean(name, names)}; there are {', '.join(names)}"]
-    unknown = [fault for key in where for fault in unknown_label(cases, key)]
-    if unknown or any(case.has(where) for case in own):
-        return unknown
-    there = ", ".join(f"{key}={value}" for key, value in where.items())
-    has = "; ".join(f"{key}: {', '.join(values)}" for key, values in values_by_label(own, where).items())
-    return [f"no case of {name} has {there}; there are {has}"]
+def values_in(cases: Iterable[Case], key: str) -> list[str]:
+    """The values that a label has in some cases."""
+    return [*dict.fromkeys(value for case in cases if (value := case.label(key)) is not None)]
 
 
 def repeated(cases: Sequence[Case]) -> list[str]:
     """The cases, in words, that are there more than once."""
-    counts = Counter(" ".join([case.name, *(f"{key}={value}" for key, value in case.labels.items())]) for case in cases)
+    counts = Counter(f"{case.name} {listing(case.labels)}" for case in cases)
     return [words for words, count in counts.items() if count > 1]
 
 
-def kept(case: Case, keep: Mapping[str, list[str]]) -> bool:
-    """Whether a scale keeps a case: none of its labels has another value than those named."""
-    return all(case.label(key) in (None, *allowed) for key, allowed in keep.items())
+def check_label(cases: Sequence[Case], key: str, part: str = "") -> None:
+    """Refuse a label that no case has; `part` is where a table says so."""
+    if not values_in(cases, key):
+        labels = dict.fromkeys(label for case in cases for label in case.labels)
+        near = did_you_mean(key, labels)
+        raise TableError(f"{part}{key!r} is no label of the grid{near}; it has {', '.join(labels)}")
 
 
-def values_by_label(cases: Iterable[Case], keys: Iterable[str]) -> dict[str, list[str]]:
-    """The values that labels have in some cases."""
-    own = [*cases]
-    return {key: [*dict.fromkeys(value for case in own if (value := case.label(key)) is not None)] for key in keys}
+def check_variant(cases: Sequence[Case], name: str, part: str = "") -> None:
+    """Refuse a variant that no case is of."""
+    names = values_in(cases, "name")
+    if name not in names:
+        raise TableError(f"{part}no variant {name!r}{did_you_mean(name, names)}; there are {', '.join(names)}")
 
 
-def values_of(value: Any) -> list[Setting]:
-    """One value or a list of them."""
-    return [setting(each) for each in (value if isinstance(value, list) else [value])]
+def check_place(cases: Sequence[Case], name: str, where: Mapping[str, str], part: str = "") -> None:
+    """Refuse a variant, or labels by which cases of it are picked, where there is no such case."""
+    check_variant(cases, name, part)
+    for key in where:
+        check_label(cases, key, part)
+    own = [case for case in cases if case.name == name]
+    if not any(case.has(where) for case in own):
+        known = "; ".join(f"{key}: {', '.join(values_in(own, key))}" for key in where)
+        raise TableError(f"{part}no case of {name} has {listing(where, ', ')}; there are {known}")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
-from commeff.experiments.reproduce.faults import own_code
-from commeff.experiments.reproduce.statements import SCALES
+from commeff.experiments.reproduce.cases import listing
+from commeff.experiments.reproduce.metrics import TRAINING
+from commeff.experiments.reproduce.reading import execute, table_code
+from commeff.experiments.reproduce.scales import scales_of
 from commeff.experiments.reproduce.table import PublishedTable, built_in_tables, find_table, read_table
 from commeff.experiments.run import archive
 from commeff.experiments.run.naming import IRRELEVANT
@@ -20,44 +23,25 @@ from commeff.files import unlinked
 from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
-    from commeff.experiments.reproduce.observing import TableRun
+    from commeff.experiments.reproduce.runs import TableRun
 
 GIVEN = (*IRRELEVANT, "device")  # settings that the command may give
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
+WRITTEN = ("store.json", "tables/*.yaml")  # into a store before anything runs
+EMPTY = ("tables", "measured")
 
 
-@dataclass(frozen=True)
-class PeerComparison:
-    """Ours beside other libraries: it has no table, and compares, judges and writes by itself.
-
-    Attributes
-    ----------
-    title, cost : for `--list`.
-    run : makes the page in a folder; gives its path, a line for each comparison, and the exit code.
-    """
-
-    title: str
-    cost: str
-    run: Callable[[Path], tuple[Path, list[str], int]]
-
-
-def _peers(out: Path) -> tuple[Path, list[str], int]:
-    from commeff.experiments.studies.peers import report
-
-    return report.reproduce(out)
-
-
-COMPARISONS = {
-    "peers": PeerComparison(
-        "Methods of ours beside those of torch, torchft, Flower and Bluefog, where these are installed",
-        "half a minute, on 4 processes",
-        _peers,
-    ),
+PEERS = {  # ours beside other libraries: it has no table, and compares, judges and writes by itself
+    "name": "peers",
+    "title": "Methods of ours beside those of torch, torchft, Flower and Bluefog, where these are installed",
+    "scales": "full",
+    "full on": "CPU",
+    "full costs": "half a minute, on 4 processes",
 }
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Arguments:
     """The arguments of `commeff reproduce`; `settings` are of GIVEN.
 
     They change no result but for `device`, which changes its last digits: runs on a GPU have names of their own.
@@ -79,12 +63,12 @@ class Wanted:
     @property
     def place(self) -> Path:
         """The store: all scales of a table share one."""
-        return self.store or Path("runs") / "reproduce" / (self.table if self.is_comparison else self.path.stem)
+        return self.store or Path("runs") / "reproduce" / (self.table if self.are_peers else self.path.stem)
 
     @property
-    def is_comparison(self) -> bool:
-        """Whether it is one of COMPARISONS."""
-        return self.table in COMPARISONS
+    def are_peers(self) -> bool:
+        """Whether it is the comparison that has no table."""
+        return self.table == PEERS["name"]
 
     @property
     def folder(self) -> Path:
@@ -99,18 +83,18 @@ class Wanted:
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is."""
-        if not self.is_comparison:
+        if not self.are_peers:
             self.read()
         elif self.settings or self.scale != "full":
             given = self.settings[0] if self.settings else f"--scale {self.scale}"
             raise ValueError(f"{self.table} has no settings and one scale, full, got {given}; leave it out")
         if self.records is not None:
             archive.check(self.records)
-            if self.is_comparison or self.read().measure != "training":
+            if self.are_peers or self.read().measure != TRAINING:
                 raise ConfigError([f"{self.table} trains nothing that --records could keep; leave it out"])
 
     def read(self) -> PublishedTable:
-        """The table; refuses settings that would change results. A comparison has none."""
+        """The table; refuses settings that would change results."""
         bad = [word for word in self.settings if word.partition("=")[0] not in GIVEN or "=" not in word]
         if bad:
             near = did_you_mean(bad[0].partition("=")[0], GIVEN)
@@ -119,7 +103,7 @@ class Wanted:
         from commeff.experiments.reproduce.judging import rehearse
 
         table = read_table(self.path, self.scale, self.settings)
-        with own_code(self.path):
+        with table_code(self.path):
             rehearse(table)
         return table
 
@@ -139,104 +123,123 @@ def tables() -> list[dict[str, str]]:
     rows = []
     for name, path in built_in_tables().items():
         full = read_table(path)
-        scales = [scale for scale in SCALES if scale != "reduced" or _has_reduced(path)]
-        device = "GPU" if "GPU" in full.cost else "CPU"
-        row = {"name": name, "title": full.title, "scales": " ".join(scales), "full on": device}
-        rows.append(row | {"full costs": full.cost})
-    for name, each in COMPARISONS.items():
-        rows.append({"name": name, "title": each.title, "scales": "full", "full on": "CPU", "full costs": each.cost})
-    return rows
+        row = {"name": name, "title": full.title, "scales": " ".join(scales_of(execute(path)))}
+        rows.append(row | {"full on": "GPU" if "GPU" in full.cost else "CPU", "full costs": full.cost})
+    return [*rows, PEERS]
 
 
-def _has_reduced(path: Path) -> bool:
+@contextmanager
+def no_trace(store: Path, kept: bool) -> Iterator[None]:
+    """Remove a store that was not there before and in which nothing was run: where that is refused, or not `kept`."""
+    missing = [place for place in (store, *store.absolute().parents) if not place.exists()]
+    done = False
     try:
-        read_table(path, "reduced")
-    except ConfigError:
-        return False
-    return True
+        yield
+        done = kept
+    finally:
+        if missing and not done:
+            _remove(store, missing)
 
 
-def dry_run(wanted: Wanted) -> list[str]:
+def _remove(store: Path, missing: list[Path]) -> None:
+    """The files that are written before a run, and the folders that are empty then; nothing if there are others."""
+    files = {path for path in store.rglob("*") if not path.is_dir()}
+    own = {path for pattern in WRITTEN for path in store.glob(pattern)}
+    if files - own:
+        return
+    for file in own:
+        file.unlink(missing_ok=True)
+    for folder in (*(store / name for name in EMPTY), *missing):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return
+
+
+def dry_run(arguments: Arguments) -> list[str]:
     """What would run, and what it costs, in words."""
-    if wanted.is_comparison:
-        return [f"{COMPARISONS[wanted.table].title}: {COMPARISONS[wanted.table].cost}"]
-    with own_code(wanted.path):
-        return _planned(wanted)
+    if arguments.are_peers:
+        return [f"{PEERS['title']}: {PEERS['full costs']}"]
+    with table_code(arguments.path):
+        return _planned(arguments)
 
 
-def _planned(wanted: Wanted) -> list[str]:
+def _planned(arguments: Arguments) -> list[str]:
     from commeff.experiments.grid import command as grids
-    from commeff.experiments.reproduce import kept
-    from commeff.experiments.reproduce.observing import TableRun, unmeasured
+    from commeff.experiments.reproduce.runs import unpack
 
-    table = wanted.read()
-    plan = TableRun(table, wanted.place, wanted.limits)
-    _check(plan)
-    notes = [] if wanted.records is None else kept.take(plan, wanted.records)
-    stated = [f"stated for this scale: {table.cost}"] if table.cost else []
+    table, plan = _begin(arguments)
+    notes = [] if arguments.records is None else unpack(plan, arguments.records)
     seeds = ", ".join(map(str, table.seeds))
     lines = [*notes, f"{table.title}: {len(table.cases)} cases, seeds {seeds}, {table.measure}"]
-    if table.measure != "training":
-        return [*lines, f"{unmeasured(plan)} measurements at most", *stated]
-    from commeff.experiments.reproduce.runs import stages
-
-    every = stages(plan)
-    for stage in every:
-        grids.check(stage.request)
-    cells = [grids.prepare(stage.request)[1] for stage in every]
-    known = [cell for stage in cells for cell in stage]
-    costs = [grids.cost(own, known, wanted.limits.jobs) for own in cells]
-    if table.tune is not None and len(costs) > 1:
-        costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
-    return [*lines, *costs, *stated]
-
-
-def reproduce(wanted: Wanted) -> Reproduced:
-    """Run what is not finished, judge, and write the page."""
-    if wanted.is_comparison:
-        return Reproduced(*COMPARISONS[wanted.table].run(wanted.folder))
-    with own_code(wanted.path):
-        return _reproduced(wanted)
-
-
-def _reproduced(wanted: Wanted) -> Reproduced:
-    table = wanted.read()
-    _check_device(table)
-    from commeff.experiments.reproduce import kept, runs
-    from commeff.experiments.reproduce.observing import TableRun, measured
-
-    plan = TableRun(table, wanted.place, wanted.limits)
-    _check(plan)
-    if table.measure == "training":
-        trained = runs.train(plan) if wanted.records is None else kept.train(plan, wanted.records)
+    if table.measure != TRAINING:
+        costs = [f"{len(table.cases) * len(table.seeds)} measurements at most"]
     else:
-        trained = runs.Trained(*measured(plan))
-    if trained.results is None:
+        stages = plan.stages()
+        for stage in stages:
+            grids.check(stage.request)
+        cells = [grids.prepare(stage.request)[1] for stage in stages]
+        every = [cell for stage in cells for cell in stage]
+        costs = [grids.cost(own, every, arguments.limits.jobs) for own in cells]
+        if table.tune is not None and len(costs) > 1:
+            costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
+    return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]
+
+
+def _begin(arguments: Arguments) -> tuple[PublishedTable, TableRun]:
+    """The table and its runs; refuses what can be seen of the store before anything runs, with torch."""
+    table = arguments.read()
+    from commeff.experiments.grid.plan.estimate import store_faults
+    from commeff.experiments.reproduce.runs import TableRun
+
+    if faults := store_faults(arguments.place):
+        raise ConfigError(faults)
+    return table, TableRun(table, arguments.place, arguments.limits)
+
+
+def reproduce(arguments: Arguments) -> Reproduced:
+    """Run what is not finished, judge, and write the page."""
+    if arguments.are_peers:
+        from commeff.experiments.studies.peers import report
+
+        return Reproduced(*report.reproduce(arguments.folder))
+    with table_code(arguments.path):
+        return _reproduced(arguments)
+
+
+def _reproduced(arguments: Arguments) -> Reproduced:
+    _check_device(arguments.read())
+    table, plan = _begin(arguments)
+    from commeff.experiments.reproduce import runs
+
+    if table.measure == TRAINING:
+        trained = runs.train(plan, arguments.records)
+    else:
+        from commeff.experiments.reproduce.measurements import measured
+
+        trained = runs.Trained(measured(plan))
+    results = trained.results
+    if results is None:
         return Reproduced(None, trained.lines, trained.exit_code, trained.faults)
-    results, machines = trained.results, trained.machines
 
     from commeff.experiments.reproduce.judging import judge
     from commeff.experiments.reproduce.numbers import OFF, compare
-    from commeff.experiments.reproduce.page import headline, write
-    from commeff.experiments.reproduce.traces import replaced
+    from commeff.experiments.reproduce.page import headline, replaced, write
     from commeff.experiments.reproduce.verdicts import FAILS, shown
 
     verdicts, compared = judge(results), compare(results)
-    others = replaced(wanted.folder / "report.md", table.title, wanted.command)
-    page = write(results, verdicts, compared, machines, wanted.command, wanted.folder)
-    lines = [*trained.lines]
-    lines += [f"{one.verdict}: {one.claim.text}{_at(one.where)}: {one.reason}" for one in verdicts]
-    lines += [
+    others = replaced(arguments.folder / "report.md", table.title, arguments.command)
+    page = write(results, verdicts, compared, arguments.command, arguments.folder)
+    numbers = (
         f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.theirs:.6g}, ours {shown(one.ours)}"
         for one in compared
-    ]
+    )
+    claims = (f"{one.verdict}: {one.claim.text}{_at(one.where)}: {one.reason}" for one in verdicts)
+    words = headline(table.scale, verdicts, compared, bool(results.missing))
     outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
-    lines += [
-        *results.warnings,
-        *results.missing,
-        *others,
-        headline(table.scale, verdicts, compared, bool(results.missing)),
-    ]
+    lines = [*trained.lines, *claims, *numbers, *results.remarks, *others, words]
     return Reproduced(page, lines, trained.exit_code or (OUTSIDE if outside else 0), trained.faults)
 
 
@@ -248,14 +251,5 @@ def _check_device(table: PublishedTable) -> None:
         raise ConfigError(["device=cuda: there is no NVIDIA GPU here; go where one is, or leave it out"])
 
 
-def _check(plan: TableRun) -> None:
-    """Refuse what can be seen of the store before anything runs, with torch."""
-    from commeff.experiments.grid.plan.estimate import store_faults
-
-    if faults := store_faults(plan.store):
-        raise ConfigError(faults)
-
-
-def _at(where: object) -> str:
-    words = ", ".join(f"{k}={v}" for k, v in where.items()) if isinstance(where, dict) else ""
-    return f" at {words}" if words else ""
+def _at(where: Mapping[str, str]) -> str:
+    return f" at {listing(where, ', ')}" if where else ""

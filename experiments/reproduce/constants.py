@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import Case
-from commeff.experiments.reproduce.faults import TableError
+from commeff.experiments.reproduce.reading import TableError
 from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
@@ -71,32 +72,41 @@ class CaseView:
         except ValueError:
             return value
 
-    def __getattr__(self, part: str) -> PartView:
+    def __getattr__(self, part: str) -> PartConstants:
         """The constants of a part: c.task, c.topology, c.compressor."""
         if part not in PARTS:
             raise AttributeError(f"a case has {', '.join(PARTS)} and labels, such as c[{part!r}]")
-        return PartView(self, part)
+        return PartConstants(self, part)
 
 
 @dataclass(frozen=True)
-class PartView:
+class PartConstants:
     """The constants of a part of a case."""
 
-    _of: CaseView
+    _case: CaseView
     _part: str
 
     def __getattr__(self, name: str) -> float:
         if name.startswith("__"):
             raise AttributeError(name)
-        if self._of.parts == "later":
+        if self._case.parts == "later":
             raise PartsNotKnownError(f"{self._part}.{name} is not known yet")
-        if self._of.parts == "none":
+        if self._case.parts == "none":
             return math.nan
-        found = _of_parts(self._of.table, self._of.case, self._part)
+        found = _constants(self._part, *_plain_words(self._case))
         if name not in found:
             near = did_you_mean(name, found)
             raise TableError(f"{self._part} has no constant {name!r}{near}; it has {', '.join(found)}")
         return found[name]
+
+
+def _plain_words(view: CaseView) -> list[str]:
+    """The settings of a case that depend on no constants of parts: these decide the parts."""
+    words = []
+    for key, value in view.case.settings.items():
+        with suppress(PartsNotKnownError):
+            words.append(f"{key}={worked_out(view.table, view.case, key, value, parts='later')}")
+    return [*words, f"seed={view.table.seeds[0]}"]
 
 
 def resolved(table: PublishedTable, case: Case) -> dict[str, str]:
@@ -122,49 +132,32 @@ def number_of(found: Any, what: str) -> float:
         raise TableError(f"{what} must be a number, got {found!r}") from None
 
 
-def _of_parts(table: PublishedTable, case: Case, part: str) -> Mapping[str, float]:
-    """The constants of a part. Settings that themselves depend on constants of parts do not decide them."""
-    plain = {}
-    for key, value in case.settings.items():
-        try:
-            plain[key] = worked_out(table, case, key, value, parts="later")
-        except PartsNotKnownError:
-            continue
-    return _computed(part, tuple(f"{key}={value}" for key, value in plain.items()), table.seeds[0])
-
-
 @cache
-def _computed(part: str, words: tuple[str, ...], seed: int) -> Mapping[str, float]:
+def _constants(part: str, *words: str) -> Mapping[str, float]:
+    """The constants of a part of the run with these settings."""
     from commeff.experiments.config.compose import compose
 
-    config = compose([*words, f"seed={seed}"])
+    config = compose(words)
     if part not in config:
         raise MissingPartError(f"the method has no {part}")
-    wanted = {part: config[part]} | ({"task": config["task"]} if part == "compressor" else {})
-    return COMPUTED[part](json.dumps(wanted, sort_keys=True))
+    own, task = (json.dumps({name: config[name]}, sort_keys=True) for name in (part, "task"))
+    if part == "compressor":
+        return _of_compressor(own, int(_of_task(task)["d"]))
+    return _of_task(own) if part == "task" else _of_topology(own)
 
 
 @cache
-def task_of(config: str) -> Any:
-    """The task of a configuration, made once."""
+def _of_task(config: str) -> Mapping[str, float]:
     from commeff.experiments.config import build
 
-    return build.part(json.loads(config), "task")
-
-
-def _task_constants(config: str) -> Mapping[str, float]:
-    task = task_of(config)
+    task = build.part(json.loads(config), "task")
+    d = float(sum(parameter.numel() for parameter in task.model().parameters()))
     constants: Callable[[], Mapping[str, float]] = getattr(task, "constants", dict)
-    return {"d": _numbers_of(task), **({"samples": float(task.size)} if task.size else {}), **constants()}
-
-
-def _numbers_of(task: Any) -> float:
-    """d of a task's model."""
-    return float(sum(parameter.numel() for parameter in task.model().parameters()))
+    return {"d": d, **({"samples": float(task.size)} if task.size else {}), **constants()}
 
 
 @cache
-def _topology_constants(config: str) -> Mapping[str, float]:
+def _of_topology(config: str) -> Mapping[str, float]:
     from commeff.experiments.config import build
 
     topology = build.topology(json.loads(config))
@@ -175,18 +168,9 @@ def _topology_constants(config: str) -> Mapping[str, float]:
 
 
 @cache
-def _compressor_constants(config: str) -> Mapping[str, float]:
+def _of_compressor(config: str, d: int) -> Mapping[str, float]:
     from commeff.experiments.config import build
 
-    both = json.loads(config)
-    compressor = build.part(both, "compressor")
-    d = int(_numbers_of(task_of(json.dumps({"task": both["task"]}, sort_keys=True))))
+    compressor = build.part(json.loads(config), "compressor")
     sizes = {"delta": compressor.delta(d), "omega": compressor.omega(d), "d": float(d)}
     return {name: float(size) for name, size in sizes.items() if size is not None}
-
-
-COMPUTED: Mapping[str, Callable[[str], Mapping[str, float]]] = {
-    "task": _task_constants,
-    "topology": _topology_constants,
-    "compressor": _compressor_constants,
-}

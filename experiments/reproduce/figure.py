@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from commeff.experiments.reproduce.drawn import Drawing, TableLine, TablePanel, drawing
+from commeff.experiments.reproduce.plot import Drawing, Plot, TableLine, TablePanel, drawing
 from commeff.experiments.reproduce.results import Results
-from commeff.experiments.reproduce.statements import FigureWords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,33 +27,33 @@ DENSE = 12  # points of a curve without markers
 DODGE = 0.09  # by which lines stand aside of each other over words
 
 
-def draw(results: Results, words: FigureWords, out: Path) -> None:
+def draw(results: Results, plot: Plot, out: Path) -> None:
     """Write figure.png and figure.pdf: the mean over seeds, and its 95 % interval."""
     from commeff.experiments.report.draw import figures
 
-    figures.save(figure(results, words), out)
+    figures.save(figure(results, plot), out)
 
 
-def figure(results: Results, words: FigureWords) -> Figure:
+def figure(results: Results, plot: Plot) -> Figure:
     """The figure of a table."""
     from commeff.experiments.report.draw.figures import QUIET, Figure, Look, Panel, folded, inches_wide
     from commeff.experiments.report.draw.labels import ASIDE
 
-    drawn = drawing(results, words)
+    drawn = drawing(results, plot)
     wide = max(WIDE, sum(0.15 + inches_wide("\n".join(place.split())) for place in drawn.places))
-    limits = _limits(drawn, words)
+    limits = _limits(drawn, plot)
     last = {line.label: panel for panel in drawn.panels for line in panel.lines}
     parts = []
     for i, panel in enumerate(drawn.panels):
         named = [line.label for line in panel.lines if last[line.label] is panel and line.label]
-        named += words.guides if panel is drawn.panels[-1] else []
+        named += plot.guides if panel is drawn.panels[-1] else []
         folds = {label: folded(label, NAMED) for label in named}
         right = max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
         left = 0.2 if i else 0.75
-        axes_of = partial(_panel, panel=panel, drawn=drawn, words=words, limits=limits, names=folds, first=i == 0)
+        axes_of = partial(_panel, panel=panel, drawn=drawn, plot=plot, limits=limits, names=folds, first=i == 0)
         parts.append(Panel(str(i), axes_of, left + wide + right, HIGH + 0.75, (left, right, 0.45, 0.3)))
-    printed = [number for number in results.table.numbers if number.of.text == words.y.text]
-    kinds = {"from theory" if callable(each.value) else words.published for each in printed}
+    printed = [number for number in results.table.numbers if number.of.text == plot.y.text]
+    kinds = {"from theory" if callable(each.value) else plot.published for each in printed}
     shown = any(len(line.printed) for panel in drawn.panels for line in panel.lines)
     key = [(f"open: {' or '.join(sorted(kinds))}", Look(QUIET, "", "o", hollow=True))] if shown else []
     return Figure("figure", results.table.title, "", parts, len(parts), legend=key, own_key=True)
@@ -64,7 +63,7 @@ def _panel(
     axes: Axes,
     panel: TablePanel,
     drawn: Drawing,
-    words: FigureWords,
+    plot: Plot,
     limits: tuple[tuple[float, float], tuple[float, float]],
     names: dict[str, str],
     first: bool,
@@ -73,7 +72,7 @@ def _panel(
     from commeff.experiments.report.draw.figures import INK, QUIET
     from commeff.experiments.report.draw.labels import Label, end_labels
 
-    for axis in words.log:
+    for axis in plot.log:
         axes.set(**{f"{axis}scale": "log"})
     axes.set(xlim=limits[0], ylim=limits[1], xlabel=drawn.x_title)
     axes.set_title(panel.title, color=INK)
@@ -85,7 +84,7 @@ def _panel(
     ]
     for i, line in enumerate(panel.lines):
         _line(axes, line, drawn, limits[1][0], (i - (len(panel.lines) - 1) / 2) * DODGE if drawn.places else 0.0)
-    for guide, of in words.guides.items():
+    for guide, of in plot.guides.items():
         points = _guide(axes, guide, of, panel)
         if len(points) and guide in names:
             ends.append(Label(points[-1, 0], points[-1, 1], names[guide], QUIET, len(ends)))
@@ -94,9 +93,9 @@ def _panel(
         axes.set_xticks(range(len(drawn.places)), [place.replace(" ", "\n") for place in drawn.places])
     elif not drawn.curves and len(places) <= FEW:
         few(axes, places)
-    elif "x" in words.log:
+    elif "x" in plot.log:
         logarithmic(axes, "x")
-    if "y" in words.log:
+    if "y" in plot.log:
         logarithmic(axes, "y")
     axes.tick_params(labelleft=first)
     if ends:
@@ -165,7 +164,7 @@ def power(panel: TablePanel, exponent: float) -> np.ndarray:
     return np.stack([x, level * (x / at) ** exponent], axis=1)
 
 
-def _limits(drawn: Drawing, words: FigureWords) -> tuple[tuple[float, float], tuple[float, float]]:
+def _limits(drawn: Drawing, plot: Plot) -> tuple[tuple[float, float], tuple[float, float]]:
     """What all panels show: all means and printed values, and of intervals as much again as means span."""
     lines = [line for panel in drawn.panels for line in panel.lines]
     x = [*chain(*(line.points[:, 0] for line in lines), *(line.printed[:, 0] for line in lines))]
@@ -173,9 +172,9 @@ def _limits(drawn: Drawing, words: FigureWords) -> tuple[tuple[float, float], tu
     y += chain(*(points[:, 1] for line in lines for points in line.guides.values()))
     wide = [*chain(*(line.points[:, 2:].ravel() for line in lines))]
     across = (
-        (-0.5, len(drawn.places) - 0.5) if drawn.places else _hull(x, [], "x" in words.log, 0.03 * drawn.curves or 0.06)
+        (-0.5, len(drawn.places) - 0.5) if drawn.places else _hull(x, [], "x" in plot.log, 0.03 * drawn.curves or 0.06)
     )
-    return across, _hull(y, wide, "y" in words.log, 0.05)
+    return across, _hull(y, wide, "y" in plot.log, 0.05)
 
 
 def _hull(means: list[float], wide: Sequence[float], log: bool, pad: float) -> tuple[float, float]:

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from commeff.experiments.config.contained import contained
-from commeff.experiments.reproduce.cases import absent_places
-from commeff.experiments.reproduce.choosing import choose
-from commeff.experiments.reproduce.faults import TableError
+from commeff.experiments.escape import one_line
+from commeff.experiments.reproduce.cases import check_place
+from commeff.experiments.reproduce.metrics import check_derived
 from commeff.experiments.reproduce.places import TablePlace
+from commeff.experiments.reproduce.reading import TableError, check_one_of
 from commeff.experiments.reproduce.results import CaseResult, Results
-from commeff.experiments.reproduce.statements import SCALES, one_line, scale_of
+from commeff.experiments.reproduce.scales import SCALES
 from commeff.experiments.reproduce.table import PublishedTable
-from commeff.experiments.reproduce.values import TableVerdict
-from commeff.experiments.reproduce.verdicts import UNTOLD, Told, holm
-from commeff.require import did_you_mean
+from commeff.experiments.reproduce.tuning import chosen
+from commeff.experiments.reproduce.verdicts import UNTOLD, Verdict, holm
 
 PAPER, THEORY, US = WHOSE = ("paper", "theory", "us")
 
@@ -24,7 +24,7 @@ PAPER, THEORY, US = WHOSE = ("paper", "theory", "us")
 class Claim:
     """A sentence of a table with its verdict; `because` says why it fails, `scale` from which on it is judged."""
 
-    verdict: TableVerdict
+    verdict: Verdict
     text: str
     source: str
     because: str
@@ -33,7 +33,7 @@ class Claim:
 
 
 def claim(
-    verdict: TableVerdict, text: str, source: str = "", because: str = "", scale: str = "reduced", of: str = PAPER
+    verdict: Verdict, text: str, source: str = "", because: str = "", scale: str = "reduced", of: str = PAPER
 ) -> Claim:
     """What a table claims.
 
@@ -46,11 +46,11 @@ def claim(
     scale : the smallest at which it is judged.
     of : "paper" claims it; or "theory" does, a bound or an identity that nothing but a bug can break; or "us".
     """
-    if not isinstance(verdict, TableVerdict):
+    if not isinstance(verdict, Verdict):
         raise TableError(f"a claim compares measured values, such as a < b or within(a, b, 0.1), got {verdict!r}")
-    if of not in WHOSE:
-        raise TableError(f"a claim is of one of {', '.join(WHOSE)}, got {of!r}{did_you_mean(str(of), WHOSE)}")
-    return Claim(verdict, one_line(text), one_line(source), one_line(because), scale_of(scale), of)
+    check_one_of(WHOSE, of=of)
+    check_one_of(SCALES, scale=scale)
+    return Claim(verdict, one_line(text), one_line(source), one_line(because), scale, of)
 
 
 @dataclass(frozen=True)
@@ -69,27 +69,27 @@ def judge(results: Results) -> list[ClaimVerdict]:
 
     p-values are corrected by Holm's method over the page; checked theory, which is no discovery, is left out of that.
     """
-    found = [*_told(results)]
-    corrected = holm([told.p if each.of != THEORY else None for each, told in found])
+    found = [*_claims(results)]
+    corrected = holm([one.verdict.p if one.of != THEORY else None for one in found])
     judged = []
-    for (one, told), p in zip(found, corrected, strict=True):
-        chance = told.p if one.of == THEORY else p
-        judged.append(ClaimVerdict(one, one.verdict.place, told.verdict(chance), told.reason, chance))
+    for one, corrected_p in zip(found, corrected, strict=True):
+        p = one.verdict.p if one.of == THEORY else corrected_p
+        judged.append(ClaimVerdict(one, one.verdict.place, one.verdict.state(p), one.verdict.reason, p))
     first = [*dict.fromkeys(one.claim.text for one in judged)]
     return sorted(judged, key=lambda one: first.index(one.claim.text))
 
 
-def _told(results: Results) -> Iterator[tuple[Claim, Told]]:
+def _claims(results: Results) -> Iterator[Claim]:
+    """The claims of a table; those of a later scale have no verdict yet."""
     if results.table.claims is None:
         return
     with contained():
         for one in results.table.claims(TablePlace(results)):
             if not isinstance(one, Claim):
                 raise TableError(f"claims must yield claim(...), got {one!r}")
-            told = replace(one.verdict.told, reason=one.verdict.words)
-            if SCALES.index(results.table.scale) < SCALES.index(one.scale):
-                told = Told(UNTOLD, f"judged from scale {one.scale} on")
-            yield one, told
+            early = SCALES.index(results.table.scale) < SCALES.index(one.scale)
+            later = Verdict(UNTOLD, f"judged from scale {one.scale} on", place=one.verdict.place)
+            yield replace(one, verdict=later) if early else one
 
 
 def rehearse(table: PublishedTable) -> None:
@@ -99,14 +99,13 @@ def rehearse(table: PublishedTable) -> None:
     ------
     TableError : or whatever the table's own code raises.
     """
-    results = choose(table, [CaseResult(case, {}, {}) for case in table.cases])
+    results = chosen(Results(table, [CaseResult(case, {}, {}) for case in table.cases]))
     tuned = [table.tune.by] if table.tune else []
     for quantity in (*table.show, *(printed.of for printed in table.numbers), *table.drawn, *tuned):
         table.check_quantity(quantity)
-    table.check_metrics()
+    check_derived(table)
     for number, printed in enumerate(table.numbers, 1):
-        if faults := absent_places(table.full_cases, printed.variant, printed.where):
-            raise TableError(f"numbers: entry {number}: {'; '.join(faults)}")
+        check_place(table.full_cases, printed.variant, printed.where, f"numbers: entry {number}: ")
     _check_ranks(table)
     judge(results)
     for result in results.cases:
@@ -126,7 +125,8 @@ def _check_ranks(table: PublishedTable) -> None:
     """Refuse to rank the only number of a quantity, which is always in its place."""
     if table.tolerance.kind != "rank":
         return
-    cases = table.full_cases if table.tune is None else [group[0] for group in table.tune.groups_of(table.full_cases)]
+    groups = [] if table.tune is None else table.tune.groups(table.full_cases)
+    cases = [table.full_cases[group[0]] for group in groups] or table.full_cases
     for place, one in enumerate(table.numbers, 1):
         peers = [number for number in table.numbers if number.of.text == one.of.text]
         if sum(case.name == each.variant and case.has(each.where) for each in peers for case in cases) < 2:

@@ -7,15 +7,92 @@ off; where a seed has no such number, or the case was not run, nothing is compar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from commeff.experiments.escape import one_line
+from commeff.experiments.grid.plan.spec import text
+from commeff.experiments.reproduce.cases import Case
+from commeff.experiments.reproduce.constants import CaseView, number_of
+from commeff.experiments.reproduce.quantities import TableQuantity, quantity
+from commeff.experiments.reproduce.reading import TableError, check_one_of
 from commeff.experiments.reproduce.results import CaseResult, Results
-from commeff.experiments.reproduce.statements import SCALES, PrintedNumber, Tolerance
+from commeff.experiments.reproduce.scales import SCALES
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, all_of, near, related
 
+if TYPE_CHECKING:
+    from commeff.experiments.reproduce.table import PublishedTable
+
+TOLERANCES = ("absolute", "relative", "rank")
 OK, OFF, NOT_COMPARABLE = "ok", "off", "not comparable"
 WORDS = {HOLDS: OK, FAILS: OFF, UNTOLD: UNTOLD}
+
+
+@dataclass(frozen=True)
+class PrintedNumber:
+    """A number of the paper, or of a theorem: of which cases, of what, its value or a function, its spread."""
+
+    variant: str
+    of: TableQuantity
+    value: float | Callable[[Any], Any]
+    source: str
+    where: Mapping[str, str]
+    spread: float | None
+    scale: str
+    because: str
+
+    def worked_out(self, table: PublishedTable, case: Case) -> float:
+        """Its value for a case."""
+        return number_of(self.value(CaseView(table, case)), "a printed number") if callable(self.value) else self.value
+
+
+def printed(
+    variant: str,
+    of: str | TableQuantity,
+    value: float | Callable[[Any], Any],
+    source: str,
+    where: Mapping[str, Any] | None = None,
+    spread: float | None = None,
+    scale: str = "full",
+    because: str = "",
+) -> PrintedNumber:
+    """A printed number beside ours.
+
+    Parameters
+    ----------
+    variant : of the grid.
+    of : a metric or a quantity.
+    value : theirs, or a function of the case.
+    source : where it is printed.
+    where : labels of the cases that it is of.
+    spread : as printed behind ±.
+    scale : the smallest at which it is compared.
+    because : why ours is off, once that is known.
+    """
+    if not callable(value) and not math.isfinite(number_of(value, "a printed number")):
+        raise TableError(f"a printed number must be finite, got {value}")
+    if spread is not None and not 0 <= number_of(spread, "spread") < math.inf:
+        raise TableError(f"spread must be a number, as printed behind ±, got {spread!r}")
+    check_one_of(SCALES, scale=scale)
+    labels = {key: text(label) for key, label in (where or {}).items()}
+    theirs = value if callable(value) else float(value)
+    return PrintedNumber(variant, quantity(of), theirs, one_line(source), labels, spread, scale, one_line(because))
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How near ours must be: within `by`, within a share `by` of theirs, or in the same order."""
+
+    kind: str = "relative"
+    by: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_one_of(TOLERANCES, **{"tolerance.kind": self.kind})
+        most = 1.0 if self.kind == "relative" else math.inf
+        if isinstance(self.by, str) or not 0 <= self.by <= most or math.isinf(self.by):
+            limit = "between 0 and 1, a share of theirs," if self.kind == "relative" else "at least 0 and finite"
+            raise TableError(f"tolerance.by must be {limit} where it is {self.kind}, got {self.by!r}")
 
 
 @dataclass(frozen=True)
@@ -76,8 +153,8 @@ def verdict(tolerance: Tolerance, theirs: float, ours: Mapping[int, float], exac
     if any(map(math.isinf, ours.values())):
         return OFF
     by = tolerance.by * abs(theirs) if tolerance.kind == "relative" else tolerance.by
-    told = near(dict(ours), theirs, by, exact)
-    return WORDS[told.verdict(told.p)]
+    found = near(dict(ours), theirs, by, exact)
+    return WORDS[found.state(found.p)]
 
 
 def _ranked(found: Sequence[Comparison], exact: bool) -> list[Comparison]:
@@ -90,6 +167,6 @@ def _ranked(found: Sequence[Comparison], exact: bool) -> list[Comparison]:
             ranked.append(one)
             continue
         sides = [related(dict(one.ours), "<" if one.theirs < c.theirs else ">", dict(c.ours), exact) for c in others]
-        told = all_of(sides)
-        ranked.append(replace(one, verdict=WORDS[told.verdict(told.p)]))
+        every = all_of(sides)
+        ranked.append(replace(one, verdict=WORDS[every.state(every.p)]))
     return ranked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -11,16 +11,15 @@ import pandas as pd
 from commeff.experiments.escape import markdown_code, markdown_prose, markdown_text
 from commeff.experiments.report.draw.figures import write_csv
 from commeff.experiments.report.write.page import write_text
-from commeff.experiments.reproduce.cases import in_words
-from commeff.experiments.reproduce.choosing import value_of
+from commeff.experiments.reproduce.cases import in_words, listing
 from commeff.experiments.reproduce.constants import worked_out
 from commeff.experiments.reproduce.figure import draw
 from commeff.experiments.reproduce.judging import PAPER, THEORY, US, ClaimVerdict
 from commeff.experiments.reproduce.numbers import NOT_COMPARABLE, OFF, OK, Comparison
-from commeff.experiments.reproduce.observing import commits
 from commeff.experiments.reproduce.results import CaseResult, Results
-from commeff.experiments.reproduce.statements import TableCluster
+from commeff.experiments.reproduce.table import TableCluster
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
+from commeff.experiments.run.reading import read_text
 
 GROUPS = {PAPER: "Claims of the paper", THEORY: "Checked theory", US: "Claims of ours"}
 P_VALUES = """p is that of Student's t over seeds, paired and two-sided; orders of positive numbers are tested by
@@ -29,12 +28,7 @@ p < 0.05 decides; above it a claim is inconclusive."""
 
 
 def write(
-    results: Results,
-    verdicts: Sequence[ClaimVerdict],
-    compared: Sequence[Comparison],
-    machines: Sequence[Mapping[str, str]],
-    command: str,
-    out: Path,
+    results: Results, verdicts: Sequence[ClaimVerdict], compared: Sequence[Comparison], command: str, out: Path
 ) -> Path:
     """Write report.md, values.csv and the figure into a folder; the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
@@ -56,9 +50,21 @@ def write(
         *_measured(results),
         *_tried(results),
         *_settings(table.settings, table.left_open),
-        *_origin(results, machines, command),
+        *_origin(results, command),
     ]
     return write_text(out / "report.md", page)
+
+
+def replaced(page: Path, title: str, command: str) -> list[str]:
+    """A line if a page is there that another table, or another command, has made."""
+    try:
+        lines = read_text(page).splitlines()
+    except OSError:
+        return []
+    if not lines or {f"# {markdown_prose(title)}", f"- {markdown_code(command)}"} <= {*lines}:
+        return []
+    made = next((line[2:] for line in lines if line.startswith("- `commeff reproduce ")), "another command")
+    return [f"{page} was of {lines[0].removeprefix('# ')!r}, made by {made}, and is replaced; --out keeps pages apart"]
 
 
 def headline(
@@ -90,13 +96,24 @@ def _verb(kind: str, states: Sequence[str]) -> str:
     return {HOLDS: "hold", FAILS: "fail"}.get(kind, kind) if states.count(kind) > 1 else kind
 
 
+def _table(align: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table of cells that are written as they stand; "l" aligns a column to the left, "r" to the right."""
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'|'.join(':--' if each == 'l' else '--:' for each in align)}|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+
+
+def _text_table(align: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table of plain text."""
+    return _table(align, [*map(markdown_text, heads)], ([*map(markdown_text, row)] for row in rows))
+
+
 def _claims(verdicts: Sequence[ClaimVerdict]) -> Iterator[str]:
     for of, title in GROUPS.items():
         if own := [one for one in verdicts if one.claim.of == of]:
-            yield from (f"## {title}", "", "| claim | where | verdict | p | judged by | source |")
-            yield "|:--|:--|:--|--:|:--|:--|"
-            yield from map(_row, own)
-            yield ""
+            yield from (f"## {title}", "")
+            yield from _table("lllrll", ["claim", "where", "verdict", "p", "judged by", "source"], map(_row, own))
     if any(one.p is not None for one in verdicts):
         yield from (P_VALUES.replace("\n", " "), "")
     unmet = [v.claim for v in verdicts if v.verdict != HOLDS and v.claim.because]
@@ -105,10 +122,11 @@ def _claims(verdicts: Sequence[ClaimVerdict]) -> Iterator[str]:
         yield from (f"*{'; '.join(map(markdown_text, texts))}*: {markdown_prose(because)}", "")
 
 
-def _row(one: ClaimVerdict) -> str:
-    where = ", ".join(f"{key}={value}" for key, value in one.where.items())
-    text, place, reason, source = map(markdown_text, (one.claim.text, where, one.reason, one.claim.source))
-    return f"| {text} | {place} | **{one.verdict}** | {chance(one.p)} | {reason} | {source} |"
+def _row(one: ClaimVerdict) -> list[str]:
+    text, place, reason, source = map(
+        markdown_text, (one.claim.text, listing(one.where, ", "), one.reason, one.claim.source)
+    )
+    return [text, place, f"**{one.verdict}**", chance(one.p), reason, source]
 
 
 def chance(p: float | None) -> str:
@@ -123,22 +141,21 @@ def chance(p: float | None) -> str:
 def _numbers(compared: Sequence[Comparison], results: Results) -> Iterator[str]:
     if not compared:
         return
-    yield from ("## Numbers", "", "| variant | of | theirs | ours | difference | verdict | source |")
-    yield "|:--|:--|--:|--:|--:|:--|:--|"
-    for one in compared:
-        where = " ".join(f"{key}={value}" for key, value in one.where.items())
-        spread = "" if one.printed.spread is None else f" ± {one.printed.spread:g}"
-        theirs = "–" if math.isnan(one.theirs) else f"{one.theirs:.6g}{spread}"
-        difference = f"{one.difference:+.2g}" if math.isfinite(one.difference) else "–"
-        words = (f"{results.table.called(one.printed.variant)} {where}".strip(), one.printed.of.text)
-        left = " | ".join(map(markdown_text, words))
-        right = f"{theirs} | {_over_seeds(one.ours, one.runs)} | {difference} | **{one.verdict}**"
-        yield f"| {left} | {right} | {markdown_text(one.printed.source)} |"
-    yield ""
+    heads = ["variant", "of", "theirs", "ours", "difference", "verdict", "source"]
+    yield from ("## Numbers", "", *_table("llrrrll", heads, (_compared(one, results) for one in compared)))
     yield from _other_runs(results)
     explained = dict.fromkeys(c.printed.because for c in compared if c.verdict in (OFF, UNTOLD) and c.printed.because)
     for because in explained:
         yield from (markdown_prose(because), "")
+
+
+def _compared(one: Comparison, results: Results) -> list[str]:
+    spread = "" if one.printed.spread is None else f" ± {one.printed.spread:g}"
+    theirs = "–" if math.isnan(one.theirs) else f"{one.theirs:.6g}{spread}"
+    difference = f"{one.difference:+.2g}" if math.isfinite(one.difference) else "–"
+    name = f"{results.table.called(one.printed.variant)} {listing(one.where)}".strip()
+    variant, of, source = map(markdown_text, (name, one.printed.of.text, one.printed.source))
+    return [variant, of, theirs, _over_seeds(one.ours, one.runs), difference, f"**{one.verdict}**", source]
 
 
 def _other_runs(results: Results) -> Iterator[str]:
@@ -155,23 +172,15 @@ def _measured(results: Results) -> Iterator[str]:
     table = results.table
     keys = [key for key in table.swept if any(key in result.labels for result in results.cases)]
     heads = ["variant", *keys, "seeds", *(shown.text for shown in table.show)]
-    yield from ("## Measured", "", f"| {' | '.join(map(markdown_text, heads))} |")
-    yield f"|:--|{'--:|' * (len(heads) - 1)}"
+    rows = []
     for result in results.cases:
         numbers = [_over_seeds(shown.by_seed(results, result), len(result.seen)) for shown in table.show]
-        cells = [
-            table.called(result.case.name),
-            *(result.labels.get(key, "") for key in keys),
-            _states(result),
-            *numbers,
-        ]
-        yield f"| {' | '.join(map(markdown_text, cells))} |"
-    yield ""
+        labels = (result.labels.get(key, "") for key in keys)
+        rows.append([table.called(result.case.name), *labels, _states(result), *numbers])
+    yield from ("## Measured", "", *_text_table("l" + "r" * (len(heads) - 1), heads, rows))
     yield from ("± is half a 95 % interval over seeds; differences in claims are paired by seed.", "")
-    for warning in (*results.warnings, *results.missing):
-        yield f"- {markdown_text(warning)}"
-    if results.warnings or results.missing:
-        yield ""
+    if results.remarks:
+        yield from (*(f"- {markdown_text(remark)}" for remark in results.remarks), "")
 
 
 def _over_seeds(values: Mapping[int, float], runs: int) -> str:
@@ -186,29 +195,30 @@ def _over_seeds(values: Mapping[int, float], runs: int) -> str:
 
 def _tried(results: Results) -> Iterator[str]:
     """Of each variant the values of the tuned label, what they came to on validation data, and which is reported."""
-    tune, seeds = results.table.tune, results.table.seeds
+    table, tune = results.table, results.table.tune
     if tune is None or not results.choices:
         return
-    where = f"the runs of seeds {_listed(seeds)}"
-    if tune.seeds:
-        where, cases = f"runs that only choose, seed {_listed(tune.seeds)}", results.table.cases
-        for key, value in tune.settings.items():
-            values = dict.fromkeys(worked_out(results.table, case, key, value) for case in cases)
-            where += f", {markdown_code(f'{key}: ' + ', '.join(values))}"
+    where = (
+        f"runs that only choose, seed {_listed(tune.seeds)}"
+        if tune.seeds
+        else f"the runs of seeds {_listed(table.seeds)}"
+    )
+    for key, value in tune.settings.items():
+        values = dict.fromkeys(worked_out(table, case, key, value) for case in table.cases)
+        where += f", {markdown_code(f'{key}: ' + ', '.join(values))}"
     best = f"{markdown_code(tune.over)} is that of the best {markdown_code(tune.by.text)}"
     yield from ("## Tuning", "", f"{best} in {where}.", "")
     yield from ("All variants tried as many values.", "")
     labels = [choice.best.labels for choice in results.choices]
     keys = [key for key in results.table.swept if key != tune.over and any(key in own for own in labels)]
-    yield f"| {' | '.join(map(markdown_text, ['variant', *keys, f'{tune.over}: {tune.by.text}', 'chosen']))} |"
-    yield f"|:--|{'--:|' * len(keys)}:--|--:|"
+    rows = []
     for choice in results.choices:
-        pairs = zip(choice.tried, choice.means, strict=True)
-        tried = [f"{value_of(tune.over, case)}: {_mean(case, mean)}" for case, mean in pairs]
+        triples = zip(choice.values, choice.tried, choice.means, strict=True)
+        tried = ", ".join(f"{value}: {_mean(case, mean)}" for value, case, mean in triples)
         own = (choice.best.labels.get(key, "") for key in keys)
-        cells = [results.table.called(choice.best.case.name), *own, ", ".join(tried), value_of(tune.over, choice.best)]
-        yield f"| {' | '.join(map(markdown_text, cells))} |"
-    yield ""
+        rows.append([results.table.called(choice.best.case.name), *own, tried, choice.values[choice.pick]])
+    heads = ["variant", *keys, f"{tune.over}: {tune.by.text}", "chosen"]
+    yield from _text_table("l" + "r" * len(keys) + "lr", heads, rows)
 
 
 def _mean(case: CaseResult, mean: float) -> str:
@@ -232,17 +242,17 @@ def _settings(settings: Mapping[str, str], left_open: Mapping[str, str]) -> Iter
             yield from (title, "", *(f"- {markdown_prose(f'{key}: {value}')}" for key, value in words.items()), "")
 
 
-def _origin(results: Results, machines: Sequence[Mapping[str, str]], command: str) -> Iterator[str]:
-    table = results.table
-    seeds = ", ".join(map(str, table.seeds))
+def _origin(results: Results, command: str) -> Iterator[str]:
+    table, machines = results.table, results.machines
+    seeds = _listed(table.seeds)
     yield from ("## Made by", "", f"- {markdown_code(command)}", f"- scale {table.scale}, seeds {seeds}")
     if table.cluster is not None:
         yield f"- {markdown_prose(_cluster(table.cluster))}"
     hardware = {f"{m['cpu']}, {m['cores']} cores, GPU {m['gpus']}, torch {m['torch']}" for m in machines}
     yield from (f"- {markdown_prose(line)}" for line in sorted(hardware))
     if machines:
-        found = commits(machines)
-        yield f"- commit {markdown_prose(found)}" + (" (+: files differed from the commit)" if "+" in found else "")
+        commits = ", ".join(sorted({machine["commit"] for machine in machines}))
+        yield f"- commit {markdown_prose(commits)}" + (" (+: files differed from the commit)" if "+" in commits else "")
 
 
 def _paragraphs(text: str) -> str:

@@ -9,9 +9,8 @@ from itertools import product
 from typing import Any
 
 from commeff.experiments.grid.plan.spec import text
-from commeff.experiments.reproduce.cases import absent_places, unknown_label
-from commeff.experiments.reproduce.constants import PARTS, CaseView, PartView
-from commeff.experiments.reproduce.faults import TableError
+from commeff.experiments.reproduce.cases import check_label, check_place, check_variant, values_in
+from commeff.experiments.reproduce.constants import PARTS, CaseView, PartConstants
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.values import Value
 
@@ -40,17 +39,16 @@ class TablePlace:
         self._check(*labels)
         own = [found.case for found in self.results.cases if found.case.has(self.where)]
         if of:
-            _check_variant(self.results, of, {})
+            check_variant(self.results.table.full_cases, of)
             own = [case for case in own if case.name == of]
-        axes = [[*dict.fromkeys(str(c.label(key)) for c in own if c.label(key) is not None)] for key in labels]
-        found = [{**self.where, **dict(zip(labels, values, strict=True))} for values in product(*axes)]
-        there = [where for where in found if any(case.has(where) for case in own)]
-        yield from (TablePlace(self.results, where) for where in there or [dict(self.where)])
+        combinations = product(*(values_in(own, key) for key in labels))
+        found = [{**self.where, **dict(zip(labels, values, strict=True))} for values in combinations]
+        present = [where for where in found if any(case.has(where) for case in own)]
+        yield from (TablePlace(self.results, where) for where in present or [dict(self.where)])
 
     def _check(self, *labels: str) -> None:
-        faults = [fault for key in labels for fault in unknown_label(self.results.table.full_cases, key)]
-        if faults:
-            raise TableError("; ".join(faults))
+        for key in labels:
+            check_label(self.results.table.full_cases, key)
 
     def __getitem__(self, name: str) -> TableVariant:
         return TableVariant(self.results, name, self.where)
@@ -74,7 +72,7 @@ class TableVariant:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_variant(self.results, self.name, self.where)
+        check_place(self.results.table.full_cases, self.name, self.where)
 
     @property
     def where(self) -> dict[str, str]:
@@ -89,11 +87,6 @@ class TableVariant:
     def result(self) -> CaseResult | None:
         """Its only case; None where this scale leaves it out."""
         return self.results.one(self.name, self.where)
-
-    @property
-    def every(self) -> list[CaseResult]:
-        """All its cases."""
-        return self.results.named(self.name, self.where)
 
     def absent(self) -> Value:
         """What every quantity of it is where it was not run."""
@@ -110,11 +103,6 @@ class TableVariant:
     def __getitem__(self, key: str) -> Any:
         return self._case[key]
 
-    def __getattr__(self, part: str) -> PartView:
+    def __getattr__(self, part: str) -> PartConstants:
         """As that of a case."""
         return getattr(self._case, part) if part in PARTS else self.__getattribute__(part)
-
-
-def _check_variant(results: Results, name: str, where: Mapping[str, str]) -> None:
-    if faults := absent_places(results.table.full_cases, name, where):
-        raise TableError("; ".join(faults))

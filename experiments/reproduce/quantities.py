@@ -1,163 +1,265 @@
-"""Numbers of one run: what it has at its end, and what its curve says."""
+"""Quantities of a case, each a number for each seed: a metric at the end, what a curve says of it, a function of the
+case, or arithmetic with these.
+
+A quantity is shown, printed, drawn and, asked of a variant, claimed: `gap = floor("val_loss")`, `show = [gap]`,
+`gap(r.d2) < 1e-6 * gap(r.dsgd)`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from commeff.experiments.report.data.statistics import higher_is_better
+from commeff.experiments.reproduce.constants import CaseView, MissingPartError, number_of
+from commeff.experiments.reproduce.reading import TableError
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results
+from commeff.experiments.reproduce.values import SIGNS, Arithmetic, Value, measured
+from commeff.experiments.reproduce.verdicts import silence
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from commeff.experiments.reproduce.places import TableVariant
 
 TAIL = 0.25  # the part of a curve that is its floor
 DOWN_TO = 1e-12  # of its first value: below, a curve may be rounding
-Metric = Callable[[Mapping[str, Any]], Any]
+BINDING = {"+": 0, "-": 0, "*": 1, "/": 1, "**": 2}  # of the last sign of a text
+ATOM = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Observation:
-    """A case with one seed: numbers at the end, and the curve over steps, which may be empty.
+class TableQuantity(Arithmetic):
+    """A number of a case for each seed.
 
-    `comparable`: whether the run has what the table's printed numbers are of.
+    Attributes
+    ----------
+    text : as a page shows it.
+    metrics : recorded numbers that it is of.
+    number : of a case with one seed; NaN where there is none.
+    beside : the variant that it is beside, if any.
+    binding : of the last sign in its text.
     """
 
-    finals: Mapping[str, float]
-    curve: pd.DataFrame = field(default_factory=lambda: _frame({}), repr=False)
-    state: str = "done"
-    run: str = ""
-    comparable: bool = True
+    text: str
+    metrics: tuple[str, ...]
+    number: Callable[[Results, CaseResult, int], float]
+    beside: str = ""
+    binding: int = ATOM
 
-    def final(self, metric: str) -> float:
-        """The number at the end; where the run diverged, worse than all others: infinite, of accuracies -infinite."""
-        if self.state == "diverged":
-            return worst(metric)
-        return self.finals.get(metric, math.nan)
+    def by_seed(self, results: Results, result: CaseResult) -> dict[int, float]:
+        """Its numbers; seeds that have none are left out."""
+        found = {seed: self.number(results, result, seed) for seed in result.seen}
+        return {seed: value for seed, value in found.items() if not math.isnan(value)}
 
-    def column(self, metric: str) -> pd.DataFrame:
-        """The evaluations of a metric, with their steps."""
-        if metric not in self.curve:
-            return _frame({"step": [], metric: []})
-        return self.curve[["step", metric]].dropna()
+    def __call__(self, variant: TableVariant) -> Value:
+        """Its value for the only case of a variant at a place."""
+        variant.results.table.check_quantity(self)
+        result = variant.result
+        if result is None or not result.seen:
+            return variant.absent()
+        found = self.by_seed(variant.results, result)
+        left_out = {seed: variant.name for seed in result.seen if seed not in found}
+        absent = "" if found else f"{variant.name} has no {self.text}"
+        return Value(found, {} if absent else left_out, variant.place, variant.results.table.exact, absent)
+
+    def _with(self, sign: str, left: object, right: object) -> TableQuantity:
+        """Two quantities with a sign between them: where one has no number, nor has this.
+
+        >>> (final("a") / final("b") * 4).text, (final("a") / (final("b") - 1)).text
+        ('a / b * 4', 'a / (b - 1)')
+        """
+        binding, one, two = BINDING[sign], quantity(left), quantity(right)
+
+        def number(results: Results, result: CaseResult, seed: int) -> float:
+            return measured(SIGNS[sign], one.number(results, result, seed), two.number(results, result, seed))
+
+        pairs = ((one, binding), (two, binding + 1))
+        text = f" {sign} ".join(f"({of.text})" if of.binding < least else of.text for of, least in pairs)
+        return TableQuantity(text, one.metrics + two.metrics, number, one.beside or two.beside, binding)
 
 
-def _frame(columns: Mapping[str, list[float]]) -> pd.DataFrame:
-    import pandas as pd  # slow, and not needed before anything has run
-
-    return pd.DataFrame(columns)
-
-
-def worst(metric: str) -> float:
-    """What lies beyond all bad values.
-
-    >>> worst("val_loss"), worst("test_accuracy")
-    (inf, -inf)
-    """
-    return -math.inf if higher_is_better(metric) else math.inf
-
-
-def final(seen: Observation, metric: str) -> float:
-    """At the end."""
-    return seen.final(metric)
+def quantity(of: object) -> TableQuantity:
+    """What a table shows, prints or draws: the name of a metric, a quantity, a function of the case or a number."""
+    if isinstance(of, TableQuantity):
+        return of
+    if isinstance(of, str):
+        return final(of)
+    if callable(of):
+        return _of_case(of)
+    if isinstance(of, (int, float)) and not isinstance(of, bool):
+        value = float(of)
+        return TableQuantity(f"{of:.15g}", (), lambda results, result, seed: value)
+    raise TableError(f"a quantity is a metric, floor(...) or another of one, or a function of the case, got {of!r}")
 
 
-def floor(seen: Observation, metric: str) -> float:
+def _of_case(function: Callable[[Any], Any]) -> TableQuantity:
+    """A function of the case, where the case has the parts that it needs."""
+    name = getattr(function, "__name__", "a function")
+
+    def number(results: Results, result: CaseResult, seed: int) -> float:
+        try:
+            return number_of(function(CaseView(results.table, result.case, seed=seed)), name)
+        except MissingPartError:
+            return math.nan
+
+    return TableQuantity(name, (), number)
+
+
+def _of_run(text: str, measure: Callable[[Observation], float], *metrics: str) -> TableQuantity:
+    for metric in metrics:
+        if not isinstance(metric, str):
+            raise TableError(f"{text.partition('(')[0]} takes the name of a metric, got {metric!r}")
+    return TableQuantity(text, metrics, lambda results, result, seed: measure(result.seen[seed]))
+
+
+def final(metric: str) -> TableQuantity:
+    """The metric at the end of a run."""
+    return _of_run(str(metric), lambda seen: seen.final(metric), metric)
+
+
+def floor(metric: str) -> TableQuantity:
     """The mean over the last quarter of the evaluations."""
-    if seen.state == "diverged":
-        return worst(metric)
-    values = seen.column(metric)[metric].to_numpy(dtype=float)
-    return float(values[-max(1, math.ceil(TAIL * len(values))) :].mean()) if len(values) else math.nan
+
+    def measure(seen: Observation) -> float:
+        if seen.state == "diverged":
+            return seen.worst(metric)
+        values = seen.column(metric)[metric].to_numpy(dtype=float)
+        return float(values[-max(1, math.ceil(TAIL * len(values))) :].mean()) if len(values) else math.nan
+
+    return _of_run(f"floor({metric})", measure, metric)
 
 
-def least(seen: Observation, metric: str) -> float:
+def least(metric: str) -> TableQuantity:
     """The smallest evaluation."""
-    values = seen.column(metric)[metric]
-    return float(values.min()) if len(values) else math.nan
+    return _of_run(f"least({metric})", lambda seen: float(seen.column(metric)[metric].min()), metric)
 
 
-def rate(seen: Observation, metric: str, down_to: float = DOWN_TO) -> float:
-    """The factor a step by which it falls: exp of the slope of its logarithm, until it is below `down_to` of its start.
+def rate(metric: str, down_to: float = DOWN_TO) -> TableQuantity:
+    """The factor a step by which it falls, until it is below `down_to` of its start: exp of its logarithm's slope."""
 
-    >>> import pandas as pd
-    >>> curve = pd.DataFrame({"step": [10, 20, 30], "gap": [1.0, 0.5, 0.25]})
-    >>> round(rate(Observation({}, curve), "gap") ** 10, 12)
-    0.5
-    """
-    if seen.state == "diverged":
-        return math.inf
-    column = seen.column(metric)
-    column = column[column[metric] > 0]
-    if len(column):
-        below = (column[metric] < down_to * column[metric].iloc[0]).to_numpy()
-        column = column[: int(below.argmax())] if below.any() else column
-    if len(column) < 3:
-        return math.nan
-    return math.exp(slope(column["step"].to_numpy(dtype=float), np.log(column[metric].to_numpy(dtype=float))))
+    def measure(seen: Observation) -> float:
+        if seen.state == "diverged":
+            return math.inf
+        column = seen.column(metric)
+        column = column[column[metric] > 0]
+        if len(column):
+            below = (column[metric] < down_to * column[metric].iloc[0]).to_numpy()
+            column = column[: int(below.argmax())] if below.any() else column
+        if len(column) < 3:
+            return math.nan
+        return math.exp(line_slope(column["step"].to_numpy(dtype=float), np.log(column[metric].to_numpy(dtype=float))))
+
+    return _of_run(f"rate({metric}{'' if down_to == DOWN_TO else f', down_to={short(down_to)}'})", measure, metric)
 
 
-def to(seen: Observation, metric: str, level: float, of: str = "wire_bytes") -> float:
+def to(metric: str, level: float, of: str = "wire_bytes") -> TableQuantity:
     """The first evaluated `of` at which the metric is at most `level` (an accuracy: at least); infinite if never."""
-    if metric not in seen.curve or of not in seen.curve:
-        return math.nan
-    good = seen.curve[metric] >= level if higher_is_better(metric) else seen.curve[metric] <= level
-    return float(seen.curve[of][good].iloc[0]) if good.any() else math.inf
+
+    def measure(seen: Observation) -> float:
+        if metric not in seen.curve or of not in seen.curve:
+            return math.nan
+        good = seen.curve[metric] >= level if higher_is_better(metric) else seen.curve[metric] <= level
+        return float(seen.curve[of][good].iloc[0]) if good.any() else math.inf
+
+    return _of_run(f"to({metric}, {short(level)}{'' if of == 'wire_bytes' else f', of={of}'})", measure, metric, of)
 
 
-def onset(seen: Observation, beside: Observation, metric: str, factor: float) -> float:
-    """The first evaluated step from which on the metric is at most `factor` times another run's at the same step (an
-    accuracy: at least the other's over `factor`); infinite if never.
+def onset(metric: str, beside: str, factor: float) -> TableQuantity:
+    """The first evaluated step from which on it is at most `factor` times that of the variant `beside` at the same step
+    (an accuracy: at least the other's over `factor`); infinite if never.
 
-    >>> import pandas as pd
-    >>> step, slow, fast = [10, 20, 30, 40], [9.0, 2.0, 3.0, 1.1], [1.0, 1.0, 1.0, 1.0]
-    >>> runs = [Observation({}, pd.DataFrame({"step": step, "gap": gap})) for gap in (slow, fast)]
-    >>> onset(*runs, "gap", 2.5), onset(*runs, "gap", 1.05)
-    (40.0, inf)
+    The case beside is that whose labels are the same, as far as the variant has them.
     """
-    both = seen.column(metric).merge(beside.column(metric), on="step", suffixes=("", " beside"))
-    if not len(both) or beside.state == "diverged":
-        return math.nan
-    ours, theirs = both[metric], both[f"{metric} beside"]
-    far = both["step"][ours < theirs / factor if higher_is_better(metric) else ours > factor * theirs]
-    after = both["step"][both["step"] > far.max()] if len(far) else both["step"]
-    return float(after.iloc[0]) if len(after) and seen.state != "diverged" else math.inf
+    if not factor > 1:
+        raise TableError(f"the factor of onset must be more than 1, got {factor:g}")
+
+    def number(results: Results, result: CaseResult, seed: int) -> float:
+        other = results.like(result, beside)
+        if other is None or other is result or seed not in other.seen or other.seen[seed].state == "diverged":
+            return math.nan
+        seen = result.seen[seed]
+        both = seen.column(metric).merge(other.seen[seed].column(metric), on="step", suffixes=("", " beside"))
+        if not len(both):
+            return math.nan
+        ours, theirs = both[metric], both[f"{metric} beside"]
+        far = both["step"][ours < theirs / factor if higher_is_better(metric) else ours > factor * theirs]
+        after = both["step"][both["step"] > far.max()] if len(far) else both["step"]
+        return float(after.iloc[0]) if len(after) and seen.state != "diverged" else math.inf
+
+    return TableQuantity(f"onset({metric}, {beside}, {factor:g})", (metric,), number, beside)
 
 
-def derived(seen: Observation, metrics: Mapping[str, Metric]) -> Observation:
-    """With metrics that are functions of recorded ones, at the end and along the curve.
+def short(number: float) -> str:
+    """A level as one writes it.
 
-    >>> import pandas as pd
-    >>> both = Observation({"a": 3.0, "b": 4.0}, pd.DataFrame({"step": [1], "a": [6.0], "b": [8.0]}))
-    >>> found = derived(both, {"c": lambda m: (m["a"] ** 2 + m["b"] ** 2) ** 0.5})
-    >>> found.final("c"), list(found.curve["c"])
-    (5.0, [10.0])
+    >>> short(1e-6), short(0.01), short(0.3), short(25)
+    ('1e-6', '1e-2', '0.3', '25')
     """
-    if not metrics:
-        return seen
-    finals, curve = dict(seen.finals), seen.curve.copy()
-    for name, function in metrics.items():
-        finals[name] = _number(function, finals)
-        if len(curve):
-            curve[name] = [_number(function, row) for row in curve.to_dict("records")]
-    return replace(seen, finals=finals, curve=curve)
+    plain = f"{number:g}".replace("e-0", "e-").replace("e+0", "e")
+    power = f"{number:e}".replace("e-0", "e-").replace("e+0", "e")
+    scientific = "".join([power.partition("e")[0].rstrip("0").rstrip("."), "e", power.partition("e")[2]])
+    return scientific if abs(number) < 0.1 and len(scientific) <= len(plain) else plain
 
 
-def _number(function: Metric, numbers: Mapping[str, float]) -> float:
-    """NaN where a number is missing, or where these have no such number, such as the logarithm of 0."""
-    try:
-        found = function(numbers)
-    except (KeyError, ArithmeticError, ValueError):
-        return math.nan
-    return math.nan if isinstance(found, complex) else float(found)
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """Of `y` over `x`, a label or a function of the case; `log` are the axes that are logarithmic."""
+
+    y: TableQuantity
+    x: str | Callable[[Any], Any]
+    log: str
+
+    def __call__(self, variant: TableVariant) -> Value:
+        """Its value, from all cases of a variant at a place; a seed that lacks a point has no say."""
+        results = variant.results
+        results.table.check_quantity(self.y)
+        cases = results.named(variant.name, variant.where)
+        places = np.array([self._place(variant, case) for case in cases])
+        seeds = sorted({seed for case in cases for seed in case.seen})
+        if not seeds:
+            return variant.absent()
+        slopes, left_out = dict[int, float](), dict[int, str]()
+        points = [self.y.by_seed(results, case) for case in cases]
+        for seed in seeds:
+            heights = [self._on("y", point.get(seed, math.nan)) for point in points]
+            lacking = [case.words for case, height in zip(cases, heights, strict=True) if not math.isfinite(height)]
+            if lacking:
+                left_out[seed] = lacking[0]
+            else:
+                slopes[seed] = line_slope(places, np.array(heights))
+        if any(map(math.isfinite, slopes.values())):
+            return Value(slopes, left_out, variant.place, results.table.exact)
+        return Value({}, {}, variant.place, absent=f"no seed has a number at every point of a line{silence(left_out)}")
+
+    def _place(self, variant: TableVariant, result: CaseResult) -> float:
+        view = CaseView(variant.results.table, result.case)
+        found = view[self.x] if isinstance(self.x, str) else self.x(view)
+        return self._on("x", number_of(found, "the second argument of slope"))
+
+    def _on(self, axis: str, number: float) -> float:
+        """Where a number stands on an axis; NaN where it has no logarithm."""
+        if axis not in self.log:
+            return number
+        return math.log(number) if 0 < number < math.inf else math.nan
 
 
-def slope(x: np.ndarray, y: np.ndarray) -> float:
+def slope(y: str | TableQuantity, x: str | Callable[[Any], Any], log: str = "xy") -> Slope:
+    """The slope of a quantity over a label, of a line of least squares in logarithms: slope(gap, "lr")(r.dsgd).
+
+    With `log` "x", "y" or "" one axis or none is logarithmic.
+    """
+    if log not in ("", "x", "y", "xy"):
+        raise TableError(f"log must be x, y or xy, got {log!r}")
+    return Slope(quantity(y), x, log)
+
+
+def line_slope(x: np.ndarray, y: np.ndarray) -> float:
     """Of the straight line of least squares; NaN where there is none.
 
-    >>> slope(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
+    >>> line_slope(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
     2.0
     """
     good = np.isfinite(x) & np.isfinite(y)
@@ -165,23 +267,3 @@ def slope(x: np.ndarray, y: np.ndarray) -> float:
     if len(x) < 2 or np.ptp(x) == 0:
         return math.nan
     return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
-
-
-def measured(function: Callable[..., float], *numbers: float) -> float:
-    """A function of numbers that were measured: NaN where these have none, as 1 / 0.
-
-    An infinite number stands for a run that diverged or never got there; what is made of it is still that, or nothing.
-
-    >>> from operator import sub, truediv
-    >>> measured(truediv, math.inf, 2.0), measured(truediv, 2.0, math.inf), measured(sub, 0.0, math.inf)
-    (inf, nan, nan)
-    >>> measured(min, math.inf, 2.0), measured(truediv, 1.0, 0.0)
-    (2.0, nan)
-    """
-    try:
-        found = function(*numbers)
-    except (ArithmeticError, ValueError):
-        return math.nan
-    if isinstance(found, complex):
-        return math.nan
-    return found if found in numbers or not any(map(math.isinf, numbers)) else math.nan

@@ -1,16 +1,208 @@
-"""The runs of a table that trains: those that choose, then those that are judged. Each stage is a grid."""
+"""The runs of a table that trains: those that choose, then those that are judged. Each stage is a grid in one store, so
+that what is finished is not repeated.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid import command as grids
-from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.reproduce.choosing import check_measured, choices_of, choose, warnings_of
-from commeff.experiments.reproduce.observing import TableRun, TableStage
-from commeff.experiments.reproduce.results import Results
-from commeff.experiments.run.store import BAD
+from commeff.experiments.grid.local.scheduler import Limits
+from commeff.experiments.reproduce.cases import Setting
+from commeff.experiments.reproduce.constants import resolved, worked_out
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results, TunedChoice
+from commeff.experiments.reproduce.table import PublishedTable
+from commeff.experiments.reproduce.tuning import check_measured, choices_of, chosen
+from commeff.experiments.run import archive
+from commeff.experiments.run.reading import read_json
+from commeff.experiments.run.store import BAD, FINISHED, stamp
+from commeff.files import rewrite, unlinked
+
+if TYPE_CHECKING:
+    from commeff.experiments.report.data.records import Record
+    from commeff.experiments.reproduce.pricing import Pricing
+
+FACTS = ("cpu", "cores", "gpus", "python", "torch", "commit")  # of a machine that a page names
+UNWRITTEN = 2  # exit code: the file of --records could not be written
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """A table, its cases with their functions worked out, and where and until when they run."""
+
+    table: PublishedTable
+    store: Path
+    limits: Limits
+
+    @cached_property
+    def settings(self) -> list[dict[str, str]]:
+        """Of each case."""
+        return self._resolved({})
+
+    def labels(self, number: int) -> dict[str, str]:
+        """The labels of a case that differ among cases, functions worked out."""
+        case, settings = self.table.cases[number], self.settings[number]
+        return {key: settings.get(key, case.labels[key]) for key in self.table.swept if key in case.labels}
+
+    @cached_property
+    def pricing(self) -> Pricing:
+        """What adds modelled seconds and the bytes of each direction."""
+        from commeff.experiments.reproduce.judging import rehearse
+        from commeff.experiments.reproduce.pricing import Pricing
+
+        rehearse(self.table)  # which says what is spoken of
+        return Pricing(self.table.cluster, self.table.metrics)
+
+    @property
+    def tuning(self) -> TableStage | None:
+        """The runs that only choose; None where there are none."""
+        tune = self.table.tune
+        if tune is None or not tune.seeds:
+            return None
+        return TableStage(self, "_tuning", range(len(self.table.cases)), self._resolved(tune.settings), tune.seeds)
+
+    def reported(self, choices: Sequence[TunedChoice] | None = None) -> TableStage:
+        """The runs that are judged: of all cases, or of those that were chosen."""
+        best = None if choices is None else {id(choice.best.case) for choice in choices}
+        numbers = [n for n, case in enumerate(self.table.cases) if best is None or id(case) in best]
+        return TableStage(self, "", numbers, self.settings, self.table.seeds)
+
+    def stages(self) -> list[TableStage]:
+        """Both stages; while nothing is chosen, of each group of cases any one stands for the best."""
+        if self.tuning is None:
+            return [self.reported()]
+        known = [CaseResult(case, {}, self.labels(number)) for number, case in enumerate(self.table.cases)]
+        if all(cell.finished for cell in grids.prepare(self.tuning.request, rehearsed=False)[1]):
+            known = [*self.tuning.results().cases]
+        return [self.tuning, self.reported(choices_of(self.table, known))]
+
+    @cached_property
+    def runs(self) -> list[str]:
+        """The names of all runs that may be trained, whatever is chosen."""
+        stages = [self.reported(), *([self.tuning] if self.tuning else [])]
+        return sorted({stage.run(n, seed) for stage in stages for n in stage.numbers for seed in stage.seeds})
+
+    def _resolved(self, changes: Mapping[str, Setting]) -> list[dict[str, str]]:
+        """The settings of each case; the functions of changes know those without them."""
+        return [
+            resolved(self.table, case)
+            | {key: worked_out(self.table, case, key, value) for key, value in changes.items()}
+            for case in self.table.cases
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class TableStage:
+    """Runs of cases with seeds: a grid in the store of a table.
+
+    Attributes
+    ----------
+    plan : of the table.
+    suffix : of the grid's name.
+    numbers : of the cases.
+    settings : of every case of the table.
+    seeds : with which each runs.
+    """
+
+    plan: TableRun
+    suffix: str
+    numbers: Sequence[int]
+    settings: Sequence[Mapping[str, str]]
+    seeds: Sequence[int]
+
+    @property
+    def name(self) -> str:
+        """Of the grid."""
+        return f"{self.plan.table.name}_{self.plan.table.scale}{self.suffix}"
+
+    @property
+    def request(self) -> grids.Request:
+        """The grid; its file is written into the store."""
+        table, store = self.plan.table, self.plan.store
+        title = f"{table.title}: {table.tune.over}" if table.tune and self.suffix else table.title
+        entries = [{"name": table.cases[n].name, **self.settings[n]} for n in self.numbers]
+        unique = list({json.dumps(entry, sort_keys=True): entry for entry in entries}.values())
+        stamp(store)
+        unlinked(store / "tables").mkdir(exist_ok=True)
+        file, content = store / "tables" / f"{self.name}.yaml", {"title": title, "seeds": [*self.seeds], "grid": unique}
+        rewrite(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
+        return grids.Request(file, store=store, limits=self.plan.limits)
+
+    def words(self, number: int, seed: int) -> list[str]:
+        """The settings of a run."""
+        return [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
+
+    def run(self, number: int, seed: int) -> str:
+        """The name of a run."""
+        from commeff.experiments.config.compose import compose
+        from commeff.experiments.run.naming import run_id
+
+        return run_id(compose(self.words(number, seed)))
+
+    def results(self) -> Results:
+        """As the store has them."""
+        from commeff.experiments.report.data.records import read_record
+
+        plan, grid = self.plan, read_json(self.plan.store / "grids" / f"{self.name}.json")  # none if by --records
+        runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid.get("cells", [])}
+        results, missing, machines = list[CaseResult](), list[str](), Machines()
+        for number in self.numbers:
+            result = CaseResult(plan.table.cases[number], {}, plan.labels(number))
+            seen = dict[int, Observation]()
+            for seed in self.seeds:
+                run = runs.get((frozenset(self.words(number, seed)), seed)) or self.run(number, seed)
+                record = read_record(plan.store / run)
+                if record.state in FINISHED:
+                    seen[seed] = self._observation(record, number)
+                    machines.add(record.environment)
+                else:
+                    missing.append(f"{result.words} seed {seed} is {record.state}")
+            results.append(replace(result, seen=seen))
+        return Results(plan.table, results, (), missing, machines.found)
+
+    def _observation(self, record: Record, number: int) -> Observation:
+        table = self.plan.table
+        numbers = {name: value for name, value in record.summary.items() if is_number(value)}
+        finals = numbers | {"consensus_distance": record.final("consensus_distance")}
+        seen = Observation(finals, record.curve, record.state, table.is_theirs(record.config))
+        if not self.suffix:
+            seen = self.plan.pricing.priced(partial(_where_data_are, record, self.settings[number]), seen)
+        return seen.with_metrics(table.derived)
+
+
+class Machines:
+    """The machines of runs and measurements, each once."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, str]] = []
+
+    def add(self, environment: Mapping[str, Any]) -> None:
+        """One more."""
+        facts = {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
+        if facts not in self.found:
+            self.found.append(facts)
+
+
+def is_number(value: object) -> bool:
+    """Whether a record has a number there."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _where_data_are(record: Record, settings: Mapping[str, str]) -> Mapping[str, Any]:
+    """The configuration of a run, which may have been made elsewhere, with the data folder that is asked for here."""
+    folder = settings.get("task.data_dir", settings.get("data_dir"))
+    if folder is None or "data_dir" not in record.config["task"]:
+        return dict(record.parts)
+    return {**record.parts, "task": {**record.parts["task"], "data_dir": folder}}
 
 
 @dataclass(frozen=True)
@@ -21,56 +213,71 @@ class Trained:
     """
 
     results: Results | None
-    machines: Sequence[Mapping[str, str]] = ()
     lines: Sequence[str] = ()
     exit_code: int = 0
     faults: Sequence[str] = ()
 
 
-def train(plan: TableRun) -> Trained:
-    """Run what is not finished of both stages."""
-    for stage in stages(plan):
+def train(plan: TableRun, records: Path | None = None) -> Trained:
+    """Run what is not finished of both stages, but for the runs that a file has, which gets all that are.
+
+    The file is written also where time was over, and where training ends by an error or Ctrl-C; such an end is the one
+    that is told.
+    """
+    if records is None:
+        return _train(plan)
+    lines, folders = unpack(plan, records), [plan.store / name for name in plan.runs]
+    try:
+        trained = _train(plan)
+    except BaseException:
+        with suppress(ConfigError):
+            archive.pack(records, folders)
+        raise
+    trained = replace(trained, lines=[*lines, *trained.lines])
+    try:
+        archive.pack(records, folders)
+    except ConfigError as error:
+        return replace(trained, faults=error.faults, exit_code=UNWRITTEN)
+    return trained
+
+
+def unpack(plan: TableRun, records: Path) -> list[str]:
+    """Put the runs of a file into the store of a table; a line if some of them are none of the table's."""
+    found = archive.unpack(records, plan.store)
+    own = [name for name in found if name in plan.runs]
+    if len(own) == len(found):
+        return []
+    what = f"{len(own)} of the {len(found)} runs in {records} belong to this table at scale {plan.table.scale}"
+    return [f"{what}, with these settings and this data; the others stay in it"]
+
+
+def _train(plan: TableRun) -> Trained:
+    for stage in plan.stages():
         grids.check(stage.request)
-    tune, choices, machines = plan.table.tune, None, list[dict[str, str]]()
+    tune, choices, machines = plan.table.tune, None, list[Mapping[str, str]]()
     if tune is not None and plan.tuning is not None:
         outcome = grids.run(plan.tuning.request)
         if outcome.interrupted or outcome.left:
             return _stopped(plan, outcome)
-        found = plan.tuning.results()
-        if found.missing:
+        tried = plan.tuning.results()
+        if tried.missing:
             why = "nothing is chosen before all runs that tune are done; the same command tries them again"
-            return Trained(None, (), [*(f"tuning: {line}" for line in found.missing), why], 1)
-        choices, machines = choices_of(plan.table, found.cases), found.machines
+            return Trained(None, [*(f"tuning: {line}" for line in tried.missing), why], 1)
+        choices, machines = choices_of(plan.table, tried.cases), [*tried.machines]
         check_measured(tune, choices)
     outcome = grids.run(plan.reported(choices).request)
     if outcome.interrupted or outcome.left:
         return _stopped(plan, outcome)
     found = plan.reported(choices).results()
     machines += [machine for machine in found.machines if machine not in machines]
-    if tune is None or choices is None:
-        results = choose(plan.table, found.cases, found.missing)
-    else:
-        results = Results(plan.table, found.cases, warnings_of(tune, choices), found.missing, choices)
-    return Trained(results, machines, (), outcome.exit_code)
-
-
-def stages(plan: TableRun) -> list[TableStage]:
-    """Both stages; while nothing is chosen, of each group of cases any one stands for the best."""
-    if plan.table.tune is None or plan.tuning is None:
-        return [plan.reported()]
-    known = plan.planned
-    if all(cell.finished for cell in grids.prepare(plan.tuning.request, rehearsed=False)[1]):
-        known = plan.tuning.results().cases
-    return [plan.tuning, plan.reported(choices_of(plan.table, known))]
-
-
-def _cells(plan: TableRun) -> list[Cell]:
-    return [cell for stage in stages(plan) for cell in grids.prepare(stage.request, rehearsed=False)[1]]
+    whole = chosen(found) if choices is None else replace(found, choices=choices)
+    return Trained(replace(whole, machines=machines), (), outcome.exit_code)
 
 
 def _stopped(plan: TableRun, outcome: grids.Outcome) -> Trained:
     """Before all is done: what is left, of both stages."""
     if outcome.interrupted:
-        return Trained(None, (), ["interrupted; the same command goes on"], outcome.exit_code)
+        return Trained(None, ["interrupted; the same command goes on"], outcome.exit_code)
     failed = [f"{run} is {state}" for run, state in outcome.states.items() if state in BAD and run not in outcome.left]
-    return Trained(None, (), [*failed, grids.standing(_cells(plan), plan.limits.jobs)], outcome.exit_code)
+    cells = [cell for stage in plan.stages() for cell in grids.prepare(stage.request, rehearsed=False)[1]]
+    return Trained(None, [*failed, grids.standing(cells, plan.limits.jobs)], outcome.exit_code)

@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, node
+from commeff.experiments.escape import one_line
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.report.data.names import called
-from commeff.experiments.reproduce.cases import Case, Setting, in_words, unknown_label
-from commeff.experiments.reproduce.faults import TableError, own_code
-from commeff.experiments.reproduce.quantities import Metric
-from commeff.experiments.reproduce.reading import execute
-from commeff.experiments.reproduce.recorded import recorded, tasks_of
-from commeff.experiments.reproduce.scales import no_seed_changes, read_scaled
-from commeff.experiments.reproduce.sections import read_cost, read_settings, read_words
-from commeff.experiments.reproduce.settable import unknown_keys
-from commeff.experiments.reproduce.statements import (
-    FigureWords,
-    PrintedNumber,
-    TableCluster,
-    Tolerance,
-    made,
-    one_line,
-    read_cluster,
+from commeff.experiments.reproduce.cases import (
+    Case,
+    Setting,
+    check_label,
+    check_variant,
+    in_words,
+    read_cases,
+    read_settings,
+    repeated,
 )
-from commeff.experiments.reproduce.tuning import Tuning, middle_of_each, read_tuning, unequal
-from commeff.experiments.reproduce.words import TableQuantity, quantity
+from commeff.experiments.reproduce.metrics import MEASURED, TRAINING, Metric, check_metric, recorded
+from commeff.experiments.reproduce.numbers import PrintedNumber, Tolerance
+from commeff.experiments.reproduce.plot import Plot
+from commeff.experiments.reproduce.quantities import TableQuantity, quantity
+from commeff.experiments.reproduce.reading import (
+    TableError,
+    check_keys,
+    check_one_of,
+    execute,
+    read_part,
+    read_words,
+    table_code,
+)
+from commeff.experiments.reproduce.scales import SCALES, check_settings, no_seed_changes, read_scales, table_seeds
+from commeff.experiments.reproduce.tuning import Tuning, check_equal, read_tuning
 from commeff.require import did_you_mean
 
+if TYPE_CHECKING:
+    from commeff.cluster.places import Place
+
 TABLES = Path(__file__).parent / "tables"
-MEASURES = ("training", "consensus", "compression", "gossip", "low_rank", "modelled")
 NAMED = ("method", "topology", "compressor")
 
 
 @dataclass(frozen=True)
+class TableCluster:
+    """Where runs are modelled, and how many parameters their models are taken to have; None: their own."""
+
+    place: Place
+    parameters: float | None = None
+
+
+@dataclass(frozen=True)
 class PublishedTable:
-    """A table at one scale. `swept`: labels that tell its cases apart; `derived`: metrics that are functions."""
+    """A table at one scale; `full_cases` are those of the whole grid, `derived` metrics that are functions."""
 
     path: Path
     scale: str
@@ -61,7 +77,7 @@ class PublishedTable:
     numbers: tuple[PrintedNumber, ...]
     comparable: Mapping[str, Setting]
     claims: Callable[[Any], Any] | None
-    figure: FigureWords | None
+    figure: Plot | None
     cost: str
     full_cases: tuple[Case, ...] = field(repr=False, default=())
     metrics: set[str] = field(repr=False, default_factory=set)  # that the table has been seen to speak of
@@ -93,37 +109,18 @@ class PublishedTable:
         """Refuse a quantity of a metric that no case has, or beside a variant that is none."""
         for metric in of.metrics:
             self.check_metric(metric)
-        names = dict.fromkeys(case.name for case in self.full_cases)
-        if of.beside and of.beside not in names:
-            near = did_you_mean(of.beside, names)
-            raise TableError(f"{of.text}: no variant {of.beside!r}{near}; there are {', '.join(names)}")
+        if of.beside:
+            check_variant(self.full_cases, of.beside, f"{of.text}: ")
 
     def check_metric(self, name: str) -> None:
-        """Refuse a metric that no case has; a task that is not ours may record anything but what looks like a slip."""
-        if name in self.metrics:
-            return
-        names, every = self._recorded
-        known = [*names, *self.derived]
-        near = did_you_mean(name, sorted(known))
-        if name not in known and (every or near):
-            tasks = " or ".join(tasks_of(self))
-            who = f"no run of {tasks} measures" if self.measure == MEASURES[0] else "nothing here has"
-            raise TableError(f"{who} {name!r}{near or '; there are ' + ', '.join(known)}")
-        self.metrics.add(name)
-
-    def check_metrics(self) -> None:
-        """Refuse metrics that are functions of what no case has, or that have the name of another."""
-        for name, function in self.derived.items():
-            if name in self._recorded[0]:
-                raise TableError(f"metrics: {name} has the name of a metric that is recorded; call it otherwise")
-            try:
-                function(_Asked(self))
-            except (ArithmeticError, ValueError) as error:
-                if isinstance(error, TableError):
-                    raise
+        """Refuse a metric that no case has."""
+        if name not in self.metrics:
+            check_metric(self, name)
+            self.metrics.add(name)
 
     @cached_property
-    def _recorded(self) -> tuple[list[str], bool]:
+    def recorded(self) -> tuple[list[str], bool]:
+        """The names of numbers that cases have, and whether these are all."""
         return recorded(self)
 
     def is_theirs(self, config: Mapping[str, Any]) -> bool:
@@ -140,17 +137,6 @@ class PublishedTable:
     def _varies(self, key: str) -> bool:
         """Whether one variant has several values of a label."""
         return len({(c.name, c.labels.get(key)) for c in self.cases}) > len({c.name for c in self.cases})
-
-
-class _Asked(dict[str, float]):
-    """Stands for the metrics of a run before there is one."""
-
-    def __init__(self, table: PublishedTable) -> None:
-        self._table = table
-
-    def __missing__(self, name: str) -> float:
-        self._table.check_metric(name)
-        return math.nan
 
 
 def _has(config: Mapping[str, Any], key: str, value: str) -> bool:
@@ -200,62 +186,55 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
 
     Raises
     ------
-    ConfigError : with all that is wrong.
+    ConfigError : with the first that is wrong.
     """
     raw = execute(path)
-    with own_code(path):
-        return _made(path, raw, scale, overrides)
+    with table_code(path):
+        return _table(path, raw, scale, dict(word.split("=", 1) for word in overrides))
 
 
-def _made(path: Path, raw: Mapping[str, Any], scale: str, overrides: Sequence[str]) -> PublishedTable:
-    faults = list[str]()
-    measure = str(raw.get("measure", MEASURES[0]))
-    if measure not in MEASURES:
-        faults.append(f"measure must be one of {', '.join(MEASURES)}, got {measure!r}{did_you_mean(measure, MEASURES)}")
+def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, str]) -> PublishedTable:
+    measure, parameters = str(raw.get("measure", TRAINING)), [*raw.get("parameters", [])]
+    check_one_of((TRAINING, *MEASURED), measure=measure)
     if measure == "modelled" and raw.get("cluster") is None:
-        faults.append("there is no cluster, on which it could model runs; give cluster = NAME or FILE")
-    parameters = [*raw.get("parameters", [])]
-    base = read_settings(raw.get("base", {}), "base", faults)
-    given = dict(word.split("=", 1) for word in overrides)
-    full, scales = read_scaled(raw, scale, base, given, parameters, measure, faults)
-    cases, seeds = [*scales[scale].cases], scales[scale].seeds
-    tune = read_tuning(raw.get("tune"), full, scales[scale].all_seeds, faults)
-    if tune:
-        faults += [fault for name, each in scales.items() for fault in unequal(tune, each.cases, name)]
-    if tune and measure != MEASURES[0]:
-        faults.append(f"tune must be left out where measure is {measure}: there is no validation data to choose by")
-    if tune and tune.seeds and scale == "smoke":
-        cases, tune = middle_of_each(tune, cases), None
+        raise TableError("there is no cluster, on which it could model runs; give cluster = NAME or FILE")
+    base = read_settings(raw.get("base", {}), "base")
+    full = read_cases(raw.get("grid"), base, {}, parameters)
+    if twice := repeated(full):
+        raise TableError(f"grid has {', '.join(twice)} twice; keep one")
+    scales = read_scales(raw, scale, base, added, parameters, measure)
+    cases, seeds = scales[scale].cases, scales[scale].seeds
+    tune = None
+    if "tune" in raw:
+        tune = read_tuning(raw["tune"], full, table_seeds(raw, no_seed_changes(measure, cases)))
+        for name, each in scales.items():
+            check_equal(tune, each.cases, name)
+        if measure != TRAINING:
+            raise TableError(
+                f"tune must be left out where measure is {measure}: there is no validation data to choose by"
+            )
+        if tune.seeds and scale == "smoke":
+            cases, tune = [cases[group[len(group) // 2]] for group in tune.groups(cases)], None
     labels = dict.fromkeys(key for case in full for key in case.labels)
-    unused = [name for name in parameters if name not in labels]
-    faults += [f"parameters: no entry of the grid has {name!r}{did_you_mean(name, labels)}" for name in unused]
-    comparable = read_settings(raw.get("comparable", {}), "comparable", faults)
-    faults += [f"comparable: {fault}" for fault in unknown_keys(comparable, [*full, *cases])]
-    numbers, figure = raw.get("numbers", []), made(FigureWords, raw.get("figure"), "figure", faults)
+    if unused := [name for name in parameters if name not in labels]:
+        raise TableError(f"parameters: no entry of the grid has {unused[0]!r}{did_you_mean(unused[0], labels)}")
+    comparable, numbers, derived = (raw.get("comparable", {}), raw.get("numbers", []), raw.get("metrics", {}))
+    check_settings(read_settings(comparable, "comparable"), [*full, *cases], "comparable: ")
     if not all(isinstance(each, PrintedNumber) for each in numbers):
-        faults.append(f"numbers must be a list of printed(...), got {numbers!r}")
+        raise TableError(f"numbers must be a list of printed(...), got {numbers!r}")
     if not raw.get("claims") and not numbers:
-        faults.append("it claims nothing; write `def claims(r):` or numbers")
-    derived = raw.get("metrics", {})
+        raise TableError("it claims nothing; write `def claims(r):` or numbers")
     if not all(map(callable, derived.values())):
-        faults.append(f"metrics must be functions of recorded metrics by name, got {derived!r}")
+        raise TableError(f"metrics must be functions of recorded metrics by name, got {derived!r}")
     if not raw.get("paper"):
-        faults.append("it names no `paper`: whoever reads it must find what is reproduced")
-    if figure is not None and full:
-        variants = dict.fromkeys(case.name for case in full)
-        chosen = figure.only.get("name", [])
-        faults += [f"figure: {fault}" for key in figure.labels for fault in unknown_label(full, key)]
-        faults += [f"figure.only: no variant {n!r}{did_you_mean(n, variants)}" for n in chosen if n not in variants]
-    tolerance = made(Tolerance, raw.get("tolerance"), "tolerance", faults) or Tolerance()
-    cluster = read_cluster(raw.get("cluster"), path.parent, faults)
-    cost = read_cost(raw, faults).get(scale, "")
-    if faults:
-        raise ConfigError(f"{path.name}: {fault}" for fault in faults)
+        raise TableError("it names no `paper`: whoever reads it must find what is reproduced")
+    cost = read_words(raw.get("cost", {}))
+    check_keys("cost", cost, SCALES)
     return PublishedTable(
         path=path,
         scale=scale,
-        title=one_line(raw.get("title") or path.stem),
-        paper=one_line(raw.get("paper") or ""),
+        title=one_line(str(raw.get("title") or path.stem)),
+        paper=one_line(raw["paper"]),
         names=read_words(raw.get("names", {})),
         about="\n\n".join(map(one_line, raw.get("about", "").split("\n\n"))),
         settings=read_words(raw.get("settings", {})),
@@ -265,13 +244,40 @@ def _made(path: Path, raw: Mapping[str, Any], scale: str, overrides: Sequence[st
         cases=tuple(cases),
         seeds=tuple(seeds),
         tune=tune,
-        cluster=cluster,
+        cluster=_cluster(raw["cluster"], path.parent) if "cluster" in raw else None,
         show=tuple(map(quantity, raw.get("show", []))),
-        tolerance=tolerance,
+        tolerance=read_part(Tolerance, raw.get("tolerance", {}), "tolerance"),
         numbers=tuple(numbers),
-        comparable=comparable,
+        comparable=read_settings(comparable, "comparable"),
         claims=raw.get("claims"),
-        figure=figure,
-        cost=cost,
+        figure=_figure(raw["figure"], full) if "figure" in raw else None,
+        cost=cost.get(scale, ""),
         full_cases=tuple(full),
     )
+
+
+def _figure(raw: Mapping[str, Any], cases: Sequence[Case]) -> Plot:
+    """What is drawn, of labels and variants that there are."""
+    figure = read_part(Plot, raw, "figure")
+    for key in figure.labels:
+        check_label(cases, key, "figure: ")
+    for name in figure.only.get("name", []):
+        check_variant(cases, name, "figure.only: ")
+    return figure
+
+
+def _cluster(raw: Any, folder: Path) -> TableCluster:
+    """The cluster of a table; its file is looked for from `folder`."""
+    from commeff.cluster.places import entries, read_place
+
+    own = dict(raw) if isinstance(raw, dict) else {"cluster": raw}
+    parameters = own.pop("parameters", None)
+    if parameters is not None and "step_seconds" not in own:
+        raise TableError("cluster.step_seconds must be given with parameters: FLOPs are those of the run's own model")
+    try:
+        if parameters is not None and not float(parameters) >= 1:
+            raise ValueError(f"parameters must be at least 1, got {parameters!r}")
+        (entry,) = entries([own], folder)
+        return TableCluster(read_place(entry), None if parameters is None else float(parameters))
+    except (OSError, TypeError, ValueError) as error:
+        raise TableError(f"cluster: {error}") from None

@@ -1,21 +1,26 @@
-"""The `tune` of a table: which setting every variant tries values of, and by what, with which seeds one is chosen."""
+"""The `tune` of a table: each variant runs at that value of a setting whose mean over the seeds is the best."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from commeff.experiments.report.data.statistics import higher_is_better
-from commeff.experiments.reproduce.cases import Case, Setting
-from commeff.experiments.reproduce.sections import are_seeds, read_settings
-from commeff.experiments.reproduce.settable import unknown_keys
-from commeff.experiments.reproduce.words import TableQuantity, quantity
+from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.report.data.statistics import best, estimate, higher_is_better
+from commeff.experiments.reproduce.cases import Case, Setting, read_settings, values_in
+from commeff.experiments.reproduce.quantities import TableQuantity, quantity
+from commeff.experiments.reproduce.reading import TableError, check_keys
+from commeff.experiments.reproduce.results import CaseResult, Results, TunedChoice
+from commeff.experiments.reproduce.scales import are_seeds, check_settings
 from commeff.require import did_you_mean
+
+if TYPE_CHECKING:
+    from commeff.experiments.reproduce.table import PublishedTable
 
 KEYS = ("over", "by", "seeds", "settings")
 CHOSEN_BY = ("val_accuracy", "val_loss", "train_loss")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,25 +40,16 @@ class Tuning:
     seeds: tuple[int, ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
-    def groups(self, items: Iterable[tuple[Case, T]]) -> list[list[T]]:
-        """What belongs to the cases, together where these differ in nothing but the tuned label."""
-        found: dict[tuple[Any, ...], list[T]] = {}
-        for case, item in items:
+    def groups(self, cases: Iterable[Case]) -> list[list[int]]:
+        """The places of cases, together where these differ in nothing but the tuned label."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        for place, case in enumerate(cases):
             others = sorted((key, value) for key, value in case.labels.items() if key != self.over)
-            found.setdefault((case.name, *others), []).append(item)
+            found.setdefault((case.name, *others), []).append(place)
         return list(found.values())
 
-    def groups_of(self, cases: Iterable[Case]) -> list[list[Case]]:
-        """The cases together that differ in nothing but the tuned label."""
-        return self.groups((case, case) for case in cases)
 
-
-def middle_of_each(tuning: Tuning, cases: Sequence[Case]) -> list[Case]:
-    """One case of each group: what a scale runs at which nothing is chosen."""
-    return [group[len(group) // 2] for group in tuning.groups_of(cases)]
-
-
-def read_tuning(node: Any, cases: Sequence[Case], seeds: Iterable[int], faults: list[str]) -> Tuning | None:
+def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[int]) -> Tuning:
     """The `tune` of a table; no seed may both choose and be reported.
 
     Parameters
@@ -61,48 +57,50 @@ def read_tuning(node: Any, cases: Sequence[Case], seeds: Iterable[int], faults: 
     node : what the table says.
     cases : of the whole table.
     seeds : all seeds of the table.
-    faults : takes what is wrong.
     """
-    if node is None:
-        return None
     by = node.get("by")
     if not {"over", "by"} <= set(node) or (not isinstance(by, TableQuantity) and by not in CHOSEN_BY):
         form = '{"over": "optimizer.lr", "by": "val_loss"}'
-        faults.append(f"tune must be as {form}, by one of {CHOSEN_BY} or a quantity, got {node!r}")
-        return None
+        raise TableError(f"tune must be as {form}, by one of {CHOSEN_BY} or a quantity, got {node!r}")
     if isinstance(by, TableQuantity) and by.text not in CHOSEN_BY:
-        faults += [f"tune.by must not be of test data, got {by.text}"] * any(m.startswith("test_") for m in by.metrics)
-        most = not by.text.startswith("to(") and any(map(higher_is_better, by.metrics))
-        faults += [f"tune.by must be val_accuracy, or steps to one, where accuracy decides, got {by.text}"] * most
-    faults += [f"tune has no use for {key!r}{did_you_mean(str(key), KEYS)}" for key in node if key not in KEYS]
-    over = str(node["over"])
-    labels = dict.fromkeys(key for case in cases for key in case.labels)
-    if cases and over not in labels:
+        if any(metric.startswith("test_") for metric in by.metrics):
+            raise TableError(f"tune.by must not be of test data, got {by.text}")
+        if not by.text.startswith("to(") and any(map(higher_is_better, by.metrics)):
+            raise TableError(f"tune.by must be val_accuracy, or steps to one, where accuracy decides, got {by.text}")
+    check_keys("tune", node, KEYS)
+    over, labels = str(node["over"]), dict.fromkeys(key for case in cases for key in case.labels)
+    if over not in labels:
         near = did_you_mean(over, labels)
-        faults.append(f"tune.over names {over!r}, of which no entry of the grid tries values{near}")
-    return Tuning(over, quantity(by), _seeds(node, seeds, faults), _settings(node, over, cases, faults))
+        raise TableError(f"tune.over names {over!r}, of which no entry of the grid tries values{near}")
+    own, settings = node.get("seeds", []), read_settings(node.get("settings", {}), "tune.settings")
+    if "seeds" in node and not are_seeds(own):
+        raise TableError(f"tune.seeds must be a list of different whole numbers, such as [100], got {own!r}")
+    if shared := sorted({*own} & {*seeds}):
+        raise TableError(
+            f"tune.seeds must be others than the table's seeds, got {', '.join(map(str, shared))} in both: "
+            "a seed that chooses says too much good of what it has chosen; give others, such as [100]"
+        )
+    check_settings(settings, cases, "tune.settings: ")
+    if settings and not own:
+        raise TableError("tune.settings needs tune.seeds: runs that are also reported are as the table has them")
+    if taken := {"seed", over} & {*settings}:
+        raise TableError(f"tune.settings must leave {', '.join(taken)} out: tune sets it itself")
+    return Tuning(over, quantity(by), tuple(own), settings)
 
 
-def unequal(tuning: Tuning, cases: Sequence[Case], scale: str) -> list[str]:
-    """A line if variants try different numbers of values at a scale."""
-    groups = tuning.groups_of(cases)
-    if not groups:
-        return []
-    least, most = (pick(groups, key=lambda group: len(_values(tuning.over, group))) for pick in (min, max))
-    few, many = (_values(tuning.over, group) for group in (least, most))
-    if len(few) == len(many):
-        return []
-    over, (less, more) = tuning.over, (f"({', '.join(values.values()) or 'none'})" for values in (few, many))
-    return [
-        f"tune: at scale {scale} {least[0].name} tries {len(few)} of {over} {less}, {most[0].name} tries {len(many)} "
-        f"{more}: give each method as many"
-    ]
-
-
-def _values(over: str, cases: Sequence[Case]) -> dict[str | float, str]:
-    """The different values of a label, and how they are written: 0.1 and 1e-1 are one."""
-    texts = [case.labels[over] for case in cases if over in case.labels]
-    return {_number(text): text for text in texts}
+def check_equal(tuning: Tuning, cases: Sequence[Case], scale: str) -> None:
+    """Refuse variants that try different numbers of values at a scale; 0.1 and 1e-1 are one value."""
+    tried = []
+    for group in tuning.groups(cases):
+        texts = values_in((cases[place] for place in group), tuning.over)
+        tried.append((cases[group[0]].name, {_number(text): text for text in texts}))
+    (first, few), (second, many) = (pick(tried, key=lambda pair: len(pair[1])) for pick in (min, max))
+    if len(few) != len(many):
+        less, more = (f"({', '.join(values.values()) or 'none'})" for values in (few, many))
+        raise TableError(
+            f"tune: at scale {scale} {first} tries {len(few)} of {tuning.over} {less}, {second} tries {len(many)} "
+            f"{more}: give each method as many"
+        )
 
 
 def _number(text: str) -> str | float:
@@ -112,27 +110,37 @@ def _number(text: str) -> str | float:
         return text
 
 
-def _seeds(node: Mapping[str, Any], seeds: Iterable[int], faults: list[str]) -> tuple[int, ...]:
-    own = node.get("seeds")
-    if own is None:
-        return ()
-    if not are_seeds(own):
-        faults.append(f"tune.seeds must be a list of different whole numbers, such as [100], got {own!r}")
-        return ()
-    shared = sorted({*own} & {*seeds})
-    if shared:
-        faults.append(
-            f"tune.seeds must be others than the table's seeds, got {', '.join(map(str, shared))} in both: "
-            "a seed that chooses says too much good of what it has chosen; give others, such as [100]"
-        )
-    return tuple(own)
+def choices_of(table: PublishedTable, results: Sequence[CaseResult]) -> list[TunedChoice]:
+    """One choice for each group of cases; equally good ones are chosen by their order in the file."""
+    tuning, whole, choices = table.tune, Results(table, results), list[TunedChoice]()
+    if tuning is None:
+        return choices
+    metric = tuning.by.text if tuning.by.text in CHOSEN_BY else "val_loss"  # of other quantities less is better
+    for places in tuning.groups(result.case for result in results):
+        tried = [results[place] for place in places]
+        means = [_mean(tuning.by.by_seed(whole, each).values()) for each in tried]
+        choices.append(TunedChoice(tuning.over, tried, means, best(means, metric)))
+    return choices
 
 
-def _settings(node: Mapping[str, Any], over: str, cases: Sequence[Case], faults: list[str]) -> dict[str, Setting]:
-    settings = read_settings(node.get("settings", {}), "tune.settings", faults)
-    faults += [f"tune.settings: {fault}" for fault in unknown_keys(settings, cases)]
-    if settings and not node.get("seeds"):
-        faults.append("tune.settings needs tune.seeds: runs that are also reported are as the table has them")
-    own = [key for key in ("seed", over) if key in settings]
-    faults += [f"tune.settings must leave {key} out: tune sets it itself" for key in own]
-    return settings
+def _mean(values: Iterable[float]) -> float:
+    """Of the seeds; a run that diverged, or never got there, counts as one that cannot be chosen."""
+    found = list(values)
+    mean = None if any(map(math.isinf, found)) else estimate(found)
+    return mean.mean if mean else math.nan
+
+
+def chosen(whole: Results) -> Results:
+    """The results of a table whose runs are also those that choose: the cases with the best values stay."""
+    if whole.table.tune is None:
+        return whole
+    choices = choices_of(whole.table, whole.cases)
+    return replace(whole, cases=[one.best for one in choices], choices=choices)
+
+
+def check_measured(tuning: Tuning, choices: Sequence[TunedChoice]) -> None:
+    """Refuse to choose by what finished runs have not measured."""
+    for choice in choices:
+        done = [seen for case in choice.tried for seen in case.seen.values() if seen.state == "done"]
+        if done and all(math.isnan(seen.final(metric)) for seen in done for metric in tuning.by.metrics):
+            raise ConfigError([f"tune.by: the runs of {choice.best.case.name} have measured no {tuning.by.text}"])

@@ -7,60 +7,58 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from commeff.experiments.reproduce import verdicts
-from commeff.experiments.reproduce.arithmetic import SIGNS, Arithmetic
-from commeff.experiments.reproduce.faults import TableError
-from commeff.experiments.reproduce.quantities import measured
-from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, Numbers, Told, shared
+from commeff.experiments.reproduce.reading import TableError
+from commeff.experiments.reproduce.verdicts import (
+    FAILS,
+    HOLDS,
+    UNTOLD,
+    Numbers,
+    Verdict,
+    all_of,
+    each,
+    mean,
+    merged,
+    near,
+    related,
+    shared,
+)
 
 if TYPE_CHECKING:
     from commeff.experiments.reproduce.places import TableVariant
 
 
-@dataclass(frozen=True, eq=False)
-class TableVerdict:
-    """What a comparison comes to.
+SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "**": operator.pow,
+}
 
-    Attributes
-    ----------
-    told : what the means say, the numbers and the p-value.
-    left_out : the seeds that had no say, and what has no number there.
-    place : the labels at which it is judged.
-    parts : the comparisons of which all must hold, if it is of several.
-    """
 
-    told: Told
-    left_out: Mapping[int, str] = field(default_factory=dict)
-    place: Mapping[str, str] = field(default_factory=dict)
-    parts: tuple[Told, ...] = ()
+class Arithmetic:
+    """Signs between what is not yet a number: a class says by `_with` what a sign between two makes."""
 
-    def __and__(self, other: object) -> TableVerdict:
-        """Both: the worse of the two, with the reasons of those that are so."""
-        if not isinstance(other, TableVerdict):
-            return NotImplemented
-        return all_of(self, other)
+    def _with(self, sign: str, left: object, right: object) -> Any:
+        raise NotImplementedError
 
-    def __bool__(self) -> bool:
-        raise TableError(
-            "a comparison of measured values may not be told, so it is neither true nor false: write "
-            "(a < b) & (b < c) for a < b < c and `and`, and apply(min, a, b) for min(a, b)"
-        )
 
-    @property
-    def words(self) -> str:
-        """The reason, and which seeds had no say."""
-        silent = []
-        for what in dict.fromkeys(self.left_out.values()):
-            seeds = sorted(seed for seed, lacks in self.left_out.items() if lacks == what)
-            number = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-            silent.append(f"without {number}, where {what} has no number")
-        return "; ".join([self.told.reason, *silent])
+def _signed(sign: str, reversed_: bool) -> Callable[[Any, object], Any]:
+    def method(self: Any, other: object) -> Any:
+        return self._with(sign, other, self) if reversed_ else self._with(sign, self, other)
+
+    return method
+
+
+for _sign, _name in zip(SIGNS, ("add", "sub", "mul", "truediv", "pow"), strict=True):
+    setattr(Arithmetic, f"__{_name}__", _signed(_sign, False))
+    setattr(Arithmetic, f"__r{_name}__", _signed(_sign, True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,16 +90,16 @@ class Value(Arithmetic):
     def __abs__(self) -> Value:
         return apply(abs, self)
 
-    def __lt__(self, other: object) -> TableVerdict:
+    def __lt__(self, other: object) -> Verdict:
         return _related(self, "<", other)
 
-    def __le__(self, other: object) -> TableVerdict:
+    def __le__(self, other: object) -> Verdict:
         return _related(self, "<=", other)
 
-    def __gt__(self, other: object) -> TableVerdict:
+    def __gt__(self, other: object) -> Verdict:
         return _related(self, ">", other)
 
-    def __ge__(self, other: object) -> TableVerdict:
+    def __ge__(self, other: object) -> Verdict:
         return _related(self, ">=", other)
 
     def __bool__(self) -> bool:
@@ -122,59 +120,61 @@ def apply(function: Callable[..., Any], *values: object) -> Value:
 
     Where the numbers of a seed have none, as 1 / 0, that seed tells nothing.
     """
-    every = [value(each) for each in values]
-    return Value(_seed_by_seed(function, every), **_both(every), absent=next((e.absent for e in every if e.absent), ""))
+    every = [value(of) for of in values]
+    measure = partial(measured, function) if any(isinstance(of.numbers, dict) for of in every) else function
+    numbers = each(lambda *of: float(measure(*of)), *(of.numbers for of in every))
+    absent = next((of.absent for of in every if of.absent), "")
+    return Value(numbers, *merged(every), any(of.exact for of in every), absent)
 
 
-def _seed_by_seed(function: Callable[..., Any], every: list[Value]) -> Numbers:
-    seeds = [each.numbers.keys() for each in every if isinstance(each.numbers, dict)]
-    if not seeds:
-        return float(function(*(each.numbers for each in every)))
-    return {
-        seed: measured(function, *(e.numbers[seed] if isinstance(e.numbers, dict) else e.numbers for e in every))
-        for seed in sorted(reduce(operator.and_, seeds))
-    }
+def measured(function: Callable[..., float], *numbers: float) -> float:
+    """A function of numbers that were measured: NaN where these have none, as 1 / 0.
+
+    An infinite number stands for a run that diverged or never got there; what is made of it is still that, or nothing.
+
+    >>> from operator import sub, truediv
+    >>> measured(truediv, math.inf, 2.0), measured(truediv, 2.0, math.inf), measured(sub, 0.0, math.inf)
+    (inf, nan, nan)
+    >>> measured(min, math.inf, 2.0), measured(truediv, 1.0, 0.0)
+    (2.0, nan)
+    """
+    try:
+        found = function(*numbers)
+    except (ArithmeticError, ValueError):
+        return math.nan
+    if isinstance(found, complex):
+        return math.nan
+    return found if found in numbers or not any(map(math.isinf, numbers)) else math.nan
 
 
-def _merged(every: Sequence[Value | TableVerdict]) -> dict[str, Any]:
-    """The seeds that have no say, each with the first reason, and the place of all."""
-    left_out, place = dict[int, str](), dict[str, str]()
-    for each in every:
-        left_out, place = {**each.left_out, **left_out}, {**place, **each.place}
-    return {"left_out": left_out, "place": place}
-
-
-def _both(every: list[Value]) -> dict[str, Any]:
-    """What values say beside their numbers."""
-    return {**_merged(every), "exact": any(each.exact for each in every)}
-
-
-def _judged(left: object, right: object, judge: Callable[[Numbers, Numbers, bool], Told]) -> TableVerdict:
+def _judged(left: object, right: object, judge: Callable[[Numbers, Numbers, bool], Verdict]) -> Verdict:
     """A comparison over the seeds that both have; the others have no say."""
-    ours, theirs = value(left), value(right)
-    both = _both([ours, theirs])
+    ours, theirs = both = value(left), value(right)
+    silent, place = merged(both)
     if absent := ours.absent or theirs.absent:
-        return TableVerdict(Told(UNTOLD, absent), {}, both["place"])
-    one, two, silent = ours.numbers, theirs.numbers, both["left_out"]
+        return Verdict(UNTOLD, absent, place=place)
+    one, two = ours.numbers, theirs.numbers
     if isinstance(one, dict) and isinstance(two, dict):
         silent = {**dict.fromkeys(sorted(one.keys() ^ two.keys()), "one of the two"), **silent}
-    if any(isinstance(each, float) and math.isnan(each) for each in (one, two)):
-        return TableVerdict(Told(UNTOLD, "what is compared has no number"), silent, both["place"])
-    return TableVerdict(judge(*shared(one, two), both["exact"]), silent, both["place"])
+    if any(isinstance(of, float) and math.isnan(of) for of in (one, two)):
+        found = Verdict(UNTOLD, "what is compared has no number")
+    else:
+        found = judge(*shared(one, two), ours.exact or theirs.exact)
+    return replace(found, left_out=silent, place=place)
 
 
-def _related(left: object, sign: str, right: object) -> TableVerdict:
-    return _judged(left, right, lambda ours, theirs, exact: verdicts.related(ours, sign, theirs, exact))
+def _related(left: object, sign: str, right: object) -> Verdict:
+    return _judged(left, right, lambda ours, theirs, exact: related(ours, sign, theirs, exact))
 
 
-def order(*values: object) -> TableVerdict:
+def order(*values: object) -> Verdict:
     """Whether each is below the next."""
     if len(values) < 2:
         raise TableError(f"order takes two values or more, got {len(values)}")
-    return all_of(*(_related(a, "<", b) for a, b in pairwise(values)))
+    return all_of([_related(a, "<", b) for a, b in pairwise(values)])
 
 
-def within(left: object, right: object, by: float | None = None, share: float | None = None) -> TableVerdict:
+def within(left: object, right: object, by: float | None = None, share: float | None = None) -> Verdict:
     """Whether they differ by at most `by`, or by a share of the second, their interval included."""
     given = share if by is None else by
     if given is None or (by is not None and share is not None):
@@ -182,40 +182,27 @@ def within(left: object, right: object, by: float | None = None, share: float | 
     if not 0 <= given < math.inf:
         raise TableError(f"how far apart is near must be at least 0 and finite, got {given:g}")
 
-    def judge(ours: Numbers, theirs: Numbers, exact: bool) -> Told:
-        return verdicts.near(ours, theirs, given if share is None else given * _size(theirs), exact)
+    def judge(ours: Numbers, theirs: Numbers, exact: bool) -> Verdict:
+        size = abs(mean(theirs)) if share is not None else 1.0
+        return near(ours, theirs, given * size if math.isfinite(size) else 0.0, exact)  # near nothing that diverged
 
     return _judged(left, right, judge)
 
 
-def equal(left: TableVariant, right: TableVariant, metric: str | None = None) -> TableVerdict:
+def equal(left: TableVariant, right: TableVariant, metric: str | None = None) -> Verdict:
     """Whether all recorded numbers of two variants, or one metric at the end, are the same to the last bit."""
     if metric is not None:
         left.results.table.check_metric(metric)
     one, two = left.result, right.result
-    for variant, result in ((left, one), (right, two)):
-        if result is None or not result.seen:
-            return TableVerdict(Told(UNTOLD, variant.absent().absent), {}, variant.place)
-    assert one is not None
-    assert two is not None
+    if one is None or two is None or not one.seen or not two.seen:
+        lacking = right if one is not None and one.seen else left
+        return Verdict(UNTOLD, lacking.absent().absent, place=lacking.place)
     seeds = sorted(one.seen.keys() & two.seen.keys())
-    if not seeds:
-        return TableVerdict(Told(UNTOLD, "no seed was run with both"), {}, left.place)
     differing = [seed for seed in seeds if not one.same(two, seed, metric)]
     what = metric or "all recorded numbers"
     if differing:
-        return TableVerdict(Told(FAILS, f"{what} differ for seed {differing[0]}"), {}, left.place)
+        return Verdict(FAILS, f"{what} differ for seed {differing[0]}", place=left.place)
+    if not seeds:
+        return Verdict(UNTOLD, "no seed was run with both", place=left.place)
     reason = f"{what} are equal bit for bit over {len(seeds)} seed{'s' * (len(seeds) > 1)}"
-    return TableVerdict(Told(HOLDS, reason), {}, left.place)
-
-
-def all_of(*every: TableVerdict) -> TableVerdict:
-    """Whether all of several hold, with the reasons of the worst: what one of them lacks hides no failure."""
-    parts = tuple(part for each in every for part in each.parts or (each.told,))
-    return TableVerdict(verdicts.all_of(parts), **_merged(every), parts=parts)
-
-
-def _size(of: Numbers) -> float:
-    """|mean|; 0 where a run diverged or never got there, which is near nothing."""
-    size = abs(verdicts.mean(of))
-    return size if math.isfinite(size) else 0.0
+    return Verdict(HOLDS, reason, place=left.place)

@@ -10,36 +10,61 @@ by d = log(a / b), all others by d = a - b. At least three seeds are needed, exc
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
 
 import numpy as np
 
 from commeff.experiments.report.data.statistics import CONFIDENCE, ROUNDING, estimate, t_quantile
+from commeff.experiments.reproduce.reading import TableError
 
 HOLDS, FAILS, UNTOLD = "holds", "fails", "inconclusive"
 FEWEST = 3  # seeds that can tell
 Numbers = float | dict[int, float]
 
 
-@dataclass(frozen=True)
-class Told:
+@dataclass(frozen=True, eq=False)
+class Verdict:
     """What a comparison comes to.
 
     Attributes
     ----------
     lean : what the means say, holds or fails; inconclusive where there is nothing to compare.
-    reason : the numbers that say so.
+    numbers : that say so, in words, or why there are none.
     p : the probability of means so far on their side by chance; None where chance has no part in it.
+    left_out : the seeds that had no say, and what has no number there.
+    place : the labels at which it is judged.
+    parts : the comparisons of which all must hold, if it is of several.
     """
 
     lean: str
-    reason: str
+    numbers: str
     p: float | None = None
+    left_out: Mapping[int, str] = field(default_factory=dict)
+    place: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[Verdict, ...] = ()
 
-    def verdict(self, p: float | None) -> str:
+    def state(self, p: float | None) -> str:
         """What it comes to if this is its p-value, as it is after a correction for several comparisons."""
         return self.lean if p is None or p < 1 - CONFIDENCE else UNTOLD
+
+    @property
+    def reason(self) -> str:
+        """The numbers, and which seeds had no say."""
+        return self.numbers + silence(self.left_out)
+
+    def __and__(self, other: object) -> Verdict:
+        """Both: the worse of the two, with the reasons of those that are so."""
+        return all_of([self, other]) if isinstance(other, Verdict) else NotImplemented
+
+    def __bool__(self) -> bool:
+        raise TableError(
+            "a comparison of measured values may not be told, so it is neither true nor false: write "
+            "(a < b) & (b < c) for a < b < c and `and`, and apply(min, a, b) for min(a, b)"
+        )
 
 
 @dataclass(frozen=True)
@@ -62,7 +87,7 @@ class Spread:
         return 2 * float(stdtr(self.freedom, -abs(self.mean - bound) / self.error)) if self.error else None
 
 
-def near(left: Numbers, right: Numbers, by: float, exact: bool = False) -> Told:
+def near(left: Numbers, right: Numbers, by: float, exact: bool = False) -> Verdict:
     """Are they no more than `by` apart? Both one-sided tests must say so, the weaker one gives p.
 
     >>> near({0: 1.0, 1: 1.1, 2: 0.9}, 1.05, 0.5).lean, near(1.0, 2.0, 0.5).lean
@@ -72,13 +97,13 @@ def near(left: Numbers, right: Numbers, by: float, exact: bool = False) -> Told:
     words = f"{shown(left)} against {shown(right)}"
     spread = spread_of(_minus, left, right, exact)
     if isinstance(spread, str):
-        return Told(UNTOLD, f"{words}: {spread}")
+        return Verdict(UNTOLD, f"{words}: {spread}")
     interval = f" ± {spread.half:.2g}" if spread.half else ""
     reason = f"{words}: difference {spread.mean:.3g}{interval}, at most {by:.4g} allowed"
-    return Told(HOLDS if abs(spread.mean) <= by else FAILS, reason, spread.beyond(math.copysign(by, spread.mean)))
+    return Verdict(HOLDS if abs(spread.mean) <= by else FAILS, reason, spread.beyond(math.copysign(by, spread.mean)))
 
 
-def related(left: Numbers, sign: str, right: Numbers, exact: bool = False) -> Told:
+def related(left: Numbers, sign: str, right: Numbers, exact: bool = False) -> Verdict:
     """Does left < right hold, or with <=, > or >= in its place?
 
     >>> related(1.0, "<=", 1.0).lean, related(1.0, "<", 1.0).lean
@@ -92,28 +117,58 @@ def related(left: Numbers, sign: str, right: Numbers, exact: bool = False) -> To
     ratios = _positive(left) and _positive(right)
     spread = spread_of(_log_ratio if ratios else _minus, left, right, exact)
     if isinstance(spread, str):
-        return Told(UNTOLD, f"{words}: {spread}")
+        return Verdict(UNTOLD, f"{words}: {spread}")
     if spread.half and ratios:
         low, middle, high = (math.exp(spread.mean + side * spread.half) for side in (-1, 0, 1))
         words += f": ratio {middle:.3g}, {low:.3g} to {high:.3g}"
     elif spread.half:
         words += f": difference {spread.mean:.3g} ± {spread.half:.2g}"
     met = spread.mean < 0 if sign[0] == "<" else spread.mean > 0
-    return Told(HOLDS if met or (spread.mean == 0 and len(sign) == 2) else FAILS, words, spread.beyond(0.0))
+    return Verdict(HOLDS if met or (spread.mean == 0 and len(sign) == 2) else FAILS, words, spread.beyond(0.0))
 
 
-def all_of(every: Sequence[Told]) -> Told:
+def all_of(every: Sequence[Verdict]) -> Verdict:
     """Whether all of several hold: p is the largest of theirs; of those that fail the smallest, times their number.
 
-    >>> all_of([Told(HOLDS, "a", 0.01), Told(HOLDS, "b", 0.04)]), all_of([Told(FAILS, "a", 0.01), Told(HOLDS, "b")])
-    (Told(lean='holds', reason='a; b', p=0.04), Told(lean='fails', reason='a', p=0.02))
+    What one of them lacks hides no failure.
+
+    >>> both = all_of([Verdict(HOLDS, "a", 0.01), Verdict(HOLDS, "b", 0.04)])
+    >>> both.lean, both.reason, both.p
+    ('holds', 'a; b', 0.04)
+    >>> one = all_of([Verdict(FAILS, "a", 0.01), Verdict(HOLDS, "b")])
+    >>> one.lean, one.reason, one.p
+    ('fails', 'a', 0.02)
     """
-    lean = next(kind for kind in (FAILS, UNTOLD, HOLDS) if any(each.lean == kind for each in every))
-    those = [each for each in every if each.lean == lean]
-    reason, chances = "; ".join(each.reason for each in those), [each.p for each in those if each.p is not None]
+    parts = tuple(part for each in every for part in each.parts or (each,))
+    left_out, place = merged(every)
+    lean = next(kind for kind in (FAILS, UNTOLD, HOLDS) if any(each.lean == kind for each in parts))
+    those = [each for each in parts if each.lean == lean]
+    chances = [each.p for each in those if each.p is not None]
+    p = max(chances, default=None) if lean == HOLDS else None
     if lean == FAILS and len(chances) == len(those):
-        return Told(lean, reason, min(1.0, len(every) * min(chances)))
-    return Told(lean, reason, max(chances, default=None) if lean == HOLDS else None)
+        p = min(1.0, len(parts) * min(chances))
+    return Verdict(lean, "; ".join(each.numbers for each in those), p, left_out, place, parts)
+
+
+def merged(every: Sequence[Any]) -> tuple[dict[int, str], dict[str, str]]:
+    """The seeds that have no say in some, each with the first reason, and the place of all."""
+    left_out, place = dict[int, str](), dict[str, str]()
+    for each in every:
+        left_out, place = {**each.left_out, **left_out}, {**place, **each.place}
+    return left_out, place
+
+
+def silence(left_out: Mapping[int, str]) -> str:
+    """Which seeds had no say, as the end of a sentence.
+
+    >>> silence({1: "a", 3: "a"})
+    '; without seeds 1, 3, where a has no number'
+    """
+    words = ""
+    for what in dict.fromkeys(left_out.values()):
+        seeds = sorted(seed for seed, lacks in left_out.items() if lacks == what)
+        words += f"; without seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, where {what} has no number"
+    return words
 
 
 def holm(chances: Sequence[float | None]) -> list[float | None]:
@@ -161,20 +216,17 @@ def shared(left: Numbers, right: Numbers) -> tuple[Numbers, Numbers]:
     return {seed: left[seed] for seed in seeds}, {seed: right[seed] for seed in seeds}
 
 
-def each(function: Callable[[float, float], float], left: Numbers, right: Numbers) -> Numbers:
-    """A function of two values, seed by seed over the seeds that both have.
+def each(function: Callable[..., float], *numbers: Numbers) -> Numbers:
+    """A function of values, seed by seed over the seeds that all of them have.
 
     >>> each(lambda a, b: a - b, {0: 3.0, 1: 4.0}, {1: 1.0, 2: 0.0}), each(lambda a, b: a * b, 2.0, 3.0)
     ({1: 3.0}, 6.0)
     """
-    left, right = shared(left, right)
-    if isinstance(left, dict) and isinstance(right, dict):
-        return {seed: function(left[seed], right[seed]) for seed in left}
-    if isinstance(left, dict):
-        return {seed: function(value, right) for seed, value in left.items() if not isinstance(right, dict)}
-    if isinstance(right, dict):
-        return {seed: function(left, value) for seed, value in right.items()}
-    return function(left, right)
+    by_seed = [value for value in numbers if isinstance(value, dict)]
+    if not by_seed:
+        return function(*numbers)
+    seeds = sorted(reduce(operator.and_, (value.keys() for value in by_seed)))
+    return {seed: function(*(value[seed] if isinstance(value, dict) else value for value in numbers)) for seed in seeds}
 
 
 def mean(value: Numbers) -> float:

@@ -11,12 +11,10 @@ from typing import cast
 import pytest
 
 from commeff.experiments.reproduce.cases import Case
-from commeff.experiments.reproduce.choosing import choices_of, warnings_of
-from commeff.experiments.reproduce.quantities import Observation
-from commeff.experiments.reproduce.results import CaseResult, Results
+from commeff.experiments.reproduce.quantities import final, quantity, to
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable, read_table
-from commeff.experiments.reproduce.tuning import Tuning
-from commeff.experiments.reproduce.words import final, quantity, to
+from commeff.experiments.reproduce.tuning import Tuning, choices_of
 from tests.experiments.reproduce.test_reproduce import TUNE, commeff, written
 
 LOST = math.inf
@@ -32,7 +30,7 @@ def tried(by: str, values: Mapping[str, Sequence[float]]) -> tuple[str, list[str
         labels = {"optimizer.lr": rate}
         found.append(CaseResult(Case("a", labels, labels), seen, labels))
     (choice,) = choices_of(cast(PublishedTable, SimpleNamespace(tune=tuning)), found)
-    return choice.best.labels["optimizer.lr"], warnings_of(tuning, [choice])
+    return choice.best.labels["optimizer.lr"], choice.warnings
 
 
 @pytest.mark.parametrize("by", ["val_loss", "val_accuracy"])

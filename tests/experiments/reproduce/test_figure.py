@@ -10,10 +10,9 @@ import pytest
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.report.draw.figures import canvas
-from commeff.experiments.reproduce.drawn import Drawing, drawing
 from commeff.experiments.reproduce.figure import draw, figure
-from commeff.experiments.reproduce.quantities import Observation
-from commeff.experiments.reproduce.results import CaseResult, Results
+from commeff.experiments.reproduce.plot import Drawing, drawing
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import read_table
 from tests.experiments.reproduce.reproduced import Code, write_table
 

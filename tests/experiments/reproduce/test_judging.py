@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from commeff.experiments.reproduce import words
-from commeff.experiments.reproduce.choosing import choose
-from commeff.experiments.reproduce.faults import TableError
+from commeff.experiments.reproduce.cases import Case
 from commeff.experiments.reproduce.judging import ClaimVerdict, judge
 from commeff.experiments.reproduce.numbers import OFF, compare
 from commeff.experiments.reproduce.page import headline
-from commeff.experiments.reproduce.quantities import Observation, derived, floor, onset, rate, to
-from commeff.experiments.reproduce.results import CaseResult, Results
-from commeff.experiments.reproduce.table import read_table
+from commeff.experiments.reproduce.quantities import TableQuantity, floor, onset, quantity, rate, to
+from commeff.experiments.reproduce.reading import TableError
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results
+from commeff.experiments.reproduce.table import PublishedTable, read_table
+from commeff.experiments.reproduce.tuning import chosen
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD
-from commeff.experiments.reproduce.words import quantity
 from tests.experiments.reproduce.reproduced import Code, write_table, yields
 
 STEPS = np.arange(1, 41) * 5.0
@@ -43,12 +44,15 @@ def results(folder: Path, claims: object, seen: dict[tuple[str, str], list[Obser
     cases = [
         CaseResult(
             case,
-            {n: derived(each, table.derived) for n, each in enumerate(seen[case.name, case.labels["optimizer.lr"]])},
+            {
+                n: each.with_metrics(table.derived)
+                for n, each in enumerate(seen[case.name, case.labels["optimizer.lr"]])
+            },
             {key: case.labels[key] for key in table.swept},
         )
         for case in table.cases
     ]
-    return choose(table, cases)
+    return chosen(Results(table, cases))
 
 
 def ends(*values: float) -> list[Observation]:
@@ -186,7 +190,7 @@ def test_a_claim_is_somebodys(tmp_path: Path) -> None:
     words = "Claims of the paper (1): 1 holds. Checked theory (1): 1 holds. Claims of ours (1): 1 fails."
     assert headline("full", found, []) == f"Scale: full. {words}"
     assert "eproduced" not in headline("full", found[1:2], []), "a bound that holds is no result of the paper"
-    with pytest.raises(TableError, match="a claim is of one of paper, theory, us, got 'papr'; did you mean paper"):
+    with pytest.raises(TableError, match="of must be one of paper, theory, us, got 'papr'; did you mean paper"):
         judge(results(tmp_path, [("gap(r.a) < 2", "of='papr'")], seen))
 
 
@@ -227,16 +231,23 @@ def test_a_run_that_diverged_or_never_got_there_is_beyond_all_that_did(tmp_path:
     assert verdict(tmp_path, f"{sent}(r.a) < 40", a=quick) == FAILS
 
 
+def of_run(of: TableQuantity, *seen: Observation) -> float:
+    """A quantity of the first run; the second is that of the variant beside."""
+    cases = [CaseResult(Case(name, {}, {}), {0: each}) for name, each in zip("ab", seen, strict=False)]
+    table = cast(PublishedTable, SimpleNamespace(swept=[]))
+    return of.number(Results(table, cases), cases[0], 0)
+
+
 def test_quantities_of_a_curve() -> None:
     seen = Observation({}, curve(0.9, bottom=1e-4))
-    assert floor(seen, "gap") == pytest.approx(1e-4, rel=1e-3)
-    assert rate(Observation({}, curve(0.9)), "gap") == pytest.approx(0.9)
+    assert of_run(floor("gap"), seen) == pytest.approx(1e-4, rel=1e-3)
+    assert of_run(rate("gap"), Observation({}, curve(0.9))) == pytest.approx(0.9)
     noise = curve(0.9, bottom=1e-14)
-    assert rate(Observation({}, noise), "gap", down_to=1e-6) == pytest.approx(0.9, abs=1e-4)
-    assert rate(Observation({}, curve(0.7, bottom=1e-14)), "gap") == pytest.approx(0.7, abs=0.01)
-    assert to(seen, "gap", 0.1) == 100 * 25
-    assert to(seen, "gap", 1e-9) == math.inf
-    assert math.isnan(floor(seen, "nothing"))
+    assert of_run(rate("gap", down_to=1e-6), Observation({}, noise)) == pytest.approx(0.9, abs=1e-4)
+    assert of_run(rate("gap"), Observation({}, curve(0.7, bottom=1e-14))) == pytest.approx(0.7, abs=0.01)
+    assert of_run(to("gap", 0.1), seen) == 100 * 25
+    assert of_run(to("gap", 1e-9), seen) == math.inf
+    assert math.isnan(of_run(floor("nothing"), seen))
 
 
 def late(until: float) -> pd.DataFrame:
@@ -266,14 +277,17 @@ def test_an_onset_is_the_step_from_which_a_curve_stays_near_another(claim: str, 
 
 
 def test_an_onset_needs_shared_steps_and_a_run_that_did_not_diverge() -> None:
+    def within(factor: float, *seen: Observation) -> float:
+        return of_run(onset("gap", "b", factor), *seen)
+
     best, near = Observation({}, curve(0.9)), Observation({}, late(20))
-    assert onset(near, best, "gap", 2) == 20
-    assert onset(near, Observation({}, curve(0.9)[2:]), "gap", 2) == 20
-    assert math.isnan(onset(near, Observation({}, curve(0.9)[:0]), "gap", 2))
-    assert math.isnan(onset(near, Observation({}, curve(0.9), state="diverged"), "gap", 2))
-    assert onset(Observation({}, late(20), state="diverged"), best, "gap", 2) == math.inf
+    assert within(2, near, best) == 20
+    assert within(2, near, Observation({}, curve(0.9)[2:])) == 20
+    assert math.isnan(within(2, near, Observation({}, curve(0.9)[:0])))
+    assert math.isnan(within(2, near, Observation({}, curve(0.9), state="diverged")))
+    assert within(2, Observation({}, late(20), state="diverged"), best) == math.inf
     rising = [Observation({}, c.assign(accuracy=1 - c["gap"])) for c in (late(20), curve(0.9))]
-    assert onset(*rising, "accuracy", 1.02) == 35  # the first with 1 - 1.5 x 0.9^k >= (1 - 0.9^k) / 1.02
+    assert of_run(onset("accuracy", "b", 1.02), *rising) == 35  # the first with 1 - 1.5 x 0.9^k >= (1 - 0.9^k) / 1.02
 
 
 def test_what_is_shown_may_stand_beside_another_variant_or_be_a_function(tmp_path: Path) -> None:
@@ -283,10 +297,10 @@ def test_what_is_shown_may_stand_beside_another_variant_or_be_a_function(tmp_pat
     found = results(tmp_path, ["gap(r.slow(lr=0.1)) > 1"], slow | best, metrics=root)
     twice, gap_of = quantity(lambda c: 2 * c["lr"]), quantity(lambda c: c.topology.gap)
     for case, at, lr in zip(found.named("slow", {}), (50, 60), (0.1, 0.2), strict=True):
-        assert words.onset("gap", "best", 2).by_seed(found, case) == dict.fromkeys(range(3), at)
-        assert words.onset("root", "best", 2).by_seed(found, case) == dict.fromkeys(range(3), 5)
+        assert onset("gap", "best", 2).by_seed(found, case) == dict.fromkeys(range(3), at)
+        assert onset("root", "best", 2).by_seed(found, case) == dict.fromkeys(range(3), 5)
         assert twice.by_seed(found, case)[0] == pytest.approx(2 * lr)
-    assert words.onset("gap", "best", 2).by_seed(found, found.named("best", {})[0]) == {}
+    assert onset("gap", "best", 2).by_seed(found, found.named("best", {})[0]) == {}
     claim = "within(slope(onset('gap', 'best', 2), 'lr', log='')(r.slow), 100, 1e-6)"
     assert [one.verdict for one in judge(results(tmp_path, [claim], slow | best))] == [HOLDS]
     digits = results(tmp_path, ["loss(r.a) < 1"], {("a", "0.1"): ends(1)}, base={"task": "digits"})
@@ -377,7 +391,7 @@ def test_rates_are_chosen_on_validation_and_an_edge_is_warned_of(tmp_path: Path)
     seen |= {("b", lr): run(val, 1) for lr, val in (("0.1", 3), ("0.2", 2), ("0.4", 1))}
     found = results(tmp_path, ["gap(r.a) > gap(r.b)"], seen, tune={"over": "optimizer.lr", "by": "val_loss"})
     assert [case.labels["optimizer.lr"] for case in found.cases] == ["0.2", "0.4"]
-    assert [line.split(":")[0] for line in found.warnings] == ["b"]
+    assert [line.split(":")[0] for line in found.remarks] == ["b"]
     assert [one.verdict for one in judge(found)] == [HOLDS]
 
 

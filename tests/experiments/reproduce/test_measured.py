@@ -12,8 +12,9 @@ import pytest
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
+from commeff.experiments.reproduce.measurements import measured
 from commeff.experiments.reproduce.measures import KINDS
-from commeff.experiments.reproduce.observing import TableRun, measured
+from commeff.experiments.reproduce.runs import TableRun
 from commeff.experiments.reproduce.table import read_table
 from tests.experiments.reproduce.reproduced import write_table
 
@@ -43,9 +44,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def results(folder: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
-    found, machines = measured(TableRun(read_table(Path(write_table(folder, TABLE))), folder / "store", Limits(jobs=1)))
+    found = measured(TableRun(read_table(Path(write_table(folder, TABLE))), folder / "store", Limits(jobs=1)))
     (case,) = found.cases
-    return dict(next(iter(case.seen.values())).finals), machines
+    return dict(next(iter(case.seen.values())).finals), [*found.machines]
 
 
 def test_numbers_without_end_are_read_as_they_were_measured(calls: list[Any], tmp_path: Path) -> None:

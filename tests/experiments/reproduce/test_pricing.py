@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,13 +15,13 @@ from commeff.cluster.simulation import gossip, ring
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.reproduce.cases import Case
 from commeff.experiments.reproduce.judging import judge
+from commeff.experiments.reproduce.measurements import measured
 from commeff.experiments.reproduce.numbers import NOT_COMPARABLE, OK, compare
-from commeff.experiments.reproduce.observing import TableRun, measured
 from commeff.experiments.reproduce.page import write
-from commeff.experiments.reproduce.quantities import Observation
-from commeff.experiments.reproduce.results import CaseResult, Results
+from commeff.experiments.reproduce.quantities import final, least
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results
+from commeff.experiments.reproduce.runs import TableRun
 from commeff.experiments.reproduce.table import PublishedTable, read_table
-from commeff.experiments.reproduce.words import final, least
 from commeff.topologies import exponential
 from tests.experiments.reproduce.reproduced import Code, write_table
 from tests.experiments.reproduce.test_reproduce import run_here
@@ -84,10 +85,10 @@ def test_what_a_table_says_is_text_on_its_page(tmp_path: Path) -> None:
     told = table(
         tmp_path, measure="modelled", grid=GRID[:2], numbers=numbers, claims=claims, show=["step_seconds"], **words
     )
-    results, machines = measured(TableRun(told, tmp_path / "store", Limits(1)))
+    results = measured(TableRun(told, tmp_path / "store", Limits(1)))
     verdicts, compared = judge(results), compare(results)
-    machines = [dict.fromkeys(machine, evil) for machine in machines]
-    page = write(results, verdicts, compared, machines, f"commeff reproduce `{evil}", tmp_path / "page").read_text()
+    results = replace(results, machines=[dict.fromkeys(machine, evil) for machine in results.machines])
+    page = write(results, verdicts, compared, f"commeff reproduce `{evil}", tmp_path / "page").read_text()
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(page)
     inner = [each for token in tokens for each in (token, *(token.children or ()))]
     assert not {each.type for each in inner if each.type.startswith(("html", "link", "image"))}
@@ -101,8 +102,8 @@ def test_what_nobody_trains_is_modelled(tmp_path: Path) -> None:
     entry = {"name": "psgd", "method": "psgd", "collective": "ring", "workers": [2, 4]}
     own = {"show": ["modelled_hours"], "claims": ["final('modelled_hours')(r.psgd(workers=2)) > 0"], "numbers": []}
     wanted = table(tmp_path, measure="modelled", grid=[entry], **own)
-    results, machines = measured(TableRun(wanted, tmp_path / "store", Limits(1)))
-    assert machines
+    results = measured(TableRun(wanted, tmp_path / "store", Limits(1)))
+    assert results.machines
     for case in results.cases:
         n, seen = int(case.labels["workers"]), case.seen[0]
         sending = ring(Cluster.named("ethernet_1g", gpus=n), n, 8.0 * NUMBERS)
@@ -119,11 +120,10 @@ def test_numbers_of_other_runs_than_ours_are_not_comparable(tmp_path: Path) -> N
         wanted = table(tmp_path / verdict, comparable={"task.zeta": zeta}, numbers=[formula, printed])
         plan = TableRun(wanted, tmp_path / "store", Limits(1))
         run_here(plan.reported().request)
-        found = plan.reported().results()
-        results = Results(plan.table, found.cases)
+        results = plan.reported().results()
         compared = compare(results)
         assert [one.verdict for one in compared] == [OK, verdict]
-        page = write(results, [], compared, found.machines, "", tmp_path / verdict).read_text()
+        page = write(results, [], compared, "", tmp_path / verdict).read_text()
         assert ("Printed numbers are of runs with `task.zeta=2.0`" in page) == (verdict == NOT_COMPARABLE)
         assert "on ethernet_1g, 0.25 s of computing a step, messages of a model of 400 parameters" in page
 

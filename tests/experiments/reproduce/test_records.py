@@ -111,7 +111,7 @@ def test_what_is_done_is_kept_where_training_ends_by_an_error(
     if not room:
         monkeypatch.setattr(archive, "rewrite", full)
     with pytest.raises(type(error)) as raised:
-        command.reproduce(command.Wanted(file, store=store, records=records))
+        command.reproduce(command.Arguments(file, store=store, records=records))
     assert raised.value is error
     assert len(done(store)) == 2
     assert set(archive.read(records)) == (done(store) if room else set())

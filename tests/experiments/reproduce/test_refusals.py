@@ -10,8 +10,8 @@ import pytest
 
 from commeff.experiments.grid import command as grids
 from commeff.experiments.reproduce.judging import rehearse
+from commeff.experiments.reproduce.metrics import MEASURED, recorded
 from commeff.experiments.reproduce.reading import execute
-from commeff.experiments.reproduce.recorded import MEASURED, recorded
 from commeff.experiments.reproduce.table import built_in_tables, read_table
 from tests.experiments.cli.test_cold_start import HEAVY, RUN
 from tests.experiments.reproduce.reproduced import Code

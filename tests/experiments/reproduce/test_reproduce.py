@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
 from commeff.experiments.grid import command as grids
-from commeff.experiments.reproduce.choosing import choose
 from commeff.experiments.reproduce.constants import resolved
-from commeff.experiments.reproduce.faults import TableError
 from commeff.experiments.reproduce.judging import judge
-from commeff.experiments.reproduce.results import CaseResult
+from commeff.experiments.reproduce.reading import TableError
+from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.table import built_in_tables, read_table
+from commeff.experiments.reproduce.tuning import chosen
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.tasks import libsvm
 from tests import forks, owned
@@ -221,7 +221,7 @@ def test_every_claim_and_number_of_a_shipped_table_has_a_source() -> None:
         assert name in told
         assert table.cost, name
         if name in WITHOUT_DATA:
-            found = judge(choose(table, [CaseResult(case, {}, {}) for case in table.cases]))
+            found = judge(chosen(Results(table, [CaseResult(case, {}, {}) for case in table.cases])))
             assert all(one.claim.source for one in found), name
         assert all(number.source for number in table.numbers), name
 

@@ -10,10 +10,11 @@ import pytest
 
 from commeff.experiments.reproduce.judging import judge
 from commeff.experiments.reproduce.numbers import NOT_COMPARABLE, OFF, OK, compare
-from commeff.experiments.reproduce.quantities import Observation, floor, to
+from commeff.experiments.reproduce.quantities import floor, to
+from commeff.experiments.reproduce.results import Observation
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD
 from tests.experiments.reproduce.reproduced import Code, yields
-from tests.experiments.reproduce.test_judging import curve, ends, judged, results, verdict
+from tests.experiments.reproduce.test_judging import curve, ends, judged, of_run, results, verdict
 
 SENT = "to('gap', 1e-3)"
 LOST = Observation({}, state="diverged")
@@ -242,6 +243,6 @@ def test_one_seed_is_enough_where_none_changes_anything(theirs: float, expected:
 
 def test_an_accuracy_gets_there_from_below_and_a_lost_floor_is_none() -> None:
     rising = pd.DataFrame({"step": [1.0, 2.0, 3.0], "test_accuracy": [0.1, 0.5, 0.9], "wire_bytes": [1.0, 2.0, 3.0]})
-    assert to(Observation({}, rising), "test_accuracy", 0.5) == 2.0
-    assert floor(Observation({}, curve(0.9), state="diverged"), "gap") == math.inf
-    assert floor(Observation({}, rising, state="diverged"), "test_accuracy") == -math.inf
+    assert of_run(to("test_accuracy", 0.5), Observation({}, rising)) == 2.0
+    assert of_run(floor("gap"), Observation({}, curve(0.9), state="diverged")) == math.inf
+    assert of_run(floor("test_accuracy"), Observation({}, rising, state="diverged")) == -math.inf

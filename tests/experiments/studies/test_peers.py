@@ -41,15 +41,15 @@ def test_the_page_has_them_all(found: list[Compared], tmp_path) -> None:
 
 def test_reproduce_says_them_and_fails_where_one_differs(found: list[Compared], tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(report, "compared", lambda: found)
-    done = command.reproduce(command.Wanted("peers", out=tmp_path))
+    done = command.reproduce(command.Arguments("peers", out=tmp_path))
     assert (done.exit_code, len(done.lines)) == (0, len(found))
     monkeypatch.setattr(report, "compared", lambda: [replace(found[0], difference=1.0)])
-    done = command.reproduce(command.Wanted("peers", out=tmp_path))
+    done = command.reproduce(command.Arguments("peers", out=tmp_path))
     assert done.exit_code == 3
     assert done.lines[0].startswith("differs: psgd and torch")
 
 
 def test_peers_take_no_settings() -> None:
     with pytest.raises(ValueError, match="peers has no settings and one scale, full, got --scale smoke"):
-        command.Wanted("peers", "smoke").check()
+        command.Arguments("peers", "smoke").check()
     assert command.tables()[-1]["name"] == "peers"

@@ -3,23 +3,75 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.report.data.names import called
 from commeff.experiments.report.data.quantities import quantity as known_quantity
 from commeff.experiments.report.data.statistics import estimate
-from commeff.experiments.reproduce.constants import CaseView, MissingPartError, number_of
-from commeff.experiments.reproduce.faults import TableError
+from commeff.experiments.reproduce.constants import CaseView, number_of
+from commeff.experiments.reproduce.quantities import quantity
+from commeff.experiments.reproduce.reading import TableError
 from commeff.experiments.reproduce.results import CaseResult, Results
-from commeff.experiments.reproduce.statements import FigureWords
-from commeff.experiments.reproduce.words import quantity
 
 Points = NDArray[np.float64]  # shape (points, 4): x, mean, ends of its interval; or (points, 2)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What is drawn: `y` against `x`, a line for each variant and value of the labels `lines`, a panel for each value
+    of one label, `panels`.
+
+    `x` is a column of the curves, a label or a function of the case; "name" has a place for each variant. `lines` and
+    `panels` may have words for their values: {"share": "top {:.0%}"}. `only` are the variants that are drawn, or by
+    label the values. `guides` are grey lines by what they are called: a power of x through the data, or a function of
+    the case. Below `floor` nothing is drawn. Printed values of `y` are open markers, which
+    `published` names; where it is empty there are none.
+    """
+
+    x: str | Callable[[Any], Any]
+    y: Any
+    lines: Mapping[str, str] = field(default_factory=dict)
+    panels: Mapping[str, str] = field(default_factory=dict)
+    log: str = ""
+    only: Mapping[str, list[str]] = field(default_factory=dict)
+    guides: Mapping[str, float | Callable[[Any], Any]] = field(default_factory=dict)
+    floor: float | None = None
+    published: str = "published"
+    x_title: str = ""
+    y_title: str = ""
+
+    def __post_init__(self) -> None:
+        given: dict[str, Any] = {key: getattr(self, key) for key in ("lines", "panels", "only")}
+        if isinstance(given["lines"], str) or isinstance(given["only"], str) or self.log not in ("", "x", "y", "xy"):
+            raise TableError("figure.lines must be a list of labels, figure.only one of variants, and log x, y or xy")
+        if not isinstance(self.guides, Mapping):
+            raise TableError(f"figure.guides must be powers of x or functions by name, got {self.guides!r}")
+        panels = [given["panels"]] if isinstance(given["panels"], str) else given["panels"]
+        only = given["only"] if isinstance(given["only"], Mapping) or not given["only"] else {"name": [*given["only"]]}
+        picked = {key: each if isinstance(each, list) else [each] for key, each in dict(only).items()}
+        for key, value in {
+            "y": quantity(self.y),
+            "lines": _worded(given["lines"]),
+            "panels": _worded(panels),
+            "only": {key: [*map(text, each)] for key, each in picked.items()},
+        }.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels that it speaks of."""
+        return [*self.lines, *self.panels, *(key for key in self.only if key != "name")]
+
+
+def _worded(labels: Any) -> dict[str, str]:
+    """Labels with the words for their values."""
+    return dict(labels) if isinstance(labels, Mapping) else dict.fromkeys(labels, "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,31 +108,31 @@ class Drawing:
     curves: bool
 
 
-def drawing(results: Results, words: FigureWords) -> Drawing:
+def drawing(results: Results, plot: Plot) -> Drawing:
     """The figure of a table."""
-    every = [*results.cases, *_printed_alone(results, words)]
-    cases = [each for each in every if all(_label(each, key) in (None, *of) for key, of in words.only.items())]
-    along = [*dict.fromkeys(place for each in cases if isinstance(place := _place(results, each, words.x), str))]
-    (x_title, x_scale), (y_title, y_scale) = ("", 1.0) if along else _title(_name(words.x)), _title(words.y.text)
-    lines, panels = _lines(results, cases, words), []
-    (key, shown), *_ = [*words.panels.items(), ("", "")]
-    for value in dict.fromkeys(_label(each, key) for each in cases) if key else (None,):
+    every = [*results.cases, *_printed_alone(results, plot)]
+    cases = [each for each in every if all(each.label(key) in (None, *of) for key, of in plot.only.items())]
+    along = [*dict.fromkeys(place for each in cases if isinstance(place := _place(results, each, plot.x), str))]
+    (x_title, x_scale), (y_title, y_scale) = ("", 1.0) if along else _title(quantity(plot.x).text), _title(plot.y.text)
+    lines, panels = _lines(results, cases, plot), []
+    (key, shown), *_ = [*plot.panels.items(), ("", "")]
+    for value in dict.fromkeys(each.label(key) for each in cases) if key else (None,):
         own = []
         for (name, colour, style), members in lines.items():
-            here = [each for each in members if not key or _label(each, key) == value]
-            line = _line(results, here, words, along, np.array([x_scale, y_scale]))
+            here = [each for each in members if not key or each.label(key) == value]
+            line = _line(results, here, plot, along, np.array([x_scale, y_scale]))
             if len(line[0]) or len(line[1]):
                 single = max(len(each.seen) for each in here) == 1 and not results.table.exact
                 own.append(TableLine(f"{name} (n = 1)".strip() if single else name, colour, style, *line))
         panels.append(TablePanel("" if value is None else _words(results, key, value, shown), own))
-    curves = any(words.x in seen.curve for each in cases for seen in each.seen.values())
+    curves = any(plot.x in seen.curve for each in cases for seen in each.seen.values())
     places = [results.table.called(place) for place in along]
-    return Drawing(panels, words.x_title or x_title, words.y_title or y_title, places, curves)
+    return Drawing(panels, plot.x_title or x_title, plot.y_title or y_title, places, curves)
 
 
-def _printed_alone(results: Results, words: FigureWords) -> list[CaseResult]:
+def _printed_alone(results: Results, plot: Plot) -> list[CaseResult]:
     """Cases of the whole table that a number is printed of, where x is a label of it and there is no run of ours."""
-    of_y = [one for one in results.table.numbers if one.of.text == words.y.text and words.x in one.where]
+    of_y = [one for one in results.table.numbers if one.of.text == plot.y.text and plot.x in one.where]
     absent = [one for one in of_y if not results.named(one.variant, one.where)]
     return [
         CaseResult(case, {}, case.labels)
@@ -89,23 +141,16 @@ def _printed_alone(results: Results, words: FigureWords) -> list[CaseResult]:
     ]
 
 
-def _label(result: CaseResult, key: str) -> str | None:
-    """A label of a case, formulas worked out."""
-    return result.case.name if key == "name" else result.labels.get(result.case.key(key))
-
-
-def _lines(
-    results: Results, cases: Sequence[CaseResult], words: FigureWords
-) -> dict[tuple[str, int, int], list[CaseResult]]:
+def _lines(results: Results, cases: Sequence[CaseResult], plot: Plot) -> dict[tuple[str, int, int], list[CaseResult]]:
     """The cases of each line: by what it is called, which colour it has and which style.
 
     A variant has a colour, and its lines differ in style; lines of one variant alone, or along variants, in colour.
     """
     found: dict[tuple[str, str], list[CaseResult]] = {}
     for each in cases:
-        pairs = [(key, _label(each, key), shown) for key, shown in words.lines.items()]
+        pairs = [(key, each.label(key), shown) for key, shown in plot.lines.items()]
         labels = [_words(results, key, value, shown) for key, value, shown in pairs if value is not None]
-        variant = "" if words.x == "name" else results.table.called(each.case.name)
+        variant = "" if plot.x == "name" else results.table.called(each.case.name)
         found.setdefault((variant, ", ".join(labels)), []).append(each)
     variants, labels = ([*dict.fromkeys(parts)] for parts in zip(*found, strict=True)) if found else ([], [])
     lines = {}
@@ -123,23 +168,10 @@ def _words(results: Results, key: str, value: str, shown: str) -> str:
     """The value of a label as a reader meets it."""
     for kind in (int, float):
         try:
-            return (shown or f"{called(_short(key))} {{:g}}").format(kind(value))
+            return (shown or f"{called(key.rpartition('.')[2])} {{:g}}").format(kind(value))
         except ValueError:
             continue
     return (shown or "{}").format(results.table.called(value))
-
-
-def _short(key: str) -> str:
-    """The end of a key.
-
-    >>> _short("optimizer.lr")
-    'lr'
-    """
-    return key.rpartition(".")[2]
-
-
-def _name(x: str | Callable[[Any], Any]) -> str:
-    return x if isinstance(x, str) else quantity(x).text
 
 
 def _title(text: str) -> tuple[str, float]:
@@ -150,51 +182,41 @@ def _title(text: str) -> tuple[str, float]:
     """
     if not text.replace(".", "_").isidentifier():
         return text, 1.0
-    known = known_quantity(_short(text))
+    known = known_quantity(text.rpartition(".")[2])
     return known.axis, known.scale
 
 
 def _line(
-    results: Results, cases: Sequence[CaseResult], words: FigureWords, along: list[str], scales: Points
+    results: Results, cases: Sequence[CaseResult], plot: Plot, along: list[str], scales: Points
 ) -> tuple[Points, Points, dict[str, Points]]:
     """Points of the cases of a line, values printed of them, and guides: of curves, or of a quantity over the cases."""
     rows: list[tuple[float, ...]] = []
     printed: list[tuple[float, ...]] = []
     guides: dict[str, list[tuple[float, ...]]] = {}
     for case in cases:
-        curves = [seen.curve for seen in case.seen.values() if words.x in seen.curve]
-        if curves and words.y.metrics == (words.y.text,):
-            own = _curve(
-                [curve for curve in curves if words.y.text in curve], str(words.x), words.y.text, "y" in words.log
-            )
+        curves = [seen.curve for seen in case.seen.values() if plot.x in seen.curve]
+        if curves and plot.y.metrics == (plot.y.text,):
+            both = [curve[[plot.x, plot.y.text]].to_numpy(float) for curve in curves if plot.y.text in curve]
+            points = [np.array(rows).T for rows in zip(*both, strict=False)]
+            own = [(float(np.mean(x)), *_interval(y, "y" in plot.log)) for x, y in points]
         else:
-            place = _place(results, case, words.x)
+            place = _place(results, case, plot.x)
             x = float(along.index(place)) if isinstance(place, str) else place
-            own = [(x, *_interval([*words.y.by_seed(results, case).values()], "y" in words.log))]
+            own = [(x, *_interval([*plot.y.by_seed(results, case).values()], "y" in plot.log))]
         rows += own
         ends = [own[0][0], own[-1][0]] if own else []
-        for guide, of in words.guides.items():
-            if callable(of) and (value := _worked_out(results, case, of)) is not None:
+        for guide, of in plot.guides.items():
+            if callable(of):
+                value = quantity(of).number(results, case, results.table.seeds[0])
                 guides.setdefault(guide, []).extend((x, value) for x in dict.fromkeys(ends))
-        for one in results.table.numbers if words.published and ends else ():
-            if (one.of.text, one.variant) == (words.y.text, case.case.name) and case.case.has(one.where):
+        for one in results.table.numbers if plot.published and ends else ():
+            if (one.of.text, one.variant) == (plot.y.text, case.case.name) and case.case.has(one.where):
                 printed.append((ends[-1], one.worked_out(results.table, case.case)))
     return (
-        _shown([row for row in rows if words.floor is None or row[1] >= words.floor], words.log, 4)
-        * scales[[0, 1, 1, 1]],
-        _shown(printed, words.log, 2) * scales,
-        {guide: _shown(each, words.log, 2) * scales for guide, each in guides.items()},
+        _shown([row for row in rows if plot.floor is None or row[1] >= plot.floor], plot.log, 4) * scales[[0, 1, 1, 1]],
+        _shown(printed, plot.log, 2) * scales,
+        {guide: _shown(each, plot.log, 2) * scales for guide, each in guides.items()},
     )
-
-
-def _curve(curves: Sequence[Any], x: str, y: str, log: bool) -> list[tuple[float, ...]]:
-    return [
-        (
-            float(np.mean([curve[x].iloc[place] for curve in curves])),
-            *_interval([float(curve[y].iloc[place]) for curve in curves], log),
-        )
-        for place in range(min(map(len, curves), default=0))
-    ]
 
 
 def _shown(rows: Sequence[tuple[float, ...]], log: str, columns: int) -> Points:
@@ -202,14 +224,6 @@ def _shown(rows: Sequence[tuple[float, ...]], log: str, columns: int) -> Points:
     least = [0.0 if axis in log else -math.inf for axis in "xy"]
     finite = (row for row in rows if all(map(math.isfinite, row)) and row[0] > least[0] and row[1] > least[1])
     return np.array(sorted(finite), dtype=float).reshape(-1, columns)
-
-
-def _worked_out(results: Results, case: CaseResult, of: Callable[[Any], Any]) -> float | None:
-    """A guide at a case; None where the case has no such parts."""
-    try:
-        return number_of(of(CaseView(results.table, case.case)), "figure.guides")
-    except MissingPartError:
-        return None
 
 
 def _place(results: Results, case: CaseResult, x: str | Callable[[Any], Any]) -> float | str:
