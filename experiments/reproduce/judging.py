@@ -15,7 +15,7 @@ from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.scales import SCALES
 from commeff.experiments.reproduce.table import PublishedTable
 from commeff.experiments.reproduce.tuning import chosen
-from commeff.experiments.reproduce.verdicts import UNTOLD, Verdict, holm
+from commeff.experiments.reproduce.verdicts import UNTOLD, Judgement, holm
 
 PAPER, THEORY, US = WHOSE = ("paper", "theory", "us")
 
@@ -24,7 +24,7 @@ PAPER, THEORY, US = WHOSE = ("paper", "theory", "us")
 class Claim:
     """A sentence of a table with its verdict; `because` says why it fails, `scale` from which on it is judged."""
 
-    verdict: Verdict
+    verdict: Judgement
     text: str
     source: str
     because: str
@@ -33,7 +33,7 @@ class Claim:
 
 
 def claim(
-    verdict: Verdict, text: str, source: str = "", because: str = "", scale: str = "reduced", of: str = PAPER
+    verdict: Judgement, text: str, source: str = "", because: str = "", scale: str = "reduced", of: str = PAPER
 ) -> Claim:
     """What a table claims.
 
@@ -46,7 +46,7 @@ def claim(
     scale : the smallest at which it is judged.
     of : "paper" claims it; or "theory" does, a bound or an identity that nothing but a bug can break; or "us".
     """
-    if not isinstance(verdict, Verdict):
+    if not isinstance(verdict, Judgement):
         raise TableError(f"a claim compares measured values, such as a < b or within(a, b, 0.1), got {verdict!r}")
     check_one_of(WHOSE, of=of)
     check_one_of(SCALES, scale=scale)
@@ -88,7 +88,7 @@ def _claims(results: Results) -> Iterator[Claim]:
             if not isinstance(one, Claim):
                 raise TableError(f"claims must yield claim(...), got {one!r}")
             early = SCALES.index(results.table.scale) < SCALES.index(one.scale)
-            later = Verdict(UNTOLD, f"judged from scale {one.scale} on", place=one.verdict.place)
+            later = Judgement(UNTOLD, f"judged from scale {one.scale} on", place=one.verdict.place)
             yield replace(one, verdict=later) if early else one
 
 

@@ -18,8 +18,8 @@ from commeff.experiments.reproduce.verdicts import (
     FAILS,
     HOLDS,
     UNTOLD,
+    Judgement,
     Numbers,
-    Verdict,
     all_of,
     each,
     mean,
@@ -90,16 +90,16 @@ class Value(Arithmetic):
     def __abs__(self) -> Value:
         return apply(abs, self)
 
-    def __lt__(self, other: object) -> Verdict:
+    def __lt__(self, other: object) -> Judgement:
         return _related(self, "<", other)
 
-    def __le__(self, other: object) -> Verdict:
+    def __le__(self, other: object) -> Judgement:
         return _related(self, "<=", other)
 
-    def __gt__(self, other: object) -> Verdict:
+    def __gt__(self, other: object) -> Judgement:
         return _related(self, ">", other)
 
-    def __ge__(self, other: object) -> Verdict:
+    def __ge__(self, other: object) -> Judgement:
         return _related(self, ">=", other)
 
     def __bool__(self) -> bool:
@@ -147,34 +147,34 @@ def measured(function: Callable[..., float], *numbers: float) -> float:
     return found if found in numbers or not any(map(math.isinf, numbers)) else math.nan
 
 
-def _judged(left: object, right: object, judge: Callable[[Numbers, Numbers, bool], Verdict]) -> Verdict:
+def _judged(left: object, right: object, judge: Callable[[Numbers, Numbers, bool], Judgement]) -> Judgement:
     """A comparison over the seeds that both have; the others have no say."""
     ours, theirs = both = value(left), value(right)
     silent, place = merged(both)
     if absent := ours.absent or theirs.absent:
-        return Verdict(UNTOLD, absent, place=place)
+        return Judgement(UNTOLD, absent, place=place)
     one, two = ours.numbers, theirs.numbers
     if isinstance(one, dict) and isinstance(two, dict):
         silent = {**dict.fromkeys(sorted(one.keys() ^ two.keys()), "one of the two"), **silent}
     if any(isinstance(of, float) and math.isnan(of) for of in (one, two)):
-        found = Verdict(UNTOLD, "what is compared has no number")
+        found = Judgement(UNTOLD, "what is compared has no number")
     else:
         found = judge(*shared(one, two), ours.exact or theirs.exact)
     return replace(found, left_out=silent, place=place)
 
 
-def _related(left: object, sign: str, right: object) -> Verdict:
+def _related(left: object, sign: str, right: object) -> Judgement:
     return _judged(left, right, lambda ours, theirs, exact: related(ours, sign, theirs, exact))
 
 
-def order(*values: object) -> Verdict:
+def order(*values: object) -> Judgement:
     """Whether each is below the next."""
     if len(values) < 2:
         raise TableError(f"order takes two values or more, got {len(values)}")
     return all_of([_related(a, "<", b) for a, b in pairwise(values)])
 
 
-def within(left: object, right: object, by: float | None = None, share: float | None = None) -> Verdict:
+def within(left: object, right: object, by: float | None = None, share: float | None = None) -> Judgement:
     """Whether they differ by at most `by`, or by a share of the second, their interval included."""
     given = share if by is None else by
     if given is None or (by is not None and share is not None):
@@ -182,27 +182,27 @@ def within(left: object, right: object, by: float | None = None, share: float | 
     if not 0 <= given < math.inf:
         raise TableError(f"how far apart is near must be at least 0 and finite, got {given:g}")
 
-    def judge(ours: Numbers, theirs: Numbers, exact: bool) -> Verdict:
+    def judge(ours: Numbers, theirs: Numbers, exact: bool) -> Judgement:
         size = abs(mean(theirs)) if share is not None else 1.0
         return near(ours, theirs, given * size if math.isfinite(size) else 0.0, exact)  # near nothing that diverged
 
     return _judged(left, right, judge)
 
 
-def equal(left: TableVariant, right: TableVariant, metric: str | None = None) -> Verdict:
+def equal(left: TableVariant, right: TableVariant, metric: str | None = None) -> Judgement:
     """Whether all recorded numbers of two variants, or one metric at the end, are the same to the last bit."""
     if metric is not None:
         left.results.table.check_metric(metric)
     one, two = left.result, right.result
     if one is None or two is None or not one.seen or not two.seen:
         lacking = right if one is not None and one.seen else left
-        return Verdict(UNTOLD, lacking.absent().absent, place=lacking.place)
+        return Judgement(UNTOLD, lacking.absent().absent, place=lacking.place)
     seeds = sorted(one.seen.keys() & two.seen.keys())
     differing = [seed for seed in seeds if not one.same(two, seed, metric)]
     what = metric or "all recorded numbers"
     if differing:
-        return Verdict(FAILS, f"{what} differ for seed {differing[0]}", place=left.place)
+        return Judgement(FAILS, f"{what} differ for seed {differing[0]}", place=left.place)
     if not seeds:
-        return Verdict(UNTOLD, "no seed was run with both", place=left.place)
+        return Judgement(UNTOLD, "no seed was run with both", place=left.place)
     reason = f"{what} are equal bit for bit over {len(seeds)} seed{'s' * (len(seeds) > 1)}"
-    return Verdict(HOLDS, reason, place=left.place)
+    return Judgement(HOLDS, reason, place=left.place)

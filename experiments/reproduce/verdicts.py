@@ -27,7 +27,7 @@ Numbers = float | dict[int, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class Judgement:
     """What a comparison comes to.
 
     Attributes
@@ -45,7 +45,7 @@ class Verdict:
     p: float | None = None
     left_out: Mapping[int, str] = field(default_factory=dict)
     place: Mapping[str, str] = field(default_factory=dict)
-    parts: tuple[Verdict, ...] = ()
+    parts: tuple[Judgement, ...] = ()
 
     def state(self, p: float | None) -> str:
         """What it comes to if this is its p-value, as it is after a correction for several comparisons."""
@@ -56,9 +56,9 @@ class Verdict:
         """The numbers, and which seeds had no say."""
         return self.numbers + silence(self.left_out)
 
-    def __and__(self, other: object) -> Verdict:
+    def __and__(self, other: object) -> Judgement:
         """Both: the worse of the two, with the reasons of those that are so."""
-        return all_of([self, other]) if isinstance(other, Verdict) else NotImplemented
+        return all_of([self, other]) if isinstance(other, Judgement) else NotImplemented
 
     def __bool__(self) -> bool:
         raise TableError(
@@ -87,7 +87,7 @@ class Spread:
         return 2 * float(stdtr(self.freedom, -abs(self.mean - bound) / self.error)) if self.error else None
 
 
-def near(left: Numbers, right: Numbers, by: float, exact: bool = False) -> Verdict:
+def near(left: Numbers, right: Numbers, by: float, exact: bool = False) -> Judgement:
     """Are they no more than `by` apart? Both one-sided tests must say so, the weaker one gives p.
 
     >>> near({0: 1.0, 1: 1.1, 2: 0.9}, 1.05, 0.5).lean, near(1.0, 2.0, 0.5).lean
@@ -97,13 +97,13 @@ def near(left: Numbers, right: Numbers, by: float, exact: bool = False) -> Verdi
     words = f"{shown(left)} against {shown(right)}"
     spread = spread_of(_minus, left, right, exact)
     if isinstance(spread, str):
-        return Verdict(UNTOLD, f"{words}: {spread}")
+        return Judgement(UNTOLD, f"{words}: {spread}")
     interval = f" ± {spread.half:.2g}" if spread.half else ""
     reason = f"{words}: difference {spread.mean:.3g}{interval}, at most {by:.4g} allowed"
-    return Verdict(HOLDS if abs(spread.mean) <= by else FAILS, reason, spread.beyond(math.copysign(by, spread.mean)))
+    return Judgement(HOLDS if abs(spread.mean) <= by else FAILS, reason, spread.beyond(math.copysign(by, spread.mean)))
 
 
-def related(left: Numbers, sign: str, right: Numbers, exact: bool = False) -> Verdict:
+def related(left: Numbers, sign: str, right: Numbers, exact: bool = False) -> Judgement:
     """Does left < right hold, or with <=, > or >= in its place?
 
     >>> related(1.0, "<=", 1.0).lean, related(1.0, "<", 1.0).lean
@@ -117,25 +117,25 @@ def related(left: Numbers, sign: str, right: Numbers, exact: bool = False) -> Ve
     ratios = _positive(left) and _positive(right)
     spread = spread_of(_log_ratio if ratios else _minus, left, right, exact)
     if isinstance(spread, str):
-        return Verdict(UNTOLD, f"{words}: {spread}")
+        return Judgement(UNTOLD, f"{words}: {spread}")
     if spread.half and ratios:
         low, middle, high = (math.exp(spread.mean + side * spread.half) for side in (-1, 0, 1))
         words += f": ratio {middle:.3g}, {low:.3g} to {high:.3g}"
     elif spread.half:
         words += f": difference {spread.mean:.3g} ± {spread.half:.2g}"
     met = spread.mean < 0 if sign[0] == "<" else spread.mean > 0
-    return Verdict(HOLDS if met or (spread.mean == 0 and len(sign) == 2) else FAILS, words, spread.beyond(0.0))
+    return Judgement(HOLDS if met or (spread.mean == 0 and len(sign) == 2) else FAILS, words, spread.beyond(0.0))
 
 
-def all_of(every: Sequence[Verdict]) -> Verdict:
+def all_of(every: Sequence[Judgement]) -> Judgement:
     """Whether all of several hold: p is the largest of theirs; of those that fail the smallest, times their number.
 
     What one of them lacks hides no failure.
 
-    >>> both = all_of([Verdict(HOLDS, "a", 0.01), Verdict(HOLDS, "b", 0.04)])
+    >>> both = all_of([Judgement(HOLDS, "a", 0.01), Judgement(HOLDS, "b", 0.04)])
     >>> both.lean, both.reason, both.p
     ('holds', 'a; b', 0.04)
-    >>> one = all_of([Verdict(FAILS, "a", 0.01), Verdict(HOLDS, "b")])
+    >>> one = all_of([Judgement(FAILS, "a", 0.01), Judgement(HOLDS, "b")])
     >>> one.lean, one.reason, one.p
     ('fails', 'a', 0.02)
     """
@@ -147,7 +147,7 @@ def all_of(every: Sequence[Verdict]) -> Verdict:
     p = max(chances, default=None) if lean == HOLDS else None
     if lean == FAILS and len(chances) == len(those):
         p = min(1.0, len(parts) * min(chances))
-    return Verdict(lean, "; ".join(each.numbers for each in those), p, left_out, place, parts)
+    return Judgement(lean, "; ".join(each.numbers for each in those), p, left_out, place, parts)
 
 
 def merged(every: Sequence[Any]) -> tuple[dict[int, str], dict[str, str]]:
