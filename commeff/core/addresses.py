@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -168,16 +167,20 @@ class Swap(Protocol):
         """Where a learning rate stands, which goes on even where memories begin anew."""
 
 
-class RowSwap(ABC):
-    """A swap of what belongs to workers; what is equal on every process stays."""
+class RowSwap:
+    """A swap of what belongs to workers; what is the server's, or equal on every process, stays."""
 
-    @abstractmethod
+    def swap(self, key: str, value: Tensor) -> Tensor:
+        """A memory with a leading worker axis, which nothing else has this key of."""
+        return value
+
     def rows(self, at: Address, value: Any) -> Any:
         """A memory with a leading worker axis, or the server's."""
+        return value if at.server else self.swap(at.key, value)
 
-    @abstractmethod
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """What an optimizer remembers of some tensors, by its names."""
+        return {name: self.swap(f"{at.key}/{name}", value) for name, value in values.items()}
 
     def shared(self, at: Address, value: Any) -> Any:
         """As it is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -12,12 +12,10 @@ from commeff.compressors import Layout, Message
 from commeff.core.overlap import Flow, Stages
 from commeff.core.state import Stateful
 from commeff.core.traits import Traits
+from commeff.optimizers.curvature import Gradients
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
-
-
-Gradients = Callable[[Tensor], Tensor]
 
 
 class LocalStep(Stateful, ABC):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from commeff.compressors import Layout
 from commeff.core.addresses import Address, Swap
 from commeff.core.components import LocalStep
-from commeff.core.curvature import Curvature, LearnsCurvature
 from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, sample_of
 from commeff.core.traits import Timetable, Traits
+from commeff.optimizers.curvature import Curvature, LearnsCurvature
 from commeff.optimizers.rule import Rule
 from commeff.optimizers.schedule_free import ScheduleFree
 from commeff.optimizers.sophia import Sophia
@@ -110,32 +110,31 @@ class Local(LocalStep, LearnsCurvature):
         if self.curvature is None:
             raise ValueError(f"a {self.kind} must ask for curvature to learn of it, got an estimate unasked")
         self._part_idle_from_active(active)
-        hosts = [estimate] if self._stacked else estimate.unbind()
-        for i, (host, parameters, optimizer) in enumerate(zip(hosts, self._parameters, self._optimizers, strict=True)):
-            if not (self._stacked or active is None or active[i]) or not isinstance(optimizer, Sophia):
-                continue
-            options = dict(zip(self._groups, optimizer.param_groups, strict=True))
-            for parameter, run in zip(parameters, self._runs, strict=True):
-                mine, memory = self._view(host, run), optimizer.state[parameter]
+        for i, optimizer, parameter, rows, options in self._each(estimate):
+            if isinstance(optimizer, Sophia) and (self._stacked or active is None or active[i]):
+                memory = optimizer.state[parameter]
                 if not memory:
-                    memory.update(optimizer.remember(mine))
-                optimizer.learn(mine, memory, options[run.group])
+                    memory.update(optimizer.remember(rows))
+                optimizer.learn(rows, memory, options)
 
     def evaluated(self, x: Tensor) -> Tensor:
         """The rows to evaluate, where workers hold x: x itself, or new memory."""
         if not self.evaluates_elsewhere:
             return x
         out = x.clone(memory_format=torch.contiguous_format)
-        for host, parameters, optimizer in zip(
-            [out] if self._stacked else out.unbind(), self._parameters, self._optimizers, strict=True
-        ):
+        for _, optimizer, parameter, rows, options in self._each(out):
+            memory = optimizer.state.get(parameter)
+            if memory and isinstance(optimizer, ScheduleFree):
+                rows.copy_(optimizer.averaged(rows, memory, options))
+        return out
+
+    def _each(self, x: Tensor) -> Iterator[tuple[int, Optimizer, torch.nn.Parameter, Tensor, dict[str, Any]]]:
+        """Of each optimizer: its number, and each of its parameters with that one's part of x and options."""
+        hosts = [x] if self._stacked else x.unbind()
+        for i, (host, parameters, optimizer) in enumerate(zip(hosts, self._parameters, self._optimizers, strict=True)):
             options = dict(zip(self._groups, optimizer.param_groups, strict=True))
             for parameter, run in zip(parameters, self._runs, strict=True):
-                memory = optimizer.state.get(parameter)
-                if memory and isinstance(optimizer, ScheduleFree):
-                    view = self._view(host, run)
-                    view.copy_(optimizer.averaged(view, memory, options[run.group]))
-        return out
+                yield i, optimizer, parameter, self._view(host, run), options[run.group]
 
     @property
     def lr(self) -> float:  # type: ignore[override]

@@ -60,13 +60,7 @@ class _Chosen(RowSwap):
         self.index = present.nonzero().flatten()
         self.whole: dict[str, Any] = {}
 
-    def rows(self, at: Address, value: Any) -> Any:
-        return value if at.server else self._keep(at.key, value)
-
-    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return {name: self._keep(f"{at.key}/{name}", value) for name, value in values.items()}
-
-    def _keep(self, key: str, value: Tensor) -> Tensor:
+    def swap(self, key: str, value: Tensor) -> Tensor:
         self.whole[key] = value
         return value[self.index.to(value.device)]
 
@@ -77,15 +71,12 @@ class _Back(RowSwap):
     def __init__(self, chosen: _Chosen) -> None:
         self._index, self._whole = chosen.index, chosen.whole
 
-    def rows(self, at: Address, value: Any) -> Any:
-        return value if at.server else self._merge(at.key, value)
-
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         here = f"{at.key}/"  # an optimizer may have a state of workers who are absent alone
         whole = {key.removeprefix(here): value for key, value in self._whole.items() if key.startswith(here)}
-        return whole | {name: self._merge(here + name, value) for name, value in values.items()}
+        return {**whole, **super().tensors(at, values)}
 
-    def _merge(self, key: str, value: Tensor) -> Tensor:
+    def swap(self, key: str, value: Tensor) -> Tensor:
         workers = len(next(iter(self._whole.values())))
         whole = self._whole.get(key)
         whole = value.new_zeros(workers, *value.shape[1:]) if whole is None else whole  # remembered since this step

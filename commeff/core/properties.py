@@ -8,12 +8,12 @@ from torch import Tensor
 
 from commeff.compressors import Compressor
 from commeff.core.components import Component, LocalStep, steps_of
-from commeff.core.curvature import LearnsCurvature
 from commeff.core.events import OwnPace
 from commeff.core.factories import equal_rates
 from commeff.core.local import Local
 from commeff.core.state import Stateful
 from commeff.core.traits import SCOPES, Scope
+from commeff.optimizers.curvature import LearnsCurvature
 
 
 def contents(part: Stateful) -> Iterator[Stateful]:

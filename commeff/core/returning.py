@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,14 +82,14 @@ def _bring_back(strategy: Strategy, x: Tensor, communicator: Communicator, retur
     hosted, state = list(communicator.workers), None
     strategy.drain()
     if source in hosted:
-        taken = _Taken(hosted.index(source))
-        exchange_common(strategy, x.shape[1], taken)
-        state = {"x": x[taken.row].clone(), "memories": taken.found}
+        row = hosted.index(source)
+        exchange_common(strategy, x.shape[1], reader := RowReader(row))
+        state = {"x": x[row].clone(), "memories": reader.found}
     state = broadcast(communicator, state, source)
     here = returning[hosted]
     if bool(here.any()):
         x[here.to(x.device)] = state["x"].to(x.device)
-        exchange_common(strategy, x.shape[1], _Given(state["memories"], here))
+        exchange_common(strategy, x.shape[1], _RowWriter(state["memories"], here))
     share = float(returning.sum()) / communicator.n
     sizes = [value.nbytes for value in state["memories"].values() if value.dtype != torch.bool]  # numbers travel
     size = share * (state["x"].nbytes + sum(sizes))
@@ -117,29 +116,36 @@ def _visit(part: Stateful, at: Address, swap: Swap) -> None:
         _visit(inner, here, swap)
 
 
-class _Taken(RowSwap):
-    """A swap that changes nothing, and copies one row of each memory."""
+class RowReader(RowSwap):
+    """A swap that changes nothing, and copies some rows of each memory.
 
-    def __init__(self, row: int) -> None:
-        self.row, self.found = row, dict[str, Tensor]()
+    Parameters
+    ----------
+    index : int or Tensor
+        Which of the hosted workers', as tensors are indexed.
 
-    def rows(self, at: Address, value: Any) -> Any:
-        self.found[at.key] = value[self.row].clone()
+    Attributes
+    ----------
+    found : dict of str to Tensor
+        The copies.
+    """
+
+    def __init__(self, index: int | Tensor) -> None:
+        self.index, self.found = index, dict[str, Tensor]()
+
+    def swap(self, key: str, value: Tensor) -> Tensor:
+        self.found[key] = value[self.index].clone()
         return value
 
-    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        self.found |= {f"{at.key}/{name}": value[self.row].clone() for name, value in values.items()}
-        return values
 
-
-class _Given(RowSwap):
+class _RowWriter(RowSwap):
     """A swap that writes these rows over those of some of the hosted workers."""
 
     def __init__(self, memories: Mapping[str, Tensor], returning: Tensor) -> None:
         self._memories, self._returning = memories, returning
 
-    def rows(self, at: Address, value: Any) -> Any:
-        return self._written(value, self._memories[at.key])
+    def swap(self, key: str, value: Tensor) -> Tensor:
+        return self._written(value, self._memories[key])
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         here = f"{at.key}/"

@@ -206,12 +206,6 @@ class Fresh(RowSwap):
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
-    def rows(self, at: Address, value: Tensor) -> Tensor:
-        return value
-
-    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return values
-
     def schedule(self, at: Address, value: Any) -> Any:
         return self._values.get(at.path, value)
 

@@ -49,10 +49,10 @@ from commeff.core.components import (
     agrees,
     stages_of,
 )
-from commeff.core.curvature import LearnsCurvature, update_curvature
 from commeff.core.presence import check_absence, rows_of
 from commeff.core.properties import evaluates_elsewhere, is_rowwise, learner_of, rows_to_evaluate, sends
 from commeff.core.state import Stateful
+from commeff.optimizers.curvature import LearnsCurvature, update_curvature
 
 __all__ = [
     "Chain",
@@ -84,6 +84,11 @@ class Strategy(Stateful):
     comparison : GradientComparison, optional
         What looks at x and g before anything is sent, for gradients(comparison(x, g)) (LAG, MARINA).
 
+    Attributes
+    ----------
+    driver : Communicator or None
+        Of the optimizer that has it now.
+
     Examples
     --------
     >>> from functools import partial
@@ -98,6 +103,7 @@ class Strategy(Stateful):
     """
 
     comparison: GradientComparison | None = None
+    driver: Communicator | None = None
 
     def __init__(
         self,
@@ -120,7 +126,6 @@ class Strategy(Stateful):
         if comparison is not None:
             self.comparison = comparison
         self._learner: LearnsCurvature | None = None
-        self._driver: Communicator | None = None
         self._layout: Layout | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -130,15 +135,6 @@ class Strategy(Stateful):
                 "one, start it and load_state_dict() of this one"
             )
         return super().__deepcopy__(memo)
-
-    @property
-    def driver(self) -> Communicator | None:
-        """The communicator of the optimizer that has it now, if any."""
-        return self._driver
-
-    @driver.setter
-    def driver(self, communicator: Communicator) -> None:
-        self._driver = communicator
 
     def start(self, x: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate every memory for rows like x and refuse parts that do not fit together."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.core.addresses import Address, RowSwap
+from commeff.core.addresses import Address
 from commeff.core.presence import absence_faults
+from commeff.core.returning import RowReader
 from commeff.core.strategy import Strategy
 from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, WORKERS, MethodCase, elsewhere, falling, start
@@ -55,12 +55,12 @@ def _drive(case: MethodCase, communicator: Communicator) -> tuple[Tensor, list[f
         absent = torch.tensor([letters[worker] == "0" for worker in workers])
         gradients = _poisoned(elsewhere(step, workers), absent)
         communicator.context.losses = falling(communicator).masked_fill(absent, torch.nan)
-        before, remembered = x.clone(), Memories.of(strategy, absent)
+        before, remembered = x.clone(), _memories(strategy, absent)
         sent = communicator.ledger.payload_bytes
         x = strategy.step(x, gradients(x), communicator, gradients)
         assert torch.isfinite(x).all(), f"{case.name}: a gradient of a worker who is absent reached others"
         assert torch.equal(x[absent], before[absent]), f"{case.name}: a worker moved in a step from which it was absent"
-        after = Memories.of(strategy, absent)
+        after = _memories(strategy, absent)
         for name, was in remembered.items():
             assert torch.equal(after[name], was), (
                 f"{case.name}: {name} of an absent worker changed: a local step keeps its rows, as `kept` does"
@@ -76,30 +76,8 @@ def _poisoned(gradients: Callable[[Tensor], Tensor], absent: Tensor) -> Callable
     return lambda x: torch.where(absent[:, None], torch.nan, gradients(x))
 
 
-class Memories(RowSwap):
-    """A swap that only looks: what a strategy remembers of some of the hosted workers."""
-
-    def __init__(self, workers: Tensor) -> None:
-        self.workers, self.found = workers, dict[str, Tensor]()
-
-    @classmethod
-    def of_all(cls, communicator: Communicator) -> Memories:
-        """Of every hosted worker; nothing has been looked at."""
-        return cls(torch.ones(len(communicator.workers), dtype=torch.bool))
-
-    @classmethod
-    def of(cls, strategy: Strategy, workers: Tensor) -> dict[str, Tensor]:
-        """Their rows of each memory, by its path."""
-        strategy.drain()
-        memories = cls(workers)
-        strategy.exchange(Address.of(LAYOUT.d), memories)
-        return memories.found
-
-    def rows(self, at: Address, value: Any) -> Any:
-        if not at.server:
-            self.found[at.key] = value[self.workers].clone()
-        return value
-
-    def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        self.found |= {f"{at.key} {name}": value[self.workers].clone() for name, value in values.items()}
-        return values
+def _memories(strategy: Strategy, workers: Tensor) -> dict[str, Tensor]:
+    """What a strategy remembers of some of the hosted workers, (w,) bool: their rows of each memory, by its path."""
+    strategy.drain()
+    strategy.exchange(Address.of(LAYOUT.d), reader := RowReader(workers))
+    return reader.found

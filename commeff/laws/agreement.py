@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
-from commeff.core.returning import exchange_common
-from commeff.laws.absence import Memories
+from commeff.core.returning import RowReader, exchange_common
 from commeff.laws.problem import LAYOUT, LONG, WORKERS, MethodCase, elsewhere, falling, slope, start
 
 
@@ -22,10 +22,9 @@ def agrees_where_it_says_so(case: MethodCase) -> None:
             continue
         assert strategy.agrees(), f"{case.name}: agrees(None) must be True, since agrees({communicator.step}) is"
         strategy.drain()
-        memories = Memories.of_all(communicator)
-        exchange_common(strategy, LAYOUT.d, memories)
+        exchange_common(strategy, LAYOUT.d, reader := RowReader(torch.arange(WORKERS)))
         _require_equal(case, communicator.step, "x", x, "drop Traits(agrees=True), or `agrees` is False of this step")
-        for key, rows in memories.found.items():
+        for key, rows in reader.found.items():
             _require_equal(case, communicator.step, key.split()[0], rows, "leave it out of Traits(common=)")
 
 

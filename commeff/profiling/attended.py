@@ -11,9 +11,9 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.communicator.mixing import MixPlan
 from commeff.compressors import Layout
-from commeff.core.curvature import Flat
 from commeff.core.returning import RETURN, attend, returns
 from commeff.core.strategy import Strategy
+from commeff.optimizers.curvature import Flat
 from commeff.profiling.live import preserved
 from commeff.profiling.profile import SMALL, Profile
 from commeff.profiling.rehearsal import Operation

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from commeff.compressors import Layout
 from commeff.core import Strategy, overlap
-from commeff.core.curvature import Flat
+from commeff.optimizers.curvature import Flat
 from commeff.profiling.live import depends_on_data, host_bytes, measure_memory, most, preserved
 from commeff.profiling.rehearsal import Operation, Rehearsal
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from commeff.compressors import WorkerRandom
-from commeff.core.curvature import Oracle
 from commeff.core.properties import learner_of
 from commeff.core.strategy import Strategy
+from commeff.optimizers.curvature import Oracle
 from commeff.replicas import Stacked
 from commeff.replicas.stacked import trainable
 from commeff.training.task import DividedTask, Task

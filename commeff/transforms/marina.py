@@ -9,10 +9,10 @@ from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout, WorkerRandom
 from commeff.core.components import GradientComparison, Gradients
 from commeff.core.corrections import kept
-from commeff.core.curvature import require_oracle
 from commeff.core.overlap import Stages
 from commeff.core.strategy import Transform
 from commeff.core.traits import Timetable, Traits
+from commeff.optimizers.curvature import require_oracle
 from commeff.transforms.encoders import Plain
 
 

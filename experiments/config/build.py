@@ -20,7 +20,6 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
-from commeff.core.curvature import Flat
 from commeff.core.events import EventClock
 from commeff.core.factories import scheduled
 from commeff.core.presence import check_absence
@@ -32,6 +31,7 @@ from commeff.experiments.config.mesh_rehearsal import cut_as_on_mesh, fit_on_mes
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, check_version, meshed, over_mesh
 from commeff.experiments.config.settings import LABEL_FLIP, clocked, participates
+from commeff.optimizers.curvature import Flat
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.replicas.stacked import engine_in
 from commeff.topologies import Topology

@@ -10,11 +10,11 @@ from typing import Any
 
 from commeff.compressors import Layout
 from commeff.compressors.parts import Part
-from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import refused
 from commeff.experiments.config.meshes import AXES, degrees
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.tasks.shapes import shapes_only
 from commeff.replicas import ShardedWorker
 from commeff.replicas.sharded import all_used
 from commeff.sharding import Axis

@@ -16,8 +16,8 @@ from commeff.cluster.simulation import exchange
 from commeff.cluster.speeds import Speeds
 from commeff.core.events import EventClock, WaitsFor
 from commeff.core.properties import own_pace
-from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
+from commeff.experiments.tasks.shapes import shapes_only
 from commeff.profiling import Profile, profile
 from commeff.replicas import Stacked
 from commeff.training.task import Task

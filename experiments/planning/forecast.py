@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Layout
-from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import build, driven, participation
 from commeff.experiments.config.mesh_rehearsal import places, play
@@ -23,6 +22,7 @@ from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.config.settings import clocked
 from commeff.experiments.planning.peak import most_bytes, resident
 from commeff.experiments.run.held import model_bytes, storage_bytes
+from commeff.experiments.tasks.shapes import shapes_only
 from commeff.profiling import Attended, Profile, attended, profile
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.sharding import Axis

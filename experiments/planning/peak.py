@@ -18,8 +18,8 @@ from typing import Any
 from torch import nn
 
 from commeff.communicator import Communicator
-from commeff.core.shapes import shapes_only
 from commeff.core.strategy import Strategy
+from commeff.experiments.tasks.shapes import shapes_only
 from commeff.profiling import Profile
 from commeff.profiling.live import preserved
 from commeff.profiling.peak import Peak

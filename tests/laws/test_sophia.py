@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from commeff import Communicator, Layout, Local, Strategy, methods, topologies
 from commeff.adapters.optimizer import DistributedOptimizer
-from commeff.core.curvature import Oracle
 from commeff.experiments.tasks import Digits, Quadratic
 from commeff.laws import LAYOUT, WORKERS, slope, start
 from commeff.laws.engines import rehearse
 from commeff.optimizers import SophiaG, SophiaH
+from commeff.optimizers.curvature import Oracle
 from commeff.profiling.profile import profile
 from commeff.replicas import Stacked
 from commeff.training.checkpoint import Checkpoints

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from commeff.core.shapes import shapes_only
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.tasks.language.families import FAMILIES, Family, family, renamed
+from commeff.experiments.tasks.shapes import shapes_only
 from commeff.files import regular
 
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"

@@ -7,9 +7,9 @@ from functools import partial
 
 from torch import nn
 
-from commeff.core.shapes import shapes_only
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
+from commeff.experiments.tasks.shapes import shapes_only
 from commeff.require import did_you_mean
 
 Preset = Callable[..., nn.Module]

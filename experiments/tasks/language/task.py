@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff import require
-from commeff.core.shapes import shapes_only
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.data.texts import KNOWN
 from commeff.experiments.tasks.language.gpt import GPT
@@ -25,6 +24,7 @@ from commeff.experiments.tasks.language.tokens import describe, tokenised
 from commeff.experiments.tasks.models import DTYPES, seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
+from commeff.experiments.tasks.shapes import shapes_only
 from commeff.experiments.tasks.supervised import evaluating
 from commeff.sharding import Axis, Layers, Plan, cross_entropy
 

@@ -11,10 +11,10 @@ import torch
 from commeff import Communicator, Layout, methods
 from commeff.communicator import view
 from commeff.compressors import TopK
-from commeff.core.curvature import Flat
 from commeff.core.properties import scope_of
 from commeff.methods.robust import RuleName
 from commeff.optimizers import SophiaH
+from commeff.optimizers.curvature import Flat
 from commeff.profiling import profile
 from commeff.transforms import Attack, Robust, attacked, bucketed, clipped
 from commeff.transforms.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean

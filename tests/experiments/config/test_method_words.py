@@ -9,10 +9,10 @@ import torch
 
 from commeff import Communicator
 from commeff.compressors import Layout
-from commeff.core.curvature import Flat
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import ConfigError, built_in
+from commeff.optimizers.curvature import Flat
 
 PLUGIN = """
 from functools import partial

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +12,8 @@ from torch import Tensor
 
 from commeff.communicator import Communicator, view
 from commeff.compressors import DenseMessage
-from commeff.core.components import Gradients
-from commeff.core.state import Stateful
+
+Gradients = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Oracle(ABC):
         """H v at x, (w, d)."""
 
 
-def require_oracle(oracle: Gradients | None, part: Stateful) -> Gradients:
+def require_oracle(oracle: Gradients | None, part: object) -> Gradients:
     """The oracle, which this part must have."""
     if oracle is None:
         raise ValueError(
@@ -104,7 +105,7 @@ def update_curvature(
         raise ValueError(
             f"{learner.kind} must know the curvature of the loss, got "
             f"{'no oracle' if oracle is None else 'an oracle of gradients alone'}: use commeff.train, or give "
-            "step(oracle=), a commeff.core.curvature.Oracle"
+            "step(oracle=), a commeff.optimizers.curvature.Oracle"
         )
     below, active = communicator.child("gradients").child("curvature"), communicator.context.active
     if curvature.kind == "gauss_newton":
