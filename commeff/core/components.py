@@ -167,15 +167,6 @@ class Encoder(Component, ABC):
         """The message each hosted worker sends; `purpose` names its stream of randomness."""
 
 
-class Keep(Transform):
-    """v -> v."""
-
-    traits = Traits(rowwise=True)
-
-    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        return vectors
-
-
 class Chain(Transform):
     """v -> last(...(first(v))): transforms one after the other."""
 

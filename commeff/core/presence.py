@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from commeff.communicator import Communicator, view
 from commeff.core.addresses import Address, RowSwap
 from commeff.core.overlap import drain
-from commeff.core.properties import contents, remembers
+from commeff.core.properties import contents, is_rowwise, remembers
 from commeff.core.state import Stateful
+
+if TYPE_CHECKING:
+    from commeff.core.strategy import Strategy, Transform
 
 
 def absence_faults(part: Stateful) -> Iterator[str]:
@@ -27,6 +31,30 @@ def check_absence(part: Stateful) -> None:
     """Refuse absent workers where something needs all of them."""
     for reason in absence_faults(part):
         raise ValueError(f"every worker must take part in each step of this method, got absent ones: {reason}")
+
+
+def step_of_present(
+    strategy: Strategy, x: Tensor, gradient: Tensor, communicator: Communicator, moving: Tensor | None
+) -> Tensor:
+    """`Strategy.step` of the workers who are there; the other rows stay as they are. The memory of x is given away."""
+    check_absence(strategy)
+    here = view(communicator, among=communicator.context.present)
+    if not here.n:
+        return strategy.local(x, gradient, moving)  # rates and periods go on by the clock
+    averaged = _among(strategy.gradients, gradient, here.child("gradients"))
+    moved = strategy.local(x, averaged, moving)
+    return _among(strategy.parameters, moved, here.child("parameters"))
+
+
+def _among(transform: Transform, vectors: Tensor, communicator: Communicator) -> Tensor:
+    """A transform of the rows of those who are there, whose `communicator` this is."""
+    active = communicator.context.active
+    if is_rowwise(transform) or active is None:
+        return transform(vectors, communicator)
+    with rows_of(transform, active, vectors.shape[1]):
+        out = vectors.clone()
+        out[active] = transform(vectors[active], communicator)
+    return out
 
 
 @contextmanager

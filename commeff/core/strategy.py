@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.communicator import Communicator, view
+from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core import overlap, saving
 from commeff.core.components import (
@@ -43,15 +43,15 @@ from commeff.core.components import (
     EvaluatedElsewhere,
     GradientComparison,
     Gradients,
-    Keep,
     LocalStep,
     Transform,
     agrees,
     stages_of,
 )
-from commeff.core.presence import check_absence, rows_of
+from commeff.core.presence import step_of_present
 from commeff.core.properties import evaluates_elsewhere, is_rowwise, learner_of, rows_to_evaluate, sends
 from commeff.core.state import Stateful
+from commeff.core.traits import Traits
 from commeff.optimizers.curvature import LearnsCurvature, update_curvature
 
 __all__ = [
@@ -68,6 +68,15 @@ __all__ = [
     "stages_of",
     "with_transforms",
 ]
+
+
+class Keep(Transform):
+    """v -> v."""
+
+    traits = Traits(rowwise=True)
+
+    def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        return vectors
 
 
 class Strategy(Stateful):
@@ -242,7 +251,7 @@ class Strategy(Stateful):
         gradient = self.prepare(x, gradient, communicator, oracle, moving)
         own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
         if context.active is not None:
-            return self._step_of_present(own, gradient, communicator, context.active, moving)
+            return step_of_present(self, own, gradient, communicator, moving)
         averaged = self.gradients(gradient, communicator.child("gradients"))
         moved = self.local(own, averaged, moving)
         below = communicator.child("parameters")
@@ -253,28 +262,6 @@ class Strategy(Stateful):
             raise ValueError(
                 f"a transform must keep the shape {tuple(x.shape)}, got {tuple(out.shape)}: give one row a worker"
             )
-        return out
-
-    def _step_of_present(
-        self, x: Tensor, gradient: Tensor, communicator: Communicator, active: Tensor, moving: Tensor | None
-    ) -> Tensor:
-        """The same of the workers who are there; the other rows stay as they are. The memory of x is given away."""
-        check_absence(self)
-        here = view(communicator, among=communicator.context.present)
-        if not here.n:
-            return self.local(x, gradient, moving)  # rates and periods go on by the clock
-        averaged = self._among(self.gradients, gradient, here.child("gradients"), active)
-        moved = self.local(x, averaged, moving)
-        return self._among(self.parameters, moved, here.child("parameters"), active)
-
-    @staticmethod
-    def _among(transform: Transform, vectors: Tensor, communicator: Communicator, active: Tensor) -> Tensor:
-        """A transform of the rows of those who are there, whose `communicator` this is."""
-        if is_rowwise(transform):
-            return transform(vectors, communicator)
-        with rows_of(transform, active, vectors.shape[1]):
-            out = vectors.clone()
-            out[active] = transform(vectors[active], communicator)
         return out
 
     def prepare(
