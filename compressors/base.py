@@ -1,11 +1,11 @@
-"""The interface of all compressors."""
+"""The interface of all compressors, and what those share that are made of another one."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self, get_args
+from typing import ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from commeff.compressors.message import Message
 from commeff.compressors.random import WorkerRandom
 
 Scope = Literal["coordinate", "tensor", "whole"]
+C = TypeVar("C", bound="Compressor")
 
 
 class Compressor(ABC):
@@ -113,6 +114,37 @@ class CompressorWrapper(Compressor, ABC):
     @classmethod
     @abstractmethod
     def samples(cls) -> list[Self]: ...
+
+
+@dataclass(frozen=True)
+class Together(Compressor, ABC, Generic[C]):
+    """A compressor on pieces of a row, exactly as it is on the whole: made by its `bind`.
+
+    Attributes
+    ----------
+    compressor : Compressor
+        What it is on whole rows.
+    layout : Layout
+        Where the pieces lie.
+    """
+
+    compressor: C
+    layout: Layout
+
+    scope: ClassVar[Scope] = "whole"
+
+    @property
+    def exact_on_pieces(self) -> bool:
+        return True
+
+    def bind(self, layout: Layout) -> Compressor:
+        return self.compressor.bind(layout)
+
+    def omega(self, d: int) -> float | None:
+        return self.compressor.omega(self.layout.size)
+
+    def delta(self, d: int) -> float | None:
+        return self.compressor.delta(self.layout.size)
 
 
 def check_least(name: str, value: float | None, least: int = 1) -> None:

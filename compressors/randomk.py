@@ -8,13 +8,12 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, contraction
+from commeff.compressors.base import Compressor, Together, contraction
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import DenseMessage, joined
 from commeff.compressors.permutation import choose
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import Sparse, Sparsifier
-from commeff.compressors.together import Together
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,10 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope
+from commeff.compressors.base import Compressor, Scope, Together
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Message
 from commeff.compressors.random import WorkerRandom
-from commeff.compressors.together import Together
 
 
 class ScaledRows(Compressor, ABC):

@@ -18,8 +18,8 @@ from commeff import compressors
 from commeff.cluster import GPU, Cluster, Link
 from commeff.cluster.simulation import ring
 from commeff.communicator.wire.records import share_json
+from commeff.compressors.base import Together
 from commeff.compressors.laws import concrete
-from commeff.compressors.together import Together
 from commeff.experiments.cli import tools
 from commeff.experiments.cli.comm import comm as command
 from commeff.experiments.measure import comm, links
