@@ -135,7 +135,7 @@ def diloco(
     True
     """
     every = Every(period, _outer(outer, bits, host), ahead=_sooner(ahead, period) - begin)
-    return _begun(optimizer, begin, mixed_in(every, delay, mixing))
+    return warm_start(Strategy(Local(optimizer), parameters=mixed_in(every, delay, mixing)), begin)
 
 
 def streaming_diloco(
@@ -195,10 +195,9 @@ def streaming_diloco(
     >>> same(streaming_diloco(SGD, period=2, fragments=1), diloco(SGD, period=2))
     True
     """
-    inner, first = _outer(outer, bits, host), begin - _sooner(ahead, period)
-    if isinstance(fragments, list):
-        return _begun(optimizer, begin, NamedFragments(inner, period, fragments, first, delay, mixing))
-    return _begun(optimizer, begin, Fragments(inner, period, fragments, first, delay, mixing))
+    every = mixed_in(Every(period, _outer(outer, bits, host), ahead=_sooner(ahead, period) - begin), delay, mixing)
+    turns = NamedFragments(every, fragments) if isinstance(fragments, list) else Fragments(every, fragments)
+    return warm_start(Strategy(Local(optimizer), parameters=turns), begin)
 
 
 def _sooner(ahead: int, period: int) -> int:
@@ -220,8 +219,8 @@ def _outer(outer: OptimizerFactory, bits: int | None, host: bool) -> Transform:
     return OnHost(step) if host else step
 
 
-def _begun(optimizer: OptimizerFactory, begin: int, parameters: Transform) -> Strategy:
-    """Parallel SGD, then the transform of parameters, which begins with what they are then."""
+def warm_start(strategy: Strategy, begin: int) -> Strategy:
+    """Parallel SGD until step `begin`, then the strategy, whose transform of parameters begins with what they are."""
     if begin == 0:
-        return Strategy(Local(optimizer), parameters=parameters)
-    return Strategy(Local(optimizer), After(begin, Keep(), Average()), Since(begin, parameters, Keep()))
+        return strategy
+    return Strategy(strategy.local, After(begin, Keep(), Average()), Since(begin, strategy.parameters, Keep()))

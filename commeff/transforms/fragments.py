@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from typing import Any
 
 from commeff import require
 from commeff.communicator import Communicator
@@ -18,8 +19,7 @@ from commeff.transforms.timing import Every
 
 
 class Fragments(Blocks):
-    """`inner` on each of `count` groups of neighbouring columns every `period` steps, evenly staggered (arXiv
-    2501.18512).
+    """`inner` on each of `count` groups of neighbouring columns, whose turns are evenly staggered (arXiv 2501.18512).
 
     Groups are of about equal size, and of whole tensors if there are as many. All of the first is due when all would be
     if there were one. A group is a vector of its own: compressors see one at a time. Memory and messages are those of
@@ -27,24 +27,16 @@ class Fragments(Blocks):
 
     Parameters
     ----------
-    inner : Transform
-        What shares a group of columns.
-    period : int
-        The steps between two turns of a group.
+    inner : Every or MixedIn
+        What shares a group of columns, and in which period.
     count : int
         The number of groups.
-    begin : int
-        The step with which the first period begins.
-    delay, mixing : int, float
-        What a group finds is mixed in so many steps later, see `MixedIn`; at once unless given.
     """
 
-    def __init__(
-        self, inner: Transform, period: int, count: int, begin: int = 0, delay: int = 0, mixing: float = 0.0
-    ) -> None:
-        super().__init__(mixed_in(Every(period, inner), delay, mixing), ())
+    def __init__(self, inner: Every | MixedIn, count: int) -> None:
+        super().__init__(inner, ())
         require.count(fragments=count)
-        self.period, self.count, self.begin = period, count, begin
+        self.count = count
 
     def _partition(self, layout: Layout, communicator: Communicator) -> list[tuple[int, int]]:
         self.cuts = self._begins(layout)
@@ -68,10 +60,9 @@ class Fragments(Blocks):
         return block
 
     def _twin(self, block: int) -> Transform:
-        twin = copy.deepcopy(self._inner)
-        every = twin.every if isinstance(twin, MixedIn) else twin
-        assert isinstance(every, Every)
-        every.ahead = self.period * self._turn(block) // self.count - self.begin
+        twin: Any = copy.deepcopy(self._inner)
+        every: Every = twin.every if isinstance(twin, MixedIn) else twin
+        every.ahead += every.period * self._turn(block) // self.count
         return twin
 
 
@@ -82,23 +73,15 @@ class NamedFragments(Fragments):
 
     Parameters
     ----------
-    inner, period, begin, delay, mixing
+    inner : Every or MixedIn
         As of `Fragments`.
     names : sequence of sequences of str
         The modules (or tensors) of each group, such as ``[["tokens", "blocks.0"], ["blocks.[1-9]", "norm", "head"]]``,
         where ``*``, ``?`` and ``[...]`` stand for others. Every tensor belongs to one group.
     """
 
-    def __init__(
-        self,
-        inner: Transform,
-        period: int,
-        names: Sequence[Sequence[str]],
-        begin: int = 0,
-        delay: int = 0,
-        mixing: float = 0.0,
-    ) -> None:
-        super().__init__(inner, period, len(names), begin, delay, mixing)
+    def __init__(self, inner: Every | MixedIn, names: Sequence[Sequence[str]]) -> None:
+        super().__init__(inner, len(names))
         if any(isinstance(group, str) or not group for group in names):
             raise ValueError(
                 f"fragments must be a number, or lists of module names, got {list(names)!r}: give each fragment a list"
@@ -129,6 +112,6 @@ def _inside(tensor: str, module: str) -> bool:
     return fnmatchcase(tensor, module) or fnmatchcase(tensor, f"{module}.*")
 
 
-def mixed_in(every: Every, delay: int, mixing: float) -> Transform:
+def mixed_in(every: Every, delay: int, mixing: float) -> Every | MixedIn:
     """The same, with what it finds mixed in `delay` steps later; itself where that changes nothing."""
     return MixedIn(every, delay, mixing) if delay or mixing else every

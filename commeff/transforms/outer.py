@@ -17,6 +17,25 @@ from commeff.topologies import Topology
 from commeff.transforms.averaging import check_size, fitting
 
 
+def require_outer(outer: LocalStep) -> None:
+    """Refuse a second optimizer that is none, or asks for more than what workers moved."""
+    if not isinstance(outer, LocalStep):
+        raise TypeError(
+            f"outer must be a local step, got {getattr(outer, '__name__', type(outer).__name__)}; give "
+            "Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9))"
+        )
+    if learner_of(outer) is not None:
+        raise ValueError(
+            f"outer must need nothing but gradients, got {kind_of(outer)}: of what workers moved nobody knows a "
+            "curvature; choose SGD with nesterov, and give Sophia as the workers' own"
+        )
+    if evaluates_elsewhere(outer):
+        raise ValueError(
+            f"outer must be evaluated where it steps, got {kind_of(outer)}: workers go on from that, which is not its "
+            "result; choose SGD with nesterov, and give the schedule-free one as the workers' own"
+        )
+
+
 class Anchored(Transform):
     """A second optimizer `outer` on an anchor, a row a worker, which starts where the workers do.
 
@@ -34,21 +53,7 @@ class Anchored(Transform):
     traits = Traits(common=("anchor", "outer"))
 
     def __init__(self, outer: LocalStep, average: Transform) -> None:
-        if not isinstance(outer, LocalStep):
-            raise TypeError(
-                f"outer must be a local step, got {getattr(outer, '__name__', type(outer).__name__)}: the "
-                "anchor's optimizer; give Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9))"
-            )
-        if learner_of(outer) is not None:
-            raise ValueError(
-                f"outer must need nothing but gradients, got {kind_of(outer)}: of what workers moved nobody knows a "
-                "curvature; choose SGD with nesterov, and give Sophia as the workers' own"
-            )
-        if evaluates_elsewhere(outer):
-            raise ValueError(
-                f"outer must be evaluated where it steps, got {kind_of(outer)}: workers go on from the anchor, which "
-                "is not its result; choose SGD with nesterov, and give the schedule-free one as the workers' own"
-            )
+        require_outer(outer)
         self.outer, self.average = outer, average
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

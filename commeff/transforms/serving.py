@@ -10,9 +10,10 @@ from torch import Tensor
 
 from commeff import require
 from commeff.compressors import Layout
-from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of, scope_of
+from commeff.core.properties import kind_of, scope_of
 from commeff.core.state import Stateful
 from commeff.core.strategy import LocalStep
+from commeff.transforms.outer import require_outer
 
 
 class ServerStep(Stateful, ABC):
@@ -45,16 +46,9 @@ class ServerOptimizer(ServerStep):
     """
 
     def __init__(self, outer: LocalStep) -> None:
-        if not isinstance(outer, LocalStep):
-            raise TypeError(
-                f"outer must be a local step, got {type(outer).__name__}: the server's optimizer; give "
-                "Local(functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9))"
-            )
-        if learner_of(outer) is not None or evaluates_elsewhere(outer) or scope_of(outer) != "coordinate":
-            raise ValueError(
-                f"outer must be elementwise and need nothing but gradients, got {kind_of(outer)}: the server knows "
-                "moves alone; choose SGD or Adam"
-            )
+        require_outer(outer)
+        if scope_of(outer) != "coordinate":
+            raise ValueError(f"outer must be elementwise, got {kind_of(outer)}; choose SGD or Adam")
         self.outer = outer
 
     def start(self, model: Tensor, layout: Layout, workers: int) -> None:

@@ -14,7 +14,7 @@ import torch
 from commeff import Communicator, Layout, Local, Strategy, methods, topologies
 from commeff.compressors import QSGD, Dense, Natural, RandomK, TopK
 from commeff.core.properties import scope_of
-from commeff.transforms import Average, Fragments, Outer
+from commeff.transforms import Average, Every, Fragments, Outer
 from tests.laws.paths import (
     DROP,
     EXPONENTIAL,
@@ -373,7 +373,7 @@ def test_streaming_diloco_sends_as_much_as_diloco_but_less_at_once():
 
 @pytest.mark.parametrize(("count", "cuts"), [(1, []), (2, [4]), (3, [4, 6]), (4, [4, 6, 9]), (5, [2, 4, 6, 8])])
 def test_fragments_are_whole_tensors_where_there_are_enough(count, cuts):
-    fragments = Fragments(Outer(Local(SGD), Average()), 4, count)
+    fragments = Fragments(Every(4, Outer(Local(SGD), Average())), count)
     Strategy(Local(SGD), parameters=fragments).start(
         torch.zeros(N, D, dtype=torch.float64), LAYERS, Communicator(workers=N)
     )
