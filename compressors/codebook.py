@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.message import Tiled
-from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
+from commeff.compressors.packing import code_bits, pack_into, packed_bytes, unpack_from
 from commeff.compressors.quantised import BlockScaled
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.scratch import tiles
@@ -38,13 +38,8 @@ class CodebookMessage(Tiled):
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         scale, packed = self.parts
-        codes = unpack_from(packed[rows], code_bits(self.levels), columns, self.d)
+        codes = unpack_from(packed[rows], code_bits(len(self.levels)), columns, self.d)
         return looked_up(codes, self.levels, scale.dtype).mul_(scale[rows])
-
-
-def code_bits(levels: tuple[float, ...]) -> int:
-    """Bits of a code: ceil(log2(number of levels))."""
-    return (len(levels) - 1).bit_length()
 
 
 def midpoints(levels: tuple[float, ...]) -> list[float]:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from commeff.compressors.base import Compressor, Scope
 from commeff.compressors.increasing import decode_increasing, encode_increasing
-from commeff.compressors.packing import pack, unpack
-from commeff.compressors.quantised import QSGD, LevelsMessage, TernGrad, code_bits
+from commeff.compressors.packing import code_bits, pack, unpack
+from commeff.compressors.quantised import QSGD, LevelsMessage, TernGrad
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import VariableSparse, left_aligned
 
@@ -54,12 +54,12 @@ class CodedMessage(VariableSparse):
         return decode_increasing(self.parts[1], self.parts[2], self.d + self.kept, self.kept)
 
     def _codes(self) -> Tensor:
-        return unpack(self.parts[3], (2 * self.levels - 1).bit_length(), self.kept)
+        return unpack(self.parts[3], code_bits(2 * self.levels), self.kept)
 
 
 def _parts(scale: Tensor, indices: Tensor, codes: Tensor, d: int, levels: int) -> tuple[Tensor, ...]:
     positions = encode_increasing(indices, d + indices.shape[1])
-    return (scale, *positions, pack(codes, (2 * levels - 1).bit_length()))
+    return (scale, *positions, pack(codes, code_bits(2 * levels)))
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Coded(Compressor):
         if vectors.is_meta:
             indices, found = (packed.new_empty(rows, d, dtype=torch.int64) for _ in range(2))
         else:
-            levels = unpack(packed, code_bits(s), d)
+            levels = unpack(packed, code_bits(2 * s + 1), d)
             counts, row, column, place = left_aligned(levels != s)
             longest = int(counts.max()) if rows else 0
             indices = d + torch.arange(longest, device=row.device) - counts[:, None]

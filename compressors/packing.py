@@ -34,9 +34,13 @@ def packed_bytes(count: int, bits: int) -> int:
     return (count * bits + 7) // 8
 
 
-def index_bits(d: int) -> int:
-    """Bits of an index below d: ceil(log2 d)."""
-    return max(d - 1, 0).bit_length()
+def code_bits(values: int) -> int:
+    """Bits of a code that takes so many values, such as an index below d: their log2, rounded up.
+
+    >>> code_bits(15), code_bits(16), code_bits(1), code_bits(0)
+    (4, 4, 0, 0)
+    """
+    return max(values - 1, 0).bit_length()
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:

@@ -15,7 +15,7 @@ from commeff.compressors.base import check_least, contraction, wide
 from commeff.compressors.blockwise import Blockwise
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Message, Tiled
-from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
+from commeff.compressors.packing import code_bits, pack_into, packed_bytes, unpack_from
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_max, row_norm
 from commeff.compressors.scaled import ScaledRows
@@ -34,13 +34,8 @@ class LevelsMessage(Tiled):
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         scale, packed = self.parts
-        codes = unpack_from(packed[rows], code_bits(self.levels), columns, self.d)
+        codes = unpack_from(packed[rows], code_bits(2 * self.levels + 1), columns, self.d)
         return codes.to(scale.dtype).sub_(self.levels).mul_(scale[rows] / self.levels)
-
-
-def code_bits(levels: int) -> int:
-    """Bits of a code that takes 2 levels + 1 values: ceil(log2(2 levels + 1))."""
-    return (2 * levels).bit_length()
 
 
 Noise = Iterator[tuple[slice, slice, Tensor | float]]
@@ -52,7 +47,7 @@ def quantised(vectors: Tensor, scale: Tensor, levels: int, noise: Noise) -> Leve
     Uniform u rounds without bias: up with the probability of the fraction that floor drops. u = 1/2 rounds to nearest.
     """
     rows, d = vectors.shape
-    bits = code_bits(levels)
+    bits = code_bits(2 * levels + 1)
     packed = torch.empty(rows, packed_bytes(d, bits), dtype=torch.uint8, device=vectors.device)
     memory = torch.empty(min(tile_size(vectors.device), vectors.numel()), dtype=scale.dtype, device=vectors.device)
     divisor = torch.where(scale > 0, scale, 1)

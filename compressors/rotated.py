@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from commeff.compressors.base import Compressor, Scope, wide
-from commeff.compressors.codebook import code_bits, looked_up, nearest
+from commeff.compressors.codebook import looked_up, nearest
 from commeff.compressors.message import Tiled
-from commeff.compressors.packing import pack_into, packed_bytes, unpack_from
+from commeff.compressors.packing import code_bits, pack_into, packed_bytes, unpack_from
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import RUN, row_norm
 from commeff.compressors.rotation import hadamard, normal_levels, random_signs
@@ -38,7 +38,7 @@ class RotatedMessage(Tiled):
         keys, scales, packed = (part[rows] for part in self.parts)
         first, last = columns.start // self.block, -(-columns.stop // self.block)
         covered = slice(first * self.block, last * self.block)
-        codes = unpack_from(packed, code_bits(self.levels), covered, scales_count(self.d, self.block) * self.block)
+        codes = unpack_from(packed, code_bits(len(self.levels)), covered, scales_count(self.d, self.block) * self.block)
         rotated = looked_up(codes.reshape(-1, self.block), self.levels, scales.dtype)
         blocks = hadamard(rotated, inverse=True).mul_(scales[:, first:last].reshape(-1, 1)).view(codes.shape)
         blocks *= random_signs(keys[:, 0], covered.start, blocks.shape[1], scales.dtype)

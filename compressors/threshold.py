@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from commeff.compressors.base import Compressor, Scope
-from commeff.compressors.packing import index_bits, pack, unpack
+from commeff.compressors.packing import code_bits, pack, unpack
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import VariableSparse, left_aligned
 
@@ -29,14 +29,14 @@ class AboveMessage(VariableSparse):
         return (self.parts[1].shape[1],)
 
     def coordinates(self) -> tuple[Tensor, Tensor]:
-        return unpack(self.parts[0], index_bits(self.d), self.lengths[0]).long(), self.parts[1]
+        return unpack(self.parts[0], code_bits(self.d), self.lengths[0]).long(), self.parts[1]
 
     def counts(self) -> Tensor:
         return (self.parts[1] != 0).sum(1)
 
     def of_length(self, k: int) -> Self:
         indices, values = (pad(part, (0, k - self.lengths[0])) for part in self.coordinates())
-        return self.with_parts([pack(indices, index_bits(self.d)), values])
+        return self.with_parts([pack(indices, code_bits(self.d)), values])
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Threshold(Compressor):
             longest = int(counts.max()) if rows else 0
             indices, values = row.new_zeros(rows, longest), vectors.new_zeros(rows, longest)
             indices[row, place], values[row, place] = column, vectors[row, column]
-        return AboveMessage((pack(indices, index_bits(d)), values), d, vectors.dtype)
+        return AboveMessage((pack(indices, code_bits(d)), values), d, vectors.dtype)
 
     def omega(self, d: int) -> float | None:
         return None

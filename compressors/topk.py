@@ -11,7 +11,7 @@ from torch import Tensor
 
 from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes
 from commeff.compressors.message import DenseMessage, joined
-from commeff.compressors.packing import index_bits, pack, packed_bytes, unpack, words
+from commeff.compressors.packing import code_bits, pack, packed_bytes, unpack, words
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import Sparse, Sparsifier
 
@@ -27,7 +27,7 @@ class Selected(Sparse):
     """
 
     def indices(self) -> Tensor:
-        return unpack(self.parts[0], index_bits(self.d), self.forms[0].d).long()
+        return unpack(self.parts[0], code_bits(self.d), self.forms[0].d).long()
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +89,9 @@ class TopK(Sparsifier):
         d, k = vectors.shape[1], self.kept(vectors.shape[1])
         indices = largest_magnitudes(vectors, k)
         parts, forms = joined([DenseMessage((vectors.gather(1, indices),), k, vectors.dtype)])
-        if self.coded and increasing_bytes(d, k) < packed_bytes(k, index_bits(d)):
+        if self.coded and increasing_bytes(d, k) < packed_bytes(k, code_bits(d)):
             return SelectedInOrder((*encode_increasing(indices, d), *parts), d, vectors.dtype, forms)
-        return Selected((pack(indices, index_bits(d)), *parts), d, vectors.dtype, forms)
+        return Selected((pack(indices, code_bits(d)), *parts), d, vectors.dtype, forms)
 
     def omega(self, d: int) -> float | None:
         return 0.0 if self.kept(d) == d else None

@@ -25,7 +25,8 @@ from commeff.compressors import (
 )
 from commeff.compressors.laws import LAYOUT, concrete
 from commeff.compressors.message import agreed
-from commeff.compressors.quantised import code_bits, quantised
+from commeff.compressors.packing import code_bits
+from commeff.compressors.quantised import quantised
 
 SAMPLES = [
     sample.bind(LAYOUT)
@@ -145,4 +146,4 @@ def test_codes_never_leave_their_range():
 def test_zero_is_the_middle_code_and_no_garbage(compressor):
     _, packed = compressor.compress(torch.zeros(1, 24), random(1)).parts
     levels = {QSGD: 7, TernGrad: 1, Int8: 127}[type(compressor)]
-    assert unpack(packed, code_bits(levels), 24).unique().tolist() == [levels]
+    assert unpack(packed, code_bits(2 * levels + 1), 24).unique().tolist() == [levels]

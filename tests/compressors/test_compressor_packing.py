@@ -9,7 +9,7 @@ import torch
 
 from commeff.compressors import TopK, WorkerRandom, pack, packed_bytes, unpack
 from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes
-from commeff.compressors.packing import index_bits, pack_into, unpack_from
+from commeff.compressors.packing import code_bits, pack_into, unpack_from
 
 
 def documented(codes: list[int], bits: int) -> list[int]:
@@ -66,7 +66,7 @@ def test_coded_indices_are_the_documented_bits_and_are_read_again(d, k):
 @pytest.mark.parametrize(("d", "k"), [(10**6, 10**5), (10**6, 10**4), (10**6, 1000), (10**9, 10**6)])
 def test_coded_indices_are_half_a_bit_above_the_entropy_of_a_set(d, k):
     real, ideal = 8 * increasing_bytes(d, k), least_bits(d, k)
-    assert ideal < real < ideal + 0.57 * k < k * index_bits(d) / 1.6
+    assert ideal < real < ideal + 0.57 * k < k * code_bits(d) / 1.6
 
 
 def test_coded_top_k_is_top_k_in_fewer_bytes_where_that_pays():
@@ -75,5 +75,5 @@ def test_coded_top_k_is_top_k_in_fewer_bytes_where_that_pays():
         plain, coded = (TopK(k=k, coded=coded).compress(vectors, random) for coded in (False, True))
         assert torch.equal(plain.decode(), coded.decode())
         assert torch.equal(plain.indices(), coded.indices())
-        index = min(packed_bytes(k, index_bits(5000)), increasing_bytes(5000, k))
+        index = min(packed_bytes(k, code_bits(5000)), increasing_bytes(5000, k))
         assert coded.row_bytes == 4 * k + index <= plain.row_bytes
