@@ -78,7 +78,7 @@ class RandomK(Sparsifier):
 
     def bind(self, layout: Layout) -> Compressor:
         self.kept(layout.size)
-        return self if layout.parted is None or not self.shared else RandomKTogether(self, layout)
+        return self if layout.places is None or not self.shared else RandomKTogether(self, layout)
 
     @property
     def summable(self) -> bool:
@@ -136,7 +136,8 @@ class RandomKTogether(Together[RandomK]):
         if vectors.is_meta:
             columns = torch.empty(min(k, vectors.shape[1]), dtype=torch.int64, device="meta")
         else:
-            chosen = choose(random.at(self.layout.origin).choice_keys(shared=True), d, k)[0] + self.layout.origin
+            origin = self.layout.whole.origin
+            chosen = choose(random.at(origin).choice_keys(shared=True), d, k)[0] + origin
             here, columns = self.layout.places.find(chosen)
             columns = columns[here]
         values = vectors[:, columns]

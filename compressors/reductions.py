@@ -58,7 +58,7 @@ def row_norm(vectors: Tensor, layout: Layout | None = None) -> Tensor:
     Squares are float64, which those of float32 numbers do not overflow; float64 numbers are divided by a power of two
     first, which rounds nothing.
     """
-    if layout is not None and layout.parted is not None:
+    if layout is not None and layout.places is not None:
         return joint_norm(vectors, layout).to(wide(vectors.dtype))
     unit = _power_of_two(row_max(vectors)) if vectors.dtype == torch.float64 else None
     norms = _reduced(vectors, _squares, Tensor.sum, torch.add, unit).sqrt_()

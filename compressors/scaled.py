@@ -35,7 +35,7 @@ class ScaledRows(Compressor, ABC):
         return True
 
     def bind(self, layout: Layout) -> Compressor:
-        return self if layout.parted is None or not self.exact_on_pieces else ScaledTogether(self, layout)
+        return self if layout.places is None or not self.exact_on_pieces else ScaledTogether(self, layout)
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
         return self.scaled(vectors, self.measure(vectors), random)

@@ -53,7 +53,7 @@ NEVER = {  # inside commeff: the rooms that each room must not know
     "commeff.core": ("transforms", *ABOVE),
     "commeff.transforms": ABOVE,
     "commeff.communicator": ("core", "transforms", *ABOVE),
-    "commeff.sharding": ("core", "transforms", *ABOVE),
+    "commeff.sharding": ("transforms", *ABOVE),
     "commeff.replicas": ("core", "transforms", "methods", "training", "adapters", "laws", "cluster", "planner"),
     "commeff.methods": ("replicas", "training", "adapters", "laws", "cluster", "planner"),
     "commeff.training": ("transforms", "methods", "adapters", "laws", "cluster", "planner"),

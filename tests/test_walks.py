@@ -18,7 +18,7 @@ NOWHERE = {
     "commeff/training/stop_vote.py",
     "commeff/transforms/blocks.py",
     "commeff/transforms/clipping.py",
-    "commeff/transforms/pieces.py",
+    "commeff/sharding/pieces.py",
     "commeff/transforms/timing.py",
     "experiments/config/loading.py",
     "experiments/config/meshes.py",

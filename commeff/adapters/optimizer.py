@@ -21,9 +21,10 @@ from commeff.core import overflow, overlap
 from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of
 from commeff.core.strategy import Strategy
 from commeff.sharding.foreign import AnyMesh
+from commeff.sharding.pieces import fitted
 from commeff.sharding.precision import LossScale
 from commeff.sharding.precision import precision as named_precision
-from commeff.transforms import BUCKET_MB, bucketed, clipped, fitted
+from commeff.transforms import BUCKET_MB, bucketed, clipped
 
 M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])
 

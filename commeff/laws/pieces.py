@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.laws.ranks import Thread, on_threads
+from commeff.compressors.layout import Peers
 from commeff.core.strategy import Strategy
 from commeff.laws.problem import STEPS, WORKERS, MethodCase, elsewhere
 from commeff.sharding import Axis, Shard
-from commeff.sharding.partition import lying, of_piece, of_whole
-from commeff.sharding.pieces import cut_evenly
-from commeff.sharding.row import Span
+from commeff.sharding.layout import ShardedLayout
+from commeff.sharding.parts import Part, joined, parts_of, ranks_in_words, sharded_layout
+from commeff.sharding.pieces import exact, on_pieces
+from commeff.sharding.shard import cut_evenly
 from commeff.sharding.zero import even
-from commeff.transforms.pieces import exact, on_pieces
 
 WHOLE = Layout.of({"matrix.rows": (4, 3), "vector": (5,), "matrix.columns": (3, 4), "matrix.copied": (3, 3)}.items())
 CUT = ((0, "rows"), (1, "columns"))
@@ -34,7 +37,8 @@ def acts_on_pieces(case: MethodCase) -> None:
     what several ranks hold stays equal to the bit.
     """
     ranks = [case.build(WORKERS) for _ in range(SHARD * TENSOR)]
-    parts = of_whole(WHOLE, [held(rank) for rank in range(TENSOR)], Axis("tensor", TENSOR), shares=_shares)
+    alone = [(Axis("shard", SHARD, i), Axis("tensor", TENSOR, j)) for j in range(TENSOR) for i in range(SHARD)]
+    parts = joined(_held(shard, tensor, (tensor,)) for shard, tensor in alone)
     if not exact(ranks[0].local, parts):
         return  # it is refused over pieces
     expected = _drive(on_pieces(case.build(WORKERS), parts), WHOLE)
@@ -53,18 +57,18 @@ def acts_on_pieces(case: MethodCase) -> None:
     assert not seen.isnan().any(), "a coordinate is at no rank"
 
 
-def _shares(layout: Layout) -> list[list[Span]]:
-    return [[even(layout.d, Axis("shard", SHARD, rank))] for rank in range(SHARD)]
+def _held(shard: Axis, tensor: Axis, sharding: Sequence[Peers]) -> tuple[ShardedLayout, tuple[Part, ...]]:
+    """The layout of what a rank updates, and its parts."""
+    layout = sharded_layout(held(tensor.rank), sharding)
+    layout = layout.pick([even(layout.d, shard)])
+    return layout, parts_of(layout, ranks_in_words(layout, tensor, shard))
 
 
 def _on_rank(ranks: list[Strategy], axes: tuple[Thread, ...]) -> tuple[Tensor, Tensor]:
     """The places of a rank's columns, and their trajectory."""
     shard, tensor = Axis("shard", SHARD, axes[0].rank), Axis("tensor", TENSOR, axes[1].rank)
-    cuts = held(tensor.rank)
-    shapes = [(field.name, cuts[field.name].sizes) for field in WHOLE.fields]
-    layout = lying(Layout.of(shapes), cuts, axes)
-    layout = layout.pick([even(layout.d, shard)])
-    strategy = on_pieces(ranks[shard.rank * TENSOR + tensor.rank], of_piece(layout, tensor, shard))
+    layout, parts = _held(shard, tensor, axes)
+    strategy = on_pieces(ranks[shard.rank * TENSOR + tensor.rank], parts)
     return _columns(layout), _drive(strategy, layout)
 
 

@@ -224,7 +224,7 @@ class _Play:
 
     def _sent(self) -> Counter[str]:
         """What this rank has sent so far to those that hold other pieces of its row, by axis."""
-        return Counter({ranks.name: ranks.bytes for ranks in (*self.layout.cutting, *self.layout.dealing)})
+        return Counter({ranks.name: ranks.bytes for ranks in self.layout.peers})
 
     def _rows(self, device: str) -> Tensor:
         make = torch.zeros if device == "meta" else torch.randn

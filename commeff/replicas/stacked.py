@@ -15,7 +15,6 @@ from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
 from commeff.compressors.boxes import Whereabouts
 from commeff.compressors.layout import one_kind
-from commeff.compressors.parts import Part
 from commeff.replicas.arrivals import Arrivals, Listener
 
 Loss = Callable[..., Tensor]
@@ -93,7 +92,7 @@ class Stacked:
     (torch.Size([3, 3]), ['weight', 'bias'])
     """
 
-    partition: tuple[Part, ...] = ()
+    partition: tuple[()] = ()
     finite: Tensor | None = None
     active: Tensor | None = None
 

@@ -15,7 +15,6 @@ from commeff.sharding.computation import Computation, Objective, OnePass
 from commeff.sharding.initialise import Spread, drawn, materialise
 from commeff.sharding.layers import Layers
 from commeff.sharding.mesh import AXES, Mesh
-from commeff.sharding.pieces import Shard
 from commeff.sharding.plan import (
     ColumnParallel,
     HeadParallel,
@@ -26,6 +25,7 @@ from commeff.sharding.plan import (
     Style,
     VocabularyParallel,
 )
+from commeff.sharding.shard import Shard
 from commeff.sharding.tensor import split
 from commeff.sharding.vocabulary import cross_entropy
 

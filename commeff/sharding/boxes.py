@@ -12,7 +12,7 @@ from commeff.compressors import Layout
 from commeff.compressors.boxes import Box, Shape, Span, Whereabouts
 from commeff.sharding.collectives import Axis
 from commeff.sharding.layers import homes_of
-from commeff.sharding.pieces import Shard
+from commeff.sharding.shard import Shard
 
 
 @dataclass(frozen=True)

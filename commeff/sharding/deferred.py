@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from commeff.sharding.initialise import Numbers
-from commeff.sharding.pieces import Shard
+from commeff.sharding.shard import Shard
 
 _ops = torch.ops.aten
 SETS = (_ops.normal_.default, _ops.uniform_.default, _ops.fill_.Scalar, _ops.zero_.default)  # whatever was there

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from commeff.sharding.collectives import Axis
 from commeff.sharding.layers import Layers, ranks_of, stages_here, unnamed
-from commeff.sharding.pieces import Shard, cut_evenly
 from commeff.sharding.plan import (
     ColumnParallel,
     HeadParallel,
@@ -23,6 +22,7 @@ from commeff.sharding.plan import (
     VocabularyParallel,
 )
 from commeff.sharding.schedules import SCHEDULES, unfit
+from commeff.sharding.shard import Shard, cut_evenly
 
 # What the styles that cut know how to compute: these layers' own forward, in what words.
 KINDS: dict[type[Style], tuple[str, tuple[type[nn.Module], ...]]] = {

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from commeff.compressors import WorkerRandom
-from commeff.sharding.pieces import Shard
+from commeff.sharding.shard import Shard
 
 Numbers = Callable[[str, Shard | None], Tensor | None]  # name of a tensor, which part of it -> what is in there
 Spread = Callable[[str], tuple[float, float]]  # name of a tensor -> mean and standard deviation of its numbers

@@ -1,146 +1,146 @@
-"""Which part of a whole tensor a rank holds."""
+"""A vector in pieces on several ranks: the columns that the same ranks hold are a vector of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, product
-from math import prod
-from typing import NamedTuple
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from commeff.compressors.places import Stretches
+from commeff.communicator import Communicator, view
+from commeff.compressors import Compressor, Layout
+from commeff.core.addresses import Address
+from commeff.core.overlap import Stages
+from commeff.core.properties import contents, kind_of, scope_of
+from commeff.core.strategy import Stateful, Strategy, Transform, agrees, stages_of, with_transforms
+from commeff.core.traits import Traits
+from commeff.sharding.parts import Part
 
-Shape = tuple[int, ...]
-Runs = tuple[tuple[int, int], ...]
 
+class Pieces(Transform):
+    """v -> (inner(v[:, p]) for each part p): what selects, scales or factors does so within a part.
 
-class Shard(NamedTuple):
-    """The part of a tensor that a rank holds.
+    A rank that holds sharded columns and copied ones must not let one selection or one scale span both: the ranks would
+    select differently for the same copy, and copies drift apart without an error. Where a whole vector is simulated in
+    one process, the same parts give the same results.
+    Memory and messages: those of the inner transform, for each part.
 
-    Attributes
+    Parameters
     ----------
-    shape : tuple of int
-        Of the whole tensor.
-    runs : tuple of runs
-        For each dimension the indices that it has: of each run the first one, and the one after the last.
-    copies : int
-        How many ranks of the axis hold this part.
-
-    Examples
-    --------
-    >>> shard = Shard.along(0, (8,), ((0, 1), (4, 5)))
-    >>> print(shard)
-    S(0)[0:1, 4:5] of (8,)
-    >>> shard.sizes, shard.take(torch.arange(8))
-    ((2,), tensor([0, 4]))
+    inner : Transform
+        What works on each part; every part has a copy of its own.
+    partition : sequence of Part
+        The parts, which have every column once.
     """
 
-    shape: Shape
-    runs: tuple[Runs, ...]
-    copies: int = 1
+    traits = Traits(scope="whole", rowwise=True)
 
-    @classmethod
-    def along(cls, dim: int, shape: Sequence[int], runs: Runs, copies: int = 1) -> Shard:
-        """A part that is cut along one dimension."""
-        return cls(tuple(shape), tuple(runs if i == dim else ((0, n),) for i, n in enumerate(shape)), copies)
-
-    @classmethod
-    def of_all(cls, shape: Sequence[int], copies: int = 1) -> Shard:
-        """All of a tensor."""
-        return cls.along(-1, shape, (), copies)
+    def __init__(self, inner: Transform, partition: Sequence[Part]) -> None:
+        self._inner, self._partition = inner, tuple(partition)
+        self.each: tuple[Transform, ...] = ()
 
     @property
-    def cut(self) -> list[int]:
-        """The dimensions of which it has not all."""
-        return [dim for dim, (n, runs) in enumerate(zip(self.shape, self.runs, strict=True)) if runs != ((0, n),)]
+    def content(self) -> Stateful:
+        """What works on each part; the parts are the mesh's."""
+        return self._inner
 
-    @property
-    def sizes(self) -> Shape:
-        """The shape of the part."""
-        return tuple(sum(stop - start for start, stop in runs) for runs in self.runs)
+    def agrees(self, step: int | None) -> bool:
+        return agrees(self._inner, step)
 
-    def __str__(self) -> str:
-        parts = [f"S({i})[{', '.join(f'{a}:{b}' for a, b in self.runs[i])}]" for i in self.cut]
-        return f"{' '.join(parts) or 'R'} of {self.shape}"
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        covered = sorted(span for part in self._partition for span in part.spans)
+        if [a for a, _ in covered] != [0, *(b for _, b in covered[:-1])] or covered[-1][1] != layout.d:
+            raise ValueError(f"the parts must have each of the {layout.d} columns once, got spans {covered[:8]} ...")
+        self.each = tuple(copy.deepcopy(self._inner) for _ in self._partition)
+        for transform, part in zip(self.each, self._partition, strict=True):
+            transform.start(part.read(v), part.layout, view(communicator.child(part.name), None))
 
-    def take(self, whole: Tensor) -> Tensor:
-        """This part of the whole, in memory of its own."""
-        for dim in self.cut:
-            whole = torch.cat([whole.narrow(dim, a, b - a) for a, b in self.runs[dim]], dim)
-        return whole if self.cut else whole.clone(memory_format=torch.contiguous_format)
+    def address(self, part: str, at: Address) -> Address:
+        here = self._partition[int(part.removeprefix("each."))]
+        return replace(at.part(here.spans), apart=here.name)
 
-    def places(self, start: int = 0) -> tuple[Stretches, ...]:
-        """Where its numbers lie in a vector that has the whole tensor from ``start`` on.
-
-        >>> Shard((4, 6), (((1, 3),), ((2, 5),))).places()
-        (Stretches(start=8, length=3, stride=6, times=2),)
-        """
-        if not prod(self.sizes):
-            return ()
-        if not self.cut:
-            return (Stretches(start, prod(self.shape)),)
-        *_, last = self.cut
-        inner = prod(self.shape[last + 1 :])
-        stride = self.shape[last] * inner
-        found = []
-        for first, end in self._rows(last):
-            if len(self.runs[last]) == 1:
-                ((a, b),) = self.runs[last]
-                places = start + first * stride + a * inner, (b - a) * inner
-                found.append(Stretches(*places, stride, end - first) if end - first > 1 else Stretches(*places))
-                continue
-            for i in range(first, end):
-                found += [Stretches(start + i * stride + a * inner, (b - a) * inner) for a, b in self.runs[last]]
-        return tuple(found)
-
-    def _rows(self, dim: int) -> Iterable[tuple[int, int]]:
-        """The runs of what it has of the dimensions before this one, as if they were one."""
-        if self.cut[0] == dim:
-            return [(0, prod(self.shape[:dim]))]
-        indices = torch.arange(prod(self.shape[:dim])).view(self.shape[:dim])
-        for i, spans in enumerate(self.runs[:dim]):
-            indices = indices.index_select(i, torch.cat([torch.arange(a, b) for a, b in spans]))
-        return runs_of(indices.flatten().tolist())
-
-    def boxes(self, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[Shape, Shape]]:
-        """A box of the part as boxes of the whole, whose numbers follow one another in the same order."""
-        found = [[*_reached(*each)] for each in zip(self.runs, offsets, sizes, strict=True)]
-        several = max((dim for dim, runs in enumerate(found) if len(runs) > 1), default=0)
-        for dim, runs in enumerate(found[:several]):
-            found[dim] = [(a + i, 1) for a, length in runs for i in range(length)]
-        for box in product(*found):
-            yield tuple(first for first, _ in box), tuple(length for _, length in box)
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
+        for transform, part in zip(self.each, self._partition, strict=True):
+            columns = part.read(vectors)
+            part.write(out, (yield from stages_of(transform, columns, view(communicator.child(part.name), None))))
+        return out
 
 
-def cut_evenly(shape: Sequence[int], dim: int, size: int, rank: int, parts: int = 1, copies: int = 1) -> Shard:
-    """Each of `parts` equal parts of a dimension, dealt evenly to `size` ranks.
-
-    >>> print(cut_evenly((12, 2), 0, size=2, rank=1, parts=3))
-    S(0)[2:4, 6:8, 10:12] of (12, 2)
+def exact_on_pieces(part: Stateful) -> bool:
+    """Whether a row may lie in pieces on several ranks: each, started with the layout of its own, gives its piece of
+    what comes of the whole row.
     """
-    part, own = shape[dim] // parts, shape[dim] // parts // size
-    runs = tuple((p * part + rank * own, p * part + (rank + 1) * own) for p in range(parts))
-    return Shard.along(dim, shape, runs if parts > 1 else runs[:1], copies)
+    compressors = (value.exact_on_pieces for value in vars(part).values() if isinstance(value, Compressor))
+    return part.traits.exact and all(compressors) and all(map(exact_on_pieces, contents(part)))
 
 
-def runs_of(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The first, and the one after the last, of each run of consecutive numbers.
+def exact(part: Stateful | Compressor, partition: Sequence[Part]) -> bool:
+    """Whether it gives on rows in these parts what it gives on whole ones."""
+    scope = scope_of(part) if isinstance(part, Stateful) else part.scope
+    own = exact_on_pieces(part) if isinstance(part, Stateful) else part.exact_on_pieces
+    return own or (scope == "tensor" and not any(each.sharded for each in partition))
 
-    >>> list(runs_of([3, 4, 5, 8]))
-    [(3, 6), (8, 9)]
+
+def inexact(part: Stateful | Compressor, partition: Sequence[Part]) -> Iterator[tuple[str, str]]:
+    """What is inside that needs more than a piece: its name, and what it works on."""
+    held = [value for value in vars(part).values() if isinstance(value, (Compressor, Stateful))]
+    held += [value for _, value in part.parts()] if isinstance(part, Stateful) else []
+    found = [thing for value in held if not exact(value, partition) for thing in inexact(value, partition)]
+    scope = scope_of(part) if isinstance(part, Stateful) else part.scope
+    yield from found or [(kind_of(part), "whole tensors" if scope == "tensor" else "whole vectors")]
+
+
+def on_pieces(strategy: Strategy, partition: Sequence[Part]) -> Strategy:
+    """The strategy whose transforms act on each part by itself, unless they are exact on pieces anyway."""
+    gradients, parameters = (
+        slot if exact(slot, partition) else Pieces(slot, partition)
+        for slot in (strategy.gradients, strategy.parameters)
+    )
+    return with_transforms(strategy, gradients, parameters)
+
+
+def fitted(strategy: Strategy, partition: Sequence[Part], pieces: Literal["own"] | None) -> Strategy:
+    """The strategy over what a process updates of a model, not in buckets and not clipped yet.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        The method.
+    partition : sequence of Part
+        What the process updates, by the ranks that hold it; empty where it is a whole model.
+    pieces : {"own"}, optional
+        Let what selects, scales or factors do so within a part.
+
+    Raises
+    ------
+    ValueError
+        The strategy cannot act on parts.
     """
-    for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0]):
-        found = [index for _, index in run]
-        yield found[0], found[-1] + 1
-
-
-def _reached(runs: Runs, first: int, size: int) -> Iterator[tuple[int, int]]:
-    """Which indices of the whole those from ``first`` on are: of each run the first one, and how many."""
-    last = first + size
-    for start, stop in runs:
-        a, b = max(first, 0), min(last, stop - start)
-        if a < b:
-            yield start + a, b - a
-        first, last = first - (stop - start), last - (stop - start)
+    if not partition:
+        return strategy
+    slots = [slot for slot in (strategy.gradients, strategy.parameters) if not exact(slot, partition)]
+    faults = []
+    for name, unit in {found: 0 for slot in slots if pieces != "own" for found in inexact(slot, partition)}:
+        faults.append(
+            f"a method over a model that is split must be exact on pieces, got one with {name}, which works on {unit}, "
+            "of which a process holds a piece: give pieces='own' to let each piece count as a vector of its own, or "
+            "choose psgd, gossip, local SGD, DiLoCo or power_sgd, or a compressor of one scale or one common choice"
+        )
+    if slots and not all(part.alike for part in partition):
+        faults.append(
+            "pieces must be null where shard ranks share the states of a pipeline with tied tensors, got own: its ends "
+            "would count other pieces of their copies as vectors; choose zero=0, an untied model, or a method that is "
+            "exact on pieces"
+        )
+    for name, unit in inexact(strategy.local, partition) if not exact(strategy.local, partition) else ():
+        faults.append(
+            f"the optimizer over a model that is split must work on coordinates one by one, got {name}, which works on "
+            f"{unit}, of which a process holds a piece: choose SGD, Adam or AdamW"
+        )
+    if faults:
+        raise ValueError("\n".join(faults))
+    return on_pieces(strategy, partition)

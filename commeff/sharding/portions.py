@@ -15,11 +15,11 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, distribute_t
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from commeff.compressors import Layout
-from commeff.compressors.layout import Field
-from commeff.compressors.parts import Part
 from commeff.sharding.collectives import Axis
 from commeff.sharding.foreign import Place, Workers, local
-from commeff.sharding.pieces import Shard, runs_of
+from commeff.sharding.layout import Holders, ShardedLayout
+from commeff.sharding.parts import Part, parts_of
+from commeff.sharding.shard import Shard, runs_of
 
 
 class Placements(NamedTuple):
@@ -35,38 +35,29 @@ class Placements(NamedTuple):
         What this rank has of them.
     homes : dict of str to tuple of Place
         The ranks that have the same of a tensor as this one.
-    cutting, dealing : sequence of Axis
-        Along which ranks have other parts of the same tensors, and other tensors.
+    sharding, staging : sequence of Axis
+        Along which ranks have other shards of the same tensors, and other tensors.
     """
 
     workers: Workers
     whole: Layout
     shards: dict[str, Shard]
     homes: dict[str, tuple[Place, ...]]
-    cutting: Sequence[Axis]
-    dealing: Sequence[Axis]
+    sharding: Sequence[Axis]
+    staging: Sequence[Axis]
 
-    def layout(self) -> Layout:
+    def layout(self) -> ShardedLayout:
         """Of this rank's row: its shards in the order of the whole."""
-        at, pieces = {field.name: field for field in self.whole.fields}, []
-        dealt = [self.workers.inner.index(axis) for axis in self.dealing]
+        staging = [self.workers.inner.index(axis) for axis in self.staging]
+        held = {}
         for name, shard in self.shards.items():
-            places = shard.places(at[name].start)
-            stages = {tuple(home[i] for i in dealt) for home in self.homes[name]}
-            pieces.append((name, shard.sizes, places, len(self.homes[name]), len(stages)))
-        return self.whole.in_pieces(pieces, self.cutting, self.dealing)
+            stages = {tuple(home[i] for i in staging) for home in self.homes[name]}
+            held[name] = shard, Holders(len(self.homes[name]), len(stages))
+        return ShardedLayout.of_shards(self.whole, held, self.sharding, self.staging)
 
-    def parts(self, layout: Layout) -> tuple[Part, ...]:
+    def parts(self, layout: ShardedLayout) -> tuple[Part, ...]:
         """The columns of the row by the ranks that hold them."""
-        found: dict[str, list[Field]] = {}
-        for field in layout.fields:
-            if field.start < field.stop:
-                found.setdefault(self.workers.words(self.homes[field.name]), []).append(field)
-        layouts = {name: Layout.of([(field.name, field.shape) for field in fields]) for name, fields in found.items()}
-        return tuple(
-            Part(name, [(field.start, field.stop) for field in found[name]], layouts[name], layout.cuts)
-            for name in sorted(found)
-        )
+        return parts_of(layout, {name: self.workers.words(homes) for name, homes in self.homes.items()})
 
 
 def shard_of(parameter: Tensor) -> Shard:
@@ -123,14 +114,14 @@ def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> P
     if faults:
         raise ValueError("\n".join(faults))
     names = {place: {name for name, *_ in held} for place, held in theirs.items()}
-    dealing = [axis for i, axis in enumerate(workers.inner) if _differ(names, i)]
+    staging = [axis for i, axis in enumerate(workers.inner) if _differ(names, i)]
     return Placements(
         workers,
         Layout.of([(name, shape) for name, (shape,) in shapes.items()]),
         {name: shard for name, (shard, _) in mine.items()},
         {name: tuple(sorted(found[name, shard])) for name, (shard, _) in mine.items()},
-        [axis for axis in workers.inner if axis not in dealing],
-        dealing,
+        [axis for axis in workers.inner if axis not in staging],
+        staging,
     )
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from commeff.compressors import Layout
-from commeff.compressors.parts import Part
 from commeff.sharding.collectives import Axis
 from commeff.sharding.layers import homes_of
 from commeff.sharding.mesh import Mesh
-from commeff.sharding.partition import lying, of_piece
+from commeff.sharding.parts import Part, parts_of, ranks_in_words, sharded_layout
 from commeff.sharding.row import Row
+from commeff.sharding.shard import Shard
 from commeff.sharding.zero import CopiedRow, ScatteredRow, SharedRow
 
 STAGES = (0, 1, 2, 3)
@@ -93,15 +93,16 @@ def dealt(
     if pipeline.size * tensor.size * shared.size == 1:
         return Dealt(row, layout)
     homes = {name: homes_of(parameter, pipeline) for name, parameter in parameters.items()}
-    cutting, dealing = ([axis for axis in axes if axis.size > 1] for axes in ((shared, tensor), (pipeline,)))
+    sharding, staging = ([axis for axis in axes if axis.size > 1] for axes in ((shared, tensor), (pipeline,)))
     among = next((getattr(parameter, "among", None) for parameter in parameters.values()), None)
     whole = None if among is None else Layout.of(among)
-    pieces = lying(layout, dict(zip(parameters, cuts, strict=True)), cutting, dealing, homes, whole).pick(row.spans)
+    shards = {name: cut or Shard.of_all(p.shape) for (name, p), cut in zip(parameters.items(), cuts, strict=True)}
+    pieces = sharded_layout(shards, sharding, staging, homes, whole).pick(row.spans)
     # The ends of a pipeline deal what is tied to shard ranks as the rest of their rows has it, unless each tensor is.
     alike = (
         shared.size == 1 or zero == 3 or not any(getattr(parameter, "tied", False) for parameter in parameters.values())
     )
-    return Dealt(row, pieces, of_piece(pieces, tensor, shared, homes, alike))
+    return Dealt(row, pieces, parts_of(pieces, ranks_in_words(pieces, tensor, shared, homes), alike))
 
 
 def _row(

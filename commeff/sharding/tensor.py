@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from commeff.sharding.collectives import ALONG, Axis, copy_in, gather_in, scatter_out, sum_out
 from commeff.sharding.fit import check, cut_of, styles
-from commeff.sharding.pieces import Shard
 from commeff.sharding.plan import (
     ColumnParallel,
     HeadParallel,
@@ -27,6 +26,7 @@ from commeff.sharding.plan import (
     Style,
     VocabularyParallel,
 )
+from commeff.sharding.shard import Shard
 from commeff.sharding.vocabulary import local
 
 Collective = Callable[[Tensor], Tensor]
@@ -107,15 +107,6 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
         if axis.size > 1:
             _connect(module, style, axis, sequence)
     return {name: cuts[name] for name, _ in model.named_parameters()}
-
-
-def cuts_of(model: nn.Module, plan: Plan, axis: Axis) -> dict[str, Shard]:
-    """What a rank of the axis would hold of a whole model, by the names of its tensors; nothing is split."""
-    return {
-        f"{name}.{key}": cut_of(style, key, parameter, axis)
-        for name, style in styles(model, plan).items()
-        for key, parameter in model.get_submodule(name).named_parameters(recurse=False)
-    }
 
 
 def _summed_over(style: Style, cut: Shard, axis: Axis, sequence: bool) -> Axis | None:

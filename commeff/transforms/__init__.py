@@ -29,7 +29,6 @@ from commeff.transforms.marina import Differences, Marina
 from commeff.transforms.on_host import OnHost
 from commeff.transforms.one_bit import Doubling, OneBitAdam, Thinning, ZeroOneAdam
 from commeff.transforms.outer import GossipOuter, InUnitsOf, Outer, PerWorkerOuter
-from commeff.transforms.pieces import Pieces, fitted, on_pieces
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.pushing import PushSum
@@ -85,7 +84,6 @@ __all__ = [
     "ParameterServer",
     "Partial",
     "PerWorkerOuter",
-    "Pieces",
     "Plain",
     "PowerSGD",
     "Pulled",
@@ -114,8 +112,6 @@ __all__ = [
     "blocked",
     "bucketed",
     "clipped",
-    "fitted",
     "mixed_in",
-    "on_pieces",
     "ordered",
 ]

@@ -222,7 +222,7 @@ class Buckets(Blocks):
         """The buckets of rows like v."""
         most = self.megabytes * 1e6 / v.element_size()
         scope = scope_of(self._inner)
-        if scope == "whole" or (layout.cuts and scope != "coordinate"):
+        if scope == "whole" or (layout.shards_tensors and scope != "coordinate"):
             return [(0, layout.d)]
         return layout.blocks(most, last=1e6 / v.element_size())
 

@@ -138,7 +138,7 @@ class Striding(Transform):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self.momentum = torch.zeros_like(v)
-        self._places = layout.places if layout.parted is not None else None
+        self._places = layout.places
 
     def _chosen(self, communicator: Communicator, d: int) -> Tensor | slice:
         """The columns of this step, wherever they lie in the whole row."""

@@ -46,11 +46,11 @@ class PowerSGD(Transform):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         self._fields, random = layout.fields, communicator.random("right")
         self.error = torch.zeros_like(v, dtype=torch.promote_types(v.dtype, torch.float32))
-        right = {}
+        right, origin = {}, layout.whole.origin
         for field in layout.tensors:
             a, b = matrix_shape(field)
             if self.rank * (a + b) < a * b:
-                draws = random.at(field.places[0].start).normal(b * self.rank, shared=True, dtype=self.error.dtype)
+                draws = random.at(origin + field.start).normal(b * self.rank, shared=True, dtype=self.error.dtype)
                 right[field.name] = draws[0].reshape(b, self.rank)
         self.right = right
 

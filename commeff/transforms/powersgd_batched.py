@@ -135,7 +135,7 @@ class BatchedPowerSGD(PowerSGD):
     traits = replace(PowerSGD.traits, exact_on_pieces=True)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        kind = Stacks if layout.parted is None else PieceFactors
+        kind = Stacks if layout.places is None else PieceFactors
         self._factors: Factors = kind(layout, self.rank, v.device)
         super().start(v, layout, communicator)
 

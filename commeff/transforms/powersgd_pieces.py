@@ -9,7 +9,6 @@ from torch import Tensor
 
 from commeff.compressors import Layout
 from commeff.compressors.layout import Field
-from commeff.compressors.places import Places
 from commeff.transforms.powersgd import matrix_shape, orthonormal
 
 
@@ -40,15 +39,16 @@ class Piece:
     copies: int
 
     @classmethod
-    def of(cls, field: Field, whole: Field, device: torch.device) -> Piece:
-        """The piece that a field is of a whole tensor."""
-        where = Places(field.places).of(0, field.stop - field.start) - whole.places[0].start
+    def of(cls, field: Field, whole: Field, layout: Layout, device: torch.device) -> Piece:
+        """The piece that a field of a layout is of a whole tensor."""
+        assert layout.places is not None
+        where = layout.places.of(field.start, field.stop) - (layout.whole.origin + whole.start)
         width = matrix_shape(whole)[1]
         rows, i = (where // width).unique(return_inverse=True)
         columns, j = (where % width).unique(return_inverse=True)
         within = None if len(where) == len(rows) * len(columns) else i * len(columns) + j
         indices = (rows.to(device), columns.to(device), None if within is None else within.to(device))
-        return cls(field.name, field.start, field.stop, *indices, field.copies // field.stages)
+        return cls(field.name, field.start, field.stop, *indices, layout.copies(field.name))
 
     def read(self, v: Tensor) -> Tensor:
         """(w, d) -> (w, a, b), with zeros where another rank has the number."""
@@ -77,7 +77,7 @@ class PieceFactors:
         whole = {field.name: field for field in layout.tensors}
         fields = [field for field in layout.fields if field.name in self._shapes]
         raw = [torch.arange(f.start, f.stop, device=device) for f in layout.fields if f.name not in self._shapes]
-        self._pieces = [Piece.of(field, whole[field.name], device) for field in fields]
+        self._pieces = [Piece.of(field, whole[field.name], layout, device) for field in fields]
         self.raw = torch.cat([*raw, torch.empty(0, dtype=torch.int64, device=device)])
         self._layout, self._rank = layout, rank
         self.right: dict[str, Tensor] = {}

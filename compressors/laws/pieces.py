@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from commeff.compressors.base import Compressor
 from commeff.compressors.laws.problems import require
 from commeff.compressors.laws.ranks import Thread, on_threads
-from commeff.compressors.layout import Layout
+from commeff.compressors.layout import Layout, total
 from commeff.compressors.places import Places, Stretches
 from commeff.compressors.random import WorkerRandom
 
@@ -33,13 +36,35 @@ def check_pieces(compressor: Compressor) -> None:
     require(torch.equal(first, second), f"{compressor}: two ranks read another number of what both hold")
 
 
+@dataclass(frozen=True)
+class HalfLayout(Layout):
+    """Of half of the columns of the matrix, and of the vector, which the other rank has too."""
+
+    rank: int = 0
+    peers: tuple[Thread, ...] = ()
+
+    @classmethod
+    def on(cls, axes: tuple[Thread, ...]) -> HalfLayout:
+        """As a rank has it."""
+        return cls(Layout.of([("matrix", (6, 2)), ("vector", (5,))]).fields, 0, axes[0].rank, axes)
+
+    @property
+    def whole(self) -> Layout:
+        return WHOLE
+
+    @property
+    def places(self) -> Places:
+        return Places([Stretches(2 * self.rank, 2, 4, 6), Stretches(24, 5)])
+
+    def row_sum(self, vectors: Tensor, of: Callable[[Tensor], Tensor] = total) -> Tensor:
+        return self.peers[0].reduce(of(vectors[:, :12]) + of(vectors[:, 12:]) / 2, "sum")
+
+    def row_max(self, largest: Tensor) -> Tensor:
+        return self.peers[0].reduce(largest, "max")
+
+
 def _piece(compressor: Compressor, vectors: Tensor, axes: tuple[Thread, ...]) -> tuple[Tensor, Tensor]:
-    held = [
-        ("matrix", (6, 2), (Stretches(2 * axes[0].rank, 2, 4, 6),), 1, 1),
-        ("vector", (5,), (Stretches(24, 5),), 2, 1),
-    ]
-    layout = WHOLE.in_pieces(held, cutting=axes)
-    assert layout.places is not None
+    layout = HalfLayout.on(axes)
     columns = layout.places.of(0, layout.d)
     return columns, compressor.bind(layout).compress(vectors[:, columns], _stream(layout.places)).decode()
 

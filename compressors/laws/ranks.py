@@ -23,7 +23,7 @@ class Meeting:
 
 
 class Thread:
-    """One of the ranks that meet, as a layout wants it (`Ranks`)."""
+    """One of the ranks that meet, as a layout wants it (`Peers`)."""
 
     name, bytes = "thread", 0.0  # nothing is sent
 

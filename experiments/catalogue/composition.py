@@ -10,7 +10,6 @@ import torch
 
 from commeff import methods
 from commeff.compressors import Layout
-from commeff.compressors.parts import Part
 from commeff.core.strategy import Strategy
 from commeff.experiments.catalogue.borrowed import BORROWED
 from commeff.experiments.catalogue.describe import catalogue
@@ -22,7 +21,8 @@ from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import GROUPS, ConfigError, node
 from commeff.laws.problem import WORKERS as FEW
 from commeff.laws.problem import cases
-from commeff.transforms.pieces import exact
+from commeff.sharding.parts import Part
+from commeff.sharding.pieces import exact
 
 SGD = partial(torch.optim.SGD, lr=0.1)
 CUTS = {"tensor": True, "shard": True, "pipeline": False}  # whether ranks along the axis cut tensors

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.compressors.parts import Part
 from commeff.core.events import EventClock
 from commeff.core.factories import scheduled
 from commeff.core.presence import check_absence
@@ -34,11 +33,13 @@ from commeff.experiments.config.settings import LABEL_FLIP, clocked, participate
 from commeff.optimizers.curvature import Flat
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.replicas.stacked import engine_in
+from commeff.sharding.parts import Part
+from commeff.sharding.pieces import fitted
 from commeff.topologies import Topology
 from commeff.training.oracle import check_oracle
 from commeff.training.participation import Participation
 from commeff.training.task import LabelledTask, Task
-from commeff.transforms import Every, attacked, bucketed, clipped, fitted
+from commeff.transforms import Every, attacked, bucketed, clipped
 
 LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 
 from commeff.compressors import Layout
-from commeff.compressors.parts import Part
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import refused
 from commeff.experiments.config.meshes import AXES, degrees
@@ -20,11 +19,11 @@ from commeff.replicas.sharded import all_used
 from commeff.sharding import Axis
 from commeff.sharding.fit import batch_faults, check, check_stages, folded, sharing_faults
 from commeff.sharding.layers import stages_here
-from commeff.sharding.partition import joined
+from commeff.sharding.parts import Part, joined
+from commeff.sharding.pieces import fitted
 from commeff.sharding.played import PlayedMesh
 from commeff.training.sharding import on_mesh
 from commeff.training.task import SplitTask, StagedTask, Task, objective
-from commeff.transforms import fitted
 
 
 def fit_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> tuple[ShardedWorker, list[str]]:

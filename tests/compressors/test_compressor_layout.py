@@ -13,12 +13,12 @@ LAYOUT = Layout.of([("w", (2, 3)), ("b", (2,)), ("s", ())], groups=[0, 1, 0])
 
 def test_fields_are_consecutive():
     assert LAYOUT.fields == (
-        Field("w", (2, 3), 0, 6, 0, places=(Stretches(0, 6),)),
-        Field("b", (2,), 6, 8, 1, places=(Stretches(6, 2),)),
-        Field("s", (), 8, 9, 0, places=(Stretches(8, 1),)),
+        Field("w", (2, 3), 0, 6, 0),
+        Field("b", (2,), 6, 8, 1),
+        Field("s", (), 8, 9, 0),
     )
     assert (LAYOUT.d, LAYOUT.boundaries) == (9, (0, 6, 8, 9))
-    assert Layout.flat(4).fields == (Field("", (4,), 0, 4, places=(Stretches(0, 4),)),)
+    assert Layout.flat(4).fields == (Field("", (4,), 0, 4),)
     assert Layout.flat(0).d == Layout(()).d == 0
     assert hash(LAYOUT) == hash(Layout.of([("w", (2, 3)), ("b", (2,)), ("s", ())], groups=[0, 1, 0]))
 
@@ -36,8 +36,8 @@ def test_slices_of_slices_are_slices():
 
 def test_a_cut_tensor_is_flat_and_keeps_its_group():
     assert LAYOUT.slice(4, 8).fields == (
-        Field("w", (2,), 0, 2, 0, places=(Stretches(4, 2),)),
-        Field("b", (2,), 2, 4, 1, places=(Stretches(6, 2),)),
+        Field("w", (2,), 0, 2, 0),
+        Field("b", (2,), 2, 4, 1),
     )
     assert LAYOUT.slice(6, 9).fields[0].shape == (2,)
     cuts = {(a, b) for a in range(10) for b in range(a, 10) if LAYOUT.cuts_tensor(a, b)}
@@ -85,16 +85,3 @@ def test_places_are_those_of_their_runs():
     assert columns[here].tolist() == list(range(len(listed)))
     assert Places([]).spans(3, 9) == []
     assert Places([runs[1], runs[0]]).spans(6, 22) == [(0, 2), (6, 10)]
-
-
-def test_a_piece_is_cut_where_the_whole_is():
-    """A rank with the last two of four columns of a matrix, and nothing of what follows it."""
-    whole = Layout.of([("matrix", (3, 4)), ("vector", (5,))])
-    piece = whole.in_pieces([("matrix", (3, 2), (Stretches(2, 2, stride=4, times=3),), 1, 1)], cutting=())
-    assert (piece.d, piece.size, piece.origin, piece.tensors) == (6, 17, 0, whole.fields[:1])
-    assert piece.slice(1, 4).fields[0].places == (Stretches(3, 1), Stretches(6, 2))
-    inner = piece.within(5, 12)
-    assert (inner.d, inner.size, inner.origin) == (4, 7, 5)
-    assert (inner.places.of(0, 4).tolist(), inner.spans(5, 7)) == ([6, 7, 10, 11], [(2, 4)])
-    assert piece.within(12, 17).d == 0
-    assert piece.within(12, 17).row_sum(torch.ones(2, 0)).tolist() == [[0.0], [0.0]]

@@ -10,8 +10,8 @@ import torch
 
 from commeff.compressors import NF4, Assumed, Compressor, Fp8, OneBit, ScaledSign, WorkerRandom, contractive
 from commeff.compressors.codebook import NORMAL_FLOATS
+from commeff.sharding.pieces import exact_on_pieces
 from commeff.transforms import ErrorFeedback
-from commeff.transforms.pieces import exact_on_pieces
 
 D = 24
 ONE_HOT = torch.zeros(D, dtype=torch.float64).index_fill(0, torch.tensor(3), -2.0)

@@ -14,7 +14,7 @@ from commeff.core import Traits
 from commeff.core.local import Local
 from commeff.core.strategy import Strategy, Transform
 from commeff.laws import MethodCase, acts_on_pieces
-from commeff.transforms.pieces import exact_on_pieces
+from commeff.sharding.pieces import exact_on_pieces
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 COMMON = RandomK(ratio=0.3, shared=True)

@@ -15,11 +15,12 @@ from commeff.experiments.run.crew import Fork, crew
 from commeff.experiments.studies.splitting.small import RandomTokens
 from commeff.replicas import Stacked
 from commeff.sharding import Mesh
+from commeff.sharding.pieces import fitted
 from commeff.sharding.schedules import SCHEDULES
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
-from commeff.transforms import clipped, fitted
+from commeff.transforms import clipped
 
 STEPS, CLIP, PATIENCE = 4, 0.6, 120.0
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)

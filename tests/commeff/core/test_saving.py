@@ -11,13 +11,14 @@ import torch.distributed as dist
 from commeff import Communicator, Layout, methods, topologies
 from commeff.compressors import Natural, TopK
 from commeff.compressors.boxes import Boxes, Whereabouts
-from commeff.compressors.parts import Part
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address, BoxNames
 from commeff.core.factories import scheduled
 from commeff.core.saving import Fresh, MemoryLoader, boxes_of, is_table
 from commeff.laws.problem import slope
-from commeff.transforms import Buckets, clipped, on_pieces
+from commeff.sharding.parts import Part
+from commeff.sharding.pieces import on_pieces
+from commeff.transforms import Buckets, clipped
 from tests.laws.processes import on_processes, through_a_file
 
 WORKERS = 3

@@ -18,9 +18,9 @@ from commeff.sharding import Axis, Mesh, split
 from commeff.sharding.deferred import deferred
 from commeff.sharding.initialise import fill
 from commeff.sharding.layers import ranks_of
-from commeff.sharding.tensor import cuts_of
 from commeff.training.sharding import on_mesh
 from tests.commeff.sharding.test_trainer import Tokens
+from tests.commeff.sharding.whole import shards_of
 
 
 def llama():
@@ -117,7 +117,7 @@ def test_a_rank_has_its_slices_and_one_tensor_at_a_time(way):
         split(model, llama_plan(model), Axis("tensor", tensor, tensor - 1))
         held = {n for n, ranks in ranks_of(model, LLAMA_LAYERS, range(pipeline)).items() if rank in ranks}
         fill(model, numbers, held)
-    cuts = cuts_of(whole, llama_plan(whole), Axis("tensor", tensor, tensor - 1))
+    cuts = shards_of(whole, llama_plan(whole), Axis("tensor", tensor, tensor - 1))
     named, own = dict(model.named_parameters()), 0
     for name, parameter in whole.named_parameters():
         assert named[name].is_meta == (name not in held)

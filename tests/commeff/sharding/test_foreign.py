@@ -17,13 +17,14 @@ from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods
 from commeff.compressors import QSGD, TopK
-from commeff.compressors.parts import Part
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.replicas import Stacked
 from commeff.sharding import Axis, split
 from commeff.sharding.foreign import Workers, local
+from commeff.sharding.parts import Part
+from commeff.sharding.pieces import on_pieces
 from commeff.sharding.portions import placements_of, shard_of
-from commeff.transforms import clipped, on_pieces
+from commeff.transforms import clipped
 from tests.laws.processes import on_processes, through_a_file
 
 STEPS, CLIP = 4, 0.2

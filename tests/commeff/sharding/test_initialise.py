@@ -19,10 +19,10 @@ from commeff.planner import Model, Policy, predict
 from commeff.profiling.live import measure_memory
 from commeff.sharding import Axis, Mesh, cross_entropy, drawn, initialise, materialise, split
 from commeff.sharding.layers import ranks_of
-from commeff.sharding.pieces import Shard
 from commeff.sharding.pipeline import Pipeline
-from commeff.sharding.tensor import cuts_of
+from commeff.sharding.shard import Shard
 from commeff.sharding.zero import SharedRow, even
+from tests.commeff.sharding.whole import shards_of
 from tests.laws.processes import on_processes
 
 SHAPES = {
@@ -50,7 +50,7 @@ def test_every_piece_is_that_of_the_whole_bit_by_bit(name, dtype, size, monkeypa
     whole = filled(name, dtype)
     named, of, repeated = dict(whole.named_parameters()), spread(whole), 0
     for rank in range(size):
-        for tensor, cut in cuts_of(whole, SHAPES[name][1](whole), Axis("tensor", size, rank)).items():
+        for tensor, cut in shards_of(whole, SHAPES[name][1](whole), Axis("tensor", size, rank)).items():
             if tensor in named:
                 expected = cut.take(named[tensor].detach())
                 piece = drawn(3, tensor, expected.shape, *of(tensor), cut=cut, dtype=dtype)

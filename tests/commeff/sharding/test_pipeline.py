@@ -25,15 +25,15 @@ from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
 from commeff.replicas import Stacked
 from commeff.sharding import Axis, Mesh, Objective, cross_entropy, split
 from commeff.sharding.layers import ranks_of
-from commeff.sharding.partition import of_whole
+from commeff.sharding.pieces import fitted, on_pieces
 from commeff.sharding.pipeline import Pipeline
 from commeff.sharding.played import PlayedMesh
 from commeff.sharding.recompute import recompute
 from commeff.sharding.rows import dealt
 from commeff.sharding.schedules import SCHEDULES
-from commeff.sharding.tensor import cuts_of
-from commeff.transforms import clipped, fitted, on_pieces
+from commeff.transforms import clipped
 from tests.commeff.sharding.test_zero import columns
+from tests.commeff.sharding.whole import parts_of_whole, shards_of
 from tests.laws.processes import by_case, on_processes
 from tests.owned import PATIENCE
 
@@ -154,9 +154,9 @@ def compare(ranks, name, method, schedule, *, worker=2, pipeline=2, shard=1, ten
 
     def parted(strategy, layout):
         model = make()
-        cuts = [cuts_of(model, plan(model), Axis("tensor", tensor, rank)) for rank in range(tensor)]
+        cuts = [shards_of(model, plan(model), Axis("tensor", tensor, rank)) for rank in range(tensor)]
         shares = partial(columns, zero, shard=shard) if zero == 3 else None
-        return on_pieces(strategy, of_whole(layout, cuts, Axis("tensor", tensor, 0), homes, shares))
+        return on_pieces(strategy, parts_of_whole(layout, cuts, homes, shares))
 
     replicas, losses = on_one_process(name, method, n, clip, parted)
     held = {field.name: 0 for field in replicas.layout.fields}

@@ -18,12 +18,13 @@ from commeff.core.properties import is_rowwise
 from commeff.replicas import LowStacked, MixedStacked
 from commeff.replicas.stacked import engine_in
 from commeff.sharding import Mesh
+from commeff.sharding.pieces import fitted
 from commeff.sharding.precision import PRECISIONS, LossScale, precision
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
-from commeff.transforms import Average, Blocks, Clipped, fitted
+from commeff.transforms import Average, Blocks, Clipped
 from tests.commeff.sharding import test_trainer
 from tests.commeff.sharding.test_zero import SGD, STEPS, batch, kept, llama
 from tests.laws.processes import by_case, on_processes

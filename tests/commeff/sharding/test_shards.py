@@ -10,7 +10,7 @@ from commeff.compressors.boxes import Whereabouts
 from commeff.compressors.places import Places
 from commeff.sharding import Shard
 from commeff.sharding.boxes import RankWhereabouts
-from commeff.sharding.pieces import cut_evenly
+from commeff.sharding.shard import cut_evenly
 
 SHARDS = {
     "all": Shard.of_all((4, 3), copies=2),

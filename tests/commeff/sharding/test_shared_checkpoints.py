@@ -24,6 +24,7 @@ from commeff.experiments.run.crew import MemberLost
 from commeff.experiments.tasks import Quadratic
 from commeff.replicas import Stacked
 from commeff.sharding import Mesh
+from commeff.sharding.pieces import fitted
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.documents import CheckpointRefused, read_document
 from commeff.training.run import Run
@@ -32,7 +33,7 @@ from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.shared_checkpoints import SharedCheckpoints
 from commeff.training.trainer import train
-from commeff.transforms import clipped, fitted
+from commeff.transforms import clipped
 from tests.commeff.sharding.test_trainer import Tokens
 from tests.laws.processes import by_case, on_processes
 from tests.states import parameters, tensors

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
 from commeff.compressors import QSGD, Dense, Natural, PerTensor, RandomK, ScaledSign, TopK
 from commeff.compressors.laws import concrete
-from commeff.compressors.parts import Part
 from commeff.experiments.tasks.language import GPT, Llama, gpt_plan, llama_plan
 from commeff.replicas import Stacked
 from commeff.sharding import (
@@ -28,9 +27,10 @@ from commeff.sharding import (
     cross_entropy,
     split,
 )
-from commeff.sharding.partition import of_whole
-from commeff.sharding.tensor import cuts_of
-from commeff.transforms import clipped, on_pieces
+from commeff.sharding.parts import Part
+from commeff.sharding.pieces import on_pieces
+from commeff.transforms import clipped
+from tests.commeff.sharding.whole import parts_of_whole, shards_of
 from tests.laws.processes import by_case, on_processes
 
 STEPS, VOCABULARY = 4, 64
@@ -203,8 +203,8 @@ def compare(ranks, name, method, workers, tensor, clip=None):
 
     def parted(strategy, layout):
         model = make()
-        cuts = [cuts_of(model, plan(model), Axis("tensor", tensor, rank)) for rank in range(tensor)]
-        return on_pieces(strategy, of_whole(layout, cuts, Axis("tensor", tensor, 0)))
+        cuts = [shards_of(model, plan(model), Axis("tensor", tensor, rank)) for rank in range(tensor)]
+        return on_pieces(strategy, parts_of_whole(layout, cuts))
 
     reference = on_one_process(make, build(workers), workers, clip, parted if method in ON_PIECES else lambda s, _: s)
     whole = {f.name: reference.parameters[:, f.start : f.stop] for f in reference.layout.fields}

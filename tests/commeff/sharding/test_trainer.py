@@ -18,6 +18,7 @@ from commeff.core.strategy import Strategy
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
 from commeff.sharding import Mesh, cross_entropy
+from commeff.sharding.pieces import fitted
 from commeff.sharding.played import PlayedMesh
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.on_device import OnDevice
@@ -25,7 +26,7 @@ from commeff.training.recorder import Recorder
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
-from commeff.transforms import clipped, fitted
+from commeff.transforms import clipped
 from tests.laws.processes import by_case, on_processes
 from tests.states import parameters
 

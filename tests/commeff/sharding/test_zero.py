@@ -17,10 +17,10 @@ from commeff.experiments.studies.splitting.account import Account
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.replicas import Stacked
 from commeff.sharding import Axis, Mesh, cross_entropy, split
-from commeff.sharding.partition import of_whole
-from commeff.sharding.tensor import cuts_of
+from commeff.sharding.pieces import on_pieces
 from commeff.sharding.zero import ScatteredRow, even
-from commeff.transforms import clipped, on_pieces
+from commeff.transforms import clipped
+from tests.commeff.sharding.whole import parts_of_whole, shards_of
 from tests.laws.processes import by_case, census, on_processes
 
 STEPS, VOCABULARY, BUCKET_MB = 4, 64, 0.01
@@ -71,8 +71,8 @@ def on_one_process(method, n, shard, zero, clip):
     communicator, strategy = Communicator(workers=n), METHODS[method](n)
     replicas = Stacked(llama, communicator.workers)
     first, layout = replicas.parameters.clone(), replicas.layout
-    cuts = [cuts_of(llama(), llama_plan(llama()), Axis("tensor"))]
-    parts = of_whole(layout, cuts, Axis("tensor"), shares=lambda piece: columns(zero, piece, shard))
+    cuts = [shards_of(llama(), llama_plan(llama()), Axis("tensor"))]
+    parts = parts_of_whole(layout, cuts, shares=lambda piece: columns(zero, piece, shard))
     strategy = on_pieces(strategy, parts)
     strategy = clipped(strategy, clip)
     strategy.start(replicas.parameters, layout, communicator)
@@ -266,9 +266,9 @@ def test_tensor_and_shard_ranks_together(method, zero):
 
     communicator, strategy = Communicator(workers=2), METHODS[method](2)
     replicas = Stacked(llama, communicator.workers)
-    cuts = [cuts_of(llama(), llama_plan(llama()), Axis("tensor", 2, rank)) for rank in range(2)]
+    cuts = [shards_of(llama(), llama_plan(llama()), Axis("tensor", 2, rank)) for rank in range(2)]
     shares = partial(columns, zero, shard=2)
-    strategy = on_pieces(strategy, of_whole(replicas.layout, cuts, Axis("tensor", 2, 0), shares=shares))
+    strategy = on_pieces(strategy, parts_of_whole(replicas.layout, cuts, shares=shares))
     strategy = clipped(strategy, 0.6)
     strategy.start(replicas.parameters, replicas.layout, communicator)
     for communicator.step in range(STEPS):

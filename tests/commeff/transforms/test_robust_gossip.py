@@ -18,8 +18,8 @@ from commeff.laws import LAYOUT, MethodCase, acts_on_pieces, is_the_same_on_ever
 from commeff.laws.engines import rehearse
 from commeff.optimizers import SophiaH
 from commeff.profiling import profile
+from commeff.sharding.pieces import exact_on_pieces
 from commeff.transforms import RobustGossip, attacked
-from commeff.transforms.pieces import exact_on_pieces
 from commeff.transforms.robust_gossip import NeighbourRule, SelfCentredClipping
 
 N, D = 6, 5

@@ -1,0 +1,152 @@
+"""The layout of what a rank holds of its worker's vector: shards of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from math import prod
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from commeff.compressors import Field, Layout
+from commeff.compressors.layout import Peers, total
+from commeff.compressors.places import Places, Stretches, part
+from commeff.sharding.shard import Shard
+
+
+class Holders(NamedTuple):
+    """How many ranks hold a shard, and at how many stages of a pipeline."""
+
+    ranks: int = 1
+    stages: int = 1
+
+
+@dataclass(frozen=True)
+class ShardedLayout(Layout):
+    """The fields of a rank's shards, one after the other.
+
+    Attributes
+    ----------
+    unsharded : Layout
+        Of the whole vector.
+    runs : tuple of Stretches
+        Where the columns lie in the model's vector.
+    present : tuple of Field
+        The whole tensors of which shards are on the ranks of this stage.
+    holders : dict of str to Holders
+        Of each tensor.
+    sharding : tuple of Peers
+        The mesh dimensions along which tensors are sharded or replicated.
+    staging : tuple of Peers
+        The mesh dimensions along which ranks hold other tensors.
+    """
+
+    unsharded: Layout = field(default_factory=lambda: Layout(()))
+    runs: tuple[Stretches, ...] = ()
+    present: tuple[Field, ...] = field(default=(), repr=False)
+    holders: Mapping[str, Holders] = field(default_factory=dict, repr=False, hash=False)
+    sharding: tuple[Peers, ...] = field(default=(), repr=False)  # an address differs from process to process
+    staging: tuple[Peers, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of_shards(
+        cls,
+        whole: Layout,
+        shards: Mapping[str, tuple[Shard, Holders]],
+        sharding: Sequence[Peers],
+        staging: Sequence[Peers] = (),
+    ) -> ShardedLayout:
+        """The layout of these shards of a vector's tensors, in this order.
+
+        Examples
+        --------
+        The second of two ranks, which has the last column of a matrix, and a copy of a vector:
+
+        >>> whole = Layout.of([("a", (2, 3)), ("b", (2,))])
+        >>> column, copy = Shard.along(1, (2, 3), ((2, 3),)), Shard.of_all((2,))
+        >>> layout = ShardedLayout.of_shards(whole, {"a": (column, Holders()), "b": (copy, Holders(2))}, sharding=())
+        >>> layout.d, layout.size, layout.places.of(0, 4).tolist()
+        (4, 8, [2, 5, 6, 7])
+        >>> layout.spans(5, 7), layout.within(5, 7).d
+        ([(1, 3)], 2)
+        """
+        at = {tensor.name: tensor for tensor in whole.fields}
+        runs = [run for name, (shard, _) in shards.items() for run in shard.places(whole.origin + at[name].start)]
+        fields, start = [], 0
+        for name, (shard, _) in shards.items():
+            stop = start + prod(shard.sizes)
+            fields.append(Field(name, shard.sizes, start, stop, at[name].group))
+            start = stop
+        holders = {name: count for name, (_, count) in shards.items()}
+        present = tuple(at[name] for name in shards)
+        return cls(tuple(fields), 0, whole, tuple(runs), present, holders, tuple(sharding), tuple(staging))
+
+    @property
+    def whole(self) -> Layout:
+        return self.unsharded
+
+    @property
+    def tensors(self) -> tuple[Field, ...]:
+        return self.present
+
+    @property
+    def shards_tensors(self) -> bool:
+        return bool(self.sharding)
+
+    @property
+    def peers(self) -> Sequence[Peers]:
+        return (*self.sharding, *self.staging)
+
+    @cached_property
+    def places(self) -> Places:
+        return Places(self.runs)
+
+    def copies(self, name: str) -> int:
+        return self.holders[name].ranks // self.holders[name].stages
+
+    def slice(self, start: int, stop: int) -> ShardedLayout:
+        return self.pick([(start, stop)])
+
+    def pick(self, spans: Iterable[tuple[int, int]]) -> ShardedLayout:
+        """The layout of several blocks of columns, one after the other."""
+        fields: list[Field] = []
+        runs: list[Stretches] = []
+        plain, begin = Layout(self.fields), 0
+        for start, stop in spans:
+            runs += part(self.runs, start, stop)
+            for piece in plain.slice(start, stop).fields:
+                fields.append(piece._replace(start=piece.start + begin, stop=piece.stop + begin))
+            begin += stop - start
+        return replace(self, fields=tuple(fields), runs=tuple(runs))
+
+    def spans(self, start: int, stop: int) -> list[tuple[int, int]]:
+        return self.places.spans(self.unsharded.origin + start, self.unsharded.origin + stop)
+
+    def within(self, start: int, stop: int) -> Layout:
+        whole, here = self.unsharded.slice(start, stop), self.pick(self.spans(start, stop))
+        names = {tensor.name for tensor in self.present}
+        present = tuple(tensor for tensor in whole.fields if tensor.name in names)
+        return replace(here, fields=here.fields or (Field("", (0,), 0, 0),), unsharded=whole, present=present)
+
+    def row_sum(self, vectors: Tensor, of: Callable[[Tensor], Tensor] = total) -> Tensor:
+        runs = [(ranks, list(run)) for ranks, run in groupby(self.fields, key=self._ranks)]
+        shares = [of(vectors[:, run[0].start : run[-1].stop]) / ranks for ranks, run in runs]
+        return _reduced(sum(shares[1:], shares[0]), "sum", self.peers)
+
+    def row_max(self, largest: Tensor) -> Tensor:
+        return _reduced(largest, "max", self.peers)
+
+    def row_cat(self, shares: Tensor) -> Tensor:
+        return _reduced(shares, "sum", self.sharding)
+
+    def _ranks(self, tensor: Field) -> int:
+        return self.holders.get(tensor.name, Holders()).ranks
+
+
+def _reduced(values: Tensor, op: Literal["sum", "max"], peers: Sequence[Peers]) -> Tensor:
+    for ranks in peers if values.numel() else ():
+        values = ranks.reduce(values, op)
+    return values
