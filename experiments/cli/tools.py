@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -58,62 +59,41 @@ bench = typer.Typer(
 )
 
 
-@bench.command()
-def step(csv: Csv = None, as_json: Json = False) -> None:
-    """Measure 16 stacked workers against 16 copies, and the library against the bare loop."""
-    _ratios("step", csv, as_json)
+BENCHES = {
+    "step": "Measure 16 stacked workers against 16 copies, and the library against the bare loop.",
+    "mix": "Measure gossip against the bandwidth of a copy.",
+    "processes": "Measure communication over gloo against DistributedDataParallel's, on 2 and on 4 processes, and 16 "
+    "workers on 2 processes against 1; some minutes.",
+    "tensor": "Measure a model that is split over two ranks against torch's DTensor, in CPU time.",
+    "images": "Measure 8 workers that train a ResNet against a plain loop over one model, in 32 and in 16 bits.",
+    "store": "Measure planning, status and reports of 5,000 runs that nobody trained, in CPU seconds; some minutes.",
+}
 
 
-@bench.command()
-def mix(csv: Csv = None, as_json: Json = False) -> None:
-    """Measure gossip against the bandwidth of a copy."""
-    _ratios("mix", csv, as_json)
+def _measured(what: str) -> Callable[..., None]:
+    """The command of a bench: its figures, with what misses its limit."""
+
+    def run(csv: Csv = None, as_json: Json = False) -> None:
+        with refusals(), deaths():
+            try_file("--csv", csv)
+
+            from commeff.compressors.scratch import keep_freed_memory
+            from commeff.experiments.studies.bench.ratios import write
+
+            keep_freed_memory()
+            figures = import_module(f"commeff.experiments.studies.bench.{what}").run()
+            if csv is not None:
+                write(figures, csv, f"commeff bench {what}")
+        if as_json:
+            typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
+        else:
+            verdicts = {True: "", False: "  OUTSIDE"}
+            report({f"{f.subject}: {f.what}": f"{f.value:.3f}  {f.limit}{verdicts[f.good]}" for f in figures}, as_json)
+        raise typer.Exit(0 if all(figure.good for figure in figures) else 3)
+
+    return run
 
 
-@bench.command()
-def processes(csv: Csv = None, as_json: Json = False) -> None:
-    """Measure communication over gloo against DistributedDataParallel's, on 2 and on 4 processes, and 16 workers on 2
-    processes against 1; some minutes.
-    """
-    _ratios("processes", csv, as_json)
-
-
-@bench.command()
-def tensor(csv: Csv = None, as_json: Json = False) -> None:
-    """Measure a model that is split over two ranks against torch's DTensor, in CPU time."""
-    _ratios("tensor", csv, as_json)
-
-
-@bench.command()
-def images(csv: Csv = None, as_json: Json = False) -> None:
-    """Measure 8 workers that train a ResNet against a plain loop over one model, in 32 and in 16 bits."""
-    _ratios("images", csv, as_json)
-
-
-@bench.command()
-def store(csv: Csv = None, as_json: Json = False) -> None:
-    """Measure planning, status and reports of 5,000 runs that nobody trained, in CPU seconds; some minutes."""
-    _ratios("store", csv, as_json)
-
-
+for name, words in BENCHES.items():
+    bench.command(name, help=words)(_measured(name))
 bench.command()(comm)
-
-
-def _ratios(what: str, csv: Path | None, as_json: bool) -> None:
-    """The figures of a bench, with what misses its limit."""
-    with refusals(), deaths():
-        try_file("--csv", csv)
-
-        from commeff.compressors.scratch import keep_freed_memory
-        from commeff.experiments.studies.bench.ratios import write
-
-        keep_freed_memory()
-        figures = import_module(f"commeff.experiments.studies.bench.{what}").run()
-        if csv is not None:
-            write(figures, csv, f"commeff bench {what}")
-    if as_json:
-        typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
-    else:
-        verdicts = {True: "", False: "  OUTSIDE"}
-        report({f"{f.subject}: {f.what}": f"{f.value:.3f}  {f.limit}{verdicts[f.good]}" for f in figures}, as_json)
-    raise typer.Exit(0 if all(figure.good for figure in figures) else 3)
