@@ -104,19 +104,19 @@ def _no_whole_rounds(policies: Policies, setting: PolicyContext) -> Mask:
 def _no_strategy(policies: Policies, setting: PolicyContext) -> Mask:
     if policies.alone:
         return np.zeros(len(policies), dtype=bool)
-    from commeff.planner.worker_profile import WorkerProfile  # with torch
+    from commeff.planner.worker_profile import WorkerProfile, refusal  # with torch
 
     rows, where = distinct(policies.method, policies.workers)
     own = [WorkerProfile.of(method, setting.model, policies.precision) for method in policies.methods]
-    refused = [workers > 1 and own[place].refusal(int(workers)) is not None for place, workers in rows]
+    refused = [workers > 1 and refusal(own[place], int(workers)) is not None for place, workers in rows]
     return np.array(refused, dtype=bool)[where]
 
 
 def _strategy_refusal(policy: Policy, setting: PolicyContext) -> str:
-    from commeff.planner.worker_profile import WorkerProfile
+    from commeff.planner.worker_profile import WorkerProfile, refusal
 
     own = WorkerProfile.of(policy.worker_method, setting.model, policy.precision)
-    return own.refusal(policy.workers) or ""
+    return refusal(own, policy.workers) or ""
 
 
 REFUSALS: Sequence[Refusal] = (

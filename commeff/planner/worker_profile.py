@@ -104,9 +104,9 @@ class WorkerProfile:
     >>> model = Model(layers=4, hidden=64, heads=4, sequence=32, vocab=100)
     >>> def signs(workers):
     ...     return mem_sgd(partial(torch.optim.SGD, lr=0.1), ScaledSign())
-    >>> profile = WorkerProfile(WorkerMethod(signs), model, "bf16")
+    >>> signed = WorkerProfile(WorkerMethod(signs), model, "bf16")
     >>> part = ModelPart(tensor=2, layers=2, embeddings=1)
-    >>> profile.depends(8), profile.sheet(8, part).bytes[-1] / part.layout(model).d
+    >>> depends(signed, 8), sheet(signed, 8, part).bytes[-1] / part.layout(model).d
     ('numbers', 4.0)
     """
 
@@ -119,36 +119,75 @@ class WorkerProfile:
         """How many steps a search weighs it with makes no difference here."""
         return cls(replace(method, steps=1.0), model, precision)
 
-    def refusal(self, workers: int) -> str | None:
-        """Why there is no such method among so many workers, if there is none."""
-        return _refusal(self, workers)
 
-    def like(self, workers: int) -> int:
-        """2 if as many workers send what two do, else as many."""
-        return 2 if _like_two(self, workers) else workers
+@cache
+def refusal(of: WorkerProfile, workers: int) -> str | None:
+    """Why there is no such method among so many workers, if there is none."""
+    try:
+        _probed(of, workers)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        return f"method={of.method.name} must take the workers, got workers={workers}: {reason}"
+    return None
 
-    def depends(self, workers: int) -> Literal["line", "numbers", "shapes"]:
-        """On what the bytes depend: on d alone and linearly, on d alone, or on the shapes of the tensors."""
-        return _depends(self, self._few(self.like(workers)))
 
-    def _few(self, workers: int) -> int:
-        """2, if there is such a method among two: how a message follows from shapes is the same among many."""
-        return 2 if _refusal(self, 2) is None else workers
+@cache
+def like(of: WorkerProfile, workers: int) -> int:
+    """2 if as many workers send what two do, else as many."""
+    if workers == 2:
+        return 2
+    own = _probed(of, workers)
+    alike = all(sent.matrix is None for sent in own.pattern.sent) and not refusal(of, 2) and _probed(of, 2) == own
+    return 2 if alike else workers
 
-    def hides(self, workers: int) -> bool:
-        """Whether gradients can leave block by block while others are computed."""
-        return _hides(self, self._few(self.like(workers)))
 
-    def sheet(self, workers: int, part: ModelPart) -> Sheet:
-        """What so many workers send of a part of the model, and remember."""
-        workers = self.like(workers)
-        if self.depends(workers) == "shapes":
-            return _on_shapes(self, workers, part)
-        return _on_numbers(self, workers, _numbers(self.model, part))
+@cache
+def hides(of: WorkerProfile, workers: int) -> bool:
+    """Whether gradients can leave block by block while others are computed."""
+    layout = _probe(of.model, 0)
+    try:
+        step_profile = _profile(of, _few(of, workers), layout, torch.float32, megabytes=4 * layout.d / 1e6 / 2)
+    except ValueError:
+        return False
+    return any(operation.bucketed for operation in _period(step_profile))
 
-    def line(self, workers: int) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
-        """Where `depends` says line: the pattern, and a and b of every entry of `Sheet.bytes`, a + b d."""
-        return _line(self, self.like(workers))
+
+@cache
+def depends(of: WorkerProfile, workers: int) -> Literal["line", "numbers", "shapes"]:
+    """On what the bytes depend: on d alone and linearly, on d alone, or on the shapes of the tensors."""
+    few, sizes = _few(of, workers), [_probe(of.model, which).d for which in range(3)]
+    try:
+        shaped = [_probed(of, few, which) for which in range(3)]
+        flat = [_on_numbers(of, few, d) for d in sizes[:2]]
+    except ValueError:
+        return "shapes"
+    if flat != shaped[:2]:
+        return "shapes"
+    straight = _extended(sizes[:2], shaped[:2], sizes[2])
+    return "line" if straight == shaped[2] else "numbers"
+
+
+def sheet(of: WorkerProfile, workers: int, part: ModelPart) -> Sheet:
+    """What so many workers send of a part of the model, and remember."""
+    if depends(of, workers) == "shapes":
+        return _on_shapes(of, like(of, workers), part)
+    return _on_numbers(of, like(of, workers), _numbers(of.model, part))
+
+
+@cache
+def line(of: WorkerProfile, workers: int) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
+    """Where `depends` says line: the pattern, and a and b of every entry of `Sheet.bytes`, a + b d."""
+    sizes = [_probe(of.model, which).d for which in (0, 1)]
+    sheets = [_probed(of, like(of, workers), which) for which in (0, 1)]
+    low, high = _extended(sizes, sheets, 0), _extended(sizes, sheets, 1)
+    assert low is not None
+    assert high is not None
+    return sheets[0].pattern, np.array(low.bytes), np.array(high.bytes) - np.array(low.bytes)
+
+
+def _few(of: WorkerProfile, workers: int) -> int:
+    """2, if there is such a method among two: how a message follows from shapes is the same among many."""
+    return 2 if refusal(of, 2) is None else like(of, workers)
 
 
 def _probe(model: Model, which: int) -> Layout:
@@ -162,57 +201,6 @@ def _probe(model: Model, which: int) -> Layout:
 @cache
 def _probed(of: WorkerProfile, workers: int, which: int = 0) -> Sheet:
     return _play(of, workers, _probe(of.model, which))
-
-
-@cache
-def _refusal(of: WorkerProfile, workers: int) -> str | None:
-    try:
-        _probed(of, workers)
-    except ValueError as error:
-        reason = " ".join(str(error).split())
-        return f"method={of.method.name} must take the workers, got workers={workers}: {reason}"
-    return None
-
-
-@cache
-def _like_two(of: WorkerProfile, workers: int) -> bool:
-    if workers == 2:
-        return True
-    own = _probed(of, workers)
-    return all(sent.matrix is None for sent in own.pattern.sent) and not _refusal(of, 2) and _probed(of, 2) == own
-
-
-@cache
-def _hides(of: WorkerProfile, workers: int) -> bool:
-    layout = _probe(of.model, 0)
-    try:
-        step_profile = _profile(of, workers, layout, torch.float32, megabytes=4 * layout.d / 1e6 / 2)
-    except ValueError:
-        return False
-    return any(operation.bucketed for operation in _period(step_profile))
-
-
-@cache
-def _depends(of: WorkerProfile, workers: int) -> Literal["line", "numbers", "shapes"]:
-    sizes = [_probe(of.model, which).d for which in range(3)]
-    try:
-        shaped = [_probed(of, workers, which) for which in range(3)]
-        flat = [_play(of, workers, Layout.flat(d)) for d in sizes[:2]]
-    except ValueError:
-        return "shapes"
-    if flat != shaped[:2]:
-        return "shapes"
-    straight = _extended(sizes[:2], shaped[:2], sizes[2])
-    return "line" if straight == shaped[2] else "numbers"
-
-
-@cache
-def _line(of: WorkerProfile, workers: int) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
-    sizes, sheets = [_probe(of.model, which).d for which in (0, 1)], [_probed(of, workers, which) for which in (0, 1)]
-    low, high = _extended(sizes, sheets, 0), _extended(sizes, sheets, 1)
-    assert low is not None
-    assert high is not None
-    return sheets[0].pattern, np.array(low.bytes), np.array(high.bytes) - np.array(low.bytes)
 
 
 @cache

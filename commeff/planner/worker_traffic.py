@@ -19,7 +19,7 @@ from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart, part_numbers
 from commeff.planner.policies import Numbers, Policies, distinct
 from commeff.planner.traffic import Waiting, WorkerTraffic
-from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile
+from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile, depends, hides, like, line, sheet
 from commeff.topologies import MixingMatrix
 
 ENCODING = 16  # bytes of memory traffic for each number compressed and added up again, beside what is remembered
@@ -52,13 +52,13 @@ def alike(model: Model, policies: Policies, layers: Numbers, embeddings: Numbers
         several = (method == place) & (workers > 1)
         same = defaultdict[int, list[int]](list)
         for n in np.unique(workers[several]):
-            same[of.like(int(n))].append(n)
+            same[like(of, int(n))].append(n)
         for n, members in same.items():
             index = np.flatnonzero(several & np.isin(workers, members))
             part = tensor[index], layers[index], embeddings[index]
-            if of.depends(n) == "line":
-                pattern, fixed, each = of.line(n)
-                yield Alike(index, pattern, of.hides(n), fixed[:, None] + each[:, None] * part_numbers(model, *part))
+            if depends(of, n) == "line":
+                pattern, fixed, each = line(of, n)
+                yield Alike(index, pattern, hides(of, n), fixed[:, None] + each[:, None] * part_numbers(model, *part))
             else:
                 yield from _played(of, n, index, (part[0], np.ceil(part[1]), part[2]))
 
@@ -66,13 +66,13 @@ def alike(model: Model, policies: Policies, layers: Numbers, embeddings: Numbers
 def _played(of: WorkerProfile, workers: int, index: NDArray[np.int64], parts: Sequence[Numbers]) -> Iterator[Alike]:
     """The same, of a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
     rows, where = distinct(*parts)
-    sheets = [of.sheet(workers, ModelPart(*map(int, row))) for row in rows]
-    for pattern in dict.fromkeys(sheet.pattern for sheet in sheets):
-        own = [i for i, sheet in enumerate(sheets) if sheet.pattern == pattern]
+    sheets = [sheet(of, workers, ModelPart(*map(int, row))) for row in rows]
+    for pattern in dict.fromkeys(each.pattern for each in sheets):
+        own = [i for i, each in enumerate(sheets) if each.pattern == pattern]
         table = np.zeros((len(sheets[own[0]].bytes), len(sheets)))
         table[:, own] = np.array([sheets[i].bytes for i in own]).T
         chosen = np.isin(where, own)
-        yield Alike(index[chosen], pattern, of.hides(workers), table[:, where[chosen]])
+        yield Alike(index[chosen], pattern, hides(of, workers), table[:, where[chosen]])
 
 
 def worker_traffic(

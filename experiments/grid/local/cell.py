@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 from commeff.experiments.config.plugins import admit
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.local.exit_codes import BUSY, CLOSED
 from commeff.experiments.grid.local.gpus import VISIBLE
+from commeff.experiments.grid.local.server import BUSY, CLOSED
 from commeff.experiments.run.local import LOCAL, Forks
 from commeff.experiments.run.progress import Stop, Throttled
 from commeff.experiments.run.runner import RunBusy, RunFailed, run_one

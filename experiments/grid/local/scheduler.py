@@ -20,9 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from commeff.experiments.grid.local.exit_codes import BUSY, count_oom_kills, describe_exit
 from commeff.experiments.grid.local.gpus import Gpus, visible_gpus
-from commeff.experiments.grid.local.server import ForkServer
+from commeff.experiments.grid.local.server import BUSY, ForkServer, count_oom_kills, describe_exit
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.store import BAD, FINISHED, RunFolder
 

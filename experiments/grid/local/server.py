@@ -1,4 +1,6 @@
-"""Processes forked from a server that has imported torch already, so that starting one costs milliseconds."""
+"""Processes forked from a server that has imported torch already, so that starting one costs milliseconds; and how they
+ended.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import TypeVar, cast
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.local.exit_codes import describe_exit
 from commeff.files import make, remove
 
 # Every process would import these anew otherwise.
@@ -33,6 +35,7 @@ PRELOAD = (
 LONGEST = 60  # bytes of a path: a socket has 107, its folder and its own name included
 SHORT = ("/tmp", "/var/tmp", "/dev/shm")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # handled by this process, which tells those it starts
+BUSY, CLOSED = 75, 73  # exit codes of a cell: another process runs it; its folder cannot be written
 T = TypeVar("T")
 
 
@@ -134,3 +137,23 @@ def _answer(function: Callable[..., object], arguments: tuple[object, ...], conn
         answer = (False, error)
     with suppress(OSError):
         connection.send(answer)
+
+
+def describe_exit(code: int | None) -> str:
+    """An exit code in words: negative codes are signals.
+
+    >>> describe_exit(-9), describe_exit(1)
+    ('ended by SIGKILL', 'ended with exit code 1')
+    """
+    if code == CLOSED:
+        return "ended: its folder cannot be written"
+    return f"ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with exit code {code}"
+
+
+def count_oom_kills() -> int:
+    """Count the processes of this control group that the kernel has ended because memory ran out."""
+    try:
+        events = Path("/sys/fs/cgroup/memory.events").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in events.splitlines() if line.startswith("oom_kill "))

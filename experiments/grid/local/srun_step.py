@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.cell import GRACE, leave, to_log
-from commeff.experiments.grid.local.exit_codes import describe_exit
+from commeff.experiments.grid.local.server import describe_exit
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.orphans import end_with_parent
 from commeff.experiments.run.progress import Stop

@@ -16,7 +16,7 @@ from commeff.compressors import Layout
 from commeff.core import Strategy
 from commeff.planner import Model, Policies, Policy, WorkerMethod, predict
 from commeff.planner.model_part import ModelPart
-from commeff.planner.worker_profile import WorkerProfile
+from commeff.planner.worker_profile import WorkerProfile, depends, hides, sheet
 from commeff.planner.worker_traffic import alike
 from tests.commeff.planner.ways import method, way
 
@@ -55,7 +55,7 @@ def truth(method: WorkerMethod, workers: int, layout: Layout, dtype: torch.dtype
 
 
 def test_every_method_is_here():
-    assert {case.name.split(',')[0] for case in CASES} >= set(methods.__all__)
+    assert {case.name.split(",")[0] for case in CASES} >= set(methods.__all__)
 
 
 @pytest.mark.parametrize("method", CASES, ids=lambda case: case.name)
@@ -81,12 +81,12 @@ def test_gradients_travel_as_they_are_summed_and_parameters_as_the_weights():
     for precision, gradients, weights in (("bf16", 4, 2), ("fp16", 2, 2), ("fp32", 4, 4)):
         for name, width in (("psgd", gradients), ("dsgd", weights), ("local_sgd", weights)):
             of = WorkerProfile(way(name), MODEL, precision)
-            assert set(of.sheet(4, part).bytes) == {width * d, 0.0}
-        assert WorkerProfile(way("diloco"), MODEL, precision).sheet(4, part).bytes == (weights * d, 8.0 * d)
+            assert set(sheet(of, 4, part).bytes) == {width * d, 0.0}
+        assert sheet(WorkerProfile(way("diloco"), MODEL, precision), 4, part).bytes == (weights * d, 8.0 * d)
 
 
 @pytest.mark.parametrize(
-    ("method", "depends"),
+    ("method", "found"),
     [
         (way(), "line"),
         (way("sgp"), "line"),
@@ -97,13 +97,13 @@ def test_gradients_travel_as_they_are_summed_and_parameters_as_the_weights():
         (WorkerMethod(by_tensor), "shapes"),
     ],
 )
-def test_what_bytes_depend_on_is_found_out(method, depends):
-    assert WorkerProfile(method, MODEL, "bf16").depends(4) == depends
+def test_what_bytes_depend_on_is_found_out(method, found):
+    assert depends(WorkerProfile(method, MODEL, "bf16"), 4) == found
 
 
 def test_whole_vectors_cannot_leave_while_gradients_are_computed():
-    hides = {name: WorkerProfile(way(name), MODEL, "bf16").hides(4) for name in ("psgd", "mem_sgd")}
-    assert hides == {"psgd": True, "mem_sgd": False}
+    found = {name: hides(WorkerProfile(way(name), MODEL, "bf16"), 4) for name in ("psgd", "mem_sgd")}
+    assert found == {"psgd": True, "mem_sgd": False}
 
 
 def test_psgd_costs_the_same_however_its_ranks_are_called():
