@@ -179,7 +179,11 @@ class Strategy(Stateful):
 
         Gradients that are averaged at every step keep equal workers equal, optimizers and all.
         """
-        return agrees(self.parameters, step) or (is_rowwise(self.parameters) and agrees(self.gradients))
+        if agrees(self.parameters, step) or not is_rowwise(self.parameters):
+            return agrees(self.parameters, step)
+        timetable = self.gradients.timetable()
+        steps = {*range(timetable.period or timetable.sample), *timetable.changes}
+        return all(agrees(self.gradients, each) for each in steps)
 
     @property
     def compares(self) -> bool:

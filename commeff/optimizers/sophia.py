@@ -140,7 +140,7 @@ class SophiaH(Sophia):
     >>> import torch
     >>> SophiaH([torch.nn.Parameter(torch.zeros(2))], rho=0.0)
     Traceback (most recent call last):
-    ValueError: rho must be above 0, got 0.0
+    ValueError: rho must lie in (0, inf], got 0.0
     """
 
     kind = "hessian"

@@ -90,6 +90,7 @@ class Sometimes(ByStep):
     def __init__(self, probability: float, inner: Transform, otherwise: Transform | None = None) -> None:
         require.within("(0, 1]", "1/p steps is the mean distance of two exchanges", probability=probability)
         self.probability, self.inner, self.otherwise = probability, inner, otherwise or Keep()
+        self._key: tuple[int, tuple[str, ...]] = 0, ("coin",)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
