@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -142,31 +143,40 @@ def _fastest(adjacency: Adjacency) -> MixingMatrix:
     identity, centred = np.eye(n), np.eye(n) - 1 / n
 
     point = np.append(1 / (1 + np.maximum(degrees[first], degrees[second])), 1.0)  # Metropolis weights, and t = 1 > rho
-    accuracy = 1.0
+    best, accuracy = point, 1.0
     while accuracy > 1e-10:
         accuracy /= 8
         decrement, squared_before = np.inf, np.inf
         while decrement > 0.1:
             deviation = centred - incidence * point[:-1] @ incidence.T
-            above = np.linalg.inv(point[-1] * identity - deviation)
-            below = np.linalg.inv(point[-1] * identity + deviation)
-            projections = [incidence.T @ inverse @ incidence for inverse in (above, below)]
-            squared = [np.square(inverse @ incidence).sum(axis=0) for inverse in (above, below)]
-            gradient = np.append(
-                projections[1].diagonal() - projections[0].diagonal(), 2 * n / accuracy - np.trace(above + below)
-            )
-            cross = squared[0] - squared[1]
-            corner = np.square(above).sum() + np.square(below).sum()
-            hessian = np.block(
-                [[np.square(projections[0]) + np.square(projections[1]), cross[:, None]], [cross[None, :], corner]]
-            )
-            newton = np.linalg.solve(hessian, gradient)
+            try:
+                above, below = (_inverse(point[-1] * identity + sign * deviation) for sign in (-1, 1))
+                best = min(best, point, key=itemgetter(-1))  # rho < t at every point inside
+                projections = [incidence.T @ inverse @ incidence for inverse in (above, below)]
+                squared = [np.square(inverse @ incidence).sum(axis=0) for inverse in (above, below)]
+                gradient = np.append(
+                    projections[1].diagonal() - projections[0].diagonal(), 2 * n / accuracy - np.trace(above + below)
+                )
+                cross = squared[0] - squared[1]
+                corner = np.square(above).sum() + np.square(below).sum()
+                hessian = np.block(
+                    [[np.square(projections[0]) + np.square(projections[1]), cross[:, None]], [cross[None, :], corner]]
+                )
+                newton = np.linalg.solve(hessian, gradient)
+            except np.linalg.LinAlgError:  # by rounding, the last step led outside, or the next is unknown
+                return symmetric(n, first, second, best[:-1])
             square = float(gradient @ newton)
             if not 0 <= square < squared_before:  # what is left is below the rounding error of the inverses
-                return symmetric(n, first, second, point[:-1])
+                return symmetric(n, first, second, best[:-1])
             decrement, squared_before = float(np.sqrt(square)), square
             point = point - newton / (1 + decrement)
-    return symmetric(n, first, second, point[:-1])
+    return symmetric(n, first, second, best[:-1])
+
+
+def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """That of a positive definite matrix; any other is a LinAlgError."""
+    np.linalg.cholesky(matrix)
+    return np.linalg.inv(matrix)
 
 
 Rules = Mapping[str, Callable[[Adjacency], MixingMatrix]]

@@ -123,3 +123,11 @@ def test_loops_weights_and_parallel_edges_do_not_count() -> None:
 def test_fastest_weights_stop_at_the_rounding_error() -> None:
     """On the bull graph Newton's steps become noise before the last accuracy is reached."""
     assert from_graph(nx.bull_graph(), "fastest").at(0).rho == pytest.approx(0.5**0.5, abs=1e-8)
+
+
+@pytest.mark.parametrize("number", range(3, 7))
+def test_fastest_weights_are_no_slower_than_metropolis_on_any_small_graph(number: int) -> None:
+    for graph in nx.graph_atlas_g():
+        if len(graph) == number and nx.is_connected(graph):
+            fastest, metropolis = (from_graph(graph, rule).at(0).rho for rule in ("fastest", "metropolis"))
+            assert fastest <= metropolis + 1e-8, graph.name
