@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,7 +173,7 @@ def _fastest(adjacency: Adjacency) -> MixingMatrix:
     return symmetric(n, first, second, best[:-1])
 
 
-def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def _inverse(matrix: NDArray[Any]) -> NDArray[Any]:
     """That of a positive definite matrix; any other is a LinAlgError."""
     np.linalg.cholesky(matrix)
     return np.linalg.inv(matrix)
