@@ -23,7 +23,7 @@ from commeff.experiments.report.data.statistics import estimate
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.replicas import Stacked
-from commeff.training.evaluation import calibrate
+from commeff.training.evaluation import calibrate, measure_locals
 from commeff.training.run import Run
 
 WORKERS, BATCH, STEPS, SEEDS = 8, 16, 1600, (0, 1, 2)
@@ -33,12 +33,14 @@ WORDS = (
 ).split()
 METHODS = {"parallel SGD": ["method=psgd"], "gossip on a ring": ["method=dsgd", "topology=ring"]}
 PLAIN = "plain images, 2,048 in batches of 256"
+RUNNING = "running averages, each worker's own model"
 PAGE = """# Which statistics should BatchNorm have in the average model?
 
-{workers} simulated workers train a ResNet-8 for {steps} steps of {workers} x {batch} images ({data}). Every
-row of a table evaluates the same parameters: the average model of the last step. Only the estimate of BatchNorm's mean
-and variance differs. Training batches are cropped and mirrored, plain images are not. ± is half a 95 % interval over
-seeds; differences are paired by seed.
+{workers} simulated workers train a ResNet-8 for {steps} steps of {workers} x {batch} images ({data}). Rows of a
+table evaluate the same parameters: the average model of the last step. Only the estimate of BatchNorm's mean and
+variance differs. The last row is the mean over the workers' own models, each with the running averages of its own
+training; parallel SGD's workers all have the parameters of the average model. Training batches are cropped and
+mirrored, plain images are not. ± is half a 95 % interval over seeds; differences are paired by seed.
 
 Measured: `python -m commeff.experiments.studies.batch_norm --data FOLDER`, commit {commit}, {cpu}, torch {torch},
 seeds {seeds}.
@@ -83,6 +85,8 @@ def run(method: Sequence[str], seed: int, data: str | None) -> list[dict[str, An
         done.finish_step(strategy.step(done.replicas.parameters, gradient, communicator))
     with done.replicas.averaged(communicator) as (model, _):
         rows = [{"statistics": name} | task.evaluate(calibrate(model, of(task))) for name, of in STATISTICS.items()]
+    own = measure_locals(task, done.replicas, communicator)
+    rows.append({"statistics": RUNNING} | {name.removeprefix("local_"): value for name, value in own.items()})
     return [{"seed": seed, "data": task.label} | row for row in rows]
 
 
@@ -92,7 +96,7 @@ def page(found: pd.DataFrame) -> Iterator[str]:
         own = found[found["method"] == method].pivot(index="seed", columns="statistics")
         yield from (f"## {method}", "", "| statistics | accuracy (%) | − plain (points) | loss |")
         yield "|:--|--:|--:|--:|"
-        for name in STATISTICS:
+        for name in (*STATISTICS, RUNNING):
             accuracy, loss = 100 * own["val_accuracy"], own["val_loss"]
             gain = accuracy[name] - accuracy[PLAIN]
             yield f"| {name} | {_words(accuracy[name], 1)} | {_words(gain, 2)} | {_words(loss[name], 3)} |"
