@@ -60,6 +60,8 @@ stragglers: install
 cifar10: install
 	for t in "cifar10_controls" "cifar10_top_k --scale reduced" "cifar10_precision"; do $(BIN)/commeff reproduce $$t -j 2 --minutes 40 \
 	  --store runs/reproduce/cifar10 --out results/cifar10/$${t%% *} $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
+	$(BIN)/commeff grid $(GRIDS)/top_k_probes.yaml $(DATA_DIR) --no-report
+	$(BIN)/commeff report runs/top_k_probes --out results/cifar10/top_k_probes
 
 # Published tables at full scale, some minutes each; 3 says that a claim fails, which its page explains.
 CONVEX := bias_floors choco compressors diana ef21_floor ef21_rate local_steps momentum_bias scaffnew speed_up topologies transient \
