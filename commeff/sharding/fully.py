@@ -15,17 +15,10 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 from torch.distributed.tensor import DTensor
-
-try:
-    from torch.distributed import all_gather_single, reduce_scatter_single
-except ImportError:  # their names before torch 2.13
-    from torch.distributed import all_gather_into_tensor as all_gather_single
-    from torch.distributed import reduce_scatter_tensor as reduce_scatter_single
 
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
@@ -51,41 +44,26 @@ class Unit(NamedTuple):
     module: nn.Module
 
 
-class CountedGather(AllGather):
+class CountedGather(DefaultAllGather):
     """FSDP's gathers, which the axis counts."""
 
     def __init__(self, axis: Axis) -> None:
         self._axis = axis
 
-    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
-    def __call__(
-        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
-    ) -> dist.Work | None:
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, *arguments: Any, **options: Any) -> Any:
         self._axis.sent(input_tensor.nbytes * (self._axis.size - 1))
-        return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
+        return super().__call__(output_tensor, input_tensor, *arguments, **options)
 
 
-class CountedScatter(ReduceScatter):
+class CountedScatter(DefaultReduceScatter):
     """FSDP's scatters of sums, which the axis counts."""
 
     def __init__(self, axis: Axis) -> None:
         self._axis = axis
 
-    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
-    def __call__(
-        self,
-        output_tensor: Tensor,
-        input_tensor: Tensor,
-        group: dist.ProcessGroup,
-        op: Any,
-        async_op: bool = False,
-    ) -> dist.Work | None:
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, *arguments: Any, **options: Any) -> Any:
         self._axis.sent(output_tensor.nbytes * (self._axis.size - 1))
-        return reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        return super().__call__(output_tensor, input_tensor, *arguments, **options)
 
 
 def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtype: torch.dtype | None = None) -> None:
