@@ -39,8 +39,6 @@ class Holding:
         Of these.
     dealt : Dealt
         What it updates of them.
-    mesh : Mesh or None
-        The processes, where this package has split the worker.
     inner : list of Axis
         The axes over which a worker lies, where this package has split it.
     copied : int
@@ -95,7 +93,6 @@ class Holding:
             self.computed = self.dealt.layout
         every = named(self.parts, nn.Module.named_parameters)
         self._frozen = {name: parameter for name, parameter in every.items() if name not in self.parameters}
-        self.mesh = ours
         self.inner = list(ours.inner.values()) if ours is not None else []
         self.copied = self.dealt.row.copied
         self.once = workers is None and (ours is None or ours.degrees["pipeline"] == 1)

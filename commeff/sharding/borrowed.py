@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
@@ -11,15 +12,12 @@ from torch.distributed.tensor import DTensor
 
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
-from commeff.sharding.foreign import Workers, local, parted, resharded
+from commeff.sharding.foreign import Place, Workers, local, resharded
+from commeff.sharding.layout import ShardedLayout
+from commeff.sharding.parts import parts_of
 from commeff.sharding.portions import placements_of
 from commeff.sharding.row import Row, Span
 from commeff.sharding.rows import Dealt
-
-ADVICE = (
-    "nothing averages them over these ranks, which would drift apart; give fully_shard that axis, or average them "
-    "before the step"
-)
 
 
 class BorrowedRow(Row):
@@ -53,7 +51,8 @@ class BorrowedRow(Row):
                 "trainable parameters must be on one device, and be at least one, got "
                 f"{len(devices)} devices {sorted(map(str, devices))}: they lie in one tensor"
             )
-        self._parts, self.placements = parts, placements_of(parameters, workers)
+        self._parts, self._workers = parts, workers
+        self.placements = placements_of(parameters, workers)
         self._named, self._axis = dict(parameters), Axis("shard")
         self._layout = Layout.of([(name, tuple(local(p).shape)) for name, p in parameters.items()])
         self.spans = self.spans_of(self._axis)
@@ -97,17 +96,12 @@ class BorrowedRow(Row):
         for parameter, place in self._places(self.gradient):
             gradient = parameter.grad
             assert gradient is not None
-            if (
-                isinstance(gradient, DTensor)
-                and isinstance(parameter, DTensor)
-                and gradient.placements != parameter.placements
-            ):
+            if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
                 gradient = gradient.redistribute(placements=parameter.placements)
             place.copy_(local(gradient))
         if not self._compared:
-            fields, placed = self._layout.fields, self.placements
-            gradients = {field.name: self.gradient[0, field.start : field.stop] for field in fields}
-            for fault in parted(gradients, placed.homes, placed.workers, ADVICE):
+            gradients = {field.name: self.gradient[0, field.start : field.stop] for field in self._layout.fields}
+            for fault in _parted(gradients, self.placements.homes, self._workers):
                 raise ValueError(fault)
             self._compared = True
         return self.gradient
@@ -127,7 +121,26 @@ class BorrowedRow(Row):
 def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module], workers: Workers) -> Dealt:
     """What this rank holds of a model that its user has split, in a row; all ranks of the worker call it."""
     row = BorrowedRow(parameters, parts, workers)
-    if not workers.inner:
-        return Dealt(row, row.placements.whole)
-    layout = row.placements.layout()
-    return Dealt(row, layout, row.placements.parts(layout))
+    layout, homes = row.placements
+    if not isinstance(layout, ShardedLayout):
+        return Dealt(row, layout)
+    return Dealt(row, layout, parts_of(layout, {name: workers.words(places) for name, places in homes.items()}))
+
+
+def _parted(tensors: Mapping[str, Tensor], homes: Mapping[str, Sequence[Place]], workers: Workers) -> Iterable[str]:
+    """Copies whose norms differ, as of ranks that have seen other data, in words; all ranks of a worker call it."""
+    norms = {
+        name: float(torch.linalg.vector_norm(tensor.double()))
+        for name, tensor in tensors.items()
+        if len(homes[name]) > 1
+    }
+    theirs: dict[Place, dict[str, float]] = workers.gather(norms)
+    for name, norm in norms.items():
+        for home in homes[name]:
+            other = theirs[home].get(name, norm)
+            if math.isfinite(norm + other) and not math.isclose(norm, other, rel_tol=1e-3):
+                yield (
+                    f"copies of {name} must get the same gradient, got norms {norm:.6g} here and {other:.6g} at "
+                    f"{workers.words([home])}: nothing averages them over these ranks, which would drift apart; give "
+                    "fully_shard that axis, or average them before the step"
+                )

@@ -9,6 +9,7 @@ FSDP gets the shard axis alone; the workers' axis is the method's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -27,6 +28,7 @@ from commeff.sharding.foreign import resharded
 from commeff.sharding.layers import Stage, stages_here
 from commeff.sharding.mesh import Mesh
 from commeff.sharding.row import Row, Span
+from commeff.sharding.zero import part_of
 
 
 class Unit(NamedTuple):
@@ -283,7 +285,6 @@ class FullyRow(Row):
 
 def _rows(shape: Sequence[int], begin: int, axis: Axis) -> Span:
     """The columns of this rank's rows of a tensor that begins at a column; FSDP shards the first dimension."""
-    rows = -(-shape[0] // axis.size)
-    width = torch.Size(shape[1:]).numel()
-    first, last = (min(r * rows, shape[0]) * width for r in (axis.rank, axis.rank + 1))
-    return begin + first, begin + last
+    width = math.prod(shape[1:])
+    first, last = part_of(0, shape[0], axis)
+    return begin + first * width, begin + last * width

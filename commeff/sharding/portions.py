@@ -6,7 +6,7 @@ each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -15,10 +15,8 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, distribute_t
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from commeff.compressors import Layout
-from commeff.sharding.collectives import Axis
 from commeff.sharding.foreign import Place, Workers, local
 from commeff.sharding.layout import Holders, ShardedLayout
-from commeff.sharding.parts import Part, parts_of
 from commeff.sharding.shard import Shard, runs_of
 
 
@@ -27,37 +25,14 @@ class Placements(NamedTuple):
 
     Attributes
     ----------
-    workers : Workers
-        The ranks.
-    whole : Layout
-        Of all of them.
-    shards : dict of str to Shard
-        What this rank has of them.
+    layout : Layout
+        Of this rank's row: its shards, in its own order. Of whole tensors where a worker has one rank.
     homes : dict of str to tuple of Place
         The ranks that have the same of a tensor as this one.
-    sharding, staging : sequence of Axis
-        Along which ranks have other shards of the same tensors, and other tensors.
     """
 
-    workers: Workers
-    whole: Layout
-    shards: dict[str, Shard]
+    layout: Layout
     homes: dict[str, tuple[Place, ...]]
-    sharding: Sequence[Axis]
-    staging: Sequence[Axis]
-
-    def layout(self) -> ShardedLayout:
-        """Of this rank's row: its shards in the order of the whole."""
-        staging = [self.workers.inner.index(axis) for axis in self.staging]
-        held = {}
-        for name, shard in self.shards.items():
-            stages = {tuple(home[i] for i in staging) for home in self.homes[name]}
-            held[name] = shard, Holders(len(self.homes[name]), len(stages))
-        return ShardedLayout.of_shards(self.whole, held, self.sharding, self.staging)
-
-    def parts(self, layout: ShardedLayout) -> tuple[Part, ...]:
-        """The columns of the row by the ranks that hold them."""
-        return parts_of(layout, {name: self.workers.words(homes) for name, homes in self.homes.items()})
 
 
 def shard_of(parameter: Tensor) -> Shard:
@@ -113,16 +88,18 @@ def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> P
     ]
     if faults:
         raise ValueError("\n".join(faults))
+    whole = Layout.of([(name, shape) for name, (shape,) in shapes.items()])
+    homes = {name: tuple(sorted(found[name, shard])) for name, (shard, _) in mine.items()}
+    if not workers.inner:
+        return Placements(whole, homes)
     names = {place: {name for name, *_ in held} for place, held in theirs.items()}
-    staging = [axis for i, axis in enumerate(workers.inner) if _differ(names, i)]
-    return Placements(
-        workers,
-        Layout.of([(name, shape) for name, (shape,) in shapes.items()]),
-        {name: shard for name, (shard, _) in mine.items()},
-        {name: tuple(sorted(found[name, shard])) for name, (shard, _) in mine.items()},
-        [axis for axis in workers.inner if axis not in staging],
-        staging,
-    )
+    staging = [i for i in range(len(workers.inner)) if _differ(names, i)]
+    shards = {}
+    for name, (shard, _) in mine.items():
+        stages = {tuple(home[i] for i in staging) for home in homes[name]}
+        shards[name] = shard, Holders(len(homes[name]), len(stages))
+    sharding = [axis for i, axis in enumerate(workers.inner) if i not in staging]
+    return Placements(ShardedLayout.of_shards(whole, shards, sharding, [workers.inner[i] for i in staging]), homes)
 
 
 def _differ(names: Mapping[Place, set[str]], i: int) -> bool:

@@ -15,7 +15,6 @@ from commeff.compressors.layout import one_kind
 from commeff.sharding.collectives import Axis
 
 Span = tuple[int, int]
-WORD = 8  # bytes of an integer
 
 
 class Row(ABC):
@@ -154,16 +153,6 @@ def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch
     for parameter, field in zip(parameters.values(), layout.fields, strict=True):
         parameter.data = row[0, field.start : field.stop].view(field.shape).copy_(parameter.data)
     return row
-
-
-def fingerprint(numbers: Tensor) -> Tensor:
-    """A number that is another one when any of these is, if not by chance: the sum of their bits as integers."""
-    octets = numbers.contiguous().view(-1).view(torch.uint8)
-    first = -octets.storage_offset() % WORD
-    last = len(octets) - (len(octets) - first) % WORD
-    if last <= first:
-        return octets.sum()
-    return octets[first:last].view(torch.int64).sum() + octets[:first].sum() + octets[last:].sum()
 
 
 def _widths(spans: Sequence[Span], total: int) -> list[int]:

@@ -134,7 +134,8 @@ class SharedRow(CopiedRow):
 
     def _reduced(self) -> Tensor:
         ((start, stop),) = self.spans
-        return (self._axis.scatter(_padded(self._gradients, self._axis.size), 1) / self._axis.size)[:, : stop - start]
+        padded = F.pad(self._gradients, (0, -self._layout.d % self._axis.size))
+        return (self._axis.scatter(padded, 1) / self._axis.size)[:, : stop - start]
 
     def load(self, x: Tensor) -> None:
         super().load(x)
@@ -182,7 +183,7 @@ class ScatteredRow(Row):
         self._counted: list[tuple[int, int]] | None = None
 
     def spans_of(self, axis: Axis) -> Sequence[Span]:
-        return [_part(start, stop, axis) for start, stop in self._buckets]
+        return [part_of(start, stop, axis) for start, stop in self._buckets]
 
     @property
     def parameters(self) -> Tensor:
@@ -271,21 +272,18 @@ class ScatteredRow(Row):
         self._row[0, start:stop] = gathered()[: stop - start]
 
 
-def even(d: int, axis: Axis, begin: int = 0) -> Span:
-    """The columns of this rank when each of n has an n-th of d from the first one on, the last one less.
+def even(d: int, axis: Axis) -> Span:
+    """The columns of this rank when each of n has an n-th of d, the last one less.
 
     >>> [even(10, Axis("shard", 4, rank)) for rank in range(4)]
     [(0, 3), (3, 6), (6, 9), (9, 10)]
     """
     if -(-d // axis.size) * (axis.size - 1) >= d:
         raise ValueError(f"{axis.name} = {axis.size} ranks need a longer row than {d} numbers: take fewer ranks")
-    return _part(begin, begin + d, axis)
+    return part_of(0, d, axis)
 
 
-def _part(start: int, stop: int, axis: Axis) -> Span:
+def part_of(start: int, stop: int, axis: Axis) -> Span:
+    """This rank's part of a span: equal ones, the last ones less, which may be empty."""
     width = -(-(stop - start) // axis.size)
     return min(start + axis.rank * width, stop), min(start + (axis.rank + 1) * width, stop)
-
-
-def _padded(row: Tensor, size: int) -> Tensor:
-    return F.pad(row, (0, -row.shape[1] % size))
