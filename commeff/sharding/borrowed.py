@@ -67,7 +67,7 @@ class BorrowedRow(Row):
             else:
                 parameter.data = place
         self.copied = sum(local(parameter).nbytes for parameter, _ in self._copied)
-        self._compared = False
+        self._compared, self._taken = False, set[str]()
 
     @property
     def parameters(self) -> Tensor:
@@ -82,15 +82,9 @@ class BorrowedRow(Row):
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
         return ()
 
-    def changed(self, writes: int = 0) -> bool:
-        return False
-
     def copies(self) -> list[str]:
         apart = {id(parameter) for parameter, _ in self._copied}
         return [name for name, parameter in self._named.items() if id(parameter) in apart]
-
-    def whole(self, own: Tensor) -> Tensor:
-        return own
 
     def finish(self) -> Tensor:
         for parameter, place in self._places(self.gradient):

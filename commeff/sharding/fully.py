@@ -211,7 +211,6 @@ class FullyRow(Row):
             for group in cast(FSDPModule, module)._get_fsdp_state()._fsdp_param_groups:
                 for each in group.fsdp_params:
                     each.reset_sharded_param()
-        self._taken: set[int] = set()
 
     def _shards(self) -> list[DTensor]:
         """The parameters, in the order of the row."""
@@ -231,15 +230,12 @@ class FullyRow(Row):
         here = [i for i, field in enumerate(self._layout.fields) if start <= field.start < stop]
         return [self._take(i) for i in here]
 
-    def changed(self, writes: int = 0) -> bool:
-        return any(parameter.grad is not None for i, parameter in enumerate(self._each) if i in self._taken)
-
     def copies(self) -> list[str]:
         return []  # what computes in few bits is FSDP's
 
     def finish(self) -> Tensor:
         for i in self._own:
-            if i not in self._taken:
+            if self._layout.fields[i].name not in self._taken:
                 self._take(i)
         self._taken.clear()
         return self.gradient
@@ -247,19 +243,11 @@ class FullyRow(Row):
     def passes(self, passes: int) -> int:
         return min(passes, 1)  # FSDP reduces the sum of them
 
-    def missing(self) -> list[str]:
-        taken = {name for i, name in enumerate(self._named) if i in self._taken}
-        return [name for name in super().missing() if name not in taken]
-
-    def forget(self) -> None:
-        super().forget()
-        self._taken.clear()
-
     def _take(self, i: int) -> Span:
         """Move a gradient into the row."""
         parameter = self._each[i]
         start, stop = self._own[i]
-        self._taken.add(i)
+        self._taken.add(self._layout.fields[i].name)
         if parameter.grad is None:
             self.gradient[:, start:stop].zero_()
         else:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from commeff.compressors import Layout
+from commeff.compressors import Field, Layout
 from commeff.compressors.layout import one_kind
 from commeff.sharding.collectives import Axis
 
@@ -58,7 +58,7 @@ class Row(ABC):
         self._low = dtype or self.dtype
         self._named, self._layout, self._axis = dict(parameters), layout, axis
         self.spans = self.spans_of(axis)
-        self._l2 = 0.0
+        self._l2, self._taken = 0.0, set[str]()  # the parameters whose gradients have been taken away
 
     @property
     @abstractmethod
@@ -91,7 +91,10 @@ class Row(ABC):
         """(1, own) at each rank -> (1, d)."""
         size = self._axis.size
         every = [self.spans_of(Axis(self._axis.name, size, rank)) for rank in range(size)]
-        widest = max(sum(stop - start for start, stop in spans) for spans in every)
+        widths = [sum(stop - start for start, stop in spans) for spans in every]
+        if min(widths) == self._layout.d:
+            return own
+        widest = max(widths)
         gathered = self._axis.gather(F.pad(own, (0, widest - own.shape[1])), 0)
         row = own.new_empty(1, self._layout.d)
         for piece, spans in zip(gathered, every, strict=True):
@@ -103,9 +106,9 @@ class Row(ABC):
         """All gradients are as backward has left them; writes into them from here on, `changed` sees."""
         return None  # what is shared by FSDP is taken, or the user's
 
-    @abstractmethod
     def changed(self, writes: int = 0) -> bool:
         """Whether gradients are other ones than those that `arrived` took, or were written into more often than so."""
+        return any(self._named[name].grad is not None for name in self._taken)
 
     def copies(self) -> list[str]:
         """The parameters whose numbers lie elsewhere too, from where `load` takes them."""
@@ -126,12 +129,13 @@ class Row(ABC):
 
     def missing(self) -> list[str]:
         """The parameters that have no gradient, where `arrived` has not taken it."""
-        return [name for name, parameter in self._named.items() if parameter.grad is None]
+        return [name for name, parameter in self._named.items() if parameter.grad is None and name not in self._taken]
 
     def forget(self) -> None:
         """Drop all gradients, at all ranks."""
         for parameter in self._named.values():
             parameter.grad = None
+        self._taken.clear()
 
     def _masters(self) -> Tensor | None:
         """(1, own): the own columns of parameters that will compute in another dtype; None if they do not."""
@@ -140,10 +144,10 @@ class Row(ABC):
         whole = torch.cat([parameter.detach().flatten() for parameter in self._named.values()])
         return torch.cat([whole[start:stop] for start, stop in self.spans])[None]
 
-    def _fields(self, start: int, stop: int) -> list[tuple[nn.Parameter, int, int]]:
-        """The tensors that begin in these columns, and where."""
+    def _fields(self, start: int, stop: int) -> list[tuple[nn.Parameter, Field]]:
+        """The tensors that begin in these columns, and where they lie."""
         pairs = zip(self._named.values(), self._layout.fields, strict=True)
-        return [(p, field.start, field.stop) for p, field in pairs if start <= field.start < stop]
+        return [(parameter, field) for parameter, field in pairs if start <= field.start < stop]
 
 
 def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch.dtype) -> Tensor:
