@@ -38,7 +38,7 @@ class RankWhereabouts(Whereabouts):
         cls, layout: Layout, parameters: Mapping[str, nn.Parameter], spans: Sequence[Span], pipeline: Axis
     ) -> RankWhereabouts:
         """Of a rank that computes with these parameters, in the layout's order."""
-        cuts = {n: cut for n, p in parameters.items() if (cut := getattr(p, "cut", None)) is not None}
+        cuts = {name: getattr(p, "cut", None) or Shard.of_all(p.shape or (1,)) for name, p in parameters.items()}
         homes = {name: homes_of(parameter, pipeline) for name, parameter in parameters.items()}
         borrowed = frozenset(name for name, ranks in homes.items() if ranks and ranks[0] != pipeline.rank)
         return cls(layout, tuple(spans), cuts, borrowed)
@@ -49,16 +49,13 @@ class RankWhereabouts(Whereabouts):
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        return {name: self.cuts[name].shape if name in self.cuts else s for name, s in super().shapes.items()}
+        return {name: cut.shape for name, cut in self.cuts.items()}
 
     def boxes(self, spans: Sequence[Span]) -> list[Box]:
-        found, shapes = list[Box](), self.shapes
+        found = list[Box]()
         for box in super().boxes(spans):
-            start = box.start
-            cut, own = self.cuts.get(box.tensor), (box.offsets, box.sizes)
-            for offsets, sizes in [own] if cut is None else cut.boxes(*own):
-                stop = start + prod(sizes)
-                if box.tensor not in self.left_out:
-                    found.append(Box(box.tensor, shapes[box.tensor], offsets, sizes, start, stop))
-                start = stop
+            cut, start = self.cuts[box.tensor], box.start
+            for offsets, sizes in cut.boxes(box.offsets, box.sizes) if box.tensor not in self.left_out else ():
+                found.append(Box(box.tensor, cut.shape, offsets, sizes, start, start + prod(sizes)))
+                start += prod(sizes)
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import ClassVar
 
 import torch
@@ -98,8 +99,9 @@ class Row(ABC):
         gathered = self._axis.gather(F.pad(own, (0, widest - own.shape[1])), 0)
         row = own.new_empty(1, self._layout.d)
         for piece, spans in zip(gathered, every, strict=True):
-            for (start, stop), columns in zip(spans, piece.split(_widths(spans, widest)), strict=False):
-                row[0, start:stop] = columns
+            ends = accumulate(stop - start for start, stop in spans)
+            for (start, stop), end in zip(spans, ends, strict=True):
+                row[0, start:stop] = piece[end - (stop - start) : end]
         return row
 
     def note(self) -> None:
@@ -157,8 +159,3 @@ def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch
     for parameter, field in zip(parameters.values(), layout.fields, strict=True):
         parameter.data = row[0, field.start : field.stop].view(field.shape).copy_(parameter.data)
     return row
-
-
-def _widths(spans: Sequence[Span], total: int) -> list[int]:
-    widths = [stop - start for start, stop in spans]
-    return [*widths, total - sum(widths)]
