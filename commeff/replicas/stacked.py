@@ -235,25 +235,15 @@ class Stacked:
 
 
 def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
-    """What runs whole models in a precision; others than these replicas are imported when a run needs them."""
+    """What runs whole models in a precision."""
+    from commeff.replicas import engines  # they extend the class above
+
     require.one_of(ENGINES, engine=engine)
-    if precision != "fp32":
-        if engine != "loop":
-            raise ValueError(
-                f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop"
-            )
-        if precision == MIXED:
-            from commeff.replicas.mixed import MixedStacked
-
-            return MixedStacked
-        from commeff.replicas.low import LowStacked
-
-        return partial(LowStacked, precision=precision)
-    if engine == "vmap":
-        from commeff.replicas.vmapped import Vmapped
-
-        return Vmapped
-    return Stacked
+    if precision == "fp32":
+        return engines.Vmapped if engine == "vmap" else Stacked
+    if engine != "loop":
+        raise ValueError(f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop")
+    return engines.MixedStacked if precision == MIXED else partial(engines.LowStacked, precision=precision)
 
 
 def backward(forwards: Sequence[Callable[[], Tensor]], weight: float, together: int) -> Tensor:
