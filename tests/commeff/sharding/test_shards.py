@@ -9,7 +9,7 @@ from commeff.compressors import Layout
 from commeff.compressors.boxes import Whereabouts
 from commeff.compressors.places import Places
 from commeff.sharding import Shard
-from commeff.sharding.boxes import RankWhereabouts
+from commeff.sharding.layout import RankWhereabouts
 from commeff.sharding.shard import cut_evenly
 
 SHARDS = {
