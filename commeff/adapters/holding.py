@@ -1,4 +1,4 @@
-"""What a process holds of its worker: a whole model, a piece that this package has cut, or one that its user has."""
+"""What a process holds of its worker: a model, or a piece that this package or its user has cut; its saved state."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ class Holding:
         Of these.
     dealt : Dealt
         What it updates of them.
-    mesh : Mesh or None
-        The processes, where this package has split the worker.
     inner : list of Axis
         The axes over which a worker lies, where this package has split it.
     copied : int
@@ -95,7 +93,6 @@ class Holding:
             self.computed = self.dealt.layout
         every = named(self.parts, nn.Module.named_parameters)
         self._frozen = {name: parameter for name, parameter in every.items() if name not in self.parameters}
-        self.mesh = ours
         self.inner = list(ours.inner.values()) if ours is not None else []
         self.copied = self.dealt.row.copied
         self.once = workers is None and (ours is None or ours.degrees["pipeline"] == 1)
@@ -194,3 +191,44 @@ def parts_of(model: Models) -> list[nn.Module]:
                 "names; give DistributedOptimizer(model, strategy)"
             )
     return parts
+
+
+def origin(communicator: Communicator, layout: Layout) -> dict[str, Any]:
+    """Of a state: its worker and their number; name, end and group of each tensor that the process updates."""
+    return {
+        "worker": [communicator.workers[0], communicator.n],
+        "layout": [[field.name, field.stop, field.group] for field in layout.fields],
+    }
+
+
+def compare(
+    state: Mapping[str, Any], here: Mapping[str, Any], parameters: Tensor, buffers: Mapping[str, Tensor]
+) -> None:
+    """Refuse a state that is not of this process, before anything is restored.
+
+    Parameters
+    ----------
+    state : dict
+        The saved one.
+    here : dict
+        The `origin` of this process's.
+    parameters, buffers : Tensor, dict of str to Tensor
+        What it would be restored into.
+    """
+    if "strategy" not in state:
+        raise ValueError(
+            f"the state must be of a DistributedOptimizer, got {', '.join(map(str, state))}: that of another "
+            "optimizer has no parameters and no method in it"
+        )
+    (mine, n), (its, saved) = here["worker"], state.get("worker", here["worker"])
+    if (mine, n) != (its, saved):
+        raise ValueError(
+            f"the state must be that of worker {mine} of {n}, got that of worker {its} of {saved}: a worker has "
+            "parameters and memories of its own; save at every rank, into a file of its own"
+        )
+    same = state.get("layout", here["layout"]) == here["layout"] and state["buffers"].keys() == buffers.keys()
+    if not same or state["parameters"].shape != parameters.shape:
+        raise ValueError(
+            "the state must be of these parameters, buffers and groups, got others: make the optimizer with the "
+            "model and the groups= that it was saved with"
+        )

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from commeff.adapters.gradients import Gradients
+from commeff.adapters.gradients import Gradients, looked
 from commeff.adapters.groups import Grouping, Groups, options_of, states_of
-from commeff.adapters.holding import Holding, Models, distinct
-from commeff.adapters.saved import compare, origin
-from commeff.adapters.scaler import looked
+from commeff.adapters.holding import Holding, Models, compare, distinct, origin
 from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core import overflow, overlap

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from commeff.adapters.holding import Holding
-from commeff.communicator import observe
+from commeff.communicator.wire.records import share_json
 from commeff.core.local import Local
 from commeff.core.properties import remembers
 from commeff.core.strategy import Strategy
 from commeff.sharding.foreign import local
-from commeff.sharding.row import fingerprint
 
-CHUNK = 2**24  # parts of a fingerprint, which float64 adds up exactly
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 
 
 class Weights:
@@ -83,14 +82,11 @@ class Weights:
         if not self._first:
             return False
         found = self._found()
-        changed = not torch.equal(found, self._expected)
-        communicator, total = self._holding.communicator, int(found.sum())
-        mine = torch.tensor(
-            [[float(changed), *(total >> shift & CHUNK - 1 for shift in (0, 24, 48))]], dtype=torch.float64
-        )
-        if not (mean := observe(communicator, mine))[0]:
+        mine = [not torch.equal(found, self._expected), int(found.sum())]
+        everyone = share_json(mine, self._holding.communicator.transport.group)
+        if not any(changed for changed, _ in everyone):
             return False
-        if float(observe(communicator, torch.tensor([float(not torch.equal(mean[1:].cpu(), mine[0, 1:]))]))):
+        if len({total for _, total in everyone}) > 1:
             raise RuntimeError(
                 "all workers must begin alike, got other weights at some since the optimizer was made: load the same "
                 "at every process, or at rank 0 before it is made"
@@ -109,6 +105,11 @@ class OnLoad:
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
         return getattr, ("", "format")  # takes whatever it is called with, and needs nothing of ours to be read
+
+
+def fingerprint(numbers: Tensor) -> Tensor:
+    """A number that is another one when any of these is, if not by chance: the sum of their bits as integers."""
+    return numbers.flatten().view(INTEGERS[min(numbers.itemsize, 8)]).sum()
 
 
 def some(names: Iterable[str]) -> str:

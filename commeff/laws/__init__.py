@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from commeff.laws.absence import leaves_the_absent_alone
-from commeff.laws.agreement import agrees_where_it_says_so
+from commeff.laws.absence import agrees_where_it_says_so, leaves_the_absent_alone
 from commeff.laws.conduct import (
     gives_the_same_when_x_is_donated,
     leaves_its_input_alone,
@@ -20,8 +19,7 @@ from commeff.laws.conduct import (
     works_in_blocks,
 )
 from commeff.laws.engines import is_the_same_on_every_engine
-from commeff.laws.growth import does_not_grow
-from commeff.laws.memory import resumes
+from commeff.laws.memory import does_not_grow, resumes
 from commeff.laws.pieces import acts_on_pieces
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Method, MethodCase, cases, run, slope, start
 from commeff.laws.profiled import has_an_exact_profile, is_profiled

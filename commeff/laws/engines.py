@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any, TypeVar
 
 import torch
@@ -85,27 +85,21 @@ def rehearse(processes: int, n: int, function: Callable[[Communicator], T]) -> l
     """
     ranks = range(processes)
     boxes: Boxes = {(a, b): SimpleQueue() for a in ranks for b in ranks}
-    answers: dict[int, T] = {}
-    errors: dict[int, Exception] = {}
 
-    def one(rank: int) -> None:
+    def one(rank: int) -> T:
         transport = Mail(rank, processes, boxes)
         try:
-            answers[rank] = function(Communicator(n, seed=3, transport=transport))
-        except Exception as error:  # is raised below, where somebody can hear it
-            errors[rank] = error
+            return function(Communicator(n, seed=3, transport=transport))
         finally:
             transport.end()
 
-    threads = [Thread(target=one, args=(rank,)) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(processes) as pool:
+        futures = [pool.submit(one, rank) for rank in ranks]
     # A process that fails stops sending, which makes the others fail: the cause is the error that is no silence.
-    for error in sorted(errors.values(), key=lambda error: isinstance(error, Silence)):
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, Silence)):
         raise error
-    return [answers[rank] for rank in ranks]
+    return [future.result() for future in futures]
 
 
 def is_the_same_on_every_engine(case: MethodCase) -> None:

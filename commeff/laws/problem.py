@@ -90,25 +90,23 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
             if k != "optimizer" and not isinstance(v, (int, float, OfWorkers))
         ]
         case = MethodCase(f"{method.__name__}({', '.join(words)})", partial(_build, method, arguments))
-        if "optimizer" in arguments and not _takes_momentum(case):
-            arguments |= {"optimizer": PLAIN}
-        strategy: object = case.build(WORKERS)
-        assert isinstance(strategy, Strategy), (
-            f"{case.name} gives a {type(strategy).__name__}: return Strategy(local, gradients=..., parameters=...)"
-        )
-        strategy.start(start(), LAYOUT, Communicator(workers=WORKERS))
+        try:
+            _require_start(case)
+        except ValueError:
+            if "optimizer" not in arguments:
+                raise
+            arguments |= {"optimizer": PLAIN}  # some refuse momentum; what else is wrong is refused again
+            _require_start(case)
         yield case
 
 
-def _takes_momentum(case: MethodCase) -> bool:
-    """Whether the method allows momentum in its optimizer, which some refuse."""
-    try:
-        strategy: object = case.build(WORKERS)
-        if isinstance(strategy, Strategy):
-            strategy.start(start(), LAYOUT, Communicator(workers=WORKERS))
-    except ValueError:
-        return False  # what else is wrong is refused again without it
-    return True
+def _require_start(case: MethodCase) -> None:
+    """Refuse what is no strategy, or does not start."""
+    strategy: object = case.build(WORKERS)
+    assert isinstance(strategy, Strategy), (
+        f"{case.name} gives a {type(strategy).__name__}: return Strategy(local, gradients=..., parameters=...)"
+    )
+    strategy.start(start(), LAYOUT, Communicator(workers=WORKERS))
 
 
 def _build(method: Method, arguments: dict[str, Any], n: int) -> Strategy:

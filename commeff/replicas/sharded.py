@@ -15,7 +15,7 @@ from commeff.compressors import Layout, WorkerRandom
 from commeff.replicas.arrivals import Arrivals, Listener
 from commeff.replicas.stacked import Batch
 from commeff.sharding import Axis, Computation, Mesh, Objective
-from commeff.sharding.boxes import RankWhereabouts
+from commeff.sharding.layout import RankWhereabouts
 from commeff.sharding.precision import LossScale, lower_frozen, lowered, raised
 from commeff.sharding.precision import precision as named_precision
 from commeff.sharding.rows import dealt

@@ -40,13 +40,6 @@ def write_row(model: nn.Module, row: Tensor, layout: Layout) -> nn.Module:
     return model
 
 
-def rows_for(named: Mapping[str, nn.Parameter], w: int, layout: Layout) -> tuple[Tensor, Tensor]:
-    """Memory for w rows of these parameters and their gradients, which are zero."""
-    dtype, device = one_kind(named.values())
-    parameters = torch.empty(w, layout.d, dtype=dtype, device=device)
-    return parameters, torch.zeros_like(parameters)
-
-
 def put_into(row: Tensor, gradients: Tensor, named: Mapping[str, nn.Parameter], layout: Layout) -> None:
     """Make parameters views of a row (d,), which takes their values, and their gradients views of another."""
     for parameter, field in zip(named.values(), layout.fields, strict=True):
@@ -109,7 +102,9 @@ class Stacked:
         named = trainable(first)
         group_of = [groups(name, p) for name, p in named.items()] if groups else None
         self.layout = Layout.of([(name, tuple(p.shape)) for name, p in named.items()], group_of)
-        self.parameters, self.gradients = rows_for(named, len(workers), self.layout)
+        dtype, device = one_kind(named.values())
+        self.parameters = torch.empty(len(workers), self.layout.d, dtype=dtype, device=device)
+        self.gradients = torch.zeros_like(self.parameters)
         self.models = []
         for i in range(len(workers)):  # each is in its row before there is another
             self.models.append(model() if i else first)
@@ -240,25 +235,15 @@ class Stacked:
 
 
 def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
-    """What runs whole models in a precision; others than these replicas are imported when a run needs them."""
+    """What runs whole models in a precision."""
+    from commeff.replicas import engines  # they extend the class above
+
     require.one_of(ENGINES, engine=engine)
-    if precision != "fp32":
-        if engine != "loop":
-            raise ValueError(
-                f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop"
-            )
-        if precision == MIXED:
-            from commeff.replicas.mixed import MixedStacked
-
-            return MixedStacked
-        from commeff.replicas.low import LowStacked
-
-        return partial(LowStacked, precision=precision)
-    if engine == "vmap":
-        from commeff.replicas.vmapped import Vmapped
-
-        return Vmapped
-    return Stacked
+    if precision == "fp32":
+        return engines.Vmapped if engine == "vmap" else Stacked
+    if engine != "loop":
+        raise ValueError(f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop")
+    return engines.MixedStacked if precision == MIXED else partial(engines.LowStacked, precision=precision)
 
 
 def backward(forwards: Sequence[Callable[[], Tensor]], weight: float, together: int) -> Tensor:

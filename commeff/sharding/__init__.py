@@ -12,7 +12,6 @@ workers form the worker axis's groups, in which the strategy talks: a method act
 
 from commeff.sharding.collectives import Axis
 from commeff.sharding.computation import Computation, Objective, OnePass
-from commeff.sharding.initialise import Spread, drawn, materialise
 from commeff.sharding.layers import Layers
 from commeff.sharding.mesh import AXES, Mesh
 from commeff.sharding.plan import (
@@ -44,11 +43,8 @@ __all__ = [
     "RowParallel",
     "SequenceParallel",
     "Shard",
-    "Spread",
     "Style",
     "VocabularyParallel",
     "cross_entropy",
-    "drawn",
-    "materialise",
     "split",
 ]

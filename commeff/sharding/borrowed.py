@@ -1,25 +1,123 @@
-"""A row of parameters that are not all ours to move: DTensors, and those of several dtypes."""
+"""Models that their user has split: where their tensors lie, and a row of parameters that are not all ours to move.
+
+DTensors say which part of a whole tensor they are, plain tensors are all of theirs; the rest the ranks of a worker tell
+each other.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Placement, Replicate, distribute_tensor, placement_types
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
-from commeff.sharding.foreign import Workers, local, parted, resharded
-from commeff.sharding.portions import placements_of
+from commeff.sharding.foreign import Place, Workers, local, resharded
+from commeff.sharding.layout import Holders, ShardedLayout
+from commeff.sharding.parts import parts_of
 from commeff.sharding.row import Row, Span
 from commeff.sharding.rows import Dealt
+from commeff.sharding.shard import Shard, runs_of
 
-ADVICE = (
-    "nothing averages them over these ranks, which would drift apart; give fully_shard that axis, or average them "
-    "before the step"
-)
+
+class Placements(NamedTuple):
+    """Where the tensors of a worker lie.
+
+    Attributes
+    ----------
+    layout : Layout
+        Of this rank's row: its shards, in its own order. Of whole tensors where a worker has one rank.
+    homes : dict of str to tuple of Place
+        The ranks that have the same of a tensor as this one.
+    """
+
+    layout: Layout
+    homes: dict[str, tuple[Place, ...]]
+
+
+def shard_of(parameter: Tensor) -> Shard:
+    """Which part of a tensor this rank holds."""
+    shape = tuple(parameter.shape)
+    if not isinstance(parameter, DTensor):
+        return Shard.of_all(shape)
+    return Shard(shape, tuple(tuple(_held(parameter, dim)) for dim in range(len(shape))))
+
+
+def _held(parameter: DTensor, dim: int) -> Iterable[tuple[int, int]]:
+    """The runs of indices of one dimension that this rank has: what it would get of their numbers."""
+    placements: list[Placement] = []
+    for placement in parameter.placements:
+        if isinstance(placement, _StridedShard) and placement.dim == dim:  # FSDP after tensor parallelism
+            placements.append(_StridedShard(0, split_factor=placement.split_factor))
+        else:
+            placements.append(placement_types.Shard(0) if placement.is_shard(dim) else Replicate())
+    indices = torch.arange(parameter.shape[dim], device=parameter.device_mesh.device_type)
+    own = distribute_tensor(indices, parameter.device_mesh, placements, src_data_rank=None).to_local().tolist()
+    return runs_of(own)
+
+
+def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> Placements:
+    """Where the tensors of the worker lie; all its ranks call it.
+
+    Raises
+    ------
+    ValueError
+        Tensors of one name differ, as whole ones or where they should be copies.
+    """
+    mine = {name: (shard_of(parameter), _digest(local(parameter))) for name, parameter in parameters.items()}
+    theirs = workers.gather([[name, shard.shape, shard.runs, digest] for name, (shard, digest) in mine.items()])
+    found: dict[tuple[str, Shard], dict[Place, int]] = {}
+    shapes: dict[str, set[tuple[int, ...]]] = {}
+    for place, held in theirs.items():
+        for name, shape, runs, digest in held:
+            shard = Shard(tuple(shape), tuple(tuple((a, b) for a, b in each) for each in runs))
+            found.setdefault((name, shard), {})[place] = digest
+            shapes.setdefault(name, set()).add(shard.shape)
+    faults = [
+        f"a name must name one tensor, got {name} of shapes {' and '.join(map(str, sorted(several)))}: give the "
+        "modules of each stage the names that they have in the whole model"
+        for name, several in shapes.items()
+        if len(several) > 1
+    ]
+    faults += [
+        f"copies of {name} must be equal, got other values at {workers.words(list(digests)[:1])} than elsewhere "
+        f"of {workers.words(list(digests))}: seed all ranks alike, or, where these are other tensors, give the modules "
+        "of each stage the names that they have in the whole model"
+        for (name, _), digests in found.items()
+        if len(set(digests.values())) > 1
+    ]
+    if faults:
+        raise ValueError("\n".join(faults))
+    whole = Layout.of([(name, shape) for name, (shape,) in shapes.items()])
+    homes = {name: tuple(sorted(found[name, shard])) for name, (shard, _) in mine.items()}
+    if not workers.inner:
+        return Placements(whole, homes)
+    names = {place: {name for name, *_ in held} for place, held in theirs.items()}
+    staging = [i for i in range(len(workers.inner)) if _differ(names, i)]
+    shards = {}
+    for name, (shard, _) in mine.items():
+        stages = {tuple(home[i] for i in staging) for home in homes[name]}
+        shards[name] = shard, Holders(len(homes[name]), len(stages))
+    sharding = [axis for i, axis in enumerate(workers.inner) if i not in staging]
+    return Placements(ShardedLayout.of_shards(whole, shards, sharding, [workers.inner[i] for i in staging]), homes)
+
+
+def _differ(names: Mapping[Place, set[str]], i: int) -> bool:
+    """Whether ranks that differ in coordinate i alone have tensors of other names."""
+    first: dict[Place, set[str]] = {}
+    return any(first.setdefault((*place[:i], *place[i + 1 :]), here) != here for place, here in names.items())
+
+
+def _digest(values: Tensor) -> int:
+    """A number that differs where values do, of up to a thousand of them."""
+    flat = values.flatten()
+    return hash(tuple(flat[:: max(1, len(flat) // 1000)].tolist()))
 
 
 class BorrowedRow(Row):
@@ -53,7 +151,8 @@ class BorrowedRow(Row):
                 "trainable parameters must be on one device, and be at least one, got "
                 f"{len(devices)} devices {sorted(map(str, devices))}: they lie in one tensor"
             )
-        self._parts, self.placements = parts, placements_of(parameters, workers)
+        self._parts, self._workers = parts, workers
+        self.placements = placements_of(parameters, workers)
         self._named, self._axis = dict(parameters), Axis("shard")
         self._layout = Layout.of([(name, tuple(local(p).shape)) for name, p in parameters.items()])
         self.spans = self.spans_of(self._axis)
@@ -68,7 +167,7 @@ class BorrowedRow(Row):
             else:
                 parameter.data = place
         self.copied = sum(local(parameter).nbytes for parameter, _ in self._copied)
-        self._compared = False
+        self._compared, self._taken = False, set[str]()
 
     @property
     def parameters(self) -> Tensor:
@@ -83,31 +182,20 @@ class BorrowedRow(Row):
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
         return ()
 
-    def changed(self, writes: int = 0) -> bool:
-        return False
-
     def copies(self) -> list[str]:
         apart = {id(parameter) for parameter, _ in self._copied}
         return [name for name, parameter in self._named.items() if id(parameter) in apart]
-
-    def whole(self, own: Tensor) -> Tensor:
-        return own
 
     def finish(self) -> Tensor:
         for parameter, place in self._places(self.gradient):
             gradient = parameter.grad
             assert gradient is not None
-            if (
-                isinstance(gradient, DTensor)
-                and isinstance(parameter, DTensor)
-                and gradient.placements != parameter.placements
-            ):
+            if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
                 gradient = gradient.redistribute(placements=parameter.placements)
             place.copy_(local(gradient))
         if not self._compared:
-            fields, placed = self._layout.fields, self.placements
-            gradients = {field.name: self.gradient[0, field.start : field.stop] for field in fields}
-            for fault in parted(gradients, placed.homes, placed.workers, ADVICE):
+            gradients = {field.name: self.gradient[0, field.start : field.stop] for field in self._layout.fields}
+            for fault in _parted(gradients, self.placements.homes, self._workers):
                 raise ValueError(fault)
             self._compared = True
         return self.gradient
@@ -127,7 +215,26 @@ class BorrowedRow(Row):
 def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module], workers: Workers) -> Dealt:
     """What this rank holds of a model that its user has split, in a row; all ranks of the worker call it."""
     row = BorrowedRow(parameters, parts, workers)
-    if not workers.inner:
-        return Dealt(row, row.placements.whole)
-    layout = row.placements.layout()
-    return Dealt(row, layout, row.placements.parts(layout))
+    layout, homes = row.placements
+    if not isinstance(layout, ShardedLayout):
+        return Dealt(row, layout)
+    return Dealt(row, layout, parts_of(layout, {name: workers.words(places) for name, places in homes.items()}))
+
+
+def _parted(tensors: Mapping[str, Tensor], homes: Mapping[str, Sequence[Place]], workers: Workers) -> Iterable[str]:
+    """Copies whose norms differ, as of ranks that have seen other data, in words; all ranks of a worker call it."""
+    norms = {
+        name: float(torch.linalg.vector_norm(tensor.double()))
+        for name, tensor in tensors.items()
+        if len(homes[name]) > 1
+    }
+    theirs: dict[Place, dict[str, float]] = workers.gather(norms)
+    for name, norm in norms.items():
+        for home in homes[name]:
+            other = theirs[home].get(name, norm)
+            if math.isfinite(norm + other) and not math.isclose(norm, other, rel_tol=1e-3):
+                yield (
+                    f"copies of {name} must get the same gradient, got norms {norm:.6g} here and {other:.6g} at "
+                    f"{workers.words([home])}: nothing averages them over these ranks, which would drift apart; give "
+                    "fully_shard that axis, or average them before the step"
+                )

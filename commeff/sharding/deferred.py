@@ -12,7 +12,7 @@ pays for drawing all of them, and remembers its slices and the largest tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from commeff.sharding.initialise import Numbers
 from commeff.sharding.shard import Shard
+
+Numbers = Callable[[str, Shard | None], Tensor | None]  # name of a tensor, which part of it -> what is in there
 
 _ops = torch.ops.aten
 SETS = (_ops.normal_.default, _ops.uniform_.default, _ops.fill_.Scalar, _ops.zero_.default)  # whatever was there
@@ -154,3 +155,36 @@ def deferred(build: Callable[[], nn.Module]) -> tuple[nn.Module, Numbers]:
     tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     recipes = {name: recipe for name, x in tensors if (recipe := mode.recipe(x)) is not None}
     return model, lambda name, cut: recipes[name].made(cut) if name in recipes else None
+
+
+def fill(model: nn.Module, numbers: Numbers, names: Container[str] | None = None) -> None:
+    """Give tensors of a model on the meta device what somebody makes for them, in place; tied ones stay tied.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Whole, or what `split` has left of it.
+    numbers : callable
+        The name of a tensor, and which part of it this rank has -> its numbers; None leaves it as it is.
+    names : container of str, optional
+        The parameters to make; all unless given. Buffers are always made.
+    """
+    for module_name, module in model.named_modules():
+        for key, buffer in list(module.named_buffers(recurse=False)):
+            if (value := numbers(f"{module_name}.{key}".lstrip("."), None)) is not None:
+                setattr(module, key, value.to(buffer.dtype))
+    made: dict[nn.Parameter, nn.Parameter] = {}
+    chosen = [(name, p) for name, p in model.named_parameters() if names is None or name in names]
+    for name, parameter in chosen:
+        value = numbers(name, getattr(parameter, "cut", None))
+        if value is None:
+            continue
+        made[parameter] = nn.Parameter(value)
+        vars(made[parameter]).update(vars(parameter))  # its cut, and who else has it
+        if (summed := getattr(parameter, "summed", None)) is not None:
+            made[parameter].register_hook(summed.reduce)
+        made[parameter].requires_grad_(parameter.requires_grad)
+        parameter.now = made[parameter]  # type: ignore[attr-defined]
+    for module in model.modules():
+        for key, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            module.register_parameter(key, made.get(parameter, parameter))

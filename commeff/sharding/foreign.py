@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, TypeVar
@@ -106,32 +105,6 @@ class Workers:
         pairs = zip(self.inner, ranks, strict=True)
         some = [f"{axis.name} {' and '.join(map(str, own))}" for axis, own in pairs if len(own) < axis.size]
         return ", ".join(some) or "everywhere"
-
-
-def parted(
-    tensors: Mapping[str, Tensor],
-    homes: Mapping[str, Sequence[Place]],
-    workers: Workers,
-    advice: str,
-) -> Iterable[str]:
-    """Copies whose norms differ, as of ranks that have seen other data, in words; all ranks of a worker call it.
-
-    `homes` are the ranks that have a copy of each tensor of this rank.
-    """
-    norms = {
-        name: float(torch.linalg.vector_norm(tensor.double()))
-        for name, tensor in tensors.items()
-        if len(homes[name]) > 1
-    }
-    theirs: dict[Place, dict[str, float]] = workers.gather(norms)
-    for name, norm in norms.items():
-        for home in homes[name]:
-            other = theirs[home].get(name, norm)
-            if math.isfinite(norm + other) and not math.isclose(norm, other, rel_tol=1e-3):
-                yield (
-                    f"copies of {name} must get the same gradient, got norms {norm:.6g} here and {other:.6g} at "
-                    f"{workers.words([home])}: {advice}"
-                )
 
 
 def workers_of(mesh: AnyMesh | None, axis: str, parameters: Mapping[str, nn.Parameter]) -> Workers | None:

@@ -9,23 +9,17 @@ FSDP gets the shard axis alone; the workers' axis is the method's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 from torch.distributed.tensor import DTensor
-
-try:
-    from torch.distributed import all_gather_single, reduce_scatter_single
-except ImportError:  # their names before torch 2.13
-    from torch.distributed import all_gather_into_tensor as all_gather_single
-    from torch.distributed import reduce_scatter_tensor as reduce_scatter_single
 
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
@@ -34,6 +28,7 @@ from commeff.sharding.foreign import resharded
 from commeff.sharding.layers import Stage, stages_here
 from commeff.sharding.mesh import Mesh
 from commeff.sharding.row import Row, Span
+from commeff.sharding.zero import part_of
 
 
 class Unit(NamedTuple):
@@ -51,41 +46,26 @@ class Unit(NamedTuple):
     module: nn.Module
 
 
-class CountedGather(AllGather):
+class CountedGather(DefaultAllGather):
     """FSDP's gathers, which the axis counts."""
 
     def __init__(self, axis: Axis) -> None:
         self._axis = axis
 
-    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
-    def __call__(
-        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
-    ) -> dist.Work | None:
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, *arguments: Any, **options: Any) -> Any:
         self._axis.sent(input_tensor.nbytes * (self._axis.size - 1))
-        return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
+        return super().__call__(output_tensor, input_tensor, *arguments, **options)
 
 
-class CountedScatter(ReduceScatter):
+class CountedScatter(DefaultReduceScatter):
     """FSDP's scatters of sums, which the axis counts."""
 
     def __init__(self, axis: Axis) -> None:
         self._axis = axis
 
-    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
-    def __call__(
-        self,
-        output_tensor: Tensor,
-        input_tensor: Tensor,
-        group: dist.ProcessGroup,
-        op: Any,
-        async_op: bool = False,
-    ) -> dist.Work | None:
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, *arguments: Any, **options: Any) -> Any:
         self._axis.sent(output_tensor.nbytes * (self._axis.size - 1))
-        return reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        return super().__call__(output_tensor, input_tensor, *arguments, **options)
 
 
 def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtype: torch.dtype | None = None) -> None:
@@ -231,7 +211,6 @@ class FullyRow(Row):
             for group in cast(FSDPModule, module)._get_fsdp_state()._fsdp_param_groups:
                 for each in group.fsdp_params:
                     each.reset_sharded_param()
-        self._taken: set[int] = set()
 
     def _shards(self) -> list[DTensor]:
         """The parameters, in the order of the row."""
@@ -251,15 +230,12 @@ class FullyRow(Row):
         here = [i for i, field in enumerate(self._layout.fields) if start <= field.start < stop]
         return [self._take(i) for i in here]
 
-    def changed(self, writes: int = 0) -> bool:
-        return any(parameter.grad is not None for i, parameter in enumerate(self._each) if i in self._taken)
-
     def copies(self) -> list[str]:
         return []  # what computes in few bits is FSDP's
 
     def finish(self) -> Tensor:
         for i in self._own:
-            if i not in self._taken:
+            if self._layout.fields[i].name not in self._taken:
                 self._take(i)
         self._taken.clear()
         return self.gradient
@@ -267,19 +243,11 @@ class FullyRow(Row):
     def passes(self, passes: int) -> int:
         return min(passes, 1)  # FSDP reduces the sum of them
 
-    def missing(self) -> list[str]:
-        taken = {name for i, name in enumerate(self._named) if i in self._taken}
-        return [name for name in super().missing() if name not in taken]
-
-    def forget(self) -> None:
-        super().forget()
-        self._taken.clear()
-
     def _take(self, i: int) -> Span:
         """Move a gradient into the row."""
         parameter = self._each[i]
         start, stop = self._own[i]
-        self._taken.add(i)
+        self._taken.add(self._layout.fields[i].name)
         if parameter.grad is None:
             self.gradient[:, start:stop].zero_()
         else:
@@ -305,7 +273,6 @@ class FullyRow(Row):
 
 def _rows(shape: Sequence[int], begin: int, axis: Axis) -> Span:
     """The columns of this rank's rows of a tensor that begins at a column; FSDP shards the first dimension."""
-    rows = -(-shape[0] // axis.size)
-    width = torch.Size(shape[1:]).numel()
-    first, last = (min(r * rows, shape[0]) * width for r in (axis.rank, axis.rank + 1))
-    return begin + first, begin + last
+    width = math.prod(shape[1:])
+    first, last = part_of(0, shape[0], axis)
+    return begin + first * width, begin + last * width

@@ -53,16 +53,10 @@ class CountedStage(PipelineStage):
         yield
         self.seconds += time.perf_counter() - begin
 
-    def forward_one_chunk(
-        self,
-        fwd_chunk_id: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None = None,
-        save_forward_output: bool = True,
-    ) -> Any:
+    def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
         """Forward of a micro-batch."""
         with self.computing():
-            return super().forward_one_chunk(fwd_chunk_id, args, kwargs, save_forward_output)
+            return super().forward_one_chunk(*arguments, **options)
 
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False

@@ -7,7 +7,7 @@ milliseconds, by the code that will do it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -61,17 +61,9 @@ class PlayedMesh(Mesh):
 
     def __init__(self, degrees: Mapping[str, int], coordinates: Mapping[str, int] | None = None) -> None:
         self.degrees = {name: degrees.get(name, 1) for name in AXES}
-        self._coordinates = {name: (coordinates or {}).get(name, 0) for name in AXES}
-
-    @cached_property
-    def coordinates(self) -> dict[str, int]:
-        """Where the rank is, by axis."""
-        return self._coordinates
+        self.coordinates = {name: (coordinates or {}).get(name, 0) for name in AXES}
+        self._axes = {name: PlayedAxis(name, size, self.coordinates[name]) for name, size in self.degrees.items()}
 
     def group(self, name: str) -> Any:
         """Nobody."""
         return None
-
-    @cached_property
-    def _axes(self) -> dict[str, Axis]:
-        return {name: PlayedAxis(name, degree, self.coordinates[name]) for name, degree in self.degrees.items()}

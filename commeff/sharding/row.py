@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from commeff.compressors import Layout
+from commeff.compressors import Field, Layout
 from commeff.compressors.layout import one_kind
 from commeff.sharding.collectives import Axis
 
 Span = tuple[int, int]
-WORD = 8  # bytes of an integer
 
 
 class Row(ABC):
@@ -59,7 +59,7 @@ class Row(ABC):
         self._low = dtype or self.dtype
         self._named, self._layout, self._axis = dict(parameters), layout, axis
         self.spans = self.spans_of(axis)
-        self._l2 = 0.0
+        self._l2, self._taken = 0.0, set[str]()  # the parameters whose gradients have been taken away
 
     @property
     @abstractmethod
@@ -92,21 +92,25 @@ class Row(ABC):
         """(1, own) at each rank -> (1, d)."""
         size = self._axis.size
         every = [self.spans_of(Axis(self._axis.name, size, rank)) for rank in range(size)]
-        widest = max(sum(stop - start for start, stop in spans) for spans in every)
+        widths = [sum(stop - start for start, stop in spans) for spans in every]
+        if min(widths) == self._layout.d:
+            return own
+        widest = max(widths)
         gathered = self._axis.gather(F.pad(own, (0, widest - own.shape[1])), 0)
         row = own.new_empty(1, self._layout.d)
         for piece, spans in zip(gathered, every, strict=True):
-            for (start, stop), columns in zip(spans, piece.split(_widths(spans, widest)), strict=False):
-                row[0, start:stop] = columns
+            ends = accumulate(stop - start for start, stop in spans)
+            for (start, stop), end in zip(spans, ends, strict=True):
+                row[0, start:stop] = piece[end - (stop - start) : end]
         return row
 
     def note(self) -> None:
         """All gradients are as backward has left them; writes into them from here on, `changed` sees."""
         return None  # what is shared by FSDP is taken, or the user's
 
-    @abstractmethod
     def changed(self, writes: int = 0) -> bool:
         """Whether gradients are other ones than those that `arrived` took, or were written into more often than so."""
+        return any(self._named[name].grad is not None for name in self._taken)
 
     def copies(self) -> list[str]:
         """The parameters whose numbers lie elsewhere too, from where `load` takes them."""
@@ -127,12 +131,13 @@ class Row(ABC):
 
     def missing(self) -> list[str]:
         """The parameters that have no gradient, where `arrived` has not taken it."""
-        return [name for name, parameter in self._named.items() if parameter.grad is None]
+        return [name for name, parameter in self._named.items() if parameter.grad is None and name not in self._taken]
 
     def forget(self) -> None:
         """Drop all gradients, at all ranks."""
         for parameter in self._named.values():
             parameter.grad = None
+        self._taken.clear()
 
     def _masters(self) -> Tensor | None:
         """(1, own): the own columns of parameters that will compute in another dtype; None if they do not."""
@@ -141,10 +146,10 @@ class Row(ABC):
         whole = torch.cat([parameter.detach().flatten() for parameter in self._named.values()])
         return torch.cat([whole[start:stop] for start, stop in self.spans])[None]
 
-    def _fields(self, start: int, stop: int) -> list[tuple[nn.Parameter, int, int]]:
-        """The tensors that begin in these columns, and where."""
+    def _fields(self, start: int, stop: int) -> list[tuple[nn.Parameter, Field]]:
+        """The tensors that begin in these columns, and where they lie."""
         pairs = zip(self._named.values(), self._layout.fields, strict=True)
-        return [(p, field.start, field.stop) for p, field in pairs if start <= field.start < stop]
+        return [(parameter, field) for parameter, field in pairs if start <= field.start < stop]
 
 
 def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch.dtype) -> Tensor:
@@ -154,18 +159,3 @@ def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch
     for parameter, field in zip(parameters.values(), layout.fields, strict=True):
         parameter.data = row[0, field.start : field.stop].view(field.shape).copy_(parameter.data)
     return row
-
-
-def fingerprint(numbers: Tensor) -> Tensor:
-    """A number that is another one when any of these is, if not by chance: the sum of their bits as integers."""
-    octets = numbers.contiguous().view(-1).view(torch.uint8)
-    first = -octets.storage_offset() % WORD
-    last = len(octets) - (len(octets) - first) % WORD
-    if last <= first:
-        return octets.sum()
-    return octets[first:last].view(torch.int64).sum() + octets[:first].sum() + octets[last:].sum()
-
-
-def _widths(spans: Sequence[Span], total: int) -> list[int]:
-    widths = [stop - start for start, stop in spans]
-    return [*widths, total - sum(widths)]

@@ -61,8 +61,8 @@ class CopiedRow(Row):
         return spans if self._axis.size == 1 and self._master is None else ()
 
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
-        for parameter, begin, _ in self._fields(start, stop):
-            self._placed(parameter, self._places[begin])
+        for parameter, field in self._fields(start, stop):
+            self._placed(parameter, self._places[field.start])
         self._version = self._gradients._version
         return [(start, stop)]
 
@@ -76,23 +76,22 @@ class CopiedRow(Row):
     def begin(self, l2: float = 0.0) -> None:
         torch.mul(self._row, l2, out=self._gradients) if l2 else self._gradients.zero_()
         self._version = None
-        for parameter, begin, _ in self._fields(0, self._layout.d):
-            parameter.grad = self._places[begin]
+        for parameter, field in self._fields(0, self._layout.d):
+            parameter.grad = self._places[field.start]
 
     def changed(self, writes: int = 0) -> bool:
-        gone = [self._placed(p, self._places[begin]) for p, begin, _ in self._fields(0, self._layout.d)]
+        gone = [self._placed(p, self._places[field.start]) for p, field in self._fields(0, self._layout.d)]
         if self._version is None:
             return False
         return any(gone) or self._version + writes != self._gradients._version
 
     def astray(self) -> list[str]:
-        fields = zip(self._named.items(), self._layout.fields, strict=True)
-        size = self._row.element_size()
-        return [name for (name, p), field in fields if p.data_ptr() != self._row.data_ptr() + field.start * size]
+        first, size = self._row.data_ptr(), self._row.element_size()
+        fields = self._fields(0, self._layout.d)
+        return [field.name for p, field in fields if p.data_ptr() != first + field.start * size]
 
     def finish(self) -> Tensor:
-        for parameter, begin, _ in self._fields(0, self._layout.d):
-            self._placed(parameter, self._places[begin])
+        self.note()
         self._version = None
         return self._reduced().to(self.dtype)
 
@@ -103,9 +102,6 @@ class CopiedRow(Row):
         for mine in (self.parameters, self._computed):
             if x.data_ptr() != mine.data_ptr():
                 mine.copy_(x)
-
-    def whole(self, own: Tensor) -> Tensor:
-        return own
 
     @staticmethod
     def _placed(parameter: nn.Parameter, place: Tensor) -> bool:
@@ -127,14 +123,13 @@ class SharedRow(CopiedRow):
     A step costs a reduce-scatter of gradients and an all-gather of parameters.
     """
 
-    whole = Row.whole
-
     def spans_of(self, axis: Axis) -> Sequence[Span]:
         return [even(self._layout.d, axis)]
 
     def _reduced(self) -> Tensor:
         ((start, stop),) = self.spans
-        return (self._axis.scatter(_padded(self._gradients, self._axis.size), 1) / self._axis.size)[:, : stop - start]
+        padded = F.pad(self._gradients, (0, -self._layout.d % self._axis.size))
+        return (self._axis.scatter(padded, 1) / self._axis.size)[:, : stop - start]
 
     def load(self, x: Tensor) -> None:
         super().load(x)
@@ -176,13 +171,14 @@ class ScatteredRow(Row):
         self._begin_anew()
 
     def _begin_anew(self) -> None:
+        self._taken.clear()
         self._there: set[int] = set()
         self._next = len(self._buckets) - 1  # buckets leave from the last to the first, the same at every rank
         self._travelling: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self._counted: list[tuple[int, int]] | None = None
 
     def spans_of(self, axis: Axis) -> Sequence[Span]:
-        return [_part(start, stop, axis) for start, stop in self._buckets]
+        return [part_of(start, stop, axis) for start, stop in self._buckets]
 
     @property
     def parameters(self) -> Tensor:
@@ -203,10 +199,7 @@ class ScatteredRow(Row):
         return final if self._master is None else ()
 
     def changed(self, writes: int = 0) -> bool:
-        sent = self._buckets[self._next + 1 :]
-        if any(p.grad is not None for a, b in sent for p, _, _ in self._fields(a, b)):
-            return True
-        return self._counted is not None and self._counted != self._writes()
+        return super().changed() or (self._counted is not None and self._counted != self._writes())
 
     def note(self) -> None:
         self._counted = self._writes()
@@ -223,10 +216,6 @@ class ScatteredRow(Row):
         self._begin_anew()
         return self.gradient.to(self.dtype)
 
-    def missing(self) -> list[str]:
-        here = {id(p) for a, b in self._buckets[: self._next + 1] for p, _, _ in self._fields(a, b)}
-        return [name for name in super().missing() if id(self._named[name]) in here]
-
     def forget(self) -> None:
         super().forget()
         while self._travelling:
@@ -238,9 +227,10 @@ class ScatteredRow(Row):
         start, stop = self._buckets[self._next]
         width = -(-(stop - start) // self._axis.size)
         bucket = self._row.new_zeros(width * self._axis.size)
-        for parameter, begin, end in self._fields(start, stop):
+        for parameter, field in self._fields(start, stop):
+            self._taken.add(field.name)
             if parameter.grad is not None:
-                bucket[begin - start : end - start] = parameter.grad.flatten()
+                bucket[field.start - start : field.stop - start] = parameter.grad.flatten()
                 parameter.grad = None
         if self._l2:
             bucket[: stop - start].add_(self._row[0, start:stop], alpha=self._l2)
@@ -271,21 +261,18 @@ class ScatteredRow(Row):
         self._row[0, start:stop] = gathered()[: stop - start]
 
 
-def even(d: int, axis: Axis, begin: int = 0) -> Span:
-    """The columns of this rank when each of n has an n-th of d from the first one on, the last one less.
+def even(d: int, axis: Axis) -> Span:
+    """The columns of this rank when each of n has an n-th of d, the last one less.
 
     >>> [even(10, Axis("shard", 4, rank)) for rank in range(4)]
     [(0, 3), (3, 6), (6, 9), (9, 10)]
     """
     if -(-d // axis.size) * (axis.size - 1) >= d:
         raise ValueError(f"{axis.name} = {axis.size} ranks need a longer row than {d} numbers: take fewer ranks")
-    return _part(begin, begin + d, axis)
+    return part_of(0, d, axis)
 
 
-def _part(start: int, stop: int, axis: Axis) -> Span:
+def part_of(start: int, stop: int, axis: Axis) -> Span:
+    """This rank's part of a span: equal ones, the last ones less, which may be empty."""
     width = -(-(stop - start) // axis.size)
     return min(start + axis.rank * width, stop), min(start + (axis.rank + 1) * width, stop)
-
-
-def _padded(row: Tensor, size: int) -> Tensor:
-    return F.pad(row, (0, -row.shape[1] % size))

@@ -42,7 +42,7 @@ class Checkpoints:
     every : int
         Steps between two of them.
     run : str
-        Whose they are. Unless given, `save` and `load` are told by their caller.
+        Whose they are. Unless given, `save` is told by its caller, and `load` takes anybody's.
     instead : str
         What to do where they are refused; unless given, delete them.
 
@@ -130,18 +130,13 @@ class Checkpoints:
         document = self._newest(self.run, tensors=False)
         return None if document is None else int(document["state"]["step"])
 
-    def load(self, run: str = "") -> dict[str, Any] | None:
-        """The last saved state, None before the first. A damaged one is told of, and the one before it is taken.
-
-        Parameters
-        ----------
-        run : whose it must be, unless the run has been named already; "": anybody's.
-        """
-        document = self.document(self.run or run)
+    def load(self) -> dict[str, Any] | None:
+        """The last saved state, None before the first. A damaged one is told of, and the one before it is taken."""
+        document = self.document(self.run)
         return document and document["state"]
 
     def document(self, run: str) -> dict[str, Any] | None:
-        """The same, and whose it is."""
+        """The same, which must be of this run unless that is "", and whose it is."""
         return self._newest(run)
 
     @contextmanager

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import Tensor
 
@@ -15,15 +15,6 @@ from commeff.compressors import Layout
 from commeff.core.state import Stateful
 from commeff.core.strategy import Strategy
 from commeff.topologies import Topology
-
-
-@runtime_checkable
-class Wrapper(Protocol):
-    """A part that decides when another's messages are sent, or for which pieces, and no result."""
-
-    @property
-    def content(self) -> Stateful:
-        """What decides the results."""
 
 
 def describe(part: Any) -> str:
@@ -38,7 +29,7 @@ def describe(part: Any) -> str:
         weights = hashlib.sha256(part.at(0).dense().round(9).tobytes()).hexdigest()[:6]
         return _call(type(part).__name__, str(part.n), str(part.period), weights)
     if isinstance(part, Stateful):
-        essence = part.content if isinstance(part, Wrapper) else part
+        essence = getattr(part, "content", part)  # what decides the results: not when, or for which pieces
         return _call(type(essence).__name__, *map(describe, _given(essence)))
     if is_dataclass(part) and not isinstance(part, type):
         return _call(type(part).__name__, *(describe(getattr(part, field.name)) for field in fields(part)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -46,7 +46,6 @@ class Participation:
     period: int = 1
     dropout: float = 0.0
     trace: tuple[tuple[int, int, int], ...] = ()
-    _stays: dict[int, list[tuple[int, int]]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require.within("(0, 1]", participation=self.share)
@@ -57,10 +56,6 @@ class Participation:
                     f"availability must name workers from 0 to {self.n - 1} and steps 0 <= start < stop, got worker "
                     f"{worker} from {start} to {stop}: correct that line of the trace"
                 )
-        stays: dict[int, list[tuple[int, int]]] = {}
-        for worker, start, stop in self.trace:
-            stays.setdefault(worker, []).append((start, stop))
-        object.__setattr__(self, "_stays", stays)
 
     @property
     def everybody(self) -> bool:
@@ -75,8 +70,8 @@ class Participation:
             there = self._draws(step // self.period, "participation").argsort().argsort() < count
         if self.dropout:
             there &= self._draws(step, "dropout") >= self.dropout
-        for worker, stays in self._stays.items():
-            there[worker] &= any(start <= step < stop for start, stop in stays)
+        available = {worker for worker, start, stop in self.trace if start <= step < stop}
+        there[[worker for worker, *_ in self.trace if worker not in available]] = False
         return there
 
     def _draws(self, clock: int, purpose: str) -> Tensor:

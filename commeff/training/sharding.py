@@ -6,9 +6,8 @@ from torch import nn
 
 from commeff.replicas import ShardedWorker
 from commeff.sharding import Axis, Computation, Layers, Mesh, OnePass, split
-from commeff.sharding.deferred import deferred
+from commeff.sharding.deferred import Numbers, deferred, fill
 from commeff.sharding.fit import check_stages, splits_outputs
-from commeff.sharding.initialise import Numbers, fill
 from commeff.sharding.layers import ranks_of
 from commeff.sharding.precision import precision as named_precision
 from commeff.sharding.recompute import recompute as applied

@@ -16,7 +16,7 @@ from commeff import Communicator, Strategy, laws, methods, topologies
 from commeff.communicator import Ledger
 from commeff.communicator.ledger import CAPACITY
 from commeff.experiments.tasks import Quadratic
-from commeff.laws.growth import held
+from commeff.laws.memory import held
 from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 from tests.laws.test_methods import CASES, CATALOGUE

@@ -4,7 +4,7 @@ The models are plain modules that know nothing of parallelism; `plans` says by m
 splits them; `huggingface` reads and writes them under the names of `transformers`.
 """
 
-from commeff.experiments.tasks.language.gpt import GPT, spread
+from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.huggingface import load, save
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
@@ -24,5 +24,4 @@ __all__ = [
     "load",
     "preset",
     "save",
-    "spread",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -157,25 +155,8 @@ class GPT(Decoder):
 def initialise(model: nn.Module, width: int, layers: int) -> None:
     """GPT-2's Gaussian weights, smaller where a layer writes into the residual stream; biases begin at 0."""
     for name, parameter in model.named_parameters():
-        mean, deviation = _spread(name, parameter.ndim, width, layers)
-        nn.init.normal_(parameter, std=deviation) if deviation else nn.init.constant_(parameter, mean)
-
-
-def spread(model: nn.Module) -> Callable[[str], tuple[float, float]]:
-    """The name of a tensor of a GPT or a Llama -> mean and standard deviation of its initial numbers.
-
-    For `commeff.sharding.materialise`; the model may be on the meta device, and is to be whole.
-
-    >>> spread(GPT(vocabulary=9, layers=2, heads=1, width=768, context=4))("blocks.0.attention.project.weight")
-    (0.0, 0.01)
-    """
-    width, layers = model.get_parameter("tokens.weight").shape[1], len([*model.get_submodule("blocks").children()])
-    found = {name: _spread(name, p.ndim, width, layers) for name, p in model.named_parameters()}
-    return found.__getitem__
-
-
-def _spread(name: str, dimensions: int, width: int, layers: int) -> tuple[float, float]:
-    if dimensions == 1:
-        return (0.0 if name.endswith("bias") else 1.0), 0.0
-    into_stream = name.endswith("project.weight")
-    return 0.0, SPREAD / width**0.5 / ((2 * layers) ** 0.5 if into_stream else 1)
+        if parameter.ndim == 1:
+            nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+            continue
+        into_stream = name.endswith("project.weight")
+        nn.init.normal_(parameter, std=SPREAD / width**0.5 / ((2 * layers) ** 0.5 if into_stream else 1))

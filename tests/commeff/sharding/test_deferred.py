@@ -15,8 +15,7 @@ from commeff.experiments.tasks.language import GPT, Llama, llama_plan
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
 from commeff.experiments.tasks.models import seeded
 from commeff.sharding import Axis, Mesh, split
-from commeff.sharding.deferred import deferred
-from commeff.sharding.initialise import fill
+from commeff.sharding.deferred import deferred, fill
 from commeff.sharding.layers import ranks_of
 from commeff.training.sharding import on_mesh
 from tests.commeff.sharding.test_trainer import Tokens

@@ -20,10 +20,10 @@ from commeff.compressors import QSGD, TopK
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.replicas import Stacked
 from commeff.sharding import Axis, split
+from commeff.sharding.borrowed import placements_of, shard_of
 from commeff.sharding.foreign import Workers, local
 from commeff.sharding.parts import Part
 from commeff.sharding.pieces import on_pieces
-from commeff.sharding.portions import placements_of, shard_of
 from commeff.transforms import clipped
 from tests.laws.processes import on_processes, through_a_file
 

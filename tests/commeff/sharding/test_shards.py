@@ -9,7 +9,7 @@ from commeff.compressors import Layout
 from commeff.compressors.boxes import Whereabouts
 from commeff.compressors.places import Places
 from commeff.sharding import Shard
-from commeff.sharding.boxes import RankWhereabouts
+from commeff.sharding.layout import RankWhereabouts
 from commeff.sharding.shard import cut_evenly
 
 SHARDS = {
@@ -45,7 +45,7 @@ def test_its_numbers_places_and_boxes_are_the_same(name):
 
 def test_a_rank_that_has_all_has_the_boxes_of_whole_models():
     layout = Layout.of([("x", (4, 3)), ("y", (2,))])
-    where = RankWhereabouts(layout, ((0, layout.d),), cuts={"x": SHARDS["all"]})
+    where = RankWhereabouts(layout, ((0, layout.d),), cuts={"x": SHARDS["all"], "y": Shard.of_all((2,))})
     assert where.boxes([(1, 13)]) == Whereabouts.of(layout).boxes([(1, 13)])
 
 

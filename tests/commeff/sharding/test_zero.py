@@ -18,7 +18,7 @@ from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.replicas import Stacked
 from commeff.sharding import Axis, Mesh, cross_entropy, split
 from commeff.sharding.pieces import on_pieces
-from commeff.sharding.zero import ScatteredRow, even
+from commeff.sharding.zero import ScatteredRow, even, part_of
 from commeff.transforms import clipped
 from tests.commeff.sharding.whole import parts_of_whole, shards_of
 from tests.laws.processes import by_case, census, on_processes
@@ -64,7 +64,7 @@ def columns(zero, layout, shard):
         return [ScatteredRow(parameters, layout, axis, megabytes=BUCKET_MB).spans for axis in axes]
     last = [field for field in layout.fields if not field.name.startswith("blocks.")]  # backward finishes them last
     blocks = [field for field in layout.fields if field.name.startswith("blocks.")]
-    return [[even(f.stop - f.start, axis, f.start) for f in (*last, *blocks)] for axis in axes]
+    return [[part_of(f.start, f.stop, axis) for f in (*last, *blocks)] for axis in axes]
 
 
 def on_one_process(method, n, shard, zero, clip):

@@ -1,12 +1,14 @@
-"""Whole models in 16 bits; the rows that a method sees keep theirs."""
+"""Engines of whole models beside the loop in 32 bits: in 16 bits, under autocast, and as one batched graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from commeff.replicas.arrivals import Listener
@@ -122,3 +124,74 @@ def _lower(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     model.register_forward_pre_hook(lambda _, inputs: lowered(inputs, dtype))
     model.register_forward_hook(lambda _, inputs, outputs: outputs.float())
     return model
+
+
+class MixedStacked(Stacked):
+    """As `Stacked`, with forward passes under `torch.autocast`: convolutions and products in bfloat16, norms, softmax
+    and losses in float32.
+
+    Parameters, buffers, gradients and evaluations stay as the model was made, so that BatchNorm keeps its statistics in
+    32 bits. A gradient is off by some times 2^-9 of its size, as bfloat16 has 8 bits (Micikevicius et al., arXiv
+    1710.03740; Kalamkar et al., arXiv 1905.12322).
+
+    Parameters
+    ----------
+    model, workers, seed, groups
+        As in `Stacked`.
+
+    Examples
+    --------
+    >>> replicas = MixedStacked(lambda: nn.Linear(2, 1), range(3))
+    >>> seen = []
+    >>> def loss(model, x):
+    ...     seen.append(model(x).dtype)
+    ...     return model(x).float().mean()
+    >>> gradients, _ = replicas.compute(loss, [(torch.ones(3, 1, 2),)], step=0)
+    >>> replicas.parameters.dtype, seen[0], gradients.dtype
+    (torch.float32, torch.bfloat16, torch.float32)
+    """
+
+    def _check(self, model: nn.Module) -> None:
+        wide = next((p.dtype for p in model.parameters() if p.dtype != torch.float32), None)
+        if wide is not None:
+            raise ValueError(
+                f"precision=bf16_mixed needs a model of float32, got {str(wide).removeprefix('torch.')}: only that is "
+                "computed in 16 bits by torch.autocast; omit precision=, or give dtype=float32"
+            )
+
+    def _backward(self, loss: Loss, batch: Batch, step: int, r: int, weight: float) -> Tensor:
+        device = self.parameters.device.type
+        return super()._backward(partial(_under_autocast, loss, device), batch, step, r, weight)
+
+
+def _under_autocast(loss: Loss, device: str, *model_and_batch: object) -> Tensor:
+    with torch.autocast(device, torch.bfloat16):
+        return loss(*model_and_batch)
+
+
+class Vmapped(Stacked):
+    """As `Stacked`, with all workers' gradients from one `vmap(grad(loss))`: worth it for small MLPs, not for
+    convolutions on a CPU.
+
+    Equal to the loop up to rounding, dropout apart, which draws another stream. The base module keeps its real
+    parameters: a base on the meta device would silently untie tied weights.
+    """
+
+    def _check(self, model: nn.Module) -> None:
+        names = [name for name, _ in model.named_modules(remove_duplicate=False)]
+        if len(names) > len(list(model.modules())):
+            raise ValueError("engine=vmap needs a model of distinct modules, got one under two names: use engine=loop")
+
+    def _backward(self, loss: Loss, batch: Batch, step: int, r: int, weight: float) -> Tensor:
+        base, w = self.models[0], len(self.workers)
+
+        def of_one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *parts: Tensor) -> Tensor:
+            return loss(lambda *inputs: functional_call(base, (parameters, buffers), inputs), *parts)
+
+        rows = {f.name: self.parameters[:, f.start : f.stop].view(w, *f.shape) for f in self.layout.fields}
+        batched = vmap(grad_and_value(of_one), randomness="different")
+        together = partial(batched, rows, self.buffers, *batch)
+        gradients, losses = self._on_own_stream(together, self.workers[0], step, r)
+        for field in self.layout.fields:
+            self.gradients[:, field.start : field.stop].add_(gradients[field.name].reshape(w, -1), alpha=weight)
+        return losses
