@@ -13,6 +13,7 @@ from commeff.core.overlap import Flow, Stages
 from commeff.core.state import Stateful
 from commeff.core.traits import Traits
 from commeff.optimizers.curvature import Gradients
+from commeff.topologies import Topology
 
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
@@ -99,7 +100,8 @@ class Component(Stateful):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate memory, bind compressors, refuse parts that do not fit.
 
-        Starts the transforms and encoders inside with the same v; a component with a memory extends it.
+        Starts the transforms and encoders inside with the same v, and refuses a topology over another number of
+        workers; a component with a memory extends it.
 
         Parameters
         ----------
@@ -110,6 +112,12 @@ class Component(Stateful):
         communicator : Communicator
             The one of this place in the strategy.
         """
+        n = communicator.n
+        for value in vars(self).values():
+            if isinstance(value, Topology) and value.n != n:
+                raise ValueError(
+                    f"the topology must connect the run's {n} workers, got one of {value.n}: make both equal"
+                )
         for name, part in self.parts():
             if isinstance(part, Component):
                 part.start(v, layout, communicator.child(name))

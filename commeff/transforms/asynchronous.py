@@ -22,8 +22,8 @@ from commeff.core.strategy import Transform
 from commeff.core.traits import Timetable
 from commeff.topologies import Topology
 from commeff.topologies.meetings import meeting, reading, sides
-from commeff.transforms.averaging import check_size, fitting
-from commeff.transforms.serving import ServerStep
+from commeff.transforms.averaging import fitting
+from commeff.transforms.outer import ServerStep
 
 
 class Asynchronous(OwnPace, Transform):
@@ -158,7 +158,6 @@ class PairAverage(Asynchronous):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        check_size(self.topology, communicator)
         self.model, self.read = v.clone(), v.clone()
 
     def exchange_of(self, arrived: Tensor, vectors: Tensor, communicator: Communicator) -> Stages:
@@ -190,10 +189,6 @@ class StaleGossip(Asynchronous):
     def __init__(self, topology: Topology) -> None:
         super().__init__(WaitsFor())
         self.topology = fitting(topology)
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        super().start(v, layout, communicator)
-        check_size(self.topology, communicator)
 
     def exchange_of(self, arrived: Tensor, vectors: Tensor, communicator: Communicator) -> Stages:
         matrix = reading(self.topology.at(communicator.step), arrived.numpy())

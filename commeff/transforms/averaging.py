@@ -160,13 +160,6 @@ def fitting(topology: Topology) -> Topology:
     return topology
 
 
-def check_size(topology: Topology, communicator: Communicator) -> None:
-    """Refuse a topology over another number of workers."""
-    if topology.n != communicator.n:
-        n = communicator.n
-        raise ValueError(f"the topology must connect the run's {n} workers, got one of {topology.n}: make both equal")
-
-
 class Gossip(Transform):
     """v_i -> sum_j W[i, j] v_j with the mixing matrix of the step.
 
@@ -180,9 +173,6 @@ class Gossip(Transform):
 
     def __init__(self, topology: Topology) -> None:
         self.topology = fitting(topology)
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        check_size(self.topology, communicator)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         return (yield communicator.post_mix(DenseMessage.of(vectors), self.topology.at(communicator.step)))

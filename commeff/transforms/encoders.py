@@ -32,6 +32,16 @@ class Plain(Encoder):
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
         return self._bound.compress(vectors, communicator.random(purpose))
 
+    def omega(self, layout: Layout, method: str, other: str) -> float:
+        """Of C on whole vectors; a biased one is refused by a method that has to have another."""
+        omega = self.compressor.bind(layout).omega(layout.size)
+        if omega is None:
+            raise ValueError(
+                f"{method} needs an unbiased compressor, got {type(self.compressor).__name__}, which is biased: what "
+                f"it drops is lost; choose one such as random_k, natural or qsgd, or {other}, which is made for others"
+            )
+        return omega
+
 
 def as_encoder(encoder: Encoder | Compressor) -> Encoder:
     """A compressor as an encoder; an encoder as it is."""
