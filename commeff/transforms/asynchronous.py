@@ -17,9 +17,7 @@ from commeff.communicator import Communicator, broadcast, view
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.addresses import Address
 from commeff.core.events import OwnPace, WaitsFor
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Transform
-from commeff.core.traits import Timetable
+from commeff.core.strategy import Stages, Timetable, Transform
 from commeff.topologies import Topology
 from commeff.topologies.meetings import meeting, reading, sides
 from commeff.transforms.averaging import fitting

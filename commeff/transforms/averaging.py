@@ -10,10 +10,8 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout, Message
 from commeff.core.addresses import Address
-from commeff.core.overlap import Stages
 from commeff.core.properties import require_one_rate
-from commeff.core.strategy import Encoder, LocalStep, Transform, agrees, stages_of
-from commeff.core.traits import Traits
+from commeff.core.strategy import Encoder, LocalStep, Stages, Traits, Transform, agrees, stages_of
 from commeff.topologies import Topology
 from commeff.transforms.encoders import as_encoder
 

@@ -10,9 +10,7 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout, contractive
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Transform
-from commeff.core.traits import Traits
+from commeff.core.strategy import Stages, Traits, Transform
 from commeff.topologies import Topology
 from commeff.transforms.averaging import fitting
 from commeff.transforms.encoders import ErrorFeedback, Plain

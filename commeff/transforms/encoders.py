@@ -10,8 +10,7 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout, Message, contractive
-from commeff.core.strategy import Encoder
-from commeff.core.traits import Timetable
+from commeff.core.strategy import Encoder, Timetable
 
 
 class Plain(Encoder):

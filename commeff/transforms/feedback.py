@@ -8,11 +8,17 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout, WorkerRandom
-from commeff.core.components import GradientComparison, Gradients
 from commeff.core.corrections import kept
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Encoder, Transform, stages_of
-from commeff.core.traits import Timetable, Traits
+from commeff.core.strategy import (
+    Encoder,
+    GradientComparison,
+    Gradients,
+    Stages,
+    Timetable,
+    Traits,
+    Transform,
+    stages_of,
+)
 from commeff.optimizers.curvature import require_oracle
 from commeff.transforms.encoders import Plain, as_encoder
 

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from commeff.communicator import Communicator, view
 from commeff.compressors import DenseMessage, Layout
+from commeff.core.components import Flow
 from commeff.core.corrections import Carrying
-from commeff.core.overlap import Flow, Stages
-from commeff.core.strategy import Transform, stages_of
-from commeff.core.traits import Traits
+from commeff.core.strategy import Stages, Traits, Transform, stages_of
 from commeff.topologies import Topology
 from commeff.topologies.nodes import sharded
 from commeff.transforms.averaging import fitting

@@ -14,11 +14,8 @@ from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.local import Local, OptimizerFactory
-from commeff.core.overlap import Stages
 from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of, require_one_rate, scope_of
-from commeff.core.state import Stateful
-from commeff.core.strategy import LocalStep, Transform, agrees, stages_of
-from commeff.core.traits import Traits
+from commeff.core.strategy import LocalStep, Stages, Stateful, Traits, Transform, agrees, stages_of
 from commeff.topologies import Topology
 from commeff.transforms.averaging import fitting
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from commeff.communicator import Communicator, Handle
 from commeff.compressors import DenseMessage, Layout
 from commeff.compressors.layout import Field
-from commeff.core.overlap import Stages
+from commeff.core.strategy import Stages
 from commeff.transforms.powersgd import PowerSGD, matrix_shape, orthonormal
 
 

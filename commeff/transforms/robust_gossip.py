@@ -14,9 +14,7 @@ from commeff.communicator import Communicator
 from commeff.communicator.mixing import Neighbours
 from commeff.compressors import DenseMessage, Layout
 from commeff.compressors.reductions import joint_norm
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Stateful, Transform
-from commeff.core.traits import Traits
+from commeff.core.strategy import Stages, Stateful, Traits, Transform
 from commeff.topologies import Topology
 from commeff.transforms.averaging import fitting
 
