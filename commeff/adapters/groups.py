@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from commeff.compressors import Layout
+from commeff.core import saving
 from commeff.core.local import Local
 from commeff.core.strategy import LocalStep
 
@@ -97,11 +98,10 @@ def states_of(local: LocalStep, named: Mapping[str, nn.Parameter], layout: Layou
         local = inner
     whole = {field.name for field in layout.fields if field.stop - field.start == named[field.name].numel()}
     states: defaultdict[Tensor, Any] = defaultdict(dict)
-    states |= {
-        named[name]: {key: value[0].view_as(named[name]) if value.ndim > 1 else value[0] for key, value in mine.items()}
-        for name, mine in local.by_tensor(layout).items()
-        if name in whole
-    }
+    for key, rows in saving.save(local, layout).items():
+        memory, _, name = key.removeprefix("state/").rpartition("/")
+        if name in whole:
+            states[named[name]][memory] = rows[0]
     return states
 
 

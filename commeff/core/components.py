@@ -7,14 +7,13 @@ resumed with the handle's result, so that something else can be done in between.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from commeff.compressors import Layout, Message
-from commeff.core.state import Stateful
-from commeff.core.traits import Traits
+from commeff.core.state import Stateful, Traits
 from commeff.optimizers.curvature import Gradients
 from commeff.topologies import Topology
 
@@ -61,14 +60,6 @@ class LocalStep(Stateful, ABC):
         active : (w,) bool, optional
             Rows that are not active neither move nor age; None: all are.
         """
-
-
-def steps_of(local: LocalStep) -> Iterator[LocalStep]:
-    """A local step and those inside it."""
-    yield local
-    for _, part in local.parts():
-        if isinstance(part, LocalStep):
-            yield from steps_of(part)
 
 
 class GradientComparison(Stateful, ABC):

@@ -15,8 +15,8 @@ from commeff.compressors import Layout
 from commeff.core.addresses import Address, Swap
 from commeff.core.components import LocalStep
 from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, sample_of
-from commeff.core.traits import Timetable, Traits
-from commeff.optimizers.curvature import Curvature, LearnsCurvature
+from commeff.core.state import Timetable, Traits
+from commeff.optimizers.curvature import Curvature
 from commeff.optimizers.rule import Rule
 from commeff.optimizers.schedule_free import ScheduleFree
 from commeff.optimizers.sophia import Sophia
@@ -43,7 +43,7 @@ def _column_runs(layout: Layout) -> list[ColumnRun]:
     return runs
 
 
-class Local(LocalStep, LearnsCurvature):
+class Local(LocalStep):
     """x -> x - lr * direction(gradient), by any torch optimizer.
 
     Elementwise optimizers run as one object over the (w, d) tensor (parameter groups as column groups); others (Muon,
@@ -95,7 +95,7 @@ class Local(LocalStep, LearnsCurvature):
         self.kind = type(sample).__name__
         self._elementwise = sample.elementwise if isinstance(sample, Rule) else type(sample) in ELEMENTWISE
         self.evaluates_elsewhere = isinstance(sample, ScheduleFree)
-        self.curvature = None
+        self.curvature: Curvature | None = None
         if isinstance(sample, Sophia):
             self.curvature = Curvature(sample.kind, sample.param_groups[0]["interval"])
         self.has_one_rate = self.holds_rate = False
@@ -107,6 +107,7 @@ class Local(LocalStep, LearnsCurvature):
         return Timetable(self.curvature.interval if self.curvature else 1)
 
     def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
+        """Take an estimate of what `curvature` asks for, (w, d); who is not active does not."""
         if self.curvature is None:
             raise ValueError(f"a {self.kind} must ask for curvature to learn of it, got an estimate unasked")
         self._part_idle_from_active(active)
@@ -280,19 +281,6 @@ class Local(LocalStep, LearnsCurvature):
                 mine = rows[key] if self._stacked and rows[key].ndim > 1 else rows[key][i]
                 counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart
                 optimizer.state[parameter][name] = mine.to("cpu" if counts else parameter.device, copy=True)
-
-    def by_tensor(self, layout: Layout) -> dict[str, dict[str, Tensor]]:
-        """What the optimizer remembers of each tensor of a layout, (w, columns), or (w,) where that is one number."""
-        rows, found = self.state, dict[str, dict[str, Tensor]]()
-        for field in layout.fields:
-            p = next(i for i, run in enumerate(self._runs) if run.start <= field.start < run.stop)
-            columns = slice(field.start - self._runs[p].start, field.stop - self._runs[p].start)
-            mine = {key.partition(".")[2]: value for key, value in rows.items() if key.startswith(f"{p}.")}
-            flat = {name: value.flatten(1) if value.ndim > 1 else value for name, value in mine.items()}
-            width = self._runs[p].stop - self._runs[p].start
-            whole = {name: value[:, columns] if value.shape[1:] == (width,) else value for name, value in flat.items()}
-            found[field.name] = found.get(field.name, {}) | whole
-        return found
 
     def exchange(self, at: Address, swap: Swap) -> None:
         """As `Stateful.exchange`, with what the optimizer remembers tensor by tensor."""

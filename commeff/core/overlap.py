@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
@@ -71,8 +71,13 @@ def drain(part: Stateful) -> None:
         drain(inner)
 
 
+def _can(transform: Transform, ability: type) -> bool:
+    kind: Any = type(transform)
+    return _has(kind, ability)
+
+
 @cache
-def _can(kind: type, ability: type) -> bool:
+def _has(kind: type, ability: type) -> bool:
     """Whether a kind of transform has an ability; one that computes something else than its base may not inherit it."""
 
     def age(method: str) -> int:
@@ -85,18 +90,18 @@ def _can(kind: type, ability: type) -> bool:
 
 def early(transform: Transform) -> Callable[[Tensor, Communicator], None] | None:
     """What starts the communication that needs x alone, before the gradient is computed; None: there is none."""
-    return cast(StartsEarly, transform).post if _can(type(transform), StartsEarly) else None
+    return cast(StartsEarly, transform).post if _can(transform, StartsEarly) else None
 
 
 def in_place(transform: Transform) -> Callable[[Tensor, Communicator], Tensor]:
     """The transform, to which the memory of its input is given away."""
-    return cast(WorksInPlace, transform).donated if _can(type(transform), WorksInPlace) else transform
+    return cast(WorksInPlace, transform).donated if _can(transform, WorksInPlace) else transform
 
 
 def awaited(strategy: Strategy) -> Sequence[tuple[int, int]]:
     """The spans of columns whose gradients can be sent as soon as they are `ready`, if any; known after `start`."""
     gradients = strategy.gradients
-    early = strategy.comparison is None and _can(type(gradients), SendsBlocks)  # else what is sent is known at the end
+    early = strategy.comparison is None and _can(gradients, SendsBlocks)  # else what is sent is known at the end
     return cast(SendsBlocks, gradients).awaited() if early else ()
 
 

@@ -49,11 +49,11 @@ from commeff.core.components import (
     agrees,
     stages_of,
 )
+from commeff.core.local import Local
 from commeff.core.presence import step_of_present
 from commeff.core.properties import evaluates_elsewhere, is_rowwise, learner_of, rows_to_evaluate, sends
-from commeff.core.state import Stateful
-from commeff.core.traits import Timetable, Traits
-from commeff.optimizers.curvature import LearnsCurvature, update_curvature
+from commeff.core.state import Stateful, Timetable, Traits
+from commeff.optimizers.curvature import estimate
 
 __all__ = [
     "Chain",
@@ -139,7 +139,7 @@ class Strategy(Stateful):
         self.accumulate = accumulate
         if comparison is not None:
             self.comparison = comparison
-        self._learner: LearnsCurvature | None = None
+        self._learner: Local | None = None
         self._layout: Layout | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -285,8 +285,10 @@ class Strategy(Stateful):
         """What there is to send of the gradients, (w, d). Tells the optimizer of the curvature, if it asks. `step` does
         so itself.
         """
-        if self._learner is not None:
-            update_curvature(self._learner, x, communicator, oracle, moving, shared=sends(self.gradients))
+        learner = self._learner
+        if learner is not None and (asked := learner.curvature) is not None and asked.due(communicator):
+            found = estimate(asked, learner.kind, x, communicator, oracle, shared=sends(self.gradients))
+            learner.learn(found, moving)
         if self.comparison is None:
             return gradient
         return self.comparison(x, gradient, communicator, oracle, moving)
