@@ -17,7 +17,7 @@ from commeff.compressors.quantised import QSGD
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.randomk import RandomK
 from commeff.compressors.sign import ScaledSign
-from commeff.compressors.sparse import Sparse, Sparsifier, coordinates, scatter_to
+from commeff.compressors.sparse import Sparse, Sparsifier, scatter_to
 from commeff.compressors.topk import TopK
 
 
@@ -104,7 +104,7 @@ class RepeatedMessage(Compound):
         """out += weights @ decode(); coordinates by sender, as one message with all of them would be added."""
         chosen = [message for message in self.inner if isinstance(message, Sparse)]
         if len(chosen) == len(self.forms) and not out.is_meta:
-            indices, values = (torch.cat(parts, 1) for parts in zip(*map(coordinates, chosen), strict=True))
+            indices, values = (torch.cat(parts, 1) for parts in zip(*map(Sparse.coordinates, chosen), strict=True))
             return scatter_to(out, weights, indices, values)
         for message in self.inner:
             message.add_to(out, weights)

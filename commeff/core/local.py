@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from commeff.compressors import Layout
+from commeff.compressors.layout import Field
 from commeff.core.addresses import Address, Swap
 from commeff.core.components import LocalStep
 from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, sample_of
@@ -24,22 +24,12 @@ from commeff.optimizers.sophia import Sophia
 __all__ = ["Local", "OptimizerFactory"]
 
 
-@dataclass(frozen=True)
-class ColumnRun:
-    """Columns [start, stop), one parameter of the optimizer, of the given shape in each row."""
-
-    start: int
-    stop: int
-    group: int
-    shape: tuple[int, ...]
-
-
-def _column_runs(layout: Layout) -> list[ColumnRun]:
+def _column_runs(layout: Layout) -> list[Field]:
     """Neighbouring tensors of one parameter group, joined."""
-    runs: list[ColumnRun] = []
+    runs: list[Field] = []
     for field in layout.fields:
         first = runs.pop().start if runs and runs[-1].group == field.group else field.start
-        runs.append(ColumnRun(first, field.stop, field.group, (field.stop - first,)))
+        runs.append(field._replace(start=first, shape=(field.stop - first,)))
     return runs
 
 
@@ -164,8 +154,7 @@ class Local(LocalStep):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self._workers = x.shape[0]
-        whole = [ColumnRun(field.start, field.stop, field.group, field.shape) for field in layout.fields]
-        self._runs = _column_runs(layout) if self._elementwise else whole
+        self._runs = _column_runs(layout) if self._elementwise else list(layout.fields)
         self._groups = sorted({run.group for run in self._runs})
         self._clock, self._schedule = self._start_clock()
         self.last_lr = self.lr
@@ -201,7 +190,7 @@ class Local(LocalStep):
             for group, chosen in zip(optimizer.param_groups, options, strict=True):
                 group.update(chosen)
 
-    def _view(self, host: Tensor, run: ColumnRun) -> Tensor:
+    def _view(self, host: Tensor, run: Field) -> Tensor:
         whole = run.stop - run.start == host.shape[-1]
         columns = host if whole else host[..., run.start : run.stop]
         return columns if self._stacked else columns.reshape(run.shape)
@@ -307,7 +296,7 @@ class Local(LocalStep):
         self._follow(settings["groups"])
 
 
-def _shaped(value: Tensor, run: ColumnRun) -> Tensor:
+def _shaped(value: Tensor, run: Field) -> Tensor:
     """(w, columns) as the optimizer has it."""
     columns = value.ndim == 2 and value.shape[1] == run.stop - run.start
     return value.reshape(len(value), *run.shape) if columns and len(run.shape) != 1 else value

@@ -82,7 +82,7 @@ class ErrorFeedback(Encoder):
         return message
 
 
-class ErrorControl(Encoder):
+class ErrorControl(ErrorFeedback):
     """Send C(v + eta e);  e = e + v - C(v + eta e)   (EControl, arXiv 2311.05645).
 
     Of EF21, whose v = gradient - public, it makes EControl: e is all that the public vectors have missed so far, so
@@ -98,16 +98,10 @@ class ErrorControl(Encoder):
         The share of the error that is sent each time, in [0, 1]; of the order of delta.
     """
 
-    rows = ("error",)
-
     def __init__(self, compressor: Compressor, eta: float) -> None:
         require.within("[0, 1]", eta=eta)
-        self.compressor = Plain(contractive(compressor))
+        super().__init__(compressor)
         self.eta = eta
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        super().start(v, layout, communicator)
-        self.error = torch.zeros_like(v)
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
         message = self.compressor.encode(torch.add(vectors, self.error, alpha=self.eta), communicator, purpose)
