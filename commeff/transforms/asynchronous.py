@@ -61,11 +61,6 @@ class Asynchronous(OwnPace, Transform):
     def exchange_of(self, arrived: Tensor, vectors: Tensor, communicator: Communicator) -> Stages:
         """The rows after those who have arrived, (n,) bool of all workers, have exchanged what they exchange."""
 
-    def staleness_of(self, arrived: Tensor, communicator: Communicator) -> Tensor:
-        """(rows,) of the hosted workers who have arrived: the exchanges since each read what it computed with."""
-        here = [worker for worker in communicator.workers if arrived[worker]]
-        return self.staleness[here]
-
 
 def rows_here(chosen: Tensor, communicator: Communicator) -> Tensor | slice:
     """Which of the hosted rows are those of chosen workers, (n,) bool of all."""
@@ -110,7 +105,7 @@ class ParameterServer(Asynchronous):
         here, rows = view(communicator, among=arrived), rows_here(arrived, communicator)
         moved = self.read[rows] - vectors[rows]
         if self.patience is not None:
-            late = self.staleness_of(arrived, communicator).clamp(min=1).double()
+            late = self.staleness[[worker for worker in communicator.workers if arrived[worker]]].clamp(min=1).double()
             moved *= (self.patience / late).clamp(max=1.0).to(moved)[:, None]
         mean = yield here.post_to_server(DenseMessage.of(moved))
         self.server.move(mean, int(arrived.sum()))
