@@ -17,8 +17,7 @@ from commeff.adapters.saved import compare, origin
 from commeff.adapters.scaler import looked
 from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
-from commeff.core import overlap
-from commeff.core.presence import step_of_finite
+from commeff.core import overlap, presence
 from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of
 from commeff.core.strategy import Strategy
 from commeff.sharding.foreign import AnyMesh
@@ -257,7 +256,7 @@ class DistributedOptimizer(Optimizer):
             if finite is None:
                 x = self.strategy.step(x, gradient, self.communicator, donate=True)
             else:
-                x = step_of_finite(self.strategy, x, gradient, self.communicator, finite)
+                x = presence.step_of_finite(self.strategy, x, gradient, self.communicator, finite)
             self._row.load(x)
         self._weights.settled()
         self._gradients.learn(scaler.overflown is None)

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, zeros_like
 
 from commeff.communicator import Communicator, barrier, observe
-from commeff.core import overlap
+from commeff.core import overlap, presence
 from commeff.core.events import EventClock, Instant
-from commeff.core.presence import step_of_finite
 from commeff.core.properties import hold_rates
 from commeff.core.returning import attend
 from commeff.core.strategy import Strategy
@@ -172,7 +171,7 @@ class Run:
         elif finite is None:
             x = strategy.step(x, gradient, communicator, donate=True)
         else:
-            x = step_of_finite(strategy, x, gradient, communicator, finite)
+            x = presence.step_of_finite(strategy, x, gradient, communicator, finite)
         self.finish_step(x)
 
     def finish_step(self, x: Tensor) -> None:
