@@ -76,21 +76,19 @@ from commeff.compressors.base import Compressor, Scope
 from commeff.compressors.blockwise import Blockwise
 from commeff.compressors.codebook import NF4
 from commeff.compressors.coded import Coded
-from commeff.compressors.composed import Composed
+from commeff.compressors.composed import Composed, Repeated
 from commeff.compressors.contractive import Assumed, Contractive, Shrunk, contractive
 from commeff.compressors.dct import DCTTopK
 from commeff.compressors.dense import Dense
+from commeff.compressors.hashing import choose
 from commeff.compressors.layout import Field, Layout
 from commeff.compressors.message import BlockMessage, Compound, ConcatenatedMessage, DenseMessage, Message
-from commeff.compressors.narrow import Fp8
-from commeff.compressors.natural import Natural
+from commeff.compressors.narrow import Fp8, Natural
 from commeff.compressors.packing import pack, packed_bytes, unpack
-from commeff.compressors.permutation import choose
 from commeff.compressors.pertensor import PerTensor
 from commeff.compressors.quantised import QSGD, Int4, Int8, TernGrad
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.randomk import RandomK
-from commeff.compressors.repeated import Repeated
 from commeff.compressors.rotated import Drive, Eden
 from commeff.compressors.sign import OneBit, ScaledSign
 from commeff.compressors.sketch import CountSketch

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.base import Compressor, Scope
-from commeff.compressors.increasing import decode_increasing, encode_increasing
-from commeff.compressors.packing import code_bits, pack, unpack
+from commeff.compressors.packing import code_bits, decode_increasing, encode_increasing, pack, unpack
 from commeff.compressors.quantised import QSGD, LevelsMessage, TernGrad
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import VariableSparse, left_aligned
@@ -20,7 +19,7 @@ from commeff.compressors.sparse import VariableSparse, left_aligned
 class CodedMessage(VariableSparse):
     """Each coordinate one of the 2s + 1 multiples of scale/s between -scale and scale, most of them 0.
 
-    Wire format: the scale, k increasing indices below d + k (`compressors.increasing`), then k codes of ceil(log2(2s))
+    Wire format: the scale, k increasing indices below d + k (`compressors.packing`), then k codes of ceil(log2(2s))
     bits (`compressors.packing`): m - 1 for m scale / s, s + m - 1 for minus as much. Indices from d on are of rows that
     have fewer than k and mean nothing. The receiver knows k: workers agree on it.
     """

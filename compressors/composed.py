@@ -1,18 +1,23 @@
-"""A compressor on the values that another one keeps."""
+"""A compressor on the values that another one keeps; several messages, each of what the earlier ones missed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, cast
 
+import torch
 from torch import Tensor
 
-from commeff.compressors.base import Compressor, Scope, coarsest, contraction
+from commeff.compressors.base import Compressor, CompressorWrapper, Scope, check_least, coarsest, contraction
+from commeff.compressors.contractive import contractive
 from commeff.compressors.layout import Layout
+from commeff.compressors.message import Compound, joined
+from commeff.compressors.narrow import Natural
 from commeff.compressors.quantised import QSGD
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.randomk import RandomK
-from commeff.compressors.sparse import Sparse, Sparsifier
+from commeff.compressors.sign import ScaledSign
+from commeff.compressors.sparse import Sparse, Sparsifier, scatter_to
 from commeff.compressors.topk import TopK
 
 
@@ -82,3 +87,84 @@ class Composed(Compressor):
     @classmethod
     def samples(cls) -> list[Self]:
         return [cls(QSGD(8), TopK(ratio=0.25)), cls(QSGD(2), RandomK(ratio=0.5))]
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedMessage(Compound):
+    """The sum of several messages. Wire format: the messages one after the other."""
+
+    def decode(self) -> Tensor:
+        first, *others = self.inner
+        total = first.decode()
+        for message in others:
+            total = total + message.decode()
+        return total
+
+    def add_to(self, out: Tensor, weights: Tensor) -> None:
+        """out += weights @ decode(); coordinates by sender, as one message with all of them would be added."""
+        chosen = [message for message in self.inner if isinstance(message, Sparse)]
+        if len(chosen) == len(self.forms) and not out.is_meta:
+            indices, values = (torch.cat(parts, 1) for parts in zip(*map(Sparse.coordinates, chosen), strict=True))
+            return scatter_to(out, weights, indices, values)
+        for message in self.inner:
+            message.add_to(out, weights)
+
+    @property
+    def count(self) -> int:
+        return sum(form.count for form in self.forms)
+
+
+@dataclass(frozen=True)
+class Repeated(CompressorWrapper):
+    """Fast compressed communication: y = 0; R times c = C(v - y), y = y + c. C(v) is y, R = ``rounds``.
+
+    C is `contractive` (compressor): an unbiased compressor whose omega is not below 1 is divided by 1 + omega first.
+    E|y - v|^2 <= (1 - delta)^R |v|^2. With top-k it is top-(R k). Sends R messages of C, each with randomness of its
+    own.
+
+    Huang et al. 2022 (NEOLITHIC), arXiv:2206.03665.
+
+    When: a compressor that loses too much at once, where several messages may be sent.
+
+    Parameters
+    ----------
+    compressor
+        What makes each message.
+    rounds
+        R, the number of messages, at least 1; bytes grow as R, the error shrinks as (1 - delta)^R.
+
+    Examples
+    --------
+    >>> import torch
+    >>> Repeated(TopK(k=1), 2).compress(torch.tensor([[1.0, 3.0, 2.0]]), WorkerRandom(0, [0])).decode().tolist()
+    [[0.0, 3.0, 2.0]]
+    """
+
+    rounds: int
+
+    def __post_init__(self) -> None:
+        check_least("Repeated: rounds", self.rounds)
+
+    def bind(self, layout: Layout) -> Compressor:
+        return replace(self, compressor=contractive(self.compressor).bind(layout))
+
+    def compress(self, vectors: Tensor, random: WorkerRandom) -> RepeatedMessage:
+        step = contractive(self.compressor).for_dimension(vectors.shape[1])
+        messages, rest = [step.compress(vectors, random.fork(0))], vectors
+        for number in range(1, self.rounds):
+            rest = rest - messages[-1].decode()
+            messages.append(step.compress(rest, random.fork(number)))
+        parts, forms = joined(messages)
+        return RepeatedMessage(parts, vectors.shape[1], vectors.dtype, forms)
+
+    def omega(self, d: int) -> float | None:
+        omega = contractive(self.compressor).omega(d)
+        return None if omega is None else omega**self.rounds
+
+    def delta(self, d: int) -> float | None:
+        delta = contractive(self.compressor).delta(d)
+        return None if delta is None else 1 - (1 - delta) ** self.rounds
+
+    @classmethod
+    def samples(cls) -> list[Self]:
+        return [cls(TopK(ratio=0.1), 3), cls(QSGD(1), 2), cls(ScaledSign(), 4), cls(Natural(), 2)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from commeff.compressors.base import Compressor, CompressorWrapper, check_least
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Compound, Message, joined
-from commeff.compressors.natural import Natural
+from commeff.compressors.narrow import Natural
 from commeff.compressors.quantised import QSGD, TernGrad
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.randomk import RandomK

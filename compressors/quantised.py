@@ -11,14 +11,13 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import check_least, contraction, wide
+from commeff.compressors.base import ScaledRows, check_least, contraction, wide
 from commeff.compressors.blockwise import Blockwise
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Message, Tiled
 from commeff.compressors.packing import code_bits, pack_into, packed_bytes, unpack_from
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_max, row_norm
-from commeff.compressors.scaled import ScaledRows
 from commeff.compressors.scratch import tile_size, tiles
 
 

@@ -14,8 +14,7 @@ from math import pi
 import torch
 from torch import Tensor
 
-from commeff.compressors.hashing import GOLDEN, mix, mix_, mixed, signed
-from commeff.compressors.permutation import choose
+from commeff.compressors.hashing import GOLDEN, choose, mix, mix_, mixed, signed
 from commeff.compressors.places import Places
 from commeff.compressors.scratch import tile_size, tiles
 

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.base import Compressor, Together, contraction
+from commeff.compressors.hashing import choose
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import DenseMessage, joined
-from commeff.compressors.permutation import choose
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import Sparse, Sparsifier
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn(Sparse):
-    """k coordinates that a 64-bit key determines (`compressors.permutation.choose`).
+    """k coordinates that a 64-bit key determines (`compressors.hashing.choose`).
 
     Wire format: the key (int64), unless it is ``common`` to all workers and known; then the message of the k values.
 

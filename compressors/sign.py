@@ -9,13 +9,12 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import wide
+from commeff.compressors.base import ScaledRows, wide
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Tiled
 from commeff.compressors.packing import pack_into, packed_bytes, unpack_from, words
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_halves, row_norm, row_sum
-from commeff.compressors.scaled import ScaledRows
 from commeff.compressors.scratch import tiles
 
 

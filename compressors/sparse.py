@@ -35,15 +35,18 @@ class Sparse(Compound, ABC):
         """The same coordinates with another message of their values."""
         return replace(self, parts=(*self.parts[: self._own], *values.parts), forms=(values.form,))
 
+    def coordinates(self) -> tuple[Tensor, Tensor]:
+        """(w, k): indices and values."""
+        return self.indices(), self.values.decode()
+
     def decode(self) -> Tensor:
-        values = self.values.decode()
-        return values.new_zeros(self.rows, self.d).scatter_(1, self.indices(), values)
+        indices, values = self.coordinates()
+        return values.new_zeros(self.rows, self.d).scatter_(1, indices, values)
 
     def add_to(self, out: Tensor, weights: Tensor) -> None:
         """out += weights @ decode(): a scatter of k numbers for every weight that is not 0."""
-        if out.is_meta:
-            return
-        scatter_to(out, weights, *coordinates(self))
+        if not out.is_meta:
+            scatter_to(out, weights, *self.coordinates())
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +100,6 @@ def left_aligned(mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     counts, (row, column) = mask.sum(1), mask.nonzero(as_tuple=True)
     place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
     return counts, row, column, place
-
-
-def coordinates(message: Sparse) -> tuple[Tensor, Tensor]:
-    """The indices (w, k) of a message, and their values (w, k)."""
-    return message.indices(), message.values.decode()
 
 
 def scatter_to(out: Tensor, weights: Tensor, indices: Tensor, values: Tensor) -> None:

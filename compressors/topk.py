@@ -9,9 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes
 from commeff.compressors.message import DenseMessage, joined
-from commeff.compressors.packing import code_bits, pack, packed_bytes, unpack, words
+from commeff.compressors.packing import (
+    code_bits,
+    decode_increasing,
+    encode_increasing,
+    increasing_bytes,
+    pack,
+    packed_bytes,
+    unpack,
+    words,
+)
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.sparse import Sparse, Sparsifier
 
@@ -34,7 +42,7 @@ class Selected(Sparse):
 class SelectedInOrder(Sparse):
     """k coordinates of the sender's choice, their indices in the code of Elias and Fano.
 
-    Wire format: k increasing indices (`compressors.increasing`), then the message of the k values.
+    Wire format: k increasing indices (`compressors.packing`), then the message of the k values.
     """
 
     def indices(self) -> Tensor:

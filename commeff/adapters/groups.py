@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from commeff.compressors import Layout
-from commeff.core.components import steps_of
-from commeff.core.local import Local
+from commeff.core import saving
+from commeff.core.properties import optimizers_in
 from commeff.core.strategy import LocalStep
 
 Groups = Callable[[str, nn.Parameter], int] | Sequence[Mapping[str, Any]]
@@ -92,14 +92,13 @@ def options_of(groups: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]
 
 def states_of(local: LocalStep, named: Mapping[str, nn.Parameter], layout: Layout) -> defaultdict[Tensor, Any]:
     """What the torch optimizer in a local step remembers of parameters that lie whole in this worker's layout."""
-    by_tensor = next((step.by_tensor(layout) for step in steps_of(local) if isinstance(step, Local)), {})
+    optimizer = next(optimizers_in(local), None)
     whole = {field.name for field in layout.fields if field.stop - field.start == named[field.name].numel()}
     states: defaultdict[Tensor, Any] = defaultdict(dict)
-    states |= {
-        named[name]: {key: value[0].view_as(named[name]) if value.ndim > 1 else value[0] for key, value in mine.items()}
-        for name, mine in by_tensor.items()
-        if name in whole
-    }
+    for key, rows in saving.save(optimizer, layout).items() if optimizer else ():
+        memory, _, name = key.removeprefix("state/").rpartition("/")
+        if name in whole:
+            states[named[name]][memory] = rows[0]
     return states
 
 

@@ -15,7 +15,7 @@ from commeff.adapters.groups import Grouping, Groups, options_of, states_of
 from commeff.adapters.holding import Holding, Models, compare, distinct, origin
 from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
-from commeff.core import overflow, overlap
+from commeff.core import overlap, presence
 from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of
 from commeff.core.strategy import Strategy
 from commeff.sharding.foreign import AnyMesh
@@ -254,7 +254,7 @@ class DistributedOptimizer(Optimizer):
             if finite is None:
                 x = self.strategy.step(x, gradient, self.communicator, donate=True)
             else:
-                x = overflow.step(self.strategy, x, gradient, self.communicator, finite)
+                x = presence.step_of_finite(self.strategy, x, gradient, self.communicator, finite)
             self._row.load(x)
         self._weights.settled()
         self._gradients.learn(scaler.overflown is None)

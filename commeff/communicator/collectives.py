@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -18,23 +18,7 @@ from commeff import require
 from commeff.communicator.wire.transport import Transport
 from commeff.compressors import Message
 
-T = TypeVar("T")
 Mean = Callable[[], Tensor]  # waits, and gives the mean as one row (1, d)
-
-
-class Handle(Generic[T]):
-    """Communication under way; `wait()` gives its result, any number of times."""
-
-    def __init__(self, finish: Callable[[], T]) -> None:
-        self._finish: Callable[[], T] | None = finish
-        self._result: T
-
-    def wait(self) -> T:
-        """The result."""
-        if self._finish is not None:
-            self._result = self._finish()
-            self._finish = None
-        return self._result
 
 
 class Collective(ABC):

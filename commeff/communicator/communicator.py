@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from commeff import require
-from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, Handle, everybody, post_down, post_up
+from commeff.communicator.collectives import ALL_GATHER, ALL_REDUCE, everybody, post_down, post_up
 from commeff.communicator.collectives import collective as named
 from commeff.communicator.context import Context
 from commeff.communicator.ledger import Ledger
@@ -23,6 +23,21 @@ from commeff.topologies import MixingMatrix
 from commeff.topologies.failures import Sums, among
 
 T = TypeVar("T")
+
+
+class Handle(Generic[T]):
+    """Communication under way; `wait()` gives its result, any number of times."""
+
+    def __init__(self, finish: Callable[[], T]) -> None:
+        self._finish: Callable[[], T] | None = finish
+        self._result: T
+
+    def wait(self) -> T:
+        """The result."""
+        if self._finish is not None:
+            self._result = self._finish()
+            self._finish = None
+        return self._result
 
 
 class Communicator:

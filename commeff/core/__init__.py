@@ -8,8 +8,8 @@ that remember what averaging did (D2, quasi-global momentum, control variates). 
 
 from commeff.core.factories import Grouped, scheduled
 from commeff.core.local import Local
+from commeff.core.state import Timetable, Traits
 from commeff.core.strategy import Chain, Encoder, GradientComparison, Keep, LocalStep, Stateful, Strategy, Transform
-from commeff.core.traits import Timetable, Traits
 
 __all__ = [
     "Chain",

@@ -1,21 +1,24 @@
-"""What a strategy is made of: local steps, which never see another worker; transforms and encoders, which may."""
+"""What a strategy is made of: local steps, which never see another worker; transforms and encoders, which may.
+
+A transform in *stages* is a generator: it yields a handle wherever its equation needs what others have sent, and is
+resumed with the handle's result, so that something else can be done in between.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from commeff.compressors import Layout, Message
-from commeff.core.overlap import Flow, Stages
-from commeff.core.state import Stateful
-from commeff.core.traits import Traits
+from commeff.core.state import Stateful, Traits
 from commeff.optimizers.curvature import Gradients
+from commeff.topologies import Topology
 
 if TYPE_CHECKING:
-    from commeff.communicator import Communicator
+    from commeff.communicator import Communicator, Handle
 
 
 class LocalStep(Stateful, ABC):
@@ -59,14 +62,6 @@ class LocalStep(Stateful, ABC):
         """
 
 
-def steps_of(local: LocalStep) -> Iterator[LocalStep]:
-    """A local step and those inside it."""
-    yield local
-    for _, part in local.parts():
-        if isinstance(part, LocalStep):
-            yield from steps_of(part)
-
-
 class GradientComparison(Stateful, ABC):
     """x, g -> what there is to send of the gradients: what has changed of them, say, or nothing where it is little.
 
@@ -99,7 +94,8 @@ class Component(Stateful):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate memory, bind compressors, refuse parts that do not fit.
 
-        Starts the transforms and encoders inside with the same v; a component with a memory extends it.
+        Starts the transforms and encoders inside with the same v, and refuses a topology over another number of
+        workers; a component with a memory extends it.
 
         Parameters
         ----------
@@ -110,9 +106,57 @@ class Component(Stateful):
         communicator : Communicator
             The one of this place in the strategy.
         """
+        n = communicator.n
+        for value in vars(self).values():
+            if isinstance(value, Topology) and value.n != n:
+                raise ValueError(
+                    f"the topology must connect the run's {n} workers, got one of {value.n}: make both equal"
+                )
         for name, part in self.parts():
             if isinstance(part, Component):
                 part.start(v, layout, communicator.child(name))
+
+
+Stages = Generator["Handle[Any]", Any, Tensor]
+
+
+class Flow:
+    """Stages under way: they have run up to their first communication, which travels meanwhile.
+
+    Attributes
+    ----------
+    handle : Handle or None
+        What is waited for; None at the end.
+
+    Examples
+    --------
+    >>> def stages():
+    ...     return 2 * (yield Handle(lambda: torch.ones(1)))
+    >>> from commeff.communicator import Handle
+    >>> import torch
+    >>> flow = Flow(stages())
+    >>> flow.handle is None, flow.finish()
+    (False, tensor([2.]))
+    """
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self.handle: Handle[Any] | None = None
+        self._result: Tensor
+        self.send(None)
+
+    def send(self, arrived: Any) -> None:
+        """Resume with what has arrived, up to the next communication."""
+        try:
+            self.handle = self._stages.send(arrived)
+        except StopIteration as end:
+            self.handle, self._result = None, end.value
+
+    def finish(self) -> Tensor:
+        """Wait for all that is left, and give the result."""
+        while self.handle is not None:
+            self.send(self.handle.wait())
+        return self._result
 
 
 class Transform(Component):

@@ -26,7 +26,11 @@ def kept(new: Tensor, old: Tensor, active: Tensor | None) -> Tensor:
 class Corrected(LocalStep):
     """A local step around another one, whose rates and options are its own."""
 
-    inner: LocalStep
+    def __init__(self, inner: LocalStep) -> None:
+        self.inner = inner
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        self.inner.start(x, layout)
 
     @property
     def lr(self) -> float:  # type: ignore[override]
@@ -52,11 +56,8 @@ class D2(Corrected):
 
     rows = ("last_x", "last_update")
 
-    def __init__(self, inner: LocalStep) -> None:
-        self.inner = inner
-
     def start(self, x: Tensor, layout: Layout) -> None:
-        self.inner.start(x, layout)
+        super().start(x, layout)
         self.last_x, self.last_update = x.clone(), torch.zeros_like(x)
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
@@ -83,7 +84,7 @@ class QuasiGlobal(Corrected):
         self.beta, self.mu, self.nesterov = beta, mu, nesterov
 
     def start(self, x: Tensor, layout: Layout) -> None:
-        self.inner.start(x, layout)
+        super().start(x, layout)
         require_one_rate(self.inner)
         self.last_x, self.momentum = x.clone(), torch.zeros_like(x)
 
@@ -105,11 +106,8 @@ class Carrying(Corrected):
 
     rows: ClassVar[tuple[str, ...]] = ("carried",)
 
-    def __init__(self, inner: LocalStep) -> None:
-        self.inner = inner
-
     def start(self, x: Tensor, layout: Layout) -> None:
-        self.inner.start(x, layout)
+        super().start(x, layout)
         self.carried = torch.zeros_like(x)
 
 
@@ -155,10 +153,11 @@ class PeriodCounter(Corrected):
 
     def __init__(self, inner: LocalStep, period: int) -> None:
         require.count(period=period)
-        self.inner, self.period = inner, period
+        super().__init__(inner)
+        self.period = period
 
     def start(self, x: Tensor, layout: Layout) -> None:
-        self.inner.start(x, layout)
+        super().start(x, layout)
         self.steps = 0
 
     def begins(self) -> bool:
@@ -241,7 +240,7 @@ class Shifted(Corrected):
         self.probability = probability
 
     def start(self, x: Tensor, layout: Layout) -> None:
-        self.inner.start(x, layout)
+        super().start(x, layout)
         require_one_rate(self.inner)
         self.shift, self.last, self.steps = torch.zeros_like(x), x.clone(), 0
         self.lately = torch.full((len(x), 1), -1, dtype=torch.int64, device=x.device)

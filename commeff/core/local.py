@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,11 +11,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from commeff.compressors import Layout
+from commeff.compressors.layout import Field
 from commeff.core.addresses import Address, Swap
 from commeff.core.components import LocalStep
 from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, sample_of
-from commeff.core.traits import Timetable, Traits
-from commeff.optimizers.curvature import Curvature, LearnsCurvature
+from commeff.core.state import Timetable, Traits
+from commeff.optimizers.curvature import Curvature
 from commeff.optimizers.rule import Rule
 from commeff.optimizers.schedule_free import ScheduleFree
 from commeff.optimizers.sophia import Sophia
@@ -24,26 +24,16 @@ from commeff.optimizers.sophia import Sophia
 __all__ = ["Local", "OptimizerFactory"]
 
 
-@dataclass(frozen=True)
-class ColumnRun:
-    """Columns [start, stop), one parameter of the optimizer, of the given shape in each row."""
-
-    start: int
-    stop: int
-    group: int
-    shape: tuple[int, ...]
-
-
-def _column_runs(layout: Layout) -> list[ColumnRun]:
+def _column_runs(layout: Layout) -> list[Field]:
     """Neighbouring tensors of one parameter group, joined."""
-    runs: list[ColumnRun] = []
+    runs: list[Field] = []
     for field in layout.fields:
         first = runs.pop().start if runs and runs[-1].group == field.group else field.start
-        runs.append(ColumnRun(first, field.stop, field.group, (field.stop - first,)))
+        runs.append(field._replace(start=first, shape=(field.stop - first,)))
     return runs
 
 
-class Local(LocalStep, LearnsCurvature):
+class Local(LocalStep):
     """x -> x - lr * direction(gradient), by any torch optimizer.
 
     Elementwise optimizers run as one object over the (w, d) tensor (parameter groups as column groups); others (Muon,
@@ -95,7 +85,7 @@ class Local(LocalStep, LearnsCurvature):
         self.kind = type(sample).__name__
         self._elementwise = sample.elementwise if isinstance(sample, Rule) else type(sample) in ELEMENTWISE
         self.evaluates_elsewhere = isinstance(sample, ScheduleFree)
-        self.curvature = None
+        self.curvature: Curvature | None = None
         if isinstance(sample, Sophia):
             self.curvature = Curvature(sample.kind, sample.param_groups[0]["interval"])
         self.has_one_rate = self.holds_rate = False
@@ -107,6 +97,7 @@ class Local(LocalStep, LearnsCurvature):
         return Timetable(self.curvature.interval if self.curvature else 1)
 
     def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
+        """Take an estimate of what `curvature` asks for, (w, d); who is not active does not."""
         if self.curvature is None:
             raise ValueError(f"a {self.kind} must ask for curvature to learn of it, got an estimate unasked")
         self._part_idle_from_active(active)
@@ -163,8 +154,7 @@ class Local(LocalStep, LearnsCurvature):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self._workers = x.shape[0]
-        whole = [ColumnRun(field.start, field.stop, field.group, field.shape) for field in layout.fields]
-        self._runs = _column_runs(layout) if self._elementwise else whole
+        self._runs = _column_runs(layout) if self._elementwise else list(layout.fields)
         self._groups = sorted({run.group for run in self._runs})
         self._clock, self._schedule = self._start_clock()
         self.last_lr = self.lr
@@ -200,7 +190,7 @@ class Local(LocalStep, LearnsCurvature):
             for group, chosen in zip(optimizer.param_groups, options, strict=True):
                 group.update(chosen)
 
-    def _view(self, host: Tensor, run: ColumnRun) -> Tensor:
+    def _view(self, host: Tensor, run: Field) -> Tensor:
         whole = run.stop - run.start == host.shape[-1]
         columns = host if whole else host[..., run.start : run.stop]
         return columns if self._stacked else columns.reshape(run.shape)
@@ -281,19 +271,6 @@ class Local(LocalStep, LearnsCurvature):
                 counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart
                 optimizer.state[parameter][name] = mine.to("cpu" if counts else parameter.device, copy=True)
 
-    def by_tensor(self, layout: Layout) -> dict[str, dict[str, Tensor]]:
-        """What the optimizer remembers of each tensor of a layout, (w, columns), or (w,) where that is one number."""
-        rows, found = self.state, dict[str, dict[str, Tensor]]()
-        for field in layout.fields:
-            p = next(i for i, run in enumerate(self._runs) if run.start <= field.start < run.stop)
-            columns = slice(field.start - self._runs[p].start, field.stop - self._runs[p].start)
-            mine = {key.partition(".")[2]: value for key, value in rows.items() if key.startswith(f"{p}.")}
-            flat = {name: value.flatten(1) if value.ndim > 1 else value for name, value in mine.items()}
-            width = self._runs[p].stop - self._runs[p].start
-            whole = {name: value[:, columns] if value.shape[1:] == (width,) else value for name, value in flat.items()}
-            found[field.name] = found.get(field.name, {}) | whole
-        return found
-
     def exchange(self, at: Address, swap: Swap) -> None:
         """As `Stateful.exchange`, with what the optimizer remembers tensor by tensor."""
         old, where = self.state, at.child("state")
@@ -319,7 +296,7 @@ class Local(LocalStep, LearnsCurvature):
         self._follow(settings["groups"])
 
 
-def _shaped(value: Tensor, run: ColumnRun) -> Tensor:
+def _shaped(value: Tensor, run: Field) -> Tensor:
     """(w, columns) as the optimizer has it."""
     columns = value.ndim == 2 and value.shape[1] == run.stop - run.start
     return value.reshape(len(value), *run.shape) if columns and len(run.shape) != 1 else value

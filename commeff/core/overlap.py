@@ -1,8 +1,5 @@
 """How communication hides behind computing. No method needs any of it: results are the same without.
 
-A transform in *stages* is a generator: it yields a handle wherever its equation needs what others have sent, and is
-resumed with the handle's result, so that something else can be done in between.
-
 A few transforms can do more than be called, and may be any of these four; a transform says so by having the methods.
 
     StartsEarly      can send before the gradient is computed, because it needs x alone      (`Ahead`)
@@ -15,57 +12,17 @@ Whoever drives a strategy calls the functions below, which do nothing for all ot
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from commeff.communicator import Communicator, Handle
+    from commeff.communicator import Communicator
+    from commeff.core.components import Transform
     from commeff.core.state import Stateful
-    from commeff.core.strategy import Strategy, Transform
-
-Stages = Generator["Handle[Any]", Any, Tensor]
-
-
-class Flow:
-    """Stages under way: they have run up to their first communication, which travels meanwhile.
-
-    Attributes
-    ----------
-    handle : Handle or None
-        What is waited for; None at the end.
-
-    Examples
-    --------
-    >>> def stages():
-    ...     return 2 * (yield Handle(lambda: torch.ones(1)))
-    >>> from commeff.communicator import Handle
-    >>> import torch
-    >>> flow = Flow(stages())
-    >>> flow.handle is None, flow.finish()
-    (False, tensor([2.]))
-    """
-
-    def __init__(self, stages: Stages) -> None:
-        self._stages = stages
-        self.handle: Handle[Any] | None = None
-        self._result: Tensor
-        self.send(None)
-
-    def send(self, arrived: Any) -> None:
-        """Resume with what has arrived, up to the next communication."""
-        try:
-            self.handle = self._stages.send(arrived)
-        except StopIteration as end:
-            self.handle, self._result = None, end.value
-
-    def finish(self) -> Tensor:
-        """Wait for all that is left, and give the result."""
-        while self.handle is not None:
-            self.send(self.handle.wait())
-        return self._result
+    from commeff.core.strategy import Strategy
 
 
 @runtime_checkable
@@ -122,28 +79,23 @@ def _can(transform: Transform, ability: type) -> bool:
 @cache
 def _has(kind: type, ability: type) -> bool:
     """Whether a kind of transform has an ability; one that computes something else than its base may not inherit it."""
-    if not issubclass(kind, ability):
-        return False
+
+    def age(method: str) -> int:
+        """How many generations ago it was defined: 0 in the class itself."""
+        return next(age for age, base in enumerate(kind.__mro__) if method in vars(base))
+
     methods = [name for name in vars(ability) if not name.startswith("_")]
-    return max(map(partial(_age, kind), methods)) <= min(_age(kind, "__call__"), _age(kind, "stages"))
+    return issubclass(kind, ability) and max(map(age, methods)) <= min(age("__call__"), age("stages"))
 
 
-def _age(kind: type, method: str) -> int:
-    """How many generations ago a method was defined: 0 in the class itself."""
-    return next(age for age, base in enumerate(kind.__mro__) if method in vars(base))
+def early(transform: Transform) -> Callable[[Tensor, Communicator], None] | None:
+    """What starts the communication that needs x alone, before the gradient is computed; None: there is none."""
+    return cast(StartsEarly, transform).post if _can(transform, StartsEarly) else None
 
 
-def post(transform: Transform, x: Tensor, communicator: Communicator) -> None:
-    """Start what communication needs only x, before the gradient is computed."""
-    if _can(transform, StartsEarly):
-        cast(StartsEarly, transform).post(x, communicator)
-
-
-def donate(transform: Transform, vectors: Tensor, communicator: Communicator) -> Tensor:
-    """The transformed rows; the memory of the input is given away."""
-    if _can(transform, WorksInPlace):
-        return cast(WorksInPlace, transform).donated(vectors, communicator)
-    return transform(vectors, communicator)
+def in_place(transform: Transform) -> Callable[[Tensor, Communicator], Tensor]:
+    """The transform, to which the memory of its input is given away."""
+    return cast(WorksInPlace, transform).donated if _can(transform, WorksInPlace) else transform
 
 
 def awaited(strategy: Strategy) -> Sequence[tuple[int, int]]:
@@ -158,7 +110,6 @@ def ready(strategy: Strategy, gradient: Tensor, start: int, stop: int, communica
 
     Returns whether anything has been sent, so that all must stay as it is.
     """
-    gradients = strategy.gradients
-    if communicator.context.active is not None or strategy.comparison is not None or not _can(gradients, SendsBlocks):
+    if communicator.context.active is not None or not awaited(strategy):
         return False
-    return cast(SendsBlocks, gradients).ready(gradient, start, stop, communicator.child("gradients"))
+    return cast(SendsBlocks, strategy.gradients).ready(gradient, start, stop, communicator.child("gradients"))

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from commeff.compressors import Compressor
-from commeff.core.components import Component, LocalStep, steps_of
+from commeff.core.components import Component, LocalStep
 from commeff.core.events import OwnPace
 from commeff.core.factories import equal_rates
 from commeff.core.local import Local
-from commeff.core.state import Stateful
-from commeff.core.traits import SCOPES, Scope
-from commeff.optimizers.curvature import LearnsCurvature
+from commeff.core.state import SCOPES, Scope, Stateful
 
 
 def contents(part: Stateful) -> Iterator[Stateful]:
@@ -51,9 +49,18 @@ def own_pace(part: Stateful) -> OwnPace | None:
     return next((found for _, inner in part.parts() if (found := own_pace(inner)) is not None), None)
 
 
-def learner_of(local: LocalStep) -> LearnsCurvature | None:
+def optimizers_in(local: LocalStep) -> Iterator[Local]:
+    """The steps of torch's optimizers in a local step, the outermost first."""
+    if isinstance(local, Local):
+        yield local
+    for _, part in local.parts():
+        if isinstance(part, LocalStep):
+            yield from optimizers_in(part)
+
+
+def learner_of(local: LocalStep) -> Local | None:
     """The step inside that asks for the curvature; None: none does."""
-    return next((s for s in steps_of(local) if isinstance(s, LearnsCurvature) and s.curvature is not None), None)
+    return next((step for step in optimizers_in(local) if step.curvature is not None), None)
 
 
 def kind_of(part: object) -> str:
@@ -63,28 +70,25 @@ def kind_of(part: object) -> str:
 
 def evaluates_elsewhere(local: LocalStep) -> bool:
     """Whether a step's result is another point than the rows, where gradients are taken (schedule-free)."""
-    return any(isinstance(step, Local) and step.evaluates_elsewhere for step in steps_of(local))
+    return any(step.evaluates_elsewhere for step in optimizers_in(local))
 
 
 def rows_to_evaluate(local: LocalStep, x: Tensor) -> Tensor:
     """The rows to evaluate, where workers hold x: x itself, or new memory."""
-    steps = (step for step in steps_of(local) if isinstance(step, Local) and step.evaluates_elsewhere)
-    return next((step.evaluated(x) for step in steps), x)
+    return next((step.evaluated(x) for step in optimizers_in(local) if step.evaluates_elsewhere), x)
 
 
 def require_one_rate(local: LocalStep) -> None:
     """Refuse parameter groups of different learning rates, now and later: one rate is the unit of a memory."""
-    for step in steps_of(local):
-        if isinstance(step, Local):
-            step.has_one_rate = True
+    for step in optimizers_in(local):
+        step.has_one_rate = True
     equal_rates(local.options)
 
 
 def hold_rates(local: LocalStep, held: bool) -> None:
     """Whether schedules stay where they are after the step to come."""
-    for step in steps_of(local):
-        if isinstance(step, Local):
-            step.holds_rate = held
+    for step in optimizers_in(local):
+        step.holds_rate = held
 
 
 def require_plain_sgd(local: LocalStep, why: str) -> None:

@@ -44,25 +44,30 @@ from commeff.core.components import (
     GradientComparison,
     Gradients,
     LocalStep,
+    Stages,
     Transform,
     agrees,
     stages_of,
 )
+from commeff.core.local import Local
 from commeff.core.presence import step_of_present
 from commeff.core.properties import evaluates_elsewhere, is_rowwise, learner_of, rows_to_evaluate, sends
-from commeff.core.state import Stateful
-from commeff.core.traits import Traits
-from commeff.optimizers.curvature import LearnsCurvature, update_curvature
+from commeff.core.state import Stateful, Timetable, Traits
+from commeff.optimizers.curvature import estimate
 
 __all__ = [
     "Chain",
     "Component",
     "Encoder",
     "GradientComparison",
+    "Gradients",
     "Keep",
     "LocalStep",
+    "Stages",
     "Stateful",
     "Strategy",
+    "Timetable",
+    "Traits",
     "Transform",
     "agrees",
     "stages_of",
@@ -134,7 +139,7 @@ class Strategy(Stateful):
         self.accumulate = accumulate
         if comparison is not None:
             self.comparison = comparison
-        self._learner: LearnsCurvature | None = None
+        self._learner: Local | None = None
         self._layout: Layout | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -157,6 +162,7 @@ class Strategy(Stateful):
             self.comparison.start(x, layout)
         self.gradients.start(x.new_zeros(()).expand_as(x), layout, communicator.child("gradients"))
         self.parameters.start(x, layout, communicator.child("parameters"))
+        self._early, self._in_place = overlap.early(self.parameters), overlap.in_place(self.parameters)
         self._layout = layout
 
     def state_dict(self) -> dict[str, Any]:
@@ -209,8 +215,8 @@ class Strategy(Stateful):
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed. Never needed for correctness."""
-        if communicator.context.active is None:
-            overlap.post(self.parameters, x, communicator.child("parameters"))
+        if self._early is not None and communicator.context.active is None:
+            self._early(x, communicator.child("parameters"))
 
     def drain(self) -> None:
         """Wait for everything that still travels; what has arrived is kept until it is due."""
@@ -261,7 +267,7 @@ class Strategy(Stateful):
         below = communicator.child("parameters")
         # What the local step returns is ours to give away only if it is the memory that we gave it.
         ours = moved.data_ptr() == own.data_ptr()
-        out = overlap.donate(self.parameters, moved, below) if ours else self.parameters(moved, below)
+        out = (self._in_place if ours else self.parameters)(moved, below)
         if out.shape != x.shape:
             raise ValueError(
                 f"a transform must keep the shape {tuple(x.shape)}, got {tuple(out.shape)}: give one row a worker"
@@ -279,8 +285,10 @@ class Strategy(Stateful):
         """What there is to send of the gradients, (w, d). Tells the optimizer of the curvature, if it asks. `step` does
         so itself.
         """
-        if self._learner is not None:
-            update_curvature(self._learner, x, communicator, oracle, moving, shared=sends(self.gradients))
+        learner = self._learner
+        if learner is not None and (asked := learner.curvature) is not None and asked.due(communicator):
+            found = estimate(asked, learner.kind, x, communicator, oracle, shared=sends(self.gradients))
+            learner.learn(found, moving)
         if self.comparison is None:
             return gradient
         return self.comparison(x, gradient, communicator, oracle, moving)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.compressors.laws.ranks import Thread, on_threads
+from commeff.compressors.laws.pieces import Thread, on_threads
 from commeff.compressors.layout import Peers
 from commeff.core.strategy import Strategy
 from commeff.laws.problem import STEPS, WORKERS, MethodCase, elsewhere

@@ -13,6 +13,8 @@ from torch import Tensor
 from commeff import require
 from commeff.optimizers.rule import Rule, advance, zeros
 
+SIGNED = {"average": True, "square": False}  # whether the numbers of a memory have signs
+
 
 def adam_options(lr: float, betas: Sequence[float], eps: float, weight_decay: float) -> dict[str, Any]:
     """The options of Adam's kin, if they are in range."""
@@ -211,13 +213,13 @@ class Adam8bit(Adaptive):
 
     def remember(self, x: Tensor) -> dict[str, Tensor]:
         memory = {"step": torch.tensor(0.0)}
-        for name, table in (("average", _signed), ("square", _unsigned)):
-            codes, scales = _rounded(zeros(x), table(), self.block)
+        for name, signed in SIGNED.items():
+            codes, scales = _rounded(zeros(x), _table(signed), self.block)
             memory |= {name: codes, f"{name}_scales": scales}
         return memory
 
     def update(self, x: Tensor, gradient: Tensor, memory: dict[str, Any], options: dict[str, Any]) -> None:
-        tables = {"average": _signed(), "square": _unsigned()}
+        tables = {name: _table(signed) for name, signed in SIGNED.items()}
         full = {
             name: _read(memory[name], memory[f"{name}_scales"], table, self.block, x.dtype)
             for name, table in tables.items()
@@ -235,7 +237,7 @@ class Adam8bit(Adaptive):
 def _table(signed: bool) -> Tensor:
     """The 256 values of a byte: decades 10^-6 ... 1, the i-th with twice as many values as the one below; 0 and 1.
 
-    >>> _signed()[127].item(), _unsigned()[0].item(), len(_signed()), len(_unsigned())
+    >>> _table(True)[127].item(), _table(False)[0].item(), len(_table(True)), len(_table(False))
     (0.0, 0.0, 256, 256)
     """
     values = [0.0, 1.0]
@@ -244,14 +246,6 @@ def _table(signed: bool) -> Tensor:
         middles = ((edges[:-1] + edges[1:]) / 2 * 10.0 ** (decade - 6)).tolist()
         values += middles + [-value for value in middles if signed]
     return torch.tensor(sorted(values), dtype=torch.float64)
-
-
-def _signed() -> Tensor:
-    return _table(True)
-
-
-def _unsigned() -> Tensor:
-    return _table(False)
 
 
 def _rounded(values: Tensor, table: Tensor, block: int) -> tuple[Tensor, Tensor]:

@@ -36,17 +36,6 @@ class Curvature:
         return communicator.step % self.interval == 0
 
 
-class LearnsCurvature(ABC):
-    """What a local step also is that may ask for the curvature of the loss."""
-
-    kind: str
-    curvature: Curvature | None
-
-    @abstractmethod
-    def learn(self, estimate: Tensor, active: Tensor | None = None) -> None:
-        """Take an estimate of what `curvature` asks for, (w, d); who is not active does not."""
-
-
 class Oracle(ABC):
     """The losses of the step's batches, a row a worker, at any point."""
 
@@ -73,37 +62,29 @@ def require_oracle(oracle: Gradients | None, part: object) -> Gradients:
     return oracle
 
 
-def update_curvature(
-    learner: LearnsCurvature,
-    x: Tensor,
-    communicator: Communicator,
-    oracle: object,
-    moving: Tensor | None,
-    shared: bool,
-) -> None:
-    """Estimate the curvature if the optimizer wants it in this step, and tell it.
+def estimate(
+    curvature: Curvature, optimizer: str, x: Tensor, communicator: Communicator, oracle: object, shared: bool
+) -> Tensor:
+    """The curvature at x, (w, d).
 
     Parameters
     ----------
-    learner : LearnsCurvature
-        The optimizer's step, which asks for it.
+    curvature : Curvature
+        What is asked for.
+    optimizer : str
+        Who asks, in a word.
     x : (w, d)
         Where.
     communicator : Communicator
         The strategy's.
     oracle : Oracle
         Of the step's batches.
-    moving : (w,) bool tensor, optional
-        Which hosted workers take their local step; all unless given.
     shared : bool
         Whether it is the mean of all workers' estimates that each of them gets, as where gradients travel.
     """
-    curvature = learner.curvature
-    if curvature is None or not curvature.due(communicator):
-        return
     if not isinstance(oracle, Oracle):
         raise ValueError(
-            f"{learner.kind} must know the curvature of the loss, got "
+            f"{optimizer} must know the curvature of the loss, got "
             f"{'no oracle' if oracle is None else 'an oracle of gradients alone'}: use commeff.train, or give "
             "step(oracle=), a commeff.optimizers.curvature.Oracle"
         )
@@ -118,7 +99,7 @@ def update_curvature(
         found = here.average(DenseMessage.of(found))
     elif shared and here.n:
         found[active] = here.average(DenseMessage.of(found[active]))
-    learner.learn(found, moving)
+    return found
 
 
 class Flat(Oracle):

@@ -16,7 +16,13 @@ class Sophia(Rule):
     kind: ClassVar[Literal["gauss_newton", "hessian"]]
 
     def __init__(
-        self, params: Any, lr: float, betas: tuple[float, float], rho: float, weight_decay: float, interval: int
+        self,
+        params: Any,
+        lr: float = 3e-4,
+        betas: tuple[float, float] = (0.965, 0.99),
+        rho: float = 0.04,
+        weight_decay: float = 0.1,
+        interval: int = 10,
     ) -> None:
         for beta in betas:
             require.within("[0, 1)", betas=beta)
@@ -88,17 +94,6 @@ class SophiaG(Sophia):
     """
 
     kind = "gauss_newton"
-
-    def __init__(
-        self,
-        params: Any,
-        lr: float = 3e-4,
-        betas: tuple[float, float] = (0.965, 0.99),
-        rho: float = 0.04,
-        weight_decay: float = 0.1,
-        interval: int = 10,
-    ) -> None:
-        super().__init__(params, lr, betas, rho, weight_decay, interval)
 
 
 class SophiaH(Sophia):

@@ -13,10 +13,8 @@ from torch import Tensor
 from commeff.communicator import Communicator, view
 from commeff.compressors import Compressor, Layout
 from commeff.core.addresses import Address
-from commeff.core.overlap import Stages
 from commeff.core.properties import contents, kind_of, scope_of
-from commeff.core.strategy import Stateful, Strategy, Transform, agrees, stages_of, with_transforms
-from commeff.core.traits import Traits
+from commeff.core.strategy import Stages, Stateful, Strategy, Traits, Transform, agrees, stages_of, with_transforms
 from commeff.sharding.parts import Part
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, zeros_like
 
 from commeff.communicator import Communicator, barrier, observe
-from commeff.core import overflow, overlap
+from commeff.core import overlap, presence
 from commeff.core.events import EventClock, Instant
 from commeff.core.properties import hold_rates
 from commeff.core.returning import attend
@@ -171,7 +171,7 @@ class Run:
         elif finite is None:
             x = strategy.step(x, gradient, communicator, donate=True)
         else:
-            x = overflow.step(strategy, x, gradient, communicator, finite)
+            x = presence.step_of_finite(strategy, x, gradient, communicator, finite)
         self.finish_step(x)
 
     def finish_step(self, x: Tensor) -> None:

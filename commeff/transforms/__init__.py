@@ -16,27 +16,22 @@ from commeff.transforms.attacks import Attack, attacked
 from commeff.transforms.averaging import Average, Gossip, Partial, Scaled, ThroughServer, Weighted
 from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, blocked, bucketed
 from commeff.transforms.clipping import Clipped, clipped
-from commeff.transforms.compressed_gossip import DCD, ECD, DeepSqueeze
+from commeff.transforms.compressed_gossip import DCD, ECD, Choco, DeepSqueeze
 from commeff.transforms.decoupled import CosineMomentum, Signed, Striding
 from commeff.transforms.delayed import Delayed, MixedIn, Pulled
 from commeff.transforms.encoders import ErrorControl, ErrorFeedback, Plain, Warmup, as_encoder
-from commeff.transforms.feedback import EF21, Diana, Smooth
+from commeff.transforms.feedback import EF21, Diana, Differences, Marina, ServerVariates, Smooth
 from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
-from commeff.transforms.gossiping import Ahead, Alongside, Choco, Tracking, ordered
-from commeff.transforms.hierarchical import Hierarchical
+from commeff.transforms.gossiping import Ahead, Alongside, Hierarchical, PushSum, Tracking, ordered
 from commeff.transforms.lazy import IfBatchChanged, IfChanged, IfMoved, LazyMean
-from commeff.transforms.marina import Differences, Marina
 from commeff.transforms.on_host import OnHost
 from commeff.transforms.one_bit import Doubling, OneBitAdam, Thinning, ZeroOneAdam
-from commeff.transforms.outer import GossipOuter, InUnitsOf, Outer, PerWorkerOuter
+from commeff.transforms.outer import DelayedNesterov, GossipOuter, InUnitsOf, Outer, PerWorkerOuter, ServerOptimizer
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
-from commeff.transforms.pushing import PushSum
 from commeff.transforms.robust import Robust
 from commeff.transforms.robust_gossip import RobustGossip
-from commeff.transforms.serving import DelayedNesterov, ServerOptimizer
 from commeff.transforms.timing import After, Every, Since, Sometimes
-from commeff.transforms.variates import ServerVariates
 
 __all__ = [
     "BUCKET_MB",

@@ -13,10 +13,9 @@ from commeff import require
 from commeff.communicator import Communicator, Context
 from commeff.compressors import DenseMessage, Layout
 from commeff.core import overlap
+from commeff.core.components import Flow
 from commeff.core.local import Local
-from commeff.core.overlap import Flow, Stages
-from commeff.core.strategy import Keep, Transform, agrees, stages_of
-from commeff.core.traits import Traits
+from commeff.core.strategy import Keep, Stages, Traits, Transform, agrees, stages_of
 from commeff.transforms.timing import ByStep
 
 ROUNDING = 1e-9  # engines add losses in different orders; a quotient that is whole stays so
@@ -79,7 +78,7 @@ class AdaptivePeriod(ByStep):
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         due, (chosen, below) = self.due(communicator.step), self._now(communicator)
-        out = overlap.donate(chosen, vectors, below)
+        out = overlap.in_place(chosen)(vectors, below)
         Flow(self._adapt(due, out, communicator)).finish()
         return out
 

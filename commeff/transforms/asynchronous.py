@@ -17,13 +17,11 @@ from commeff.communicator import Communicator, broadcast, view
 from commeff.compressors import DenseMessage, Layout
 from commeff.core.addresses import Address
 from commeff.core.events import OwnPace, WaitsFor
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Transform
-from commeff.core.traits import Timetable
+from commeff.core.strategy import Stages, Timetable, Transform
 from commeff.topologies import Topology
 from commeff.topologies.meetings import meeting, reading, sides
-from commeff.transforms.averaging import check_size, fitting
-from commeff.transforms.serving import ServerStep
+from commeff.transforms.averaging import fitting
+from commeff.transforms.outer import ServerStep
 
 
 class Asynchronous(OwnPace, Transform):
@@ -62,11 +60,6 @@ class Asynchronous(OwnPace, Transform):
     @abstractmethod
     def exchange_of(self, arrived: Tensor, vectors: Tensor, communicator: Communicator) -> Stages:
         """The rows after those who have arrived, (n,) bool of all workers, have exchanged what they exchange."""
-
-    def staleness_of(self, arrived: Tensor, communicator: Communicator) -> Tensor:
-        """(rows,) of the hosted workers who have arrived: the exchanges since each read what it computed with."""
-        here = [worker for worker in communicator.workers if arrived[worker]]
-        return self.staleness[here]
 
 
 def rows_here(chosen: Tensor, communicator: Communicator) -> Tensor | slice:
@@ -112,7 +105,7 @@ class ParameterServer(Asynchronous):
         here, rows = view(communicator, among=arrived), rows_here(arrived, communicator)
         moved = self.read[rows] - vectors[rows]
         if self.patience is not None:
-            late = self.staleness_of(arrived, communicator).clamp(min=1).double()
+            late = self.staleness[[worker for worker in communicator.workers if arrived[worker]]].clamp(min=1).double()
             moved *= (self.patience / late).clamp(max=1.0).to(moved)[:, None]
         mean = yield here.post_to_server(DenseMessage.of(moved))
         self.server.move(mean, int(arrived.sum()))
@@ -158,7 +151,6 @@ class PairAverage(Asynchronous):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        check_size(self.topology, communicator)
         self.model, self.read = v.clone(), v.clone()
 
     def exchange_of(self, arrived: Tensor, vectors: Tensor, communicator: Communicator) -> Stages:
@@ -190,10 +182,6 @@ class StaleGossip(Asynchronous):
     def __init__(self, topology: Topology) -> None:
         super().__init__(WaitsFor())
         self.topology = fitting(topology)
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        super().start(v, layout, communicator)
-        check_size(self.topology, communicator)
 
     def exchange_of(self, arrived: Tensor, vectors: Tensor, communicator: Communicator) -> Stages:
         matrix = reading(self.topology.at(communicator.step), arrived.numpy())

@@ -11,8 +11,7 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout
-from commeff.core.strategy import Chain, Strategy, Transform, with_transforms
-from commeff.core.traits import Traits
+from commeff.core.strategy import Chain, Strategy, Traits, Transform, with_transforms
 
 AttackName = Literal["sign_flip", "noise", "a_little", "inner_product"]
 

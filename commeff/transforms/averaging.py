@@ -10,10 +10,8 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout, Message
 from commeff.core.addresses import Address
-from commeff.core.overlap import Stages
 from commeff.core.properties import require_one_rate
-from commeff.core.strategy import Encoder, LocalStep, Transform, agrees, stages_of
-from commeff.core.traits import Traits
+from commeff.core.strategy import Encoder, LocalStep, Stages, Traits, Transform, agrees, stages_of
 from commeff.topologies import Topology
 from commeff.transforms.encoders import as_encoder
 
@@ -160,13 +158,6 @@ def fitting(topology: Topology) -> Topology:
     return topology
 
 
-def check_size(topology: Topology, communicator: Communicator) -> None:
-    """Refuse a topology over another number of workers."""
-    if topology.n != communicator.n:
-        n = communicator.n
-        raise ValueError(f"the topology must connect the run's {n} workers, got one of {topology.n}: make both equal")
-
-
 class Gossip(Transform):
     """v_i -> sum_j W[i, j] v_j with the mixing matrix of the step.
 
@@ -180,9 +171,6 @@ class Gossip(Transform):
 
     def __init__(self, topology: Topology) -> None:
         self.topology = fitting(topology)
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        check_size(self.topology, communicator)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         return (yield communicator.post_mix(DenseMessage.of(vectors), self.topology.at(communicator.step)))

@@ -14,10 +14,9 @@ from commeff import require
 from commeff.communicator import Communicator, view
 from commeff.compressors import Layout
 from commeff.core.addresses import Address
-from commeff.core.overlap import Flow, Stages
+from commeff.core.components import Flow
 from commeff.core.properties import scope_of
-from commeff.core.strategy import Keep, Strategy, Transform, agrees, stages_of, with_transforms
-from commeff.core.traits import Traits
+from commeff.core.strategy import Keep, Stages, Strategy, Traits, Transform, agrees, stages_of, with_transforms
 
 BUCKET_MB = 25.0  # of gradients that travel together, as in DistributedDataParallel
 
@@ -124,8 +123,6 @@ class Blocks(Transform):
         return self._spans if len(self._spans) > 1 else ()  # behind one, nothing is left to hide it
 
     def ready(self, vectors: Tensor, start: int, stop: int, communicator: Communicator) -> bool:
-        if not self.awaited():
-            return False
         touched = bisect_right(self._spans, (start, self._spans[-1][1])) - 1
         while start < stop:
             end = min(self._spans[touched][1], stop)

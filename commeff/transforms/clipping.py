@@ -10,9 +10,7 @@ from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.compressors.reductions import joint_norm
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Strategy, Transform, agrees, stages_of, with_transforms
-from commeff.core.traits import Traits
+from commeff.core.strategy import Stages, Strategy, Traits, Transform, agrees, stages_of, with_transforms
 from commeff.transforms.blocks import Blocks
 
 

@@ -1,4 +1,4 @@
-"""Compressed gossip beside CHOCO: of moves (DCD), of extrapolations (ECD), of the rows themselves (DeepSqueeze)."""
+"""Compressed gossip: of differences (CHOCO), moves (DCD), extrapolations (ECD), the rows themselves (DeepSqueeze)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,61 @@ from torch import Tensor
 
 from commeff import require
 from commeff.communicator import Communicator
-from commeff.compressors import Compressor, Layout
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Transform
-from commeff.core.traits import Traits
+from commeff.compressors import Compressor, Layout, contractive
+from commeff.core.strategy import Stages, Traits, Transform
 from commeff.topologies import Topology
-from commeff.transforms.averaging import check_size, fitting
+from commeff.transforms.averaging import fitting
 from commeff.transforms.encoders import ErrorFeedback, Plain
+
+
+def require_fixed(topology: Topology, name: str) -> None:
+    """Refuse a topology that changes."""
+    if topology.period != 1:
+        raise ValueError(
+            f"{name} needs a fixed topology, got one that changes: its running sum of the neighbours is right for "
+            "fixed weights only; choose ring, torus or exponential, for example"
+        )
+
+
+class Choco(Transform):
+    """q_i = C(x_i - public_i);  public_i += q_i;  x_i + gamma sum_j W[i, j] (public_j - public_i)   (arXiv 1902.00340,
+    Algorithm 2).
+
+    Preserves the mean for every C. Memory: public, what the neighbours know of x_i (0 at first); neighbours, the
+    weighted sum of what is known of the neighbours. That sum is only right while the weights stay, so changing
+    topologies are refused. Sends q_i to each neighbour.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom; it must not change.
+    compressor : Compressor
+        C; an unbiased one is made contractive.
+    gamma : float
+        The consensus step size, in (0, 1].
+    """
+
+    rows = ("public", "neighbours")
+    traits = Traits(
+        needs_everyone="CHOCO's running sums are right for fixed weights only; give participation=1, or another method"
+    )
+
+    def __init__(self, topology: Topology, compressor: Compressor, gamma: float) -> None:
+        require.within("(0, 1]", gamma=gamma)
+        self.compressor = Plain(contractive(compressor))
+        self.topology, self.gamma = fitting(topology), gamma
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        require_fixed(self.topology, "CHOCO")
+        super().start(v, layout, communicator)
+        self.public, self.neighbours = torch.zeros_like(v), torch.zeros_like(v)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        change = self.compressor.encode(vectors - self.public, communicator, "up")
+        handle = communicator.post_mix(change, self.topology.at(communicator.step))
+        self.public += change.decode()
+        self.neighbours += yield handle
+        return torch.add(vectors, self.neighbours - self.public, alpha=self.gamma)
 
 
 class DeepSqueeze(Transform):
@@ -42,10 +90,6 @@ class DeepSqueeze(Transform):
         require.within("(0, 1]", eta=eta)
         self.encoder = ErrorFeedback(compressor)
         self.topology, self.eta = fitting(topology), eta
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        super().start(v, layout, communicator)
-        check_size(self.topology, communicator)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         message = self.encoder.encode(vectors, communicator, "up")
@@ -78,19 +122,10 @@ class Replicated(Transform):
         self.topology, self.compressor = fitting(topology), Plain(compressor)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        name = type(self).__name__
-        if self.topology.period != 1:
-            raise ValueError(
-                f"{name}-PSGD needs a fixed topology, got one that changes: its running sum of the neighbours is right "
-                "for fixed weights only; choose ring, torus or exponential, for example"
-            )
+        name = f"{type(self).__name__}-PSGD"
+        require_fixed(self.topology, name)
         super().start(v, layout, communicator)
-        check_size(self.topology, communicator)
-        if self.compressor.compressor.bind(layout).omega(layout.size) is None:
-            raise ValueError(
-                f"{name}-PSGD needs an unbiased compressor, got {type(self.compressor.compressor).__name__}, which is "
-                "biased: what it drops is lost; choose one such as natural or qsgd, or choco, which is made for others"
-            )
+        self.compressor.omega(layout, name, "choco")
         self.last, self.neighbours = v.clone(), v.clone()
 
 

@@ -13,9 +13,7 @@ from commeff.communicator import Communicator
 from commeff.compressors import Blockwise, DenseMessage, Layout, Message, PerTensor, TopK
 from commeff.compressors.base import wide
 from commeff.compressors.dct import cosines
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Transform, agrees, stages_of
-from commeff.core.traits import Timetable, Traits
+from commeff.core.strategy import Stages, Timetable, Traits, Transform, agrees, stages_of
 
 
 class Chunks(NamedTuple):

@@ -12,10 +12,9 @@ from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core import overlap
-from commeff.core.overlap import Flow
+from commeff.core.components import Flow
 from commeff.core.properties import remembers
-from commeff.core.strategy import Transform, stages_of
-from commeff.core.traits import Traits
+from commeff.core.strategy import Traits, Transform, stages_of
 from commeff.transforms.timing import Every
 
 LATE = "what travels while steps go on comes from those who were there before; give participation=1, or delay=0"

@@ -10,8 +10,7 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout, Message, contractive
-from commeff.core.strategy import Encoder
-from commeff.core.traits import Timetable
+from commeff.core.strategy import Encoder, Timetable
 
 
 class Plain(Encoder):
@@ -31,6 +30,16 @@ class Plain(Encoder):
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
         return self._bound.compress(vectors, communicator.random(purpose))
+
+    def omega(self, layout: Layout, method: str, other: str) -> float:
+        """Of C on whole vectors; a biased one is refused by a method that has to have another."""
+        omega = self.compressor.bind(layout).omega(layout.size)
+        if omega is None:
+            raise ValueError(
+                f"{method} needs an unbiased compressor, got {type(self.compressor).__name__}, which is biased: what "
+                f"it drops is lost; choose one such as random_k, natural or qsgd, or {other}, which is made for others"
+            )
+        return omega
 
 
 def as_encoder(encoder: Encoder | Compressor) -> Encoder:
@@ -73,7 +82,7 @@ class ErrorFeedback(Encoder):
         return message
 
 
-class ErrorControl(Encoder):
+class ErrorControl(ErrorFeedback):
     """Send C(v + eta e);  e = e + v - C(v + eta e)   (EControl, arXiv 2311.05645).
 
     Of EF21, whose v = gradient - public, it makes EControl: e is all that the public vectors have missed so far, so
@@ -89,16 +98,10 @@ class ErrorControl(Encoder):
         The share of the error that is sent each time, in [0, 1]; of the order of delta.
     """
 
-    rows = ("error",)
-
     def __init__(self, compressor: Compressor, eta: float) -> None:
         require.within("[0, 1]", eta=eta)
-        self.compressor = Plain(contractive(compressor))
+        super().__init__(compressor)
         self.eta = eta
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        super().start(v, layout, communicator)
-        self.error = torch.zeros_like(v)
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
         message = self.compressor.encode(torch.add(vectors, self.error, alpha=self.eta), communicator, purpose)

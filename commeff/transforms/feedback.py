@@ -1,4 +1,4 @@
-"""Averages that send differences: EF21 with its smoothed gradients, and DIANA."""
+"""Averages that send differences: EF21 with its smoothed gradients, DIANA, MARINA, SCAFFOLD's control variates."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from torch import Tensor
 
 from commeff import require
 from commeff.communicator import Communicator
-from commeff.compressors import Compressor, Layout
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Encoder, Transform
-from commeff.core.traits import Traits
+from commeff.compressors import Compressor, DenseMessage, Layout, WorkerRandom
+from commeff.core.corrections import kept
+from commeff.core.strategy import (
+    Encoder,
+    GradientComparison,
+    Gradients,
+    Stages,
+    Timetable,
+    Traits,
+    Transform,
+    stages_of,
+)
+from commeff.optimizers.curvature import require_oracle
 from commeff.transforms.encoders import Plain, as_encoder
 
 
@@ -75,12 +84,7 @@ class Diana(Transform):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
         self.shift, self.mean = torch.zeros_like(v), v.new_zeros(1, layout.d)
-        omega = self.compressor.compressor.bind(layout).omega(layout.size)
-        if omega is None:
-            raise ValueError(
-                f"DIANA needs an unbiased compressor, got {type(self.compressor.compressor).__name__}: choose one such "
-                "as random_k, qsgd, natural or tern_grad, or ef21, which is made for others"
-            )
+        omega = self.compressor.omega(layout, "DIANA", "ef21")
         self._alpha = 1 / (1 + omega) if self.alpha is None else self.alpha
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
@@ -120,3 +124,117 @@ class Smooth(Transform):
         self.smoothed = torch.lerp(self.smoothed, vectors, self.eta if self.begun else 1.0)
         self.begun = True
         return self.smoothed.clone()
+
+
+def sends_whole(begun: bool, probability: float, communicator: Communicator) -> bool:
+    """Whether whole gradients are sent in a step: at first, and where a coin falls so that all workers see."""
+    coin = WorkerRandom(communicator.seed, [0], communicator.step, ("local", "coin")).uniform(1)
+    return not begun or float(coin) < probability
+
+
+class Differences(GradientComparison):
+    """g(x^k) where whole gradients are sent, else g(x^k) - g(x^{k-1}) of the same batch.
+
+    Memory: last_x = x^{k-1}; begun, whether there has been a step.
+
+    Parameters
+    ----------
+    probability : float
+        That of whole gradients, in (0, 1].
+    """
+
+    rows = ("last_x",)
+    shared = ("begun",)
+    needs_oracle = True
+
+    def __init__(self, probability: float) -> None:
+        require.within("(0, 1]", "1/p steps is the mean distance of two whole gradients", probability=probability)
+        self.probability = probability
+
+    def start(self, x: Tensor, layout: Layout) -> None:
+        self.last_x, self.begun = x.clone(), False
+
+    def __call__(
+        self, x: Tensor, gradient: Tensor, communicator: Communicator, oracle: Gradients | None, moving: Tensor | None
+    ) -> Tensor:
+        elsewhere = require_oracle(oracle, self)
+        out = gradient
+        if not sends_whole(self.begun, self.probability, communicator):
+            out = gradient - elsewhere(self.last_x)
+        self.last_x = kept(x.clone(), self.last_x, moving)
+        self.begun = self.begun or bool(communicator.context.present.any())
+        return out
+
+
+class Marina(Transform):
+    """mean <- (1/n) sum_j v_j where whole gradients are sent, else mean + (1/n) sum_j C(v_j);  -> mean   (arXiv
+    2102.07845, Algorithm 1).
+
+    Memory: mean, one row; begun, whether there has been a step. Sends v_i, or C(v_i).
+
+    Parameters
+    ----------
+    compressor : Compressor
+        C, unbiased.
+    probability : float
+        That of whole gradients, of the same coin as `Differences`, which give v.
+    """
+
+    shared = ("mean", "begun")
+    # scope: of gradients that are sent while others are computed, nobody would know the difference
+    traits = Traits(scope="whole", exact_on_pieces=True, agrees=True)
+
+    def __init__(self, compressor: Compressor, probability: float) -> None:
+        self.compressor, self.probability = Plain(compressor), probability
+
+    def timetable(self) -> Timetable:
+        return super().timetable().join(Timetable(1 if self.probability == 1 else None))
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.compressor.omega(layout, "MARINA", "ef21")
+        self.mean, self.begun = v.new_zeros(1, layout.d), False
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        if sends_whole(self.begun, self.probability, communicator):
+            self.mean = (yield communicator.post_average(DenseMessage.of(vectors), rows=1)).clone()
+        else:
+            change = self.compressor.encode(vectors, communicator, "up")
+            self.mean = self.mean + (yield communicator.post_average(change, rows=1))
+        self.begun = True
+        return self.mean.clone().expand_as(vectors)
+
+
+class ServerVariates(Transform):
+    """g_i -> g_i - c_i + c, c_i being the g_i of the last period's first step, and c = M(c_j)   (SCAFFOLD, option I).
+
+    A period begins with equal rows, the server's model; until its first is over c_i = c = 0. A worker that was not
+    there when a period began keeps what it has.
+    Memory: drift = c - c_i, and coming, that of the next period. Sends what M sends, once a period.
+
+    Parameters
+    ----------
+    average : Transform
+        M, the averaging.
+    period : int
+        The steps of a period.
+    """
+
+    rows = ("drift", "coming")
+
+    def __init__(self, average: Transform, period: int) -> None:
+        require.count(period=period)
+        self.average, self.period = average, period
+
+    def timetable(self) -> Timetable:
+        return super().timetable().join(Timetable(self.period))
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.drift, self.coming = torch.zeros_like(v), torch.zeros_like(v)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        if communicator.step % self.period == 0:
+            mean = yield from stages_of(self.average, vectors, communicator.child("average"))
+            self.drift, self.coming = self.coming, mean - vectors
+        return vectors + self.drift

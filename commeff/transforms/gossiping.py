@@ -1,5 +1,5 @@
-"""What is built on gossip: tracking the mean gradient, momentum that is mixed too, compressed gossip, the order that
-mixes first.
+"""What is built on gossip: tracking the mean gradient, momentum that is mixed too, the order that mixes first, push-sum
+over directed graphs, exact averages inside nodes.
 """
 
 from __future__ import annotations
@@ -7,16 +7,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from commeff import require
-from commeff.communicator import Communicator
-from commeff.compressors import Compressor, Layout, contractive
+from commeff.communicator import Communicator, view
+from commeff.compressors import DenseMessage, Layout
+from commeff.core.components import Flow
 from commeff.core.corrections import Carrying
-from commeff.core.overlap import Flow, Stages
-from commeff.core.strategy import Transform, stages_of
-from commeff.core.traits import Traits
+from commeff.core.strategy import Stages, Traits, Transform, stages_of
 from commeff.topologies import Topology
-from commeff.transforms.averaging import check_size, fitting
-from commeff.transforms.encoders import Plain
+from commeff.topologies.nodes import sharded
+from commeff.transforms.averaging import fitting
 
 
 class Tracking(Transform):
@@ -79,52 +77,6 @@ class Alongside(Transform):
         return mixed[:, :d]
 
 
-class Choco(Transform):
-    """q_i = C(x_i - public_i);  public_i += q_i;  x_i + gamma sum_j W[i, j] (public_j - public_i)   (arXiv 1902.00340,
-    Algorithm 2).
-
-    Preserves the mean for every C. Memory: public, what the neighbours know of x_i (0 at first); neighbours, the
-    weighted sum of what is known of the neighbours. That sum is only right while the weights stay, so changing
-    topologies are refused. Sends q_i to each neighbour.
-
-    Parameters
-    ----------
-    topology : Topology
-        Who receives from whom; it must not change.
-    compressor : Compressor
-        C; an unbiased one is made contractive.
-    gamma : float
-        The consensus step size, in (0, 1].
-    """
-
-    rows = ("public", "neighbours")
-    traits = Traits(
-        needs_everyone="CHOCO's running sums are right for fixed weights only; give participation=1, or another method"
-    )
-
-    def __init__(self, topology: Topology, compressor: Compressor, gamma: float) -> None:
-        require.within("(0, 1]", gamma=gamma)
-        self.compressor = Plain(contractive(compressor))
-        self.topology, self.gamma = fitting(topology), gamma
-
-    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        if self.topology.period != 1:
-            raise ValueError(
-                "CHOCO needs a fixed topology, got one that changes: its running sum of the neighbours is right for "
-                "fixed weights only; choose ring, torus or exponential, for example"
-            )
-        super().start(v, layout, communicator)
-        check_size(self.topology, communicator)
-        self.public, self.neighbours = torch.zeros_like(v), torch.zeros_like(v)
-
-    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        change = self.compressor.encode(vectors - self.public, communicator, "up")
-        handle = communicator.post_mix(change, self.topology.at(communicator.step))
-        self.public += change.decode()
-        self.neighbours += yield handle
-        return torch.add(vectors, self.neighbours - self.public, alpha=self.gamma)
-
-
 class Ahead(Transform):
     """out^k = M(out^{k-1}) + (v^k - out^{k-1}): mix what was, add what the local step changed
     (adapt-while-communicate).
@@ -175,3 +127,94 @@ def ordered(mixing: Transform, order: str, orders: dict[str, bool]) -> Transform
     if order not in orders:
         raise ValueError(f"order must be {' or '.join(map(repr, orders))}, got {order!r}: these orders are published")
     return Ahead(mixing) if orders[order] else mixing
+
+
+def _dividing(topology: Topology) -> Topology:
+    """The topology, if every sender divides what it sends."""
+    if not isinstance(topology, Topology):
+        raise TypeError(f"topology must be a Topology, got {topology!r}: give one, such as topologies.exponential(8)")
+    if not topology.at(0).column_stochastic:
+        raise ValueError(
+            "the weights must sum to 1 for each sender, got others: push-sum would lose mass; choose a graph that "
+            "divides what it sends, such as exponential or from_graph(a directed graph)"
+        )
+    return topology
+
+
+class PushSum(Transform):
+    """y_i <- sum_j P[i, j] (y_j + v_j - z_j);  w_i <- sum_j P[i, j] w_j;  z_i = y_i / w_i;  -> z   (arXiv 1811.10792).
+
+    v_i - z_i is what has been added to the last result since. The columns of P sum to 1, so that sum y and sum w = n
+    stay as they are, and z tends to the mean whatever the rows sum to. Columns of v beyond those of the start are sums
+    themselves, sum_j P[i, j] v_j.
+    Memory: numerator y, weight w and ratio z. Sends: y_i and w_i, d + 1 numbers, to everybody who receives from i.
+
+    Parameters
+    ----------
+    topology : Topology
+        Who receives from whom, with weights that sum to 1 for each sender.
+    """
+
+    rows = ("numerator", "weight", "ratio")
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = _dividing(topology)
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        super().start(v, layout, communicator)
+        self.numerator, self.ratio, self.weight = v.clone(), v.clone(), v.new_ones(len(v), 1)
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        d = self.ratio.shape[1]
+        moved = self.numerator + (vectors[:, :d] - self.ratio)
+        message = DenseMessage.of(torch.cat([moved, self.weight, vectors[:, d:]], dim=1))
+        mixed = yield communicator.post_mix(message, self.topology.at(communicator.step), keep="columns")
+        self.numerator, self.weight = mixed[:, :d].clone(), mixed[:, d : d + 1].clone()
+        self.ratio = self.numerator / self.weight
+        return torch.cat([self.ratio, mixed[:, d + 1 :]], dim=1)
+
+
+class Hierarchical(Transform):
+    """v_i -> sum_b W[a, b] (mean of v_j over the workers j of node b), for worker i of node a.
+
+    The topology connects the nodes, of n / topology.n consecutive workers each. Member m of each node averages, gossips
+    and spreads the m-th of q equal parts of the vector, so that all links of a node are used: the mixing matrix is that
+    of `topologies.hierarchical(nodes, complete(q), topology)`, at a fraction of its bytes.
+    Memory: none. Sends: 2 (q - 1)/q of v_i inside the node, 1/q of it to each neighbouring node.
+
+    Parameters
+    ----------
+    topology : Topology
+        Which nodes receive from which.
+    """
+
+    traits = Traits(
+        needs_everyone="each member of a node has a part of every vector to carry; give participation=1, or another "
+        "method"
+    )
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = fitting(topology)
+
+    def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
+        q, rest = divmod(communicator.n, self.topology.n)
+        if rest:
+            raise ValueError(
+                f"workers must be a multiple of the {self.topology.n} nodes of the topology, got {communicator.n}: "
+                "every node has the same number; change one of the two"
+            )
+        self._rounds = sharded(self.topology, q)
+        self._spans = [(layout.d * m // q, layout.d * (m + 1) // q) for m in range(q)]
+
+    def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        out, step = vectors.clone(), communicator.step
+        for name in ("collect", "between", "spread"):
+            with communicator.transport.together():
+                below = communicator.child(name)
+                handles = [
+                    view(below, a).post_mix(DenseMessage.of(out[:, a:b]), getattr(rounds, name).at(step))
+                    for rounds, (a, b) in zip(self._rounds, self._spans, strict=True)
+                ]
+            for handle, (a, b) in zip(handles, self._spans, strict=True):
+                out[:, a:b] = yield handle
+        return out

@@ -10,12 +10,9 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator, view
 from commeff.compressors import DenseMessage, Layout
-from commeff.core.components import GradientComparison, Gradients
 from commeff.core.local import Local
-from commeff.core.overlap import Stages
 from commeff.core.properties import require_one_rate
-from commeff.core.strategy import Transform
-from commeff.core.traits import Traits
+from commeff.core.strategy import GradientComparison, Gradients, Stages, Traits, Transform
 from commeff.optimizers.curvature import require_oracle
 
 

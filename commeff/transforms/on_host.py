@@ -10,10 +10,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.overlap import Stages
-from commeff.core.state import Stateful
-from commeff.core.strategy import Transform, agrees, stages_of
-from commeff.core.traits import Traits
+from commeff.core.strategy import Stages, Stateful, Traits, Transform, agrees, stages_of
 
 HOST = torch.device("cpu")
 

@@ -14,10 +14,8 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.overlap import Stages
 from commeff.core.properties import require_one_rate, require_plain_sgd
-from commeff.core.strategy import LocalStep, Transform, stages_of
-from commeff.core.traits import Timetable, Traits
+from commeff.core.strategy import LocalStep, Stages, Timetable, Traits, Transform, stages_of
 from commeff.transforms.averaging import Average
 
 

@@ -13,9 +13,7 @@ from commeff import require
 from commeff.communicator import Communicator, Handle
 from commeff.compressors import DenseMessage, Layout
 from commeff.compressors.layout import Field
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Transform
-from commeff.core.traits import Traits
+from commeff.core.strategy import Stages, Traits, Transform
 
 
 class PowerSGD(Transform):

@@ -11,9 +11,7 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Encoder, Stateful, Transform
-from commeff.core.traits import Traits
+from commeff.core.strategy import Encoder, Stages, Stateful, Traits, Transform
 from commeff.transforms.averaging import UNCOMPRESSED
 from commeff.transforms.encoders import as_encoder
 

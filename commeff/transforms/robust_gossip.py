@@ -14,11 +14,9 @@ from commeff.communicator import Communicator
 from commeff.communicator.mixing import Neighbours
 from commeff.compressors import DenseMessage, Layout
 from commeff.compressors.reductions import joint_norm
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Stateful, Transform
-from commeff.core.traits import Traits
+from commeff.core.strategy import Stages, Stateful, Traits, Transform
 from commeff.topologies import Topology
-from commeff.transforms.averaging import check_size, fitting
+from commeff.transforms.averaging import fitting
 
 
 class NeighbourRule(Stateful, ABC):
@@ -98,7 +96,7 @@ class RobustGossip(Transform):
         self.topology, self.rule = fitting(topology), rule
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
-        check_size(self.topology, communicator)
+        super().start(v, layout, communicator)
         self.rule.start(v, layout)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:

@@ -11,9 +11,7 @@ from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.core import overlap
-from commeff.core.overlap import Stages
-from commeff.core.strategy import Keep, Transform, agrees, stages_of
-from commeff.core.traits import Timetable
+from commeff.core.strategy import Keep, Stages, Timetable, Transform, agrees, stages_of
 
 
 class ByStep(Transform):
@@ -37,7 +35,8 @@ class ByStep(Transform):
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         chosen, below = self._now(communicator)
-        overlap.post(chosen, x, below)
+        if begin := overlap.early(chosen):
+            begin(x, below)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         chosen, below = self._now(communicator)
@@ -45,7 +44,7 @@ class ByStep(Transform):
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         chosen, below = self._now(communicator)
-        return overlap.donate(chosen, vectors, below)
+        return overlap.in_place(chosen)(vectors, below)
 
 
 class Every(ByStep):

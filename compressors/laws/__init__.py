@@ -21,8 +21,13 @@ from commeff.compressors.laws.purity import (
     check_rows_independent,
     check_scope,
 )
-from commeff.compressors.laws.size import check_size_without_numbers
-from commeff.compressors.laws.wire import check_add_to, check_shapes, check_summable, check_wire
+from commeff.compressors.laws.wire import (
+    check_add_to,
+    check_shapes,
+    check_size_without_numbers,
+    check_summable,
+    check_wire,
+)
 
 __all__ = [
     "BASES",

@@ -8,8 +8,14 @@ import pytest
 import torch
 
 from commeff.compressors import TopK, WorkerRandom, pack, packed_bytes, unpack
-from commeff.compressors.increasing import decode_increasing, encode_increasing, increasing_bytes
-from commeff.compressors.packing import code_bits, pack_into, unpack_from
+from commeff.compressors.packing import (
+    code_bits,
+    decode_increasing,
+    encode_increasing,
+    increasing_bytes,
+    pack_into,
+    unpack_from,
+)
 
 
 def documented(codes: list[int], bits: int) -> list[int]:

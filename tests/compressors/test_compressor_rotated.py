@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from commeff.compressors import Compressor, Drive, Eden, WorkerRandom
-from commeff.compressors.rotation import hadamard, normal_levels, random_signs
+from commeff.compressors.rotated import hadamard, normal_levels, random_signs
 
 LOST = {1: 1 - 2 / pi, 2: 0.1175, 3: 0.03454, 4: 0.009497}  # of a normal number (Max 1960, table I)
 

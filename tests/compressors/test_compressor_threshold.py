@@ -20,8 +20,8 @@ from commeff.compressors import (
     contractive,
     packed_bytes,
 )
-from commeff.compressors.increasing import increasing_bytes
 from commeff.compressors.message import agreed
+from commeff.compressors.packing import increasing_bytes
 from commeff.transforms import ErrorFeedback
 
 RANDOM = WorkerRandom(0, range(3))

@@ -52,7 +52,7 @@ def test_every_optimizer_is_ours_or_torchs_with_its_equation_and_paper():
     assert "| [adam](#adam) | torch's | coordinates | 2 | Kingma, Ba, Adam, [arXiv 1412.6980]" in page
     for name in theirs:
         assert re.search(rf"^## {name}\n\n.+ `torch\.optim\.\S+`\n\n```math\n.+?```", page, re.MULTILINE | re.DOTALL)
-    assert "| [muon][commeff.optimizers.muon.MuonWithAdamW] | ours | whole tensors | 1 |" in page
+    assert "| [muon][commeff.optimizers.layerwise.MuonWithAdamW] | ours | whole tensors | 1 |" in page
 
 
 def test_what_is_described_nowhere_else_is_in_the_reference_once():

@@ -11,8 +11,7 @@ import torch
 from commeff import Communicator, Layout, methods, scheduled, topologies
 from commeff.communicator import view
 from commeff.compressors import Dense, Natural, TopK
-from commeff.core import overflow
-from commeff.core.presence import rows_of
+from commeff.core.presence import rows_of, step_of_finite
 from commeff.topologies.failures import without_workers
 from commeff.transforms import PushSum
 
@@ -83,7 +82,7 @@ def test_an_overflow_at_a_worker_who_is_absent_keeps_nobody_from_a_step():
     strategy.start(x, Layout.flat(D), communicator)
     there = torch.tensor([worker > 1 for worker in range(N)])
     communicator.begin(0, present=there)
-    after = overflow.step(
+    after = step_of_finite(
         strategy, x.clone(), rows(1), communicator, torch.tensor([worker != 0 for worker in range(N)])
     )
     assert (after[there] != x[there]).all()

@@ -27,7 +27,7 @@ from commeff.optimizers import (
     ScheduleFreeSGD,
     UncorrectedAdam,
 )
-from commeff.optimizers.adaptive import _read, _rounded, _signed, _unsigned
+from commeff.optimizers.adaptive import _read, _rounded, _table
 from tests.laws import paths
 from tests.laws.paths import SGD, N, drive, mean, slope
 
@@ -224,7 +224,7 @@ def test_8_bit_adam_is_adam_where_rounding_is_exact() -> None:
 def test_8_bits_hold_a_number_to_a_few_percent() -> None:
     """The gaps of the table: 1/64 of the largest magnitude at the most for signs, 1/128 without; tiny values die."""
     values = torch.randn(1000, dtype=torch.float64, generator=DRAW)
-    for table, vector in ((_signed(), values), (_unsigned(), values.square())):
+    for table, vector in ((_table(True), values), (_table(False), values.square())):
         codes, scales = _rounded(vector, table, 256)
         read = _read(codes, scales, table, 256, torch.float64)
         largest = scales.repeat_interleave(256)[:1000]

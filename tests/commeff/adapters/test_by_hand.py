@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from commeff import Communicator, DistributedOptimizer, Local, Strategy, Transform, methods, topologies
 from commeff.communicator import Handle
 from commeff.compressors import TopK
-from commeff.core.overlap import Stages
+from commeff.core.strategy import Stages
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
 from commeff.sharding import Mesh, Objective, OnePass, cross_entropy, split

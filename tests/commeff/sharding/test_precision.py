@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods
 from commeff.compressors import TopK
-from commeff.core import Keep, overflow
+from commeff.core import Keep
+from commeff.core.presence import step_of_finite
 from commeff.core.properties import is_rowwise
 from commeff.replicas import LowStacked, MixedStacked
 from commeff.replicas.stacked import engine_in
@@ -152,7 +153,7 @@ def test_what_a_gradient_goes_through_first_decides_who_leaves_out_a_step():
     for method in ("psgd", "diloco"):
         strategy = METHODS[method]()
         strategy.start(x, Layout.flat(3), communicator)
-        after = overflow.step(strategy, x.clone(), torch.full((2, 3), math.inf), communicator, finite=False)
+        after = step_of_finite(strategy, x.clone(), torch.full((2, 3), math.inf), communicator, finite=False)
         assert torch.equal(after, x)
 
 
@@ -235,7 +236,7 @@ def test_a_worker_whose_gradient_overflows_leaves_out_a_step_alone(monkeypatch):
     gradient, _ = replicas.compute(Tokens().loss, [Two().batch(0, range(2))], 0)
     hook.remove()
     assert replicas.finite.tolist() == [True, False]
-    replicas.load(overflow.step(strategy, replicas.parameters, gradient, communicator, replicas.finite))
+    replicas.load(step_of_finite(strategy, replicas.parameters, gradient, communicator, replicas.finite))
     assert [scale.value for scale in replicas.scales] == [2.0**15, 2.0**14]
     assert torch.equal(replicas.parameters[1], first[1])
     assert not torch.equal(replicas.parameters[0], first[0])
