@@ -15,10 +15,11 @@ from commeff.planner.policies import (
     SCHEDULES,
     SWITCHES,
     Policies,
+    Setting,
     StrategyFactory,
     WorkerMethod,
 )
-from commeff.planner.refusals import OWN, REFUSALS, PolicyContext
+from commeff.planner.refusals import OWN, REFUSALS
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Policy:
     def check(self, model: Model, cluster: Cluster, global_batch: int) -> None:
         """Refuse a policy that does not fit the model, the cluster or the batch, in one line."""
         count(global_batch=global_batch)
-        one, setting = Policies.of([self]), PolicyContext(model, cluster, global_batch, self.stages is not None)
+        one, setting = Policies.of([self]), Setting(model, cluster, global_batch, uneven=self.stages is not None)
         for refusal in REFUSALS:
             if refusal.holds(one, setting).any():
                 raise ValueError(refusal.sentence(self, setting))

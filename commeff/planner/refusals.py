@@ -13,25 +13,10 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.planner.model import Model
-from commeff.planner.policies import SCHEDULES, Count, Mask, Policies, distinct
+from commeff.planner.policies import SCHEDULES, Count, Mask, Policies, Setting, distinct
 
 if TYPE_CHECKING:
     from commeff.planner.policy import Policy
-
-
-class PolicyContext(NamedTuple):
-    """Where policies are to run.
-
-    Attributes
-    ----------
-    global_batch : sequences in a step.
-    uneven : whether layers may be cut into unequal stages.
-    """
-
-    model: Model
-    cluster: Cluster
-    global_batch: Count
-    uneven: bool = False
 
 
 class OwnRefusal(NamedTuple):
@@ -55,8 +40,8 @@ class Refusal(NamedTuple):
     plays : whether it builds strategies, so that it is asked last and only of what no other refuses.
     """
 
-    holds: Callable[[Policies, PolicyContext], Mask]
-    sentence: Callable[[Policy, PolicyContext], str]
+    holds: Callable[[Policies, Setting], Mask]
+    sentence: Callable[[Policy, Setting], str]
     plays: bool = False
 
 
@@ -82,26 +67,26 @@ OWN: Sequence[OwnRefusal] = (
 )
 
 
-def _unknown_precision(policies: Policies, setting: PolicyContext) -> Mask:
+def _unknown_precision(policies: Policies, setting: Setting) -> Mask:
     return np.full(len(policies), policies.precision not in setting.cluster.gpu.peak_flops)
 
 
-def _keys_do_not_fit(policies: Policies, setting: PolicyContext) -> Mask:
+def _keys_do_not_fit(policies: Policies, setting: Setting) -> Mask:
     t, keys = policies.tensor, setting.model.key_heads
     return np.asarray(np.maximum(t, keys) % np.minimum(t, keys) != 0)
 
 
-def _no_equal_pieces(policies: Policies, setting: PolicyContext) -> Mask:
+def _no_equal_pieces(policies: Policies, setting: Setting) -> Mask:
     pieces, layers = policies.pipeline * policies.chunks, setting.model.layers
     return (layers < pieces) if setting.uneven else np.asarray(layers % pieces != 0)
 
 
-def _no_whole_rounds(policies: Policies, setting: PolicyContext) -> Mask:
-    rounds = policies.micro_batches(setting.global_batch) % policies.pipeline == 0
+def _no_whole_rounds(policies: Policies, setting: Setting) -> Mask:
+    rounds = policies.micro_batches(setting) % policies.pipeline == 0
     return np.asarray(~rounds & (policies.chunks > 1))
 
 
-def _no_strategy(policies: Policies, setting: PolicyContext) -> Mask:
+def _no_strategy(policies: Policies, setting: Setting) -> Mask:
     if policies.alone:
         return np.zeros(len(policies), dtype=bool)
     from commeff.planner.worker_profile import WorkerProfile, refusal  # with torch
@@ -112,7 +97,7 @@ def _no_strategy(policies: Policies, setting: PolicyContext) -> Mask:
     return np.array(refused, dtype=bool)[where]
 
 
-def _strategy_refusal(policy: Policy, setting: PolicyContext) -> str:
+def _strategy_refusal(policy: Policy, setting: Setting) -> str:
     from commeff.planner.worker_profile import WorkerProfile, refusal
 
     own = WorkerProfile.of(policy.worker_method, setting.model, policy.precision)
@@ -190,7 +175,7 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
     >>> feasible(model, many, cluster, global_batch=64)
     array([ True, False, False])
     """
-    setting = PolicyContext(model, cluster, global_batch, uneven)
+    setting = Setting(model, cluster, global_batch, uneven=uneven)
     allowed = np.ones(len(policies), dtype=bool)
     for own in OWN:
         allowed &= ~own.holds(policies)

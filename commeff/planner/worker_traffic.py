@@ -14,10 +14,9 @@ from commeff.cluster import Cluster, collectives
 from commeff.cluster.billing import collective_seconds
 from commeff.cluster.groups import Groups
 from commeff.cluster.simulation import Routes, routes
-from commeff.planner.constants import Constants
 from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart, part_numbers
-from commeff.planner.policies import Numbers, Policies, distinct
+from commeff.planner.policies import Numbers, Policies, Setting, distinct
 from commeff.planner.traffic import Waiting, WorkerTraffic
 from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile, depends, hides, like, line, sheet
 from commeff.topologies import MixingMatrix
@@ -42,7 +41,7 @@ class Alike(NamedTuple):
     bytes: NDArray[np.float64]
 
 
-def alike(model: Model, policies: Policies, layers: Numbers, embeddings: Numbers) -> Iterator[Alike]:
+def alike(policies: Policies, model: Model, layers: Numbers, embeddings: Numbers) -> Iterator[Alike]:
     """Policies of more than one worker, sorted by what is sent of so many layers and embedding matrices."""
     method, workers, tensor, layers, embeddings = np.broadcast_arrays(
         policies.method, policies.workers, policies.tensor, layers, embeddings
@@ -76,13 +75,7 @@ def _played(of: WorkerProfile, workers: int, index: NDArray[np.int64], parts: Se
 
 
 def worker_traffic(
-    model: Model,
-    policies: Policies,
-    layers: Numbers,
-    embeddings: Numbers,
-    weight_bytes: Numbers,
-    cluster: Cluster,
-    constants: Constants,
+    policies: Policies, setting: Setting, layers: Numbers, embeddings: Numbers, weight_bytes: Numbers
 ) -> WorkerTraffic:
     """What workers send each other in a step.
 
@@ -96,13 +89,14 @@ def worker_traffic(
     layers, embeddings : of the stage that holds most.
     weight_bytes : on one of its ranks.
     """
+    model, cluster = setting.model, setting.cluster
     shape = np.broadcast(policies.workers, policies.tensor, policies.shard, weight_bytes).shape
     axes = (policies.shard, policies.pipeline, policies.zero, policies.tensor, policies.workers)
     shard, pipeline, zero, tensor, workers = (np.broadcast_to(each, shape) for each in axes)
     layers, embeddings, weight_bytes = (np.broadcast_to(each, shape) for each in (layers, embeddings, weight_bytes))
     behind, exposed, remembering, memory = (np.zeros(shape) for _ in range(4))
     waiting: list[Waiting] = []
-    for group in alike(model, policies, layers, embeddings):
+    for group in alike(policies, model, layers, embeddings):
         i, pattern = group.members, group.pattern
         place = _Place(cluster, workers[i], tensor[i] * shard[i], pipeline[i])
         for number, (sent, often) in _different(group):
@@ -119,7 +113,7 @@ def worker_traffic(
             exposed[i] += pattern.mixing * np.where(zero[i] == 0, gathered, 0.0)
         if pattern.encoding:
             moved = pattern.encoding * ENCODING * part_numbers(model, tensor[i], layers[i], embeddings[i]) / shard[i]
-            exposed[i] += moved / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
+            exposed[i] += moved / setting.memory_rate
         memory[i] = group.bytes[-1]
         remembering[i] = 2 * pattern.talking * group.bytes[-1]
     return WorkerTraffic(behind, exposed, waiting, remembering, memory)

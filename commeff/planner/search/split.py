@@ -11,7 +11,7 @@ from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepParts
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.policies import SCHEDULES, Mask, Policies
+from commeff.planner.policies import SCHEDULES, Mask, Policies, Setting
 from commeff.planner.policy import Policy
 from commeff.planner.search.chain import CutChain, Cuts
 
@@ -46,8 +46,9 @@ def chain(
     (2, 2, 3, 1)
     """
     one = Policies.of([policy])
-    pieces = StepParts.of(model, one, cluster, constants)
-    p, m = policy.pipeline, int(one.micro_batches(global_batch)[0])
+    setting = Setting(model, cluster, global_batch, constants)
+    pieces = StepParts.of(one, setting)
+    p, m = policy.pipeline, int(one.micro_batches(setting)[0])
     stage, n = np.divmod(np.arange(p * model.layers), model.layers)
     n += 1
     first, last = stage == 0, stage == p - 1
@@ -57,7 +58,7 @@ def chain(
     in_flight = np.minimum(m, p - stage) if policy.schedule == "1f1b" else np.full(len(n), m)
     columns = (n, first.astype(int) + last, first, last, in_flight)
     stages = PipelineStages(*(column[None] for column in columns))
-    held = memory(model, one, stages, worker_memory(model, one, stages), constants)
+    held = memory(one, setting, stages, worker_memory(one, setting, stages))
     fits = np.broadcast_to(sum(held.values()) <= cluster.gpu.memory_bytes, n.shape)
     return CutChain(seconds.reshape(p, -1), fits.reshape(p, -1), m)
 

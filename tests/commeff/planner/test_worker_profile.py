@@ -65,7 +65,7 @@ def test_bytes_and_memory_of_sampled_policies_are_those_of_their_profile(method)
     policies = Policies.of(sampled)
     layers, embeddings = MODEL.layers / policies.pipeline, np.ones(len(policies))
     seen = 0
-    for group in alike(MODEL, policies, layers, embeddings):
+    for group in alike(policies, MODEL, layers, embeddings):
         for column, i in enumerate(group.members):
             part = ModelPart(int(policies.tensor[i]), int(layers[i]), 1)
             sent, memory = truth(method, int(policies.workers[i]), part.layout(MODEL), torch.float32)
