@@ -118,30 +118,6 @@ def bubble_seconds(
     return np.select(is_a, [micro_batches * others, others / chunks, zero_bubble], others)
 
 
-def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
-    """Bubble over ideal time on equal stages whose backward pass takes twice the forward pass, half of it for weights.
-
-    Parameters
-    ----------
-    schedule : one of `SCHEDULES`.
-    stages : stages of the pipeline.
-    micro_batches : micro-batches of each rank in a step.
-    chunks : pieces of the model on each stage.
-
-    Examples
-    --------
-    >>> [bubble_share(name, 4, 8) for name in ("gpipe", "1f1b", "zero_bubble", "naive")]
-    [0.375, 0.375, 0.125, 3.0]
-    >>> bubble_share("interleaved", 4, 8, chunks=3)
-    0.125
-    """
-    kind, p, v, m = (np.array(x) for x in (SCHEDULES.index(schedule), stages, chunks, micro_batches))
-    stage = StageSeconds(np.array(1.0), np.array(2.0), np.array(1.0))
-    return float(bubble_seconds(kind, p, v, m, stage, StageSeconds(*(p * each for each in stage)))) / (
-        3.0 * micro_batches
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class StepEstimate:
     """Seconds and bytes by part, arrays over the policies; they add up to the step and to the fullest rank's memory.

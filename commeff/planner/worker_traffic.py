@@ -18,7 +18,7 @@ from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart, part_numbers
 from commeff.planner.policies import Numbers, Policies, Setting, distinct
 from commeff.planner.traffic import Waiting, WorkerTraffic
-from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile, depends, hides, like, line, sheet
+from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile
 from commeff.topologies import MixingMatrix
 
 ENCODING = 16  # bytes of memory traffic for each number compressed and added up again, beside what is remembered
@@ -47,31 +47,30 @@ def alike(policies: Policies, model: Model, layers: Numbers, embeddings: Numbers
         policies.method, policies.workers, policies.tensor, layers, embeddings
     )
     for place, own in enumerate(policies.methods):
-        of = WorkerProfile.of(own, model, policies.precision)
         several = (method == place) & (workers > 1)
-        same = defaultdict[int, list[int]](list)
+        same = defaultdict[WorkerProfile, list[int]](list)
         for n in np.unique(workers[several]):
-            same[like(of, int(n))].append(n)
-        for n, members in same.items():
+            same[WorkerProfile.of(own, model, policies.precision, n).like].append(n)
+        for of, members in same.items():
             index = np.flatnonzero(several & np.isin(workers, members))
             part = tensor[index], layers[index], embeddings[index]
-            if depends(of, n) == "line":
-                pattern, fixed, each = line(of, n)
-                yield Alike(index, pattern, hides(of, n), fixed[:, None] + each[:, None] * part_numbers(model, *part))
+            if of.depends == "line":
+                pattern, fixed, each = of.line
+                yield Alike(index, pattern, of.hides, fixed[:, None] + each[:, None] * part_numbers(model, *part))
             else:
-                yield from _played(of, n, index, (part[0], np.ceil(part[1]), part[2]))
+                yield from _played(of, index, (part[0], np.ceil(part[1]), part[2]))
 
 
-def _played(of: WorkerProfile, workers: int, index: NDArray[np.int64], parts: Sequence[Numbers]) -> Iterator[Alike]:
+def _played(of: WorkerProfile, index: NDArray[np.int64], parts: Sequence[Numbers]) -> Iterator[Alike]:
     """The same, of a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
     rows, where = distinct(*parts)
-    sheets = [sheet(of, workers, ModelPart(*map(int, row))) for row in rows]
+    sheets = [of.sheet(ModelPart(*map(int, row))) for row in rows]
     for pattern in dict.fromkeys(each.pattern for each in sheets):
         own = [i for i, each in enumerate(sheets) if each.pattern == pattern]
         table = np.zeros((len(sheets[own[0]].bytes), len(sheets)))
         table[:, own] = np.array([sheets[i].bytes for i in own]).T
         chosen = np.isin(where, own)
-        yield Alike(index[chosen], pattern, hides(of, workers), table[:, where[chosen]])
+        yield Alike(index[chosen], pattern, of.hides, table[:, where[chosen]])
 
 
 def worker_traffic(

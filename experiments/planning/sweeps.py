@@ -11,7 +11,7 @@ from commeff.cluster import Cluster
 from commeff.experiments.planning.assumptions import way_label
 from commeff.experiments.planning.question import Question
 from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
-from commeff.planner.refusals import feasible
+from commeff.planner.policy import feasible
 from commeff.planner.search.space import divisors, is_canonical
 
 GIGABIT = 1e9 / 8

@@ -18,8 +18,7 @@ from commeff.experiments.studies.planner.joint import Joint
 from commeff.experiments.studies.planner.report import table
 from commeff.planner.search.api import GUIDED
 from commeff.planner.search.everything import scan
-from commeff.planner.search.guided import drive
-from commeff.planner.search.problem import EvenPolicies, Problem
+from commeff.planner.search.guided import EvenPolicies, Problem, drive
 from commeff.planner.search.space import Space, WorkerMethod
 
 MODEL, CLUSTER, GLOBAL_BATCH = "gpt3-175b", ("a100_selene", 1024), 1536
