@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from commeff.cluster import GPU, collectives
 from commeff.planner.constants import Constants
-from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies, Setting
+from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies, PolicySetting
 
 TILE = 128  # edge of the output tile that one multiprocessor works on
 MULTIPROCESSORS = {
@@ -68,7 +68,7 @@ class Pass:
         return self.backward + self.recomputed + self.tensor - self.tensor_forward
 
 
-def layer_pass(policies: Policies, setting: Setting) -> Pass:
+def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Seconds of one micro-batch through one layer.
 
     Parameters
@@ -107,7 +107,7 @@ def busy(work: Numbers, issue: Numbers) -> Numbers:
     return np.sqrt(work**2 + issue**2)
 
 
-def tensor_seconds(policies: Policies, setting: Setting) -> Numbers:
+def tensor_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """Two all-reduces of b s h numbers each way (Shoeybi 2019); with sequence parallelism each is an all-gather and a
     reduce-scatter, of the same bytes (Korthikanti 2022).
 
@@ -121,7 +121,7 @@ def tensor_seconds(policies: Policies, setting: Setting) -> Numbers:
     return 2 * np.where(policies.sequence_parallel, split, collectives.all_reduce(groups, size))
 
 
-def head_pass(policies: Policies, setting: Setting) -> Pass:
+def head_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Logits and cross-entropy over a vocabulary split over the tensor ranks (padded to a multiple of 8 t).
 
     Element-wise bytes for each logit: forward 30 (to fp32 6, maximum 4, shift and exponential 12, sum 4, division 4
@@ -151,7 +151,7 @@ def head_pass(policies: Policies, setting: Setting) -> Pass:
     )
 
 
-def embedding_pass(policies: Policies, setting: Setting) -> Pass:
+def embedding_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Lookup, positions and dropout: about 10 bytes for each number of b s h each way; an all-reduce over the tensor
     ranks forward.
 
@@ -167,7 +167,7 @@ def embedding_pass(policies: Policies, setting: Setting) -> Pass:
     return Pass(seconds, seconds, zero, zero, exchange, exchange)
 
 
-def _products(policies: Policies, setting: Setting) -> tuple[Numbers, Numbers, Numbers]:
+def _products(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers, Numbers]:
     """Seconds of the matrices with weights: forward, gradients of inputs, gradients of weights."""
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     keys = np.maximum(model.key_width / t, model.head_width)  # below one head they are replicated
@@ -189,7 +189,7 @@ def _products(policies: Policies, setting: Setting) -> tuple[Numbers, Numbers, N
     return forward, inputs, weights
 
 
-def _attention(policies: Policies, setting: Setting) -> tuple[Numbers, Numbers]:
+def _attention(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
     """Seconds of scores, softmax, dropout and context, forward and backward.
 
     Bytes for each of the a s^2 b / t scores: softmax 4 and dropout 5 forward; 6 and 5 backward. A flash kernel moves
@@ -207,7 +207,7 @@ def _attention(policies: Policies, setting: Setting) -> tuple[Numbers, Numbers]:
     return scores + context + 9 * byte, 2 * scores + context + context + 11 * byte
 
 
-def _light(policies: Policies, setting: Setting) -> tuple[Numbers, Numbers]:
+def _light(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
     """Seconds of everything else that is element-wise, forward and backward.
 
     Bytes for each number of b s h: two norms 4 forward, 6 backward each; two (bias, dropout, residual) 7 forward, 11
@@ -223,7 +223,7 @@ def _light(policies: Policies, setting: Setting) -> tuple[Numbers, Numbers]:
 
 
 def _gemms(
-    policies: Policies, setting: Setting, rows: Count, columns: Count, inner: Count, count: Count = 1
+    policies: Policies, setting: PolicySetting, rows: Count, columns: Count, inner: Count, count: Count = 1
 ) -> Numbers:
     return gemm_seconds(rows, columns, inner, count, setting.cluster.gpu, policies.precision, setting.constants)
 

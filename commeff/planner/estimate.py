@@ -13,7 +13,7 @@ from commeff.planner.block import Pass, embedding_pass, head_pass, layer_pass
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.policies import SCHEDULES, STATES, Count, Numbers, Policies, Setting
+from commeff.planner.policies import SCHEDULES, STATES, Count, Numbers, Policies, PolicySetting
 from commeff.planner.traffic import (
     WorkerTraffic,
     boundary_seconds,
@@ -47,7 +47,7 @@ class StepParts:
     boundary: Numbers
 
     @classmethod
-    def of(cls, policies: Policies, setting: Setting) -> StepParts:
+    def of(cls, policies: Policies, setting: PolicySetting) -> StepParts:
         """Price the pieces of a model on a cluster."""
         few, where = policies.apart(DECISIVE)
         if len(few) < len(policies):
@@ -163,7 +163,7 @@ def estimate(
     >>> estimate(model, many, cluster, global_batch=64).step_seconds.shape
     (3,)
     """
-    setting = Setting(model, cluster, global_batch, constants)
+    setting = PolicySetting(model, cluster, global_batch, constants)
     pieces, m = StepParts.of(policies, setting), policies.micro_batches(setting)
     slowest, total = stage_parts(policies, model, pieces)
     work = StageSeconds(slowest["forward"], slowest["backward"], slowest["weights"])
@@ -211,7 +211,7 @@ def stage_parts(policies: Policies, model: Model, pieces: StepParts) -> tuple[di
 
 
 def finish(
-    policies: Policies, setting: Setting, pieces: StepParts, stages: PipelineStages, seconds: dict[str, Numbers]
+    policies: Policies, setting: PolicySetting, pieces: StepParts, stages: PipelineStages, seconds: dict[str, Numbers]
 ) -> StepEstimate:
     """Add what comes once a step to the seconds of the pipeline, and the memory.
 

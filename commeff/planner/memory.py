@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commeff.planner.model import Model
-from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies, Setting
+from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies, PolicySetting
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class PipelineStages:
     in_flight: Numbers
 
     @classmethod
-    def even(cls, policies: Policies, setting: Setting) -> PipelineStages:
+    def even(cls, policies: Policies, setting: PolicySetting) -> PipelineStages:
         """The first stage and the last of equal ones."""
         in_flight = np.stack(np.broadcast_arrays(*micro_batches_in_flight(policies, setting)))
         alone = np.broadcast_to(policies.pipeline == 1, in_flight.shape)
@@ -68,7 +68,7 @@ class PipelineStages:
         return self.layers * layer + self.embeddings * model.embedding_parameters / t
 
 
-def micro_batches_in_flight(policies: Policies, setting: Setting) -> tuple[Numbers, Numbers]:
+def micro_batches_in_flight(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
     """Micro-batches that the first and the last stage keep at once, in units of a whole stage.
 
     Naive 1; GPipe m; 1F1B min(m, p - i) on stage i from 0; ZB-H1 min(m, p) on all, as late stages put off more
@@ -90,7 +90,7 @@ def micro_batches_in_flight(policies: Policies, setting: Setting) -> tuple[Numbe
     )
 
 
-def layer_activations(policies: Policies, setting: Setting) -> Numbers:
+def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
     """Bytes that one layer keeps of one micro-batch for its backward pass, nothing recomputed, 16-bit.
 
     s b h (10 + 24/t + 5 a s/(h t)) for a GPT block (Korthikanti 2022, Table 2): inputs of two norms and two matrices
@@ -112,7 +112,7 @@ def layer_activations(policies: Policies, setting: Setting) -> Numbers:
     return shared + tokens * (split + scores)
 
 
-def activations(policies: Policies, setting: Setting, stages: PipelineStages) -> Numbers:
+def activations(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
     """Bytes of activations of the layers of each stage. Full recomputation keeps the input of every layer, 2 s b h, and
     works through one layer at a time.
 
@@ -129,7 +129,7 @@ def activations(policies: Policies, setting: Setting, stages: PipelineStages) ->
     return stages.layers * stages.in_flight * np.where(full, inputs, whole) + full * whole
 
 
-def worker_memory(policies: Policies, setting: Setting, stages: PipelineStages) -> Numbers:
+def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
     """What the method of the worker axis remembers on a rank of each stage before ZeRO, as its profile says.
 
     Parameters
@@ -151,7 +151,9 @@ def worker_memory(policies: Policies, setting: Setting, stages: PipelineStages) 
     return np.array(rows)
 
 
-def memory(policies: Policies, setting: Setting, stages: PipelineStages, remembered: Numbers) -> dict[str, Numbers]:
+def memory(
+    policies: Policies, setting: PolicySetting, stages: PipelineStages, remembered: Numbers
+) -> dict[str, Numbers]:
     """Bytes by part on the fullest rank. `remembered` is `worker_memory`. Beside the layers, the first stage keeps a
     dropout mask of the embedding for each micro-batch in flight, and the last the fp32 logits of one.
 

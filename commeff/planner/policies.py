@@ -100,7 +100,7 @@ class WorkerMethod:
         return psgd(partial(SGD, lr=0.1))
 
 
-class Setting(NamedTuple):
+class PolicySetting(NamedTuple):
     """What is trained, and where: what a price depends on beside the policy.
 
     Attributes
@@ -235,11 +235,11 @@ class Policies:
         """Share of hideable communication that `overlap` hides: none, `partial` or all of it."""
         return np.array([0.0, partial, 1.0])[self.overlap]
 
-    def tokens(self, setting: Setting) -> Numbers:
+    def tokens(self, setting: PolicySetting) -> Numbers:
         """Tokens of one micro-batch; a float, as products with other counts may be large."""
         return 1.0 * self.micro_batch * setting.model.sequence
 
-    def micro_batches(self, setting: Setting) -> Numbers:
+    def micro_batches(self, setting: PolicySetting) -> Numbers:
         """Passes of each rank in one step."""
         return setting.global_batch // (self.data * self.micro_batch)
 

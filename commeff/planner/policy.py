@@ -25,7 +25,7 @@ from commeff.planner.policies import (
     Count,
     Mask,
     Policies,
-    Setting,
+    PolicySetting,
     StrategyFactory,
     WorkerMethod,
 )
@@ -135,7 +135,7 @@ class Policy:
     def check(self, model: Model, cluster: Cluster, global_batch: int) -> None:
         """Refuse a policy that does not fit the model, the cluster or the batch, in one line."""
         count(global_batch=global_batch)
-        one, setting = Policies.of([self]), Setting(model, cluster, global_batch, uneven=self.stages is not None)
+        one, setting = Policies.of([self]), PolicySetting(model, cluster, global_batch, uneven=self.stages is not None)
         for refusal in REFUSALS:
             if refusal.holds(one, setting).any():
                 raise ValueError(refusal.sentence(self, setting))
@@ -154,7 +154,7 @@ class Refusal(NamedTuple):
     Attributes
     ----------
     holds : for which policies it is true; of what a policy does not allow by itself, of them alone, else also of the
-        `Setting`.
+        `PolicySetting`.
     sentence : the message for one policy, of the same arguments.
     """
 
@@ -184,17 +184,17 @@ OWN: tuple[Refusal, ...] = (
 )
 
 
-def _keys_do_not_fit(policies: Policies, setting: Setting) -> Mask:
+def _keys_do_not_fit(policies: Policies, setting: PolicySetting) -> Mask:
     t, keys = policies.tensor, setting.model.key_heads
     return np.asarray(np.maximum(t, keys) % np.minimum(t, keys) != 0)
 
 
-def _no_equal_pieces(policies: Policies, setting: Setting) -> Mask:
+def _no_equal_pieces(policies: Policies, setting: PolicySetting) -> Mask:
     pieces, layers = policies.pipeline * policies.chunks, setting.model.layers
     return (layers < pieces) if setting.uneven else np.asarray(layers % pieces != 0)
 
 
-def _no_whole_rounds(policies: Policies, setting: Setting) -> Mask:
+def _no_whole_rounds(policies: Policies, setting: PolicySetting) -> Mask:
     rounds = policies.micro_batches(setting) % policies.pipeline == 0
     return np.asarray(~rounds & (policies.chunks > 1))
 
@@ -282,7 +282,7 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
     >>> feasible(model, many, cluster, global_batch=64)
     array([ True, False, False])
     """
-    setting = Setting(model, cluster, global_batch, uneven=uneven)
+    setting = PolicySetting(model, cluster, global_batch, uneven=uneven)
     allowed = np.ones(len(policies), dtype=bool)
     for own in OWN:
         allowed &= ~own.holds(policies)

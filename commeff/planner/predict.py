@@ -11,7 +11,7 @@ from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepEstimate, StepParts, estimate, finish
 from commeff.planner.memory import PipelineStages
 from commeff.planner.model import Model
-from commeff.planner.policies import Numbers, Policies, Setting
+from commeff.planner.policies import Numbers, Policies, PolicySetting
 from commeff.planner.policy import Policy
 from commeff.planner.timeline import Timeline, play
 
@@ -64,7 +64,7 @@ def predict(
     if policy.stages is None:
         priced = estimate(model, Policies.of([policy]), cluster, global_batch, constants)
     else:
-        priced = _uneven(policy, Setting(model, cluster, global_batch, constants))
+        priced = _uneven(policy, PolicySetting(model, cluster, global_batch, constants))
     seconds = {name: float(np.ravel(value)[0]) for name, value in priced.seconds.items()}
     parts = {name: float(np.ravel(value)[0]) for name, value in priced.bytes.items()}
     step, held = sum(seconds.values()), sum(parts.values())
@@ -96,11 +96,11 @@ def timeline(
     constants : what a real machine reaches of its data sheet.
     """
     policy.check(model, cluster, global_batch)
-    setting = Setting(model, cluster, global_batch, constants)
+    setting = PolicySetting(model, cluster, global_batch, constants)
     return _played(policy, setting, StepParts.of(Policies.of([policy]), setting))
 
 
-def _played(policy: Policy, setting: Setting, pieces: StepParts) -> Timeline:
+def _played(policy: Policy, setting: PolicySetting, pieces: StepParts) -> Timeline:
     layers = policy.layers_of(setting.model)
     send = float(pieces.boundary[0]) if policy.pipeline > 1 else 0.0
 
@@ -115,7 +115,7 @@ def _played(policy: Policy, setting: Setting, pieces: StepParts) -> Timeline:
     return play(policy.schedule, m, forward, backward, late, policy.chunks)
 
 
-def _uneven(policy: Policy, setting: Setting) -> StepEstimate:
+def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
     """A policy whose stages differ: the event loop says when the last one ends and what each keeps."""
     policies, model = Policies.of([policy]), setting.model
     pieces = StepParts.of(policies, setting)

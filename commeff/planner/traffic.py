@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from commeff.cluster import collectives
 from commeff.cluster.groups import Groups
-from commeff.planner.policies import STATES, Numbers, Policies, Setting
+from commeff.planner.policies import STATES, Numbers, Policies, PolicySetting
 
 
-def boundary_seconds(policies: Policies, setting: Setting) -> Numbers:
+def boundary_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """One micro-batch from a stage to the next: b s h 16-bit numbers, each tensor rank sending its part, which the
     receivers gather in the node unless they keep sequences split (Narayanan 2021, the scatter/gather optimisation).
 
@@ -94,7 +94,7 @@ class Sharing(NamedTuple):
     gathers: Numbers
 
 
-def sharing_seconds(policies: Policies, setting: Setting, parameters: Numbers) -> Sharing:
+def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers) -> Sharing:
     """Traffic of the `shard` ranks of a worker, P local parameters (Rajbhandari 2020).
 
     ZeRO 0: all-reduce of gradients. 1: reduce-scatter of gradients, all-gather of weights. 2: the reduce-scatter in
@@ -119,7 +119,7 @@ def sharing_seconds(policies: Policies, setting: Setting, parameters: Numbers) -
     return Sharing(once, many)
 
 
-def tied_seconds(policies: Policies, setting: Setting) -> Numbers:
+def tied_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """The first and the last stage add up the gradients of their copies of a tied embedding. They are in one node only
     if everything is.
 
@@ -136,7 +136,7 @@ def tied_seconds(policies: Policies, setting: Setting) -> Numbers:
     return collectives.all_reduce(groups, STATES[policies.precision][1] * model.embedding_parameters / policies.tensor)
 
 
-def optimizer_seconds(policies: Policies, setting: Setting, parameters: Numbers, remembering: Numbers) -> Numbers:
+def optimizer_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers, remembering: Numbers) -> Numbers:
     """Adam reads weights, two moments and gradients and writes weights, two moments and their 16-bit copies, 30 bytes
     for each parameter; and what the method of the worker axis reads and writes of what it remembers. With ZeRO each
     rank does its share.

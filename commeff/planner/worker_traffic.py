@@ -16,7 +16,7 @@ from commeff.cluster.groups import Groups
 from commeff.cluster.simulation import Routes, routes
 from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart, part_numbers
-from commeff.planner.policies import Numbers, Policies, Setting, distinct
+from commeff.planner.policies import Numbers, Policies, PolicySetting, distinct
 from commeff.planner.traffic import Waiting, WorkerTraffic
 from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile
 from commeff.topologies import MixingMatrix
@@ -74,7 +74,7 @@ def _played(of: WorkerProfile, index: NDArray[np.int64], parts: Sequence[Numbers
 
 
 def worker_traffic(
-    policies: Policies, setting: Setting, layers: Numbers, embeddings: Numbers, weight_bytes: Numbers
+    policies: Policies, setting: PolicySetting, layers: Numbers, embeddings: Numbers, weight_bytes: Numbers
 ) -> WorkerTraffic:
     """What workers send each other in a step.
 

@@ -12,7 +12,7 @@ from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepParts, estimate
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.policies import SCHEDULES, Mask, Policies, Setting
+from commeff.planner.policies import SCHEDULES, Mask, Policies, PolicySetting
 from commeff.planner.policy import Policy
 from commeff.planner.search.chain import MOST, CutChain, Cuts, dynamic, every
 from commeff.planner.search.space import AXES, Rows, Space, Values
@@ -150,7 +150,7 @@ def chain(
     (2, 2, 3, 1)
     """
     one = Policies.of([policy])
-    setting = Setting(model, cluster, global_batch, constants)
+    setting = PolicySetting(model, cluster, global_batch, constants)
     pieces = StepParts.of(one, setting)
     p, m = policy.pipeline, int(one.micro_batches(setting)[0])
     stage, n = np.divmod(np.arange(p * model.layers), model.layers)

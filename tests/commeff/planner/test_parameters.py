@@ -10,7 +10,7 @@ from commeff.cluster import Cluster
 from commeff.experiments.studies.planner import simple
 from commeff.planner import Model, Policy, predict
 from commeff.planner.memory import layer_activations
-from commeff.planner.policies import Policies, Setting
+from commeff.planner.policies import Policies, PolicySetting
 from tests.commeff.planner.ways import method
 
 GPT = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200)
@@ -47,7 +47,7 @@ def test_flops_are_the_formulas_of_megatron():
 def test_activations_are_table_2_of_korthikanti(t, split):
     model, b = Model(24, 4096, 32, 2048, 51200), 2
     s, h, a = model.sequence, model.hidden, model.heads
-    setting = Setting(model, Cluster.named("a100_selene"), 64)
+    setting = PolicySetting(model, Cluster.named("a100_selene"), 64)
     policies = Policies.of([Policy(tensor=t, micro_batch=b, sequence_parallel=split)])
     expected = s * b * h * ((34 + 5 * a * s / h) / t if split else 10 + 24 / t + 5 * a * s / (h * t))
     assert layer_activations(policies, setting) == pytest.approx(expected)
