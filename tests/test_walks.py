@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 LEAST = 40  # lines of a file on a walk: what is smaller is a part of its neighbour
 NOWHERE = {
     "commeff/communicator/mixing.py",
-    "commeff/communicator/wire/doorbell.py",
+    "commeff/communicator/wire/shared_memory.py",
     "commeff/core/overflow.py",
     "commeff/training/shared_checkpoints.py",
     "commeff/training/stop_vote.py",
