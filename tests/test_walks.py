@@ -40,6 +40,7 @@ SMALL = {  # whose neighbours are other walks'
     "experiments/data/texts.py",
     "experiments/reproduce/tables/ef21_rate.py",
     "experiments/run/held.py",
+    "experiments/tasks/settled.py",
     "experiments/tasks/shapes.py",
 }
 
@@ -79,12 +80,7 @@ def test_a_grid_that_is_only_listed_passes_by_what_runs_it(tmp_path: Path) -> No
             71,
         ),
         ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 77),
-        (
-            "language",
-            {"commeff/communicator/mixing.py", "commeff/training/trainer.py"},
-            {"commeff/sharding/zero.py"},
-            87,
-        ),
+        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 88),
     ],
 )
 def test_what_is_foreseen_passes_by_what_trains(

@@ -23,7 +23,7 @@ halving_doubling  14.724 ms
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from commeff.cluster.groups import Groups, Numbers
 from commeff.cluster.hardware import Link
 
 Bytes = Numbers | float
-Lines = list[tuple[Bytes, Numbers]]
+Lines = Sequence[tuple[Bytes, Numbers]]
 
 
 class Moves(NamedTuple):
@@ -68,7 +68,7 @@ def lines(groups: Groups, moves: Moves) -> Lines:
     if moves.order == "after":
         return [(first + second + a + b, slope + other) for a, slope in inside for b, other in outside]
     if moves.order == "pipelined":
-        return [(first + second + saved, slope) for saved, slope in inside + outside]
+        return [(first + second + saved, slope) for saved, slope in (*inside, *outside)]
     return [(first + saved, slope) for saved, slope in inside] + [(second + saved, slope) for saved, slope in outside]
 
 

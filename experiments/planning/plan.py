@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import product
@@ -135,7 +135,7 @@ def fit(question: Question, policy: Policy, prediction: Prediction) -> str:
 
 def changed(question: Question, policy: Policy) -> Iterator[tuple[Policy, Prediction]]:
     """The policy with more recomputed, more shared, smaller micro-batches, split sequences; whatever is possible."""
-    choices = {
+    choices: dict[str, Iterable[Any]] = {
         "recompute": dict.fromkeys((policy.recompute, "selective", "full")),
         "zero": range(policy.zero, 4),
         "micro_batch": dict.fromkeys((policy.micro_batch, 1)),
