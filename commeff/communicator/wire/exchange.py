@@ -74,7 +74,8 @@ class Exchange(WireOperation):
         """Put what goes to processes nearby into memory, one buffer for several peers once, and expect what comes."""
         if self._shared_memory is None:
             return
-        self._expected = {p: self._shared_memory.expect(p) for p in self.incoming if self._shared(p, self.incoming)}
+        expect = self._shared_memory.doorbells.expect
+        self._expected = {p: expect(p) for p in self.incoming if self._shared(p, self.incoming)}
         readers: dict[tuple[int, int], list[int]] = {}
         for peer in self.outgoing:
             if self._shared(peer, self.outgoing):

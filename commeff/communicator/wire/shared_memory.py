@@ -171,6 +171,8 @@ class SharedMemory:
     ----------
     near : set of int
         The ranks that share this machine's memory, without our own.
+    doorbells : Doorbells
+        Between us and these, which say what each puts next.
     """
 
     def __init__(self, group: Any, rank: int, size: int) -> None:
@@ -187,7 +189,7 @@ class SharedMemory:
         for file in probes:
             os.close(file)  # everybody has tried it
         self.near = {r for r in readable if rank in views[r] and r != rank}
-        self._doorbells = Doorbells(group, rank, self._pids, self.near, timeout_of(group).total_seconds())
+        self.doorbells = Doorbells(group, rank, self._pids, self.near, timeout_of(group).total_seconds())
 
     def reaches(self, tensor: Tensor, peers: Iterable[int]) -> bool:
         """Whether a tensor goes to all of these peers by shared memory."""
@@ -206,11 +208,7 @@ class SharedMemory:
         block.message, block.readers = block.message + 1, tuple(readers)
         block.body[: len(payload)] = payload
         for reader in block.readers:
-            self._doorbells.ring(reader, block.fd, len(block.memory), block.message)
-
-    def expect(self, peer: int) -> Notification:
-        """What the peer puts next."""
-        return self._doorbells.expect(peer)
+            self.doorbells.ring(reader, block.fd, len(block.memory), block.message)
 
     def take(self, peer: int, notification: Notification, like: Tensor) -> tuple[Tensor, Callable[[], None]]:
         """What the peer has put, as a tensor like the given one, and what to call when it has been read."""
